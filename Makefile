@@ -1,0 +1,54 @@
+# Everything a newcomer needs: `make demo`, `make test`, `make up`. Each does its own set-up; only Python >= 3.11 is required.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.ready
+
+.PHONY: demo test up check quick chaos bench lock clean setup coverage
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup: $(STAMP) ## create .venv with the locked dependencies
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps uv -e .
+	@$(BIN)/python -m compileall -q $(BIN)/../lib/*/site-packages >/dev/null 2>&1 || true
+	@touch $(STAMP)
+
+demo: $(STAMP) ## real input through real doors, a killed worker, balanced books; under a minute
+	@$(BIN)/switchboard demo
+
+test: $(STAMP) ## all tests; they start what they need themselves
+	@$(BIN)/python -m pytest -n 2
+
+quick: $(STAMP) ## the tests without the slow ones
+	@$(BIN)/python -m pytest -n 2 -m "not slow and not chaos"
+
+up: $(STAMP) ## start it for real: doors, worker and database
+	@$(BIN)/switchboard up
+
+check: $(STAMP) ## format, lint, types, boundaries, tests with coverage
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/coverage erase
+	@COVERAGE_PROCESS_START=pyproject.toml $(BIN)/coverage run -m pytest
+	@$(BIN)/coverage combine -q && $(BIN)/coverage report
+
+chaos: $(STAMP) ## 3000 messages, 12 kill -9, a database crash, a zombie: nothing lost, doubled or out of order
+	@$(BIN)/python -m tests.chaos.run
+
+bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
+	@for what in start ingest route turn; do $(BIN)/switchboard bench $$what; done
+
+lock: $(STAMP) ## refresh requirements.lock from pyproject.toml
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --extra dev pyproject.toml -o requirements.lock
+
+clean: ## remove what set-up and tests made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* .switchboard
