@@ -1,0 +1,34 @@
+"""A message after acceptance: its identity, its immutable context, and the row that is stored.
+
+Made by `journey/accept.py`, read by every later leg. Next: `domain/routing.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NewType
+from uuid import UUID
+
+from switchboard.domain.envelope import Envelope
+
+RequestId = NewType("RequestId", UUID)
+"""A UUIDv7; the one name of a message from acceptance to its receipt."""
+Conversation = NewType("Conversation", str)
+"""(channel, endpoint, thread or sender) as one key, within which order matters: `telegram/bot%3Ahouse/5488423581`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One inbound event, stored once.
+
+    `raw` are the bytes exactly as they were submitted (the envelope's JSON, or an imported mail), `media_type` says which.
+    """
+
+    request_id: RequestId
+    conversation: Conversation
+    dedupe_key: str
+    envelope: Envelope
+    raw: bytes
+    media_type: str
+    received_at: datetime

@@ -1,0 +1,145 @@
+"""Teams, rules, and what is decided about a message.
+
+`core/routing/` turns (rule set, facts) into a `Decision`; `journey/accept.py` stores it. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, NewType
+from uuid import UUID
+
+TeamId = NewType("TeamId", str)
+SystemId = NewType("SystemId", str)
+"""`System1/interviewer`, `System4/root`: the role's number, then the name; unique in the whole tree."""
+
+
+SystemNumber = Literal[1, 2, 3, 4, 5]
+DeadLetterCategory = Literal[
+    "no_route",
+    "dead_letter_rule",
+    "classification_failed",
+    "target_unavailable",
+    "retry_exhausted",
+    "poison",
+    "expired",
+    "policy_violation",
+    "refused",
+    "outcome_unknown",
+]
+"""Why nobody took a message. `refused`: its butler declined; `outcome_unknown`: an effect may or may not have happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An agent in a team. `engine` and `options` say what answers; a System1 with an engine is a butler."""
+
+    system_id: SystemId
+    team_id: TeamId
+    number: SystemNumber
+    engine: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    description: str = ""
+    capabilities: tuple[str, ...] = ()
+    active: bool = True
+
+    @property
+    def name(self) -> str:
+        """The part after the slash: `interviewer`."""
+        return self.system_id.partition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """A node of the tree; exactly one team, the root, has no parent."""
+
+    team_id: TeamId
+    parent_id: TeamId | None
+    purpose: str = ""
+    members: tuple[Member, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Exactly one of the two is set: an own System1 (or the own System4: an explicit dead letter), or a direct sub-team."""
+
+    system_id: SystemId | None = None
+    team_id: TeamId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Fires when the channel is equal (or `*`) and every filter is equal; higher priority is looked at first."""
+
+    rule_id: UUID
+    team_id: TeamId
+    name: str
+    channel: str
+    filters: Mapping[str, str]
+    targets: tuple[Target, ...]
+    created_at: datetime
+    priority: int = 0
+    active: bool = True
+    created_by: str = ""
+    updated_by: str = ""
+
+    @property
+    def catch_all(self) -> bool:
+        """Channel `*` and no filter: looked at last, after classification."""
+        return self.channel == "*" and not self.filters
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """Everything that decides: one immutable version of teams, members and rules."""
+
+    version: int
+    teams: tuple[Team, ...]
+    rules: tuple[Rule, ...]
+
+
+StepReason = Literal[
+    "pin", "pin_unreachable", "rule", "catch_all", "no_route", "dead_letter_rule", "target_unavailable"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TrailStep:
+    """What happened in one team on the way down, and why."""
+
+    team_id: TeamId
+    reason: StepReason
+    rule_id: UUID | None = None
+    rule_name: str | None = None
+    targets: tuple[Target, ...] = ()
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A butler that gets the message, and the team it was reached in."""
+
+    system_id: SystemId
+    team_id: TeamId
+
+
+@dataclass(frozen=True, slots=True)
+class Unrouted:
+    """A branch that nobody could take: the team whose dead letter it is, why, and who is told (its System4)."""
+
+    team_id: TeamId
+    category: DeadLetterCategory
+    reason: str
+    handler: SystemId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was chosen, by which version of the rules, with the trail of reasons. Never empty: a butler or a dead letter."""
+
+    version: int
+    chosen: tuple[Chosen, ...]
+    unrouted: tuple[Unrouted, ...]
+    trail: tuple[TrailStep, ...]
