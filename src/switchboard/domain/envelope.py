@@ -124,7 +124,7 @@ class Payload(_Wire):
 
 
 class Control(_Wire):
-    """What the sender asks of the switchboard. `callback_url` is for channel `api`: where the reply is posted."""
+    """What the sender asks of the switchboard."""
 
     idempotency_key: Identity | None = None
     trace_context: Annotated[dict[str, Any], BeforeValidator(_shallow)] | None = None
@@ -132,7 +132,6 @@ class Control(_Wire):
     ingestion_tier: IngestionTier = "full"
     addressed: bool = False
     pinned_target: Identity | None = None
-    callback_url: Annotated[str, _Clean, StringConstraints(strip_whitespace=True, max_length=2048)] | None = None
 
 
 class Envelope(_Wire):

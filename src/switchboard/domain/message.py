@@ -22,7 +22,7 @@ Conversation = NewType("Conversation", str)
 class Message:
     """One inbound event, stored once.
 
-    `raw` are the bytes exactly as they were submitted (the envelope's JSON, or an imported mail), `media_type` says which.
+    `raw` are the bytes exactly as they were submitted; `media_type` says what they are (an envelope's JSON, or a mail).
     """
 
     request_id: RequestId

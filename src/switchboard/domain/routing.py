@@ -29,7 +29,7 @@ DeadLetterCategory = Literal[
     "refused",
     "outcome_unknown",
 ]
-"""Why nobody took a message. `refused`: its butler declined; `outcome_unknown`: an effect may or may not have happened."""
+"""Why nobody took a message. `refused`: its butler declined; `outcome_unknown`: an effect may have happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Exactly one of the two is set: an own System1 (or the own System4: an explicit dead letter), or a direct sub-team."""
+    """Exactly one is set: an own System1 (or the own System4: an explicit dead letter), or a direct sub-team."""
 
     system_id: SystemId | None = None
     team_id: TeamId | None = None
@@ -137,7 +137,7 @@ class Unrouted:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was chosen, by which version of the rules, with the trail of reasons. Never empty: a butler or a dead letter."""
+    """What was chosen, by which version of the rules, and why. Never empty: a butler or a dead letter."""
 
     version: int
     chosen: tuple[Chosen, ...]
