@@ -6,6 +6,7 @@ is removed (PostgreSQL cannot store it). Next: `domain/message.py`, what an enve
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
@@ -53,18 +54,26 @@ def _rfc3339(value: object) -> object:
     return text
 
 
-def _nested_too_deep(value: object, left: int) -> bool:
-    if isinstance(value, dict):
-        return left == 0 or any(_nested_too_deep(v, left - 1) for v in value.values())
-    if isinstance(value, list):
-        return left == 0 or any(_nested_too_deep(v, left - 1) for v in value)
-    return False
+def _check(value: object, left: int) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise PydanticCustomError("not_a_json_number", "must not hold NaN or Infinity: JSON has no such numbers")
+    if isinstance(value, dict | list):
+        if left == 0:
+            raise PydanticCustomError("too_deep", "must not be nested deeper than {depth} levels", {"depth": MAX_DEPTH})
+        for child in value.values() if isinstance(value, dict) else value:
+            _check(child, left - 1)
 
 
 def _shallow(value: object) -> object:
-    if _nested_too_deep(value, MAX_DEPTH):
-        raise PydanticCustomError("too_deep", "must not be nested deeper than {depth} levels", {"depth": MAX_DEPTH})
+    _check(value, MAX_DEPTH)
     return value
+
+
+def _without_nul_inside(value: object) -> object:
+    """For what is stored as jsonb, which cannot hold NUL at any depth."""
+    if isinstance(value, dict):
+        return {_without_nul(name): _without_nul_inside(child) for name, child in value.items()}
+    return [_without_nul_inside(child) for child in value] if isinstance(value, list) else _without_nul(value)
 
 
 _Clean = BeforeValidator(_without_nul)
@@ -74,6 +83,7 @@ Identity = Annotated[str, _Clean, _stripped]
 Text = Annotated[str, _Clean, StringConstraints(strip_whitespace=True, max_length=MAX_TEXT)]
 Timestamp = Annotated[AwareDatetime, BeforeValidator(_rfc3339)]
 Json = Annotated[JsonValue, BeforeValidator(_shallow)]
+Trace = Annotated[dict[str, Any], BeforeValidator(_without_nul_inside), BeforeValidator(_shallow)]
 
 
 class _Wire(BaseModel):
@@ -110,7 +120,7 @@ class Attachment(_Wire):
 
     media_type: Identity
     filename: Identity | None = None
-    size_bytes: Annotated[int, Field(ge=0, le=2**53)]
+    size_bytes: Annotated[int, Field(strict=True, ge=0, le=2**53)]
     storage_ref: Identity | None = None
     source_attachment_id: Identity | None = None
 
@@ -127,10 +137,10 @@ class Control(_Wire):
     """What the sender asks of the switchboard."""
 
     idempotency_key: Identity | None = None
-    trace_context: Annotated[dict[str, Any], BeforeValidator(_shallow)] | None = None
+    trace_context: Trace | None = None
     policy_tier: PolicyTier = "default"
     ingestion_tier: IngestionTier = "full"
-    addressed: bool = False
+    addressed: Annotated[bool, Field(strict=True)] = False
     pinned_target: Identity | None = None
 
 

@@ -30,6 +30,7 @@ class Item:
 
     lane: LaneKey
     kind: str
+    tier: int
     seq: int
     epoch: int
     attempts: int

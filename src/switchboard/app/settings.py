@@ -1,0 +1,148 @@
+"""One place for all settings: `switchboard.toml`, overridden by the environment.
+
+Every command of the CLI calls `load_settings`; `app/wiring.py` builds the parts from it. Environment variables are
+`SWITCHBOARD_` + the name in capitals, nested ones joined by `__`: `SWITCHBOARD_DATABASE_URL`, `SWITCHBOARD_TURN__TIMEOUT`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from switchboard.domain.errors import ConfigurationError
+
+FILE_NAME: Final = "switchboard.toml"
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+def default_data_dir() -> Path:
+    """`/var/lib/switchboard` as root, else `~/.local/share/switchboard` (XDG_DATA_HOME is respected)."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/switchboard")
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "switchboard"
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AcceptSettings(_Group):
+    """`backlog` messages may wait before new ones are refused with 429; sizes in bytes."""
+
+    backlog: Count = 100_000
+    message_bytes: Count = 1_048_576
+    batch_bytes: Count = 16_777_216
+
+
+class WorkerGroup(_Group):
+    """Of each worker process: turns at the same time, seconds until a silent worker counts as dead, seconds to drain."""
+
+    concurrency: Count = 64
+    ttl: Positive = 10.0
+    drain: Positive = 20.0
+    advisory_locks: bool = True
+
+
+class TurnSettings(_Group):
+    """Attempts of one delivery (lost workers count), seconds for one attempt, backoff between attempts in seconds."""
+
+    attempts: Count = 5
+    timeout: Positive = 300.0
+    backoff_base: Positive = 1.0
+    backoff_cap: Positive = 300.0
+
+
+class CallbackSettings(_Group):
+    """Where replies to messages of one `api` endpoint are posted, signed with the secret."""
+
+    endpoint: str
+    url: str
+    secret_env: str | None = None
+    secret_file: Path | None = None
+    allow_private: bool = False
+
+
+class Settings(BaseSettings):
+    """All settings, validated; see the fields."""
+
+    model_config = SettingsConfigDict(env_prefix="SWITCHBOARD_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8470
+    database_url: SecretStr | None = None
+    data_dir: Path = Field(default_factory=default_data_dir)
+    postgres_binaries: Path | None = None
+    teams_dir: Path | None = None
+    log_level: str = "info"
+    accept: AcceptSettings = AcceptSettings()
+    worker: WorkerGroup = WorkerGroup()
+    turn: TurnSettings = TurnSettings()
+    callbacks: tuple[CallbackSettings, ...] = ()
+    channels: dict[str, list[str]] = Field(default_factory=dict)
+    """Further channels and their providers, beside those that Switchboard knows."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment first, then what `load_settings` read from the file."""
+        return env_settings, init_settings
+
+
+def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
+    """Read `path` (by default `switchboard.toml` here, if there is one), then the environment; `overrides` win over the file.
+
+    Raises `ConfigurationError` that names the file, the line where it is known, and what would be right.
+    """
+    file = path or (Path(FILE_NAME) if Path(FILE_NAME).is_file() else None)
+    text = _read(file) if file else ""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{file}: {error}") from error
+    if file and "teams_dir" in values:
+        values["teams_dir"] = file.parent / values["teams_dir"]
+    try:
+        return Settings(**{**values, **overrides})
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error, file, text)) from error
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} cannot be read: {error}") from error
+
+
+def _explain(error: ValidationError, file: Path | None, text: str) -> str:
+    problems = []
+    for problem in error.errors(include_url=False, include_context=False):
+        name = ".".join(str(part) for part in problem["loc"])
+        line = _line_of(str(problem["loc"][-1]), text) if problem["loc"] else None
+        place = (
+            f"{file}, line {line}" if line else f"environment variable SWITCHBOARD_{name.upper().replace('.', '__')}"
+        )
+        message = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
+        problems.append(f"{place}: {name}: {message}")
+    return "; ".join(problems)
+
+
+def _line_of(key: str, text: str) -> int | None:
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(rf"\s*\[*\s*{re.escape(key)}\s*[=\]]", line):
+            return number
+    return None

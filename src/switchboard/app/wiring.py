@@ -1,0 +1,137 @@
+"""The composition root: settings in, running parts out, one straight way; things close in reverse order.
+
+`cli/` and `server/` call it. What is wired here is all there is: no part looks for another by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any
+
+from switchboard.agents.callback import callbacks_from
+from switchboard.app.embedded import embedded_postgres
+from switchboard.app.seed import seed_teams
+from switchboard.app.settings import Settings
+from switchboard.core.channels import CHANNELS
+from switchboard.domain.errors import ConfigurationError
+from switchboard.journey.accept import AcceptLeg, AcceptLimits
+from switchboard.journey.decide import DecideLeg
+from switchboard.journey.reply import Callback, ReplyDesk, SendLeg, reply_pool
+from switchboard.journey.rulebook import RuleBook
+from switchboard.journey.turn import Engine, TurnLeg, TurnLimits
+from switchboard.lanes.bell import Bell
+from switchboard.lanes.worker import Upkeep, Worker, WorkerSettings
+from switchboard.store import outbox
+from switchboard.store.database import Database
+from switchboard.store.migrate import migrate
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What doors and workers share: database, bell, rules."""
+
+    settings: Settings
+    database: Database
+    bell: Bell
+    rule_book: RuleBook
+
+
+@dataclass(frozen=True, slots=True)
+class Switchboard:
+    """What doors are given."""
+
+    core: Core
+    accept: AcceptLeg
+    replies: ReplyDesk
+    channels: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Database]:
+    """The database that the settings name, else the embedded one; migrated. Closed again at the end."""
+    async with AsyncExitStack() as stack:
+        if settings.database_url is not None:
+            url = settings.database_url.get_secret_value()
+        else:
+            server = await stack.enter_async_context(
+                embedded_postgres(settings.data_dir / "postgres", binaries=settings.postgres_binaries)
+            )
+            url = server.url
+        database = await Database.connect(url)
+        stack.push_async_callback(database.close)
+        await migrate(database)
+        yield database
+
+
+@asynccontextmanager
+async def open_core(settings: Settings) -> AsyncIterator[Core]:
+    """Database, bell and rules, the rules kept up to date."""
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(settings))
+        bell = Bell(database)
+        await seed_teams(database, settings.teams_dir)
+        rule_book = await RuleBook.open(database, bell)
+        await _background(stack, rule_book.follow())
+        yield Core(settings, database, bell, rule_book)
+
+
+@asynccontextmanager
+async def open_switchboard(core: Core) -> AsyncIterator[Switchboard]:
+    """The parts behind the doors."""
+    settings = core.settings
+    channels = {**CHANNELS, **{name: frozenset(given) for name, given in settings.channels.items()}}
+    limits = AcceptLimits(settings.accept.backlog, settings.accept.message_bytes)
+    accept = AcceptLeg(core.database, DecideLeg(core.rule_book), core.bell, limits, channels)
+    async with AsyncExitStack() as stack:
+        await _background(stack, accept.watch_backlog())
+        yield Switchboard(core, accept, ReplyDesk(core.database, core.bell), channels)
+
+
+def make_worker(core: Core, *, concurrency: int | None = None) -> Worker:
+    """A worker with all legs; the caller runs it."""
+    settings = core.settings
+    callbacks: Mapping[str, Callback] = callbacks_from(settings.callbacks)
+    limits = TurnLimits(
+        settings.turn.attempts, settings.turn.timeout, settings.turn.backoff_base, settings.turn.backoff_cap
+    )
+    turn = TurnLeg(core.database, core.bell, core.rule_book, load_engines(core.database), reply_pool(callbacks), limits)
+    send = SendLeg(core.database, callbacks)
+    upkeep = (Upkeep("expire_leases", 1.0, lambda: outbox.expire_leases(core.database)),)
+    group = settings.worker
+    return Worker(
+        core.database,
+        core.bell,
+        {"turn": turn, "notice": turn, "send": send},
+        WorkerSettings(
+            concurrency=concurrency or group.concurrency,
+            ttl=group.ttl,
+            drain=group.drain,
+            use_lock=group.advisory_locks,
+        ),
+        upkeep,
+    )
+
+
+def load_engines(database: Database) -> dict[str, Engine]:
+    """Every engine that is installed, by its entry point's name in `switchboard.engines`."""
+    engines: dict[str, Engine] = {}
+    for entry in entry_points(group="switchboard.engines"):
+        try:
+            engines[entry.name] = entry.load()(database)
+        except ImportError as error:
+            raise ConfigurationError(f"the engine {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
+    return engines
+
+
+async def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(work)
+
+    async def end() -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    stack.push_async_callback(end)

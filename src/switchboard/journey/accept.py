@@ -1,0 +1,129 @@
+"""Accept: what a door hands in is stored once, with its decision, before anyone is told "accepted".
+
+Doors call `AcceptLeg.accept` with validated envelopes. Everything that arrives while a commit is under way shares the
+next one. Next: `turn.py`, where a worker has claimed a delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from switchboard.core.channels import check_source
+from switchboard.core.identity import conversation, dedupe_key
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import Overloaded, SwitchboardError, TooLarge, Unavailable
+from switchboard.domain.message import Message, RequestId
+from switchboard.domain.routing import Decision
+from switchboard.lanes.batch import Batch
+from switchboard.lanes.bell import WORK, Bell
+from switchboard.lanes.faults import point
+from switchboard.store import inbox as store
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+from switchboard.store.inbox import Acceptance
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A validated envelope with the bytes it came as, which are what `GET …/raw` gives back."""
+
+    envelope: Envelope
+    raw: bytes
+    media_type: str = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptLimits:
+    """`backlog`: how much may wait before new messages are refused; `message_bytes`: size of one; seconds to come again."""
+
+    backlog: int = 100_000
+    message_bytes: int = 1_048_576
+    retry_after: float = 5.0
+
+
+class AcceptLeg:
+    """Takes messages in. `watch_backlog` must run beside it for back-pressure to work."""
+
+    def __init__(
+        self,
+        database: Database,
+        decide: Callable[[Envelope], Decision],
+        bell: Bell,
+        limits: AcceptLimits,
+        channels: Mapping[str, frozenset[str]],
+    ) -> None:
+        self._database = database
+        self._decide = decide
+        self._bell = bell
+        self._limits = limits
+        self._channels = channels
+        self._backlog = 0
+        self._batch: Batch[Message, Acceptance] = Batch(self._store)
+
+    async def accept(self, submission: Submission) -> Acceptance:
+        """Store one message; returns after the commit. Raises InvalidInput, TooLarge, Overloaded, Unavailable."""
+        [outcome] = await self.accept_all([submission])
+        if isinstance(outcome, Acceptance):
+            return outcome
+        raise outcome
+
+    async def accept_all(self, submissions: Sequence[Submission]) -> list[Acceptance | SwitchboardError]:
+        """Store many; per submission its answer or its error, in order. What is good is kept."""
+        point("after_receive")
+        prepared = [self._prepare(s) for s in submissions]
+        messages = [p for p in prepared if isinstance(p, Message)]
+        answers = iter(await self._batch.put_all(messages))
+        outcomes = [_outcome(next(answers)) if isinstance(p, Message) else p for p in prepared]
+        point("after_commit")
+        return outcomes
+
+    def _prepare(self, submission: Submission) -> Message | SwitchboardError:
+        try:
+            self._check(submission)
+        except SwitchboardError as error:
+            return error
+        return Message(
+            request_id=RequestId(new_uuid7()),
+            conversation=conversation(submission.envelope),
+            dedupe_key=dedupe_key(submission.envelope),
+            envelope=submission.envelope,
+            raw=submission.raw,
+            media_type=submission.media_type,
+            received_at=datetime.now(UTC),
+        )
+
+    def _check(self, submission: Submission) -> None:
+        if len(submission.raw) > self._limits.message_bytes:
+            raise TooLarge(
+                f"the message has {len(submission.raw)} bytes; at most {self._limits.message_bytes} are taken"
+            )
+        check_source(submission.envelope, self._channels)
+        if self._backlog + len(self._batch) >= self._limits.backlog:
+            raise Overloaded(
+                f"{self._backlog} messages are waiting, the limit is {self._limits.backlog}; nothing was stored",
+                retry_after=self._limits.retry_after,
+            )
+
+    async def _store(self, messages: Sequence[Message]) -> list[Acceptance]:
+        decided = [(message, self._decide(message.envelope)) for message in messages]
+        point("before_commit")
+        accepted = await store.accept(self._database, decided)
+        self._bell.ring(WORK)
+        return accepted
+
+    async def watch_backlog(self, every: float = 0.5) -> None:
+        """Measure the backlog now and then. Runs until cancelled."""
+        while True:
+            with contextlib.suppress(Unavailable):  # whoever submits now is told so himself
+                self._backlog = await store.count_backlog(self._database)
+            await asyncio.sleep(every)
+
+
+def _outcome(answer: Acceptance | BaseException) -> Acceptance | SwitchboardError:
+    if isinstance(answer, (Acceptance, SwitchboardError)):
+        return answer
+    raise answer

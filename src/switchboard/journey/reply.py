@@ -1,0 +1,158 @@
+"""Reply: the answer goes back to the conversation it came from, in order, and what became of it is on record.
+
+Three ways, by where the message came from (`reply_pool`): an `api` endpoint with a callback gets a signed POST from a
+worker (`SendLeg`); a connector pulls with a lease and hands in receipts (`ReplyDesk`); everyone else (`cli`, `api`
+without callback) reads the reply at the door, so that it is sent as soon as it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+from uuid import UUID
+
+from switchboard.core.policy.retry import backoff
+from switchboard.domain.errors import Conflict, InvalidInput, NotFound
+from switchboard.domain.ledger import Item, OutboxRow, OutboxState
+from switchboard.lanes.bell import Bell, outbox_topic
+from switchboard.lanes.faults import point
+from switchboard.lanes.journal import Fenced
+from switchboard.lanes.worker import Hold
+from switchboard.store import outbox as store
+from switchboard.store.database import Database
+from switchboard.store.lanes import WORK_POOL, Work
+from switchboard.store.outbox import Receipt
+
+DOOR_CHANNELS: Final = frozenset({"cli", "api", "mcp", "dashboard"})
+"""Channels whose replies are read at the door."""
+
+
+def pull_pool(channel: str, endpoint: str) -> str:
+    """The pool in which the replies for one connector wait."""
+    return f"pull:{channel}:{endpoint}"
+
+
+class Callback(Protocol):
+    """Posts replies to one `api` endpoint."""
+
+    async def send(self, reply: OutboxRow) -> Receipt:
+        """Try once; never raises: what went wrong is in the receipt."""
+        ...
+
+
+def reply_pool(callbacks: Mapping[str, Callback]) -> Callable[[Work], str | None]:
+    """Where replies wait, by the message they answer; `callbacks` by `api` endpoint."""
+
+    def choose(work: Work) -> str | None:
+        source = work.envelope.source
+        if source.channel == "api" and source.endpoint_identity in callbacks:
+            return WORK_POOL
+        if source.channel in DOOR_CHANNELS:
+            return None
+        return pull_pool(source.channel, source.endpoint_identity)
+
+    return choose
+
+
+class SendLeg:
+    """Handles `send:` lanes of the workers: posts the reply and settles with the receipt."""
+
+    def __init__(self, database: Database, callbacks: Mapping[str, Callback]) -> None:
+        self._database = database
+        self._callbacks = callbacks
+
+    async def __call__(self, item: Item, hold: Hold) -> Item | None:
+        reply = await store.load_send(self._database, item)
+        if reply is None:
+            raise Fenced
+        point("during_send")
+        receipt = await self._send(reply)
+        if receipt.outcome == "retryable":
+            receipt = replace(receipt, delay=max(receipt.delay, backoff(item.attempts, jitter=random.random())))
+        state = await store.settle_send(self._database, hold.worker, item.lane, item.epoch, item.seq, receipt)
+        if state is None:
+            raise Fenced
+        return None
+
+    async def _send(self, reply: OutboxRow) -> Receipt:
+        callback = self._callbacks.get(reply.endpoint)
+        if callback is None:
+            return Receipt("failed", error=f"no callback is configured for the api endpoint {reply.endpoint!r}")
+        return await callback.send(reply)
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """What a connector asks for. `idempotent`: its platform takes an idempotency key, so a send may be repeated."""
+
+    channel: str
+    endpoint: str
+    limit: int = 20
+    wait_s: float = 0.0
+    lease_s: float = 60.0
+    idempotent: bool = False
+
+
+class ReplyDesk:
+    """Where connectors fetch replies and hand in receipts."""
+
+    def __init__(self, database: Database, bell: Bell) -> None:
+        self._database = database
+        self._bell = bell
+
+    async def pull(self, request: PullRequest) -> list[OutboxRow]:
+        """The next replies of this endpoint, one per conversation, leased; waits up to `wait_s` s for the first."""
+        pool = pull_pool(request.channel, request.endpoint)
+        ring = asyncio.Event()
+        stop = self._bell.subscribe(outbox_topic(pool), ring.set)
+        deadline = asyncio.get_running_loop().time() + request.wait_s
+        try:
+            while True:
+                ring.clear()
+                leased = await store.lease(
+                    self._database,
+                    pool,
+                    limit=request.limit,
+                    lease_s=request.lease_s,
+                    idempotent=request.idempotent,
+                )
+                left = deadline - asyncio.get_running_loop().time()
+                if leased or left <= 0:
+                    return leased
+                try:
+                    # A retry becomes due without a ring, so look now and then.
+                    async with asyncio.timeout(min(left, 1.0)):
+                        await ring.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            stop()
+
+    async def receipt(self, outbox_id: UUID, lease: int, receipt: Receipt) -> OutboxState:
+        """Record what the platform said. Raises NotFound, and Conflict when the lease has run out or was never held."""
+        reply = await store.get_reply(self._database, outbox_id)
+        if reply is None:
+            raise NotFound(f"there is no reply {outbox_id}")
+        if receipt.outcome == "retryable":
+            receipt = replace(receipt, delay=max(receipt.delay, backoff(reply.attempts or 1, jitter=random.random())))
+        state = await store.settle_send(self._database, None, reply.lane, lease, reply.seq, receipt)
+        if state is None:
+            raise Conflict(
+                f"the lease {lease} of reply {outbox_id} is not (or no longer) held; its state is {reply.state}"
+            )
+        self._bell.ring(outbox_topic(pull_pool(reply.channel, reply.endpoint)))
+        return state
+
+    async def resend(self, outbox_id: UUID) -> None:
+        """Send again what was not, or perhaps not, sent. Raises NotFound, InvalidInput."""
+        reply = await store.get_reply(self._database, outbox_id)
+        if reply is None:
+            raise NotFound(f"there is no reply {outbox_id}")
+        if not await store.resend(self._database, outbox_id):
+            raise InvalidInput(
+                f"reply {outbox_id} is {reply.state}; only uncertain, failed or dead ones are sent again"
+            )
+        self._bell.ring(outbox_topic(pull_pool(reply.channel, reply.endpoint)))

@@ -1,0 +1,34 @@
+"""Named places where a test can kill this very process, as a power cut would.
+
+`SWITCHBOARD_CRASH_AT=after_claim:3` kills with SIGKILL when `after_claim` is passed for the third time. Unset, as
+always in real life, a point costs one comparison.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from typing import Final, Literal
+
+Point = Literal[
+    "after_receive",
+    "before_commit",
+    "after_commit",
+    "after_claim",
+    "between_steps",
+    "before_complete",
+    "after_complete",
+    "during_send",
+]
+
+_name, _, _count = os.environ.get("SWITCHBOARD_CRASH_AT", "").partition(":")
+_armed: Final = _name
+_due: Final = int(_count or 1)
+_passes: Final = itertools.count(1)
+
+
+def point(name: Point) -> None:
+    """Pass a named point; does not return if this is the one to die at."""
+    if name == _armed and next(_passes) == _due:
+        os.kill(os.getpid(), signal.SIGKILL)

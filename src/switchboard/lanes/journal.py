@@ -1,0 +1,90 @@
+"""The journal of a turn: what was done is never done again, what may have happened is never repeated blindly.
+
+An engine runs each part of its turn through `Journal.step`. On resume a finished step gives its recorded result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID, uuid5
+
+from switchboard.domain.ledger import Item
+from switchboard.lanes.faults import point
+from switchboard.store import lanes as store
+from switchboard.store.database import Database
+from switchboard.store.lanes import Effect, Step
+
+_NAMESPACE = UUID("6f0b2f0a-6a0e-5d3e-9c3b-0f6f0d1c7a11")
+
+
+class Fenced(Exception):
+    """Somebody else has taken the lane over; whatever this turn still does is void. Stop at once, write nothing."""
+
+
+class OutcomeUnknown(Exception):
+    """A step with an effect was begun and its end was never recorded; only a person or the other side can know."""
+
+
+def idempotency_key(item: Item, n: int) -> UUID:
+    """The same for every attempt of step `n` of this item; hand it to the other side where it takes one."""
+    return uuid5(_NAMESPACE, f"{item.lane}\n{item.seq}\n{n}")
+
+
+class Journal:
+    """The steps of one item, in the order in which the engine asks for them."""
+
+    def __init__(self, database: Database, worker: int, item: Item, done: dict[int, Step]) -> None:
+        self._database = database
+        self._worker = worker
+        self._item = item
+        self._known = done
+        self._n = 0
+
+    @classmethod
+    async def open(cls, database: Database, worker: int, item: Item) -> Journal:
+        """Begin or resume: a first attempt has nothing to load."""
+        known = await store.load_steps(database, item) if item.attempts > 1 else {}
+        return cls(database, worker, item, known)
+
+    async def step(
+        self,
+        name: str,
+        act: Callable[[UUID], Awaitable[Any]],
+        *,
+        effect: Effect = "idempotent",
+        ask: Callable[[UUID], Awaitable[Any | None]] | None = None,
+    ) -> Any:
+        """Run `act(idempotency_key)` once and return its JSON value; on resume return what it gave then.
+
+        idempotent: repeated with the same key when its end is not on record. queryable: `ask(key)` tells what became
+        of it (None: nothing, so do it). effectful: raises `OutcomeUnknown`. Raises `Fenced` when the lane has moved on.
+        """
+        self._n += 1
+        key = idempotency_key(self._item, self._n)
+        known = self._known.get(self._n)
+        if known is not None and known.name != name:
+            raise OutcomeUnknown(f"step {self._n} was {known.name!r} before the crash and is {name!r} now")
+        if known is not None and known.state == "done":
+            return known.result
+        result = await self._resolve(known, key, effect, ask)
+        if result is None:
+            if effect != "idempotent":
+                await self._write(Step(self._n, name, "started", key, None), effect)
+            result = await act(key)
+        await self._write(Step(self._n, name, "done", key, result), effect)
+        point("between_steps")
+        return result
+
+    async def _resolve(
+        self, known: Step | None, key: UUID, effect: Effect, ask: Callable[[UUID], Awaitable[Any | None]] | None
+    ) -> Any | None:
+        if known is None or effect == "idempotent":
+            return None
+        if effect == "queryable" and ask is not None:
+            return await ask(key)
+        raise OutcomeUnknown(f"{known.name} was begun before a crash; whether it took effect is not known")
+
+    async def _write(self, step: Step, effect: Effect) -> None:
+        if not await store.write_step(self._database, self._worker, self._item, step, effect):
+            raise Fenced

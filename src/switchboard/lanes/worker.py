@@ -1,0 +1,309 @@
+"""The worker: claims lanes, runs their items, shows that it lives, and takes over from those who do not.
+
+`app/wiring.py` makes one from a handler per kind of lane; the handlers are the legs of `journey/`. A worker is
+crash-only: whatever goes wrong with the database ends its session, all it held is taken over, and it registers anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final, Protocol
+
+import asyncpg
+import structlog
+
+from switchboard import __version__
+from switchboard.core.policy.shares import NO_CREDIT, shares
+from switchboard.domain.errors import SwitchboardError, Unavailable
+from switchboard.domain.ledger import Item
+from switchboard.lanes.bell import CHANNEL, WORK, Bell
+from switchboard.lanes.faults import point
+from switchboard.lanes.journal import Fenced
+from switchboard.store import lanes as store
+from switchboard.store import schedule
+from switchboard.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+_IN_A_ROW: Final = 16
+"""Items that one lane may do before it lets others have its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """By what right an item is worked on: this worker, and whether it wants the next item of the lane as well."""
+
+    worker: int
+    hand_on: bool = True
+
+
+class Handler(Protocol):
+    """A leg of the journey: load → core → save. Gives the next item of the lane when it was handed on."""
+
+    async def __call__(self, item: Item, hold: Hold) -> Item | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Seconds, except `concurrency`: how many items run at the same time."""
+
+    concurrency: int = 64
+    ttl: float = 10.0
+    poll: float = 0.5
+    rescue_every: float = 0.25
+    drain: float = 20.0
+    use_lock: bool = True
+    """False behind a transaction-mode pooler, where advisory locks are not to be had: the TTL alone serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """A chore that one worker of all does every `every` seconds."""
+
+    name: str
+    every: float
+    run: Callable[[], Awaitable[object]]
+
+
+class Worker:
+    """One worker; `run` works until `stop` is called, then drains."""
+
+    def __init__(
+        self,
+        database: Database,
+        bell: Bell,
+        handlers: Mapping[str, Handler],
+        settings: WorkerSettings,
+        upkeep: tuple[Upkeep, ...] = (),
+    ) -> None:
+        self._database = database
+        self._bell = bell
+        self._handlers = handlers
+        self._settings = settings
+        self._upkeep = upkeep
+        self._stopping = asyncio.Event()
+        self.ready = asyncio.Event()
+
+    def stop(self) -> None:
+        """Claim nothing more, finish what runs within the drain limit, leave the rest to others at once."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until stopped; a lost database only interrupts."""
+        while not self._stopping.is_set():
+            session = _Session(self._database, self._bell, self._handlers, self._settings, self._upkeep, self._stopping)
+            try:
+                await session.run(self.ready)
+            except Unavailable as error:
+                log.warning("worker interrupted", reason=error.message)
+                await _wait(self._stopping, 0.2 + random.random() * 0.3)
+
+
+class _Session:
+    """The time between registering and losing or leaving: one worker id, one connection that shows we live."""
+
+    def __init__(
+        self,
+        database: Database,
+        bell: Bell,
+        handlers: Mapping[str, Handler],
+        settings: WorkerSettings,
+        upkeep: tuple[Upkeep, ...],
+        stopping: asyncio.Event,
+    ) -> None:
+        self._database = database
+        self._bell = bell
+        self._handlers = handlers
+        self._settings = settings
+        self._upkeep = upkeep
+        self._stopping = stopping
+        self._worker = 0
+        self._credit = NO_CREDIT
+        self._running: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._last_beat = monotonic()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        async with AsyncExitStack() as stack:
+            connection = await self._register(stack)
+            stack.callback(self._bell.subscribe(WORK, self._wake.set))
+            chores = [asyncio.create_task(chore()) for chore in (self._claim_loop, self._beat_loop, self._rescue_loop)]
+            chores.append(asyncio.create_task(self._upkeep_loop()))
+            stack.push_async_callback(_cancel, chores)
+            log.info("worker ready", worker=self._worker)
+            ready.set()
+            await self._until_over(chores)
+            await self._leave(connection)
+
+    async def _register(self, stack: AsyncExitStack) -> asyncpg.Connection:
+        connection = await self._database.dedicated()
+        stack.push_async_callback(_close, connection)
+        try:
+            self._worker = await store.register_worker(
+                connection,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=__version__,
+                ttl=self._settings.ttl,
+                lock=self._settings.use_lock,
+            )
+            await connection.add_listener(CHANNEL, lambda *args: self._bell.heard(str(args[3])))
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise Unavailable(f"the worker could not register: {error}") from error
+        connection.add_termination_listener(lambda _: self._lost.set())
+        return connection
+
+    async def _until_over(self, chores: list[asyncio.Task[None]]) -> None:
+        """Until we are told to stop, are lost, or a chore fails."""
+        ends = [asyncio.create_task(event.wait()) for event in (self._stopping, self._lost)]
+        try:
+            done, _ = await asyncio.wait([*chores, *ends], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _cancel(ends)
+        for task in done:
+            if task in chores and task.exception() is not None:
+                self._lost.set()
+                log.warning("worker chore failed", error=repr(task.exception()))
+
+    async def _leave(self, connection: asyncpg.Connection) -> None:
+        if not self._lost.is_set() and self._running:
+            log.info("draining", running=len(self._running), limit_s=self._settings.drain)
+            lost = asyncio.create_task(self._lost.wait())
+            waiting = asyncio.create_task(asyncio.wait(self._running, timeout=self._settings.drain))
+            await asyncio.wait([lost, waiting], return_when=asyncio.FIRST_COMPLETED)
+            await _cancel([lost, waiting])
+        # Self-fence: what still runs must not go on once others may take its lane.
+        await _cancel(tuple(self._running))
+        if self._lost.is_set():
+            # Only now is it safe to let go of the lock: nothing of ours runs any more.
+            await _close(connection)
+            if not self._stopping.is_set():
+                raise Unavailable("the session was lost")
+            return
+        await store.release_worker(self._database, self._worker)
+        self._bell.ring(WORK)
+
+    async def _claim_loop(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            free = self._settings.concurrency - len(self._running)
+            items = await self._claim(free) if free > 0 else []
+            if items:
+                point("after_claim")
+            for item in items:
+                task = asyncio.create_task(self._work(item))
+                self._running.add(task)
+                task.add_done_callback(self._finished)
+            if len(items) < free or free <= 0:
+                await _wait(self._wake, self._settings.poll)
+
+    async def _claim(self, free: int) -> list[Item]:
+        """Places go to the tiers by weight; what a tier leaves over goes to the others, the highest first."""
+        quota, self._credit = shares(self._credit, free)
+        items = await store.claim(self._database, self._worker, quota)
+        for tier, places in enumerate(quota):
+            left = free - len(items)
+            if left > 0 and sum(item.tier == tier for item in items) == places:
+                items += await store.claim(self._database, self._worker, [0] * tier + [left])
+        return items
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._wake.set()
+        if not task.cancelled() and isinstance(task.exception(), SwitchboardError):
+            # The item is still ours in the database, but nothing works on it: only a new session sets it free.
+            self._lost.set()
+
+    async def _work(self, item: Item) -> None:
+        handler = self._handlers[item.kind]
+        for n in range(_IN_A_ROW):
+            last = n == _IN_A_ROW - 1 or self._stopping.is_set()
+            following = await self._run_one(handler, item, Hold(self._worker, hand_on=not last))
+            if following is None:
+                return
+            item = following
+
+    async def _run_one(self, handler: Handler, item: Item, hold: Hold) -> Item | None:
+        try:
+            return await handler(item, hold)
+        except Fenced:
+            log.info("fenced", lane=item.lane, seq=item.seq, epoch=item.epoch)
+            return None
+        except SwitchboardError:
+            raise
+        except Exception as error:
+            # A defect of ours: never silent, never a stuck lane. It counts as an attempt, and the limit ends it.
+            log.exception("item failed unexpectedly", lane=item.lane, seq=item.seq)
+            failed = store.Settlement(item, "failed", None, None, error_class="internal", error=repr(error)[:2000])
+            await store.retry(self._database, self._worker, failed, 1.0)
+            return None
+
+    async def _beat_loop(self) -> None:
+        self._last_beat = monotonic()
+        while True:
+            await asyncio.sleep(self._settings.ttl / 8)
+            # A process that was stopped for long finds itself here with an old beat, and must not go on.
+            if monotonic() - self._last_beat > self._settings.ttl / 2:
+                raise Unavailable("no beat got through in time")
+            started = monotonic()
+            async with asyncio.timeout(self._settings.ttl / 4):
+                if not await store.beat(self._database, self._worker):
+                    raise Unavailable("the worker was declared dead by another")
+            self._last_beat = started
+
+    async def _rescue_loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.rescue_every * random.uniform(0.8, 1.2))
+            if freed := await store.rescue(self._database):
+                log.info("took over", lanes=freed)
+                self._bell.ring(WORK)
+
+    async def _upkeep_loop(self) -> None:
+        await schedule.plan(self._database, {chore.name: chore.every for chore in self._upkeep})
+        while True:
+            for name in await schedule.due(self._database):
+                await self._do_chore(name)
+            await asyncio.sleep(0.5)
+
+    async def _do_chore(self, name: str) -> None:
+        for chore in self._upkeep:
+            if chore.name == name:
+                try:
+                    await chore.run()
+                    await schedule.done(self._database, name, None)
+                except Unavailable:
+                    raise
+                except Exception as error:
+                    log.exception("upkeep failed", chore=name)
+                    await schedule.done(self._database, name, repr(error)[:500])
+
+
+async def _wait(event: asyncio.Event, timeout: float) -> None:
+    try:
+        async with asyncio.timeout(timeout):
+            await event.wait()
+    except TimeoutError:
+        pass
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    cancelled = tuple(tasks)
+    for task in cancelled:
+        task.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)
+
+
+async def _close(connection: asyncpg.Connection) -> None:
+    if not connection.is_closed():
+        try:
+            await connection.close(timeout=2)
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            connection.terminate()

@@ -1,0 +1,169 @@
+"""The connection to PostgreSQL: pool, named queries, and errors in our own words.
+
+Made once by `app/wiring.py` from a URL; every module of `store/` runs its SQL through it. Next: `store/inbox.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+import msgspec
+
+from switchboard.domain.errors import ConfigurationError, Unavailable
+
+SCHEMA: Final = "switchboard"
+MIN_SERVER: Final = 140000
+
+_LOST = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.ReadOnlySQLTransactionError,
+    TimeoutError,
+)
+
+Row = asyncpg.Record
+
+
+def to_json(value: object) -> str:
+    """JSON text for a jsonb parameter; UUIDs, times and dataclasses are understood."""
+    return msgspec.json.encode(value).decode()
+
+
+def from_json(text: str) -> Any:
+    """The value of a jsonb column."""
+    return msgspec.json.decode(text)
+
+
+@cache
+def query(name: str) -> str:
+    """The SQL called `file.name` in `queries/file.sql`, where it stands below a line `-- name: name`."""
+    file, _, _ = name.partition(".")
+    return _queries(file)[name]
+
+
+@cache
+def _queries(file: str) -> Mapping[str, str]:
+    text = files("switchboard.store").joinpath(f"queries/{file}.sql").read_text(encoding="utf-8")
+    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
+    return {f"{file}.{name}": sql.strip().rstrip(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
+
+
+async def _prepare(connection: asyncpg.Connection) -> None:
+    for kind in ("json", "jsonb"):
+        await connection.set_type_codec(kind, schema="pg_catalog", encoder=to_json, decoder=from_json, format="text")
+
+
+def _host_hint(url: str) -> str:
+    """Where the URL points, without its secrets."""
+    parts = urlsplit(url)
+    hosts = parts.netloc.rpartition("@")[2] or ",".join(parse_qs(parts.query).get("host", ["?"]))
+    return f"{hosts}{parts.path}"
+
+
+class Database:
+    """A pool on one database, its search path set to our schema.
+
+    Raises `Unavailable` for everything that goes away by waiting; lets programming errors through as they are.
+    """
+
+    def __init__(self, url: str, pool: asyncpg.Pool) -> None:
+        self.url = url
+        self.pool = pool
+
+    @classmethod
+    async def connect(cls, url: str, *, size: int = 8) -> Database:
+        """Open the pool. Raises `ConfigurationError` for a wrong URL or an old server, `Unavailable` for none."""
+        try:
+            pool = await asyncpg.create_pool(
+                url,
+                min_size=1,
+                max_size=size,
+                init=_prepare,
+                server_settings={"search_path": SCHEMA, "application_name": "switchboard"},
+                timeout=10,
+                command_timeout=60,
+            )
+        except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
+            raise ConfigurationError(f"PostgreSQL at {_host_hint(url)} refuses us: {error}") from error
+        except (ValueError, asyncpg.ClientConfigurationError) as error:
+            raise ConfigurationError(
+                f"the database URL is not understood ({error}); "
+                "it should read postgresql://user@host[:port][,host…]/database"
+            ) from error
+        except _LOST as error:
+            raise Unavailable(
+                f"no PostgreSQL answers at {_host_hint(url)}: {str(error) or type(error).__name__}"
+            ) from error
+        database = cls(url, pool)
+        await database._check_version()
+        return database
+
+    async def _check_version(self) -> None:
+        version = int(await self.value("show server_version_num"))
+        if version < MIN_SERVER:
+            await self.close()
+            raise ConfigurationError(f"PostgreSQL 14 or newer is needed; {_host_hint(self.url)} is {version // 10000}")
+
+    async def close(self) -> None:
+        """Close the pool; connections that hang are cut after a moment."""
+        try:
+            await asyncio.wait_for(self.pool.close(), 5)
+        except TimeoutError:
+            self.pool.terminate()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[Row]]:
+        """One connection of the pool for several statements; database trouble is raised as `Unavailable`."""
+        try:
+            async with self.pool.acquire(timeout=10) as connection:
+                yield connection
+        except _LOST as error:
+            raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
+
+    async def dedicated(self) -> asyncpg.Connection:
+        """A connection of one's own, outside the pool (for LISTEN and advisory locks). The caller closes it."""
+        try:
+            return await asyncpg.connect(
+                self.url, timeout=10, server_settings={"search_path": SCHEMA, "application_name": "switchboard worker"}
+            )
+        except _LOST as error:
+            raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
+
+    async def rows(self, sql: str, *args: object) -> Sequence[Row]:
+        """All rows of one statement."""
+        async with self.connection() as connection:
+            return await connection.fetch(sql, *args)
+
+    async def row(self, sql: str, *args: object) -> Row | None:
+        """The first row, or None."""
+        async with self.connection() as connection:
+            return await connection.fetchrow(sql, *args)
+
+    async def value(self, sql: str, *args: object) -> Any:
+        """The first column of the first row, or None."""
+        async with self.connection() as connection:
+            return await connection.fetchval(sql, *args)
+
+    async def run(self, sql: str, *args: object) -> str:
+        """Execute without rows; returns the command tag, such as `UPDATE 1`."""
+        async with self.connection() as connection:
+            return await connection.execute(sql, *args)
+
+
+def seconds(value: float) -> timedelta:
+    """Seconds as PostgreSQL's interval."""
+    return timedelta(seconds=value)

@@ -1,0 +1,44 @@
+"""The one place where identifiers meet the clock and the dice.
+
+Called by `journey/accept.py` and by every table that needs a key in time order. In: nothing; out: a UUIDv7 greater than
+every earlier one of this process. The arithmetic is `core/uuid7.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from secrets import randbits
+from threading import Lock
+from uuid import UUID
+
+from switchboard.core.uuid7 import next_uuid7
+
+
+class _Sequence:
+    """The last identifier given out, and the lock that keeps two threads from following it with the same one."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._last: UUID | None = None
+
+    def next(self) -> UUID:
+        with self._lock:
+            self._last = next_uuid7(self._last, time.time_ns() // 1_000_000, randbits(74))
+            return self._last
+
+    def restart(self) -> None:
+        # After a fork: parent and child must not count on from the same identifier, and another thread of the parent
+        # may have held the lock at that moment, so it is a new one.
+        self._lock = Lock()
+        self._last = None
+
+
+_SEQUENCE = _Sequence()
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=_SEQUENCE.restart)
+
+
+def new_uuid7() -> UUID:
+    """A new UUIDv7, greater than all before it in this process; safe from any thread and after a fork."""
+    return _SEQUENCE.next()

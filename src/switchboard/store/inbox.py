@@ -1,0 +1,161 @@
+"""Messages in and out of the inbox: the accept transaction, and what doors show of a message.
+
+`journey/accept.py` hands in messages with their decisions; doors read. Next: `store/lanes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from switchboard.domain.envelope import PolicyTier
+from switchboard.domain.ledger import LaneKey
+from switchboard.domain.message import Conversation, Message, RequestId
+from switchboard.domain.routing import Decision, SystemId
+from switchboard.store.database import Database, Row, query, to_json
+from switchboard.store.ids import new_uuid7
+
+TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, "default": 2, "passive": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What the sender is told: the id of the message, or of the first one if this is a duplicate."""
+
+    request_id: RequestId
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as doors show it. `state`: in_flight, answered, declined, dead, cancelled."""
+
+    request_id: RequestId
+    conversation: Conversation
+    channel: str
+    endpoint: str
+    sender: str
+    thread: str | None
+    envelope: Mapping[str, Any]
+    media_type: str
+    received_at: datetime
+    state: str
+
+
+def turn_lane(system_id: SystemId, conversation: Conversation) -> LaneKey:
+    """The lane in which a butler answers a conversation."""
+    return LaneKey(f"turn:{system_id}:{conversation}")
+
+
+async def accept(database: Database, batch: Sequence[tuple[Message, Decision]]) -> list[Acceptance]:
+    """Store what is new of `batch` in one transaction, with its decisions, deliveries and dead letters.
+
+    Returns one answer per message, in order, after the commit. Raises `Unavailable` when the outcome is unknown or
+    nothing was stored; handing in the same messages again is safe.
+    """
+    messages = [message for message, _ in batch]
+    rows = await database.rows(
+        query("inbox.accept"),
+        *_message_columns(messages),
+        *_decision_columns([decision for _, decision in batch]),
+        *_delivery_columns(batch),
+        *_unrouted_columns(batch),
+    )
+    # An id that is our own means fresh, also when an earlier attempt to commit this very batch got through unheard.
+    return [
+        Acceptance(RequestId(row["request_id"]), row["request_id"] != message.request_id)
+        for row, message in zip(sorted(rows, key=lambda r: r["ord"]), messages, strict=True)
+    ]
+
+
+def _message_columns(messages: Sequence[Message]) -> list[list[Any]]:
+    return [
+        [m.conversation for m in messages],
+        [m.dedupe_key for m in messages],
+        [m.request_id for m in messages],
+        [m.envelope.source.channel for m in messages],
+        [m.envelope.source.endpoint_identity for m in messages],
+        [m.envelope.sender.identity for m in messages],
+        [m.envelope.event.external_thread_id for m in messages],
+        [_without_raw(m) for m in messages],
+        [m.raw for m in messages],
+        [m.media_type for m in messages],
+        [m.received_at for m in messages],
+        [TIERS[m.envelope.control.policy_tier] for m in messages],
+    ]
+
+
+def _without_raw(message: Message) -> str:
+    """The typed part of the envelope: `payload.raw` is kept in the raw bytes, and may hold what jsonb cannot."""
+    return message.envelope.model_dump_json(exclude={"payload": {"raw"}}, exclude_none=True)
+
+
+def _decision_columns(decisions: Sequence[Decision]) -> list[list[Any]]:
+    return [
+        [d.version for d in decisions],
+        [len(d.chosen) + len(d.unrouted) for d in decisions],
+        [to_json(d.trail) for d in decisions],
+    ]
+
+
+def _columns(rows: Iterable[tuple[object, ...]], width: int) -> list[list[Any]]:
+    columns: list[list[Any]] = [[] for _ in range(width)]
+    for row in rows:
+        for column, value in zip(columns, row, strict=True):
+            column.append(value)
+    return columns
+
+
+def _delivery_columns(batch: Sequence[tuple[Message, Decision]]) -> list[list[Any]]:
+    rows = (
+        (ord_, turn_lane(chosen.system_id, message.conversation), chosen.system_id, chosen.team_id)
+        for ord_, (message, decision) in enumerate(batch, 1)
+        for chosen in decision.chosen
+    )
+    return _columns(rows, 4)
+
+
+def _unrouted_columns(batch: Sequence[tuple[Message, Decision]]) -> list[list[Any]]:
+    rows = (
+        (ord_, new_uuid7(), branch.team_id, branch.category, branch.reason, branch.handler)
+        for ord_, (_, decision) in enumerate(batch, 1)
+        for branch in decision.unrouted
+    )
+    return _columns(rows, 6)
+
+
+def _stored(row: Row) -> StoredMessage:
+    return StoredMessage(**{name: row[name] for name in StoredMessage.__slots__})
+
+
+async def get_message(database: Database, request_id: UUID) -> StoredMessage | None:
+    """One message by its id."""
+    row = await database.row(query("inbox.get"), request_id)
+    return _stored(row) if row else None
+
+
+async def get_raw(database: Database, request_id: UUID) -> tuple[bytes, str] | None:
+    """The bytes as they arrived, and their media type."""
+    row = await database.row(query("inbox.raw"), request_id)
+    return (row["raw"], row["media_type"]) if row else None
+
+
+async def list_messages(
+    database: Database,
+    *,
+    before: UUID | None = None,
+    limit: int = 50,
+    channel: str | None = None,
+    endpoint: str | None = None,
+) -> list[StoredMessage]:
+    """Newest first; `before` is the id of the last message of the page before."""
+    rows = await database.rows(query("inbox.list"), before, limit, channel, endpoint)
+    return [_stored(row) for row in rows]
+
+
+async def count_backlog(database: Database) -> int:
+    """How many deliveries, notices and sends wait or run: what back-pressure is measured by."""
+    return int(await database.value(query("inbox.backlog")))

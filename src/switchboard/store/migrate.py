@@ -1,0 +1,56 @@
+"""Bring a database to the present schema: numbered files, one transaction, one migrator at a time.
+
+Called by `app/wiring.py` at every start and by `switchboard db migrate`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Final
+
+from switchboard.domain.errors import ConfigurationError
+from switchboard.store.database import SCHEMA, Database
+
+_LOCK: Final = 0x5357_4244  # an arbitrary key of ours ("SWBD"): two migrators must not meet
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file `NNNN_name.sql`."""
+
+    number: int
+    name: str
+    sql: str
+
+
+def migrations() -> tuple[Migration, ...]:
+    """All migrations that this release knows, in order."""
+    found = []
+    for file in files("switchboard.store").joinpath("migrations").iterdir():
+        if match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
+            found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    return tuple(sorted(found, key=lambda m: m.number))
+
+
+async def migrate(database: Database) -> tuple[Migration, ...]:
+    """Apply what is missing and return it. A database of a newer release is refused with `ConfigurationError`."""
+    known = migrations()
+    async with database.connection() as connection, connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+        await connection.execute(f"create schema if not exists {SCHEMA}")
+        applied = await connection.fetchval("select to_regclass('migration') is not null")
+        done = await connection.fetchval("select max(number) from migration") if applied else 0
+        if done > known[-1].number:
+            raise ConfigurationError(
+                f"the database is at schema {done}, this release knows only {known[-1].number}: "
+                "install the newer release again, or restore a backup made before the upgrade"
+            )
+        missing = tuple(m for m in known if m.number > done)
+        for migration in missing:
+            await connection.execute(migration.sql)
+            await connection.execute(
+                "insert into migration (number, name) values ($1, $2)", migration.number, migration.name
+            )
+        return missing

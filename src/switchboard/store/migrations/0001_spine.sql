@@ -1,0 +1,741 @@
+-- The first schema: messages, lanes, ledger, teams, tokens.
+
+create table migration (
+    number integer primary key,
+    name text not null,
+    applied_at timestamptz not null default now()
+);
+
+-- Who there is ------------------------------------------------------------------------------------------------------
+
+create table team (
+    team_id text primary key,
+    parent_id text references team,
+    purpose text not null default ''
+);
+create unique index team_one_root on team ((parent_id is null)) where parent_id is null;
+
+create table member (
+    system_id text primary key,
+    team_id text not null references team,
+    number smallint not null check (number between 1 and 5),
+    engine text not null,
+    options jsonb not null default '{}',
+    description text not null default '',
+    capabilities text[] not null default '{}',
+    active boolean not null default true
+);
+
+create table rule (
+    rule_id uuid primary key,
+    team_id text not null references team,
+    name text not null,
+    channel text not null,
+    filters jsonb not null,
+    targets jsonb not null,
+    priority integer not null,
+    active boolean not null,
+    created_by text not null,
+    updated_by text not null,
+    created_at timestamptz not null,
+    updated_at timestamptz not null
+);
+
+-- One row per version of teams, members and rules together; the newest is in force.
+create table rule_set (
+    version bigint primary key,
+    author text not null,
+    reason text not null,
+    created_at timestamptz not null default now()
+);
+
+create table token (
+    token_id uuid primary key,
+    name text not null,
+    hash bytea not null unique,
+    role text not null check (role in ('operator', 'connector', 'agent')),
+    channel text,
+    endpoint text,
+    system_id text,
+    created_at timestamptz not null default now(),
+    expires_at timestamptz,
+    revoked_at timestamptz
+);
+create unique index token_live_name on token (name) where revoked_at is null;
+
+create table audit (
+    audit_id uuid primary key,
+    at timestamptz not null default now(),
+    actor text not null,
+    action text not null,
+    detail jsonb not null
+);
+create index audit_at on audit (at);
+
+create table connector (
+    channel text not null,
+    endpoint text not null,
+    instance_id text not null,
+    version text,
+    state text not null,
+    error_message text,
+    counters jsonb not null,
+    first_seen_at timestamptz not null default now(),
+    last_seen_at timestamptz not null default now(),
+    primary key (channel, endpoint)
+);
+
+-- What arrived ------------------------------------------------------------------------------------------------------
+
+create table message_inbox (
+    request_id uuid not null,
+    conversation text not null,
+    channel text not null,
+    endpoint text not null,
+    sender text not null,
+    thread text,
+    envelope jsonb not null,
+    raw bytea not null,
+    media_type text not null,
+    received_at timestamptz not null,
+    primary key (request_id, conversation)
+);
+
+create table dedupe (
+    conversation text not null,
+    key text not null,
+    request_id uuid not null,
+    primary key (conversation, key)
+);
+
+-- branches = deliveries + dead letters that this decision made: what the books are balanced against.
+create table decision (
+    request_id uuid not null,
+    conversation text not null,
+    n smallint not null,
+    version bigint not null,
+    branches smallint not null,
+    trail jsonb not null,
+    decided_at timestamptz not null,
+    primary key (request_id, conversation, n)
+);
+
+-- The engine --------------------------------------------------------------------------------------------------------
+
+create table lane (
+    key text primary key,
+    kind text not null,
+    pool text not null,
+    tier smallint not null,
+    last_seq bigint not null default 0,
+    done_seq bigint not null default 0,
+    state text not null default 'idle' check (state in ('idle', 'ready', 'running', 'paused')),
+    owner bigint,
+    epoch bigint not null default 0,
+    attempts integer not null default 0,
+    ready_at timestamptz not null default now(),
+    lease_until timestamptz
+) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
+create index lane_ready on lane (pool, tier, ready_at) where state = 'ready';
+create index lane_owner on lane (owner) where state = 'running' and owner is not null;
+create index lane_lease on lane (lease_until) where state = 'running' and lease_until is not null;
+create index lane_busy on lane (kind) where state <> 'idle';
+
+create table delivery (
+    lane text not null,
+    seq bigint not null,
+    conversation text not null,
+    request_id uuid not null,
+    system_id text not null,
+    team_id text not null,
+    segment smallint not null default 0,
+    state text not null default 'pending' check (state in ('pending', 'answered', 'declined', 'dead', 'cancelled')),
+    error_class text,
+    created_at timestamptz not null,
+    settled_at timestamptz,
+    primary key (lane, seq)
+) with (fillfactor = 85);
+create index delivery_request on delivery (request_id);
+
+-- One row per finished run of a butler: answered, failed, lost with its worker, …
+create table turn (
+    lane text not null,
+    seq bigint not null,
+    epoch bigint not null,
+    outcome text not null,
+    error_class text,
+    error text,
+    engine text,
+    worker bigint,
+    started_at timestamptz,
+    finished_at timestamptz not null,
+    primary key (lane, seq, epoch)
+);
+
+create table step (
+    lane text not null,
+    seq bigint not null,
+    n integer not null,
+    name text not null,
+    effect text not null check (effect in ('idempotent', 'queryable', 'effectful')),
+    state text not null check (state in ('started', 'done')),
+    idempotency_key uuid not null,
+    epoch bigint not null,
+    result jsonb,
+    started_at timestamptz not null default clock_timestamp(),
+    done_at timestamptz,
+    primary key (lane, seq, n)
+);
+
+create table outbox (
+    lane text not null,
+    seq bigint not null,
+    outbox_id uuid not null,
+    conversation text not null,
+    request_id uuid not null,
+    system_id text not null,
+    channel text not null,
+    endpoint text not null,
+    thread text,
+    recipient text not null,
+    reply_to text not null,
+    text text not null,
+    state text not null check (state in ('pending', 'sending', 'sent', 'uncertain', 'failed', 'dead')),
+    idempotent boolean not null default false,
+    platform_message_id text,
+    error text,
+    created_at timestamptz not null,
+    settled_at timestamptz,
+    primary key (lane, seq)
+) with (fillfactor = 85);
+create index outbox_request on outbox (request_id);
+create index outbox_id on outbox (outbox_id);
+create index outbox_open on outbox (channel, endpoint, created_at) where state not in ('sent');
+
+-- One row per attempt to send, and what the platform said of it.
+create table receipt (
+    outbox_id uuid not null,
+    lane text not null,
+    epoch bigint not null,
+    outcome text not null,
+    platform_message_id text,
+    error text,
+    at timestamptz not null,
+    primary key (outbox_id, lane, epoch)
+);
+
+create table dead_letter (
+    dead_letter_id uuid not null,
+    conversation text not null,
+    request_id uuid not null,
+    team_id text not null,
+    channel text not null,
+    payload jsonb not null,
+    raw bytea not null,
+    category text not null,
+    reason text not null,
+    lane text,
+    seq bigint,
+    system_id text,
+    handler text,
+    received_at timestamptz not null,
+    created_at timestamptz not null,
+    status text not null default 'pending' check (status in ('pending', 'handled')),
+    handled_by_system_id text,
+    resolution text,
+    primary key (dead_letter_id, conversation)
+);
+create index dead_letter_request on dead_letter (request_id);
+create index dead_letter_team on dead_letter (team_id, dead_letter_id);
+
+-- A dead letter told to the System4 that handles it.
+create table notice (
+    lane text not null,
+    seq bigint not null,
+    dead_letter_id uuid not null,
+    conversation text not null,
+    request_id uuid not null,
+    team_id text not null,
+    system_id text not null,
+    state text not null default 'pending' check (state in ('pending', 'delivered', 'failed')),
+    error_class text,
+    created_at timestamptz not null,
+    settled_at timestamptz,
+    primary key (lane, seq)
+);
+create index notice_request on notice (request_id);
+
+create table worker (
+    worker_id bigint generated always as identity primary key,
+    host text not null,
+    pid integer not null,
+    version text not null,
+    ttl interval not null,
+    has_lock boolean not null,
+    started_at timestamptz not null default clock_timestamp(),
+    beat timestamptz not null default clock_timestamp()
+);
+
+create table schedule (
+    name text primary key,
+    every interval not null,
+    next_at timestamptz not null default now(),
+    last_at timestamptz,
+    last_error text
+);
+
+-- What the memo engine keeps ------------------------------------------------------------------------------------------
+
+create table memo (
+    conversation text not null,
+    memo_id uuid not null,
+    system_id text not null,
+    request_id uuid not null,
+    person text not null,
+    private boolean not null,
+    text text not null,
+    words tsvector generated always as (to_tsvector('simple', left(text, 100000))) stored,
+    created_at timestamptz not null default now(),
+    primary key (conversation, memo_id)
+);
+create index memo_words on memo using gin (words);
+create index memo_person on memo (system_id, person);
+
+-- Functions: one per transaction of 3. They exist to be one round trip, and to lock before they read. ---------------------
+
+-- Accept: dedupe, store, decide, deliver; one row back per message, in the order given.
+-- d_*: deliveries, x_*: branches nobody could take; *_ord is the message they belong to, from 1.
+create function accept_messages(
+    _conversation text[], _key text[], _request_id uuid[], _channel text[], _endpoint text[], _sender text[],
+    _thread text[], _envelope text[], _raw bytea[], _media_type text[], _received_at timestamptz[], _tier smallint[],
+    _version bigint[], _branches smallint[], _trail text[],
+    d_ord integer[], d_lane text[], d_system text[], d_team text[],
+    x_ord integer[], x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[]
+) returns table (ord bigint, request_id uuid, fresh boolean)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _fresh boolean[];
+    _notice_lane text[] := (
+        select coalesce(array_agg('notice:' || x.handler || ':' || _conversation[x.ord]), '{}')
+        from unnest(x_ord, x_handler) as x (ord, handler) where x.handler is not null
+    );
+begin
+    insert into lane (key, kind, pool, tier)
+        select distinct on (l.key) l.key, split_part(l.key, ':', 1), 'work', 3
+        from unnest(d_lane || _notice_lane) as l (key) order by l.key
+        on conflict do nothing;
+    perform from lane l where l.key = any (d_lane || _notice_lane) order by l.key for no key update;
+
+    with given as (
+        insert into dedupe (conversation, key, request_id)
+            select m.conversation, m.key, m.request_id
+            from unnest(_conversation, _key, _request_id) with ordinality as m (conversation, key, request_id, ord)
+            order by m.conversation, m.key, m.ord
+            on conflict do nothing
+            returning request_id
+    )
+    select array_agg(g.request_id is not null order by m.ord) into _fresh
+        from unnest(_request_id) with ordinality as m (request_id, ord) left join given g using (request_id);
+
+    insert into message_inbox
+        select m.request_id, m.conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope::jsonb, m.raw,
+               m.media_type, m.received_at
+        from unnest(_request_id, _conversation, _channel, _endpoint, _sender, _thread, _envelope, _raw, _media_type,
+                    _received_at, _fresh)
+             as m (request_id, conversation, channel, endpoint, sender, thread, envelope, raw, media_type, received_at, fresh)
+        where m.fresh;
+
+    insert into decision
+        select m.request_id, m.conversation, 1, m.version, m.branches, m.trail::jsonb, m.received_at
+        from unnest(_request_id, _conversation, _version, _branches, _trail, _received_at, _fresh)
+             as m (request_id, conversation, version, branches, trail, received_at, fresh)
+        where m.fresh;
+
+    with numbered as (
+        select d.lane, l.last_seq + row_number() over (partition by d.lane order by d.ord) as seq, d.ord, d.system_id, d.team_id
+        from unnest(d_ord, d_lane, d_system, d_team) as d (ord, lane, system_id, team_id) join lane l on l.key = d.lane
+        where _fresh[d.ord]
+    ), written as (
+        insert into delivery (lane, seq, conversation, request_id, system_id, team_id, created_at)
+            select n.lane, n.seq, _conversation[n.ord], _request_id[n.ord], n.system_id, n.team_id, _received_at[n.ord]
+            from numbered n
+    ), last as (
+        select n.lane, max(n.seq) as seq, min(_tier[n.ord]) as tier from numbered n group by n.lane
+    )
+    update lane l set
+        last_seq = last.seq,
+        tier = case when l.state = 'idle' then last.tier else least(l.tier, last.tier) end,
+        ready_at = case when l.state = 'idle' then now() else l.ready_at end,
+        state = case when l.state = 'idle' then 'ready' else l.state end
+        from last where l.key = last.lane;
+
+    if cardinality(x_ord) > 0 then
+        perform bury(
+            array_agg(x.id), array_agg(_request_id[x.ord]), array_agg(_conversation[x.ord]), array_agg(x.team),
+            array_agg(x.category), array_agg(x.reason), array_agg(x.handler),
+            array_agg(null::text), array_agg(null::bigint), array_agg(null::text))
+        from unnest(x_ord, x_id, x_team, x_category, x_reason, x_handler) as x (ord, id, team, category, reason, handler)
+        where _fresh[x.ord];
+    end if;
+
+    return query
+        select m.ord, d.request_id, f.fresh
+        from unnest(_conversation, _key) with ordinality as m (conversation, key, ord)
+        join unnest(_fresh) with ordinality as f (fresh, ord) using (ord)
+        join dedupe d on d.conversation = m.conversation and d.key = m.key;
+end $$;
+
+-- Dead letters, whole, and the notices to their handlers. The caller holds the locks of the notice lanes.
+create function bury(
+    _id uuid[], _request_id uuid[], _conversation text[], _team text[], _category text[], _reason text[],
+    _handler text[], _lane text[], _seq bigint[], _system text[]
+) returns void
+language plpgsql as $$
+#variable_conflict use_column
+begin
+    insert into dead_letter (dead_letter_id, conversation, request_id, team_id, channel, payload, raw, category, reason,
+                             lane, seq, system_id, handler, received_at, created_at)
+        select x.id, x.conversation, x.request_id, x.team, m.channel, m.envelope, m.raw, x.category, x.reason,
+               x.lane, x.seq, x.system_id, x.handler, m.received_at, clock_timestamp()
+        from unnest(_id, _request_id, _conversation, _team, _category, _reason, _handler, _lane, _seq, _system)
+             as x (id, request_id, conversation, team, category, reason, handler, lane, seq, system_id)
+        join message_inbox m on m.request_id = x.request_id and m.conversation = x.conversation;
+    with numbered as (
+        select l.key as lane, l.last_seq + row_number() over (partition by l.key order by x.id) as seq,
+               x.id, x.conversation, x.request_id, x.team, x.handler
+        from unnest(_id, _request_id, _conversation, _team, _handler) as x (id, request_id, conversation, team, handler)
+        join lane l on l.key = 'notice:' || x.handler || ':' || x.conversation
+    ), written as (
+        insert into notice (lane, seq, dead_letter_id, conversation, request_id, team_id, system_id, created_at)
+            select n.lane, n.seq, n.id, n.conversation, n.request_id, n.team, n.handler, clock_timestamp()
+            from numbered n
+    ), last as (
+        select n.lane, max(n.seq) as seq from numbered n group by n.lane
+    )
+    update lane l set
+        last_seq = last.seq,
+        ready_at = case when l.state = 'idle' then now() else l.ready_at end,
+        state = case when l.state = 'idle' then 'ready' else l.state end
+        from last where l.key = last.lane;
+end $$;
+
+-- Claim: _quota[1] lanes of tier 0, _quota[2] of tier 1, … of one pool.
+create function claim_lanes(_pool text, _owner bigint, _lease interval, _quota integer[])
+returns table (key text, kind text, seq bigint, epoch bigint, attempts integer)
+language sql as $$
+    with picked as (
+        select p.key
+        from unnest(_quota) with ordinality as q (n, tier)
+        cross join lateral (
+            select l.key from lane l
+            where l.state = 'ready' and l.pool = _pool and l.tier = q.tier - 1 and l.ready_at <= clock_timestamp()
+            order by l.ready_at limit q.n for no key update skip locked
+        ) p
+    )
+    update lane l set state = 'running', owner = _owner, lease_until = clock_timestamp() + _lease, epoch = l.epoch + 1,
+                      attempts = l.attempts + 1
+        from picked where l.key = picked.key
+        returning l.key, l.kind, l.done_seq + 1, l.epoch, l.attempts;
+$$;
+
+-- Step: false means fenced. The row of the lane is locked against a rescue while the step is written.
+create function write_step(
+    _owner bigint, _lane text, _epoch bigint, _seq bigint, _n integer, _name text, _effect text, _key uuid, _state text,
+    _result text
+) returns boolean
+language sql as $$
+    with held as (
+        select from lane l
+        where l.key = _lane and l.owner = _owner and l.epoch = _epoch and l.state = 'running' and l.done_seq + 1 = _seq
+        for share
+    ), beaten as (
+        update worker w set beat = clock_timestamp()
+        where w.worker_id = _owner and w.beat < clock_timestamp() - w.ttl / 8 and exists (select from held)
+    ), written as (
+        insert into step (lane, seq, n, name, effect, state, idempotency_key, epoch, result, done_at)
+            select _lane, _seq, _n, _name, _effect, _state, _key, _epoch, _result::jsonb,
+                   case when _state = 'done' then clock_timestamp() end
+            from held
+            on conflict (lane, seq, n) do update
+                set state = excluded.state, epoch = excluded.epoch, result = excluded.result, done_at = excluded.done_at
+    )
+    select exists (select from held);
+$$;
+
+-- Complete: the turn, its delivery or notice, its reply, its dead letter and the next item, or nothing at all (fenced).
+-- A reply goes to the conversation of the message, and nowhere else: it is looked up here, not given.
+-- _pool is where the reply waits: null for a mailbox that is read at the door.
+create function settle_turns(
+    _owner bigint, _lane text[], _epoch bigint[], _seq bigint[], _outcome text[], _error_class text[], _error text[],
+    _engine text[], _started_at timestamptz[], _hand_on boolean[], _pause boolean[],
+    _outbox_id uuid[], _text text[], _pool text[],
+    _dead_id uuid[], _category text[], _reason text[], _handler text[]
+) returns table (lane text, ok boolean, next_seq bigint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    -- a lane of a butler reads kind:system_id:conversation, and only the first two never contain a colon
+    _conversation text[] := (select array_agg(substring(l.key from '^[^:]+:[^:]+:(.*)$') order by l.ord)
+                             from unnest(_lane) with ordinality as l (key, ord));
+    -- replies that are read at the door never wait for a sender, so they have a lane of their own that is always idle
+    _send_lane text[] := (select array_agg(case when r.pool is null then 'mailbox:' else 'send:' end || r.conversation order by r.ord)
+                          from unnest(_pool, _conversation) with ordinality as r (pool, conversation, ord));
+    _touched text[] := (
+        select array_agg(k.key) from (
+            select unnest(_lane) as key
+            union select _send_lane[i] from generate_subscripts(_lane, 1) i where _outbox_id[i] is not null
+            union select 'notice:' || _handler[i] || ':' || _conversation[i]
+                from generate_subscripts(_lane, 1) i where _dead_id[i] is not null and _handler[i] is not null
+        ) k
+    );
+    _ok boolean[];
+begin
+    insert into lane (key, kind, pool, tier)
+        select distinct on (k.key) k.key, split_part(k.key, ':', 1), coalesce(p.pool, 'work'), 1
+        from unnest(_touched) as k (key)
+        left join unnest(_send_lane, _pool) as p (key, pool) on p.key = k.key
+        where not k.key = any (_lane) order by k.key
+        on conflict do nothing;
+    perform from lane l where l.key = any (_touched) order by l.key for no key update;
+
+    select array_agg(l.key is not null order by i.ord) into _ok
+        from unnest(_lane, _epoch, _seq) with ordinality as i (lane, epoch, seq, ord)
+        left join lane l on l.key = i.lane and l.owner = _owner and l.epoch = i.epoch and l.state = 'running'
+                        and l.done_seq + 1 = i.seq;
+
+    insert into turn
+        select i.lane, i.seq, i.epoch, i.outcome, i.error_class, i.error, i.engine, _owner, i.started_at, clock_timestamp()
+        from unnest(_lane, _seq, _epoch, _outcome, _error_class, _error, _engine, _started_at, _ok)
+             as i (lane, seq, epoch, outcome, error_class, error, engine, started_at, ok)
+        where i.ok;
+
+    update delivery d set
+        state = case when i.dead_id is not null then 'dead' else i.outcome end,
+        error_class = i.error_class, settled_at = clock_timestamp()
+        from unnest(_lane, _seq, _outcome, _error_class, _dead_id, _ok) as i (lane, seq, outcome, error_class, dead_id, ok)
+        where i.ok and d.lane = i.lane and d.seq = i.seq;
+    update notice n set
+        state = case when i.outcome in ('answered', 'declined') then 'delivered' else 'failed' end,
+        error_class = i.error_class, settled_at = clock_timestamp()
+        from unnest(_lane, _seq, _outcome, _error_class, _ok) as i (lane, seq, outcome, error_class, ok)
+        where i.ok and i.lane like 'notice:%' and n.lane = i.lane and n.seq = i.seq;
+
+    if exists (select from unnest(_outbox_id) as o (id) where o.id is not null) then
+        with numbered as (
+            select l.last_seq + row_number() over (partition by l.key order by i.ord) as send_seq, i.*
+            from unnest(_lane, _seq, _outbox_id, _text, _pool, _send_lane, _conversation, _ok) with ordinality
+                 as i (lane, seq, outbox_id, text, pool, send_lane, conversation, ok, ord)
+            join lane l on l.key = i.send_lane
+            where i.ok and i.outbox_id is not null
+        ), written as (
+            insert into outbox (lane, seq, outbox_id, conversation, request_id, system_id, channel, endpoint, thread, recipient,
+                                reply_to, text, state, created_at, settled_at)
+                select n.send_lane, n.send_seq, n.outbox_id, n.conversation, d.request_id, d.system_id, m.channel, m.endpoint,
+                       m.thread, m.sender, m.envelope #>> '{event,external_event_id}', n.text,
+                       case when n.pool is null then 'sent' else 'pending' end, clock_timestamp(),
+                       case when n.pool is null then clock_timestamp() end
+                from numbered n
+                join delivery d on d.lane = n.lane and d.seq = n.seq
+                join message_inbox m on m.request_id = d.request_id and m.conversation = d.conversation
+        ), last as (
+            select n.send_lane, max(n.send_seq) as seq, bool_and(n.pool is null) as mailbox, max(n.pool) as pool
+            from numbered n group by n.send_lane
+        )
+        update lane l set
+            last_seq = last.seq,
+            done_seq = case when last.mailbox then last.seq else l.done_seq end,
+            pool = coalesce(last.pool, l.pool),
+            ready_at = case when l.state = 'idle' then now() else l.ready_at end,
+            state = case when l.state = 'idle' and not last.mailbox then 'ready' else l.state end
+            from last where l.key = last.send_lane;
+    end if;
+
+    if exists (select from unnest(_dead_id) as x (id) where x.id is not null) then
+        perform bury(array_agg(i.dead_id), array_agg(d.request_id), array_agg(d.conversation), array_agg(d.team_id),
+                     array_agg(i.category), array_agg(i.reason), array_agg(i.handler), array_agg(i.lane), array_agg(i.seq),
+                     array_agg(d.system_id))
+            from unnest(_lane, _seq, _dead_id, _category, _reason, _handler, _ok)
+                 as i (lane, seq, dead_id, category, reason, handler, ok)
+            join delivery d on d.lane = i.lane and d.seq = i.seq
+            where i.ok and i.dead_id is not null;
+    end if;
+
+    return query
+        with moved as (
+            update lane l set
+                done_seq = i.seq,
+                attempts = case when i.hand_on and not i.pause and l.last_seq > i.seq then 1 else 0 end,
+                owner = case when i.hand_on and not i.pause and l.last_seq > i.seq then l.owner end,
+                state = case when i.pause then 'paused' when l.last_seq = i.seq then 'idle'
+                             when i.hand_on then 'running' else 'ready' end,
+                ready_at = clock_timestamp()
+                from unnest(_lane, _seq, _hand_on, _pause, _ok) as i (lane, seq, hand_on, pause, ok)
+                where i.ok and l.key = i.lane
+                returning l.key, case when l.state = 'running' then l.done_seq + 1 end as next_seq
+        )
+        select i.lane, i.ok, m.next_seq
+        from unnest(_lane, _ok) as i (lane, ok) left join moved m on m.key = i.lane;
+end $$;
+
+-- Fail, to be tried again: the lane waits, so that nothing overtakes. False means fenced.
+create function retry_turn(
+    _owner bigint, _lane text, _epoch bigint, _seq bigint, _outcome text, _error_class text, _error text, _engine text,
+    _started_at timestamptz, _delay interval
+) returns boolean
+language sql as $$
+    with freed as (
+        update lane l set state = 'ready', owner = null, ready_at = clock_timestamp() + _delay
+        where l.key = _lane and l.owner = _owner and l.epoch = _epoch and l.state = 'running' and l.done_seq + 1 = _seq
+        returning l.key
+    ), written as (
+        insert into turn
+            select _lane, _seq, _epoch, _outcome, _error_class, _error, _engine, _owner, _started_at, clock_timestamp()
+            from freed
+    )
+    select exists (select from freed);
+$$;
+
+-- Rescue: workers that let go of their lock or stopped beating lose their lanes to whoever is alive.
+-- The lock is only asked of workers that took one: the others live by their beat alone.
+create function rescue_lanes(_lock_class integer) returns bigint
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _gone bigint[];
+    _count bigint;
+begin
+    with gone as (
+        select w.worker_id from worker w
+        where w.beat + w.ttl < clock_timestamp()
+           or (w.has_lock and pg_try_advisory_xact_lock(_lock_class, w.worker_id::integer))
+        for update skip locked
+    ), removed as (
+        delete from worker w using gone where w.worker_id = gone.worker_id returning w.worker_id
+    )
+    select array_agg(r.worker_id) into _gone from removed r;
+    if _gone is null then
+        return 0;
+    end if;
+    with freed as (
+        select l.key, l.owner from lane l where l.owner = any (_gone) and l.state = 'running' order by l.key for no key update
+    ), moved as (
+        update lane l set state = 'ready', owner = null, ready_at = clock_timestamp()
+        from freed where l.key = freed.key returning l.key, l.kind, l.done_seq + 1 as seq, l.epoch, freed.owner
+    ), turns as (
+        insert into turn (lane, seq, epoch, outcome, error_class, error, worker, finished_at)
+            select m.key, m.seq, m.epoch, 'lost', 'worker_lost', 'the worker died or was cut off', m.owner, clock_timestamp()
+            from moved m where m.kind <> 'send'
+    ), receipts as (
+        insert into receipt (outbox_id, lane, epoch, outcome, error, at)
+            select o.outbox_id, m.key, m.epoch, 'lost', 'the worker died or was cut off', clock_timestamp()
+            from moved m join outbox o on o.lane = m.key and o.seq = m.seq where m.kind = 'send'
+    )
+    select count(*) into _count from moved;
+    return _count;
+end $$;
+
+-- A worker that leaves in good order: what it could not finish is taken over at once, and does not count as an attempt.
+create function release_worker(_worker bigint) returns bigint
+language sql as $$
+    with freed as (
+        update lane l set state = 'ready', owner = null, ready_at = clock_timestamp(), attempts = greatest(l.attempts - 1, 0)
+        where l.owner = _worker and l.state = 'running' returning l.key
+    ), removed as (
+        delete from worker w where w.worker_id = _worker
+    )
+    select count(*) from freed;
+$$;
+
+-- Lease replies of one endpoint to a connector, the next of each conversation, oldest first (send lanes are of tier 1).
+create function lease_replies(_pool text, _limit integer, _lease interval, _idempotent boolean)
+returns table (outbox_id uuid, epoch bigint, attempts integer)
+language sql as $$
+    with claimed as (
+        select * from claim_lanes(_pool, null, _lease, array[0, _limit])
+    )
+    update outbox o set state = 'sending', idempotent = _idempotent
+        from claimed c where o.lane = c.key and o.seq = c.seq
+        returning o.outbox_id, c.epoch, c.attempts;
+$$;
+
+-- Settle one send: a receipt with the outcome; a retryable one goes back into the lane until its attempts are used up.
+-- Returns the state the reply is in now, or null when the lease is not the holder's any more.
+create function settle_send(
+    _owner bigint, _lane text, _epoch bigint, _seq bigint, _outcome text, _platform_message_id text, _error text,
+    _delay interval, _max_attempts integer
+) returns text
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _attempts integer;
+    _state text;
+begin
+    select l.attempts into _attempts from lane l
+        where l.key = _lane and l.epoch = _epoch and l.state = 'running' and l.done_seq + 1 = _seq
+          and l.owner is not distinct from _owner
+        for no key update;
+    if not found then
+        return null;
+    end if;
+    _state := case when _outcome <> 'retryable' then _outcome when _attempts >= _max_attempts then 'dead' else 'pending' end;
+    insert into receipt
+        select o.outbox_id, _lane, _epoch, _outcome, _platform_message_id, _error, clock_timestamp()
+        from outbox o where o.lane = _lane and o.seq = _seq;
+    update outbox o set
+        state = _state, error = _error,
+        platform_message_id = coalesce(_platform_message_id, o.platform_message_id),
+        settled_at = case when _state <> 'pending' then clock_timestamp() end
+        where o.lane = _lane and o.seq = _seq;
+    update lane l set
+        owner = null, lease_until = null,
+        done_seq = case when _state = 'pending' then l.done_seq else _seq end,
+        attempts = case when _state = 'pending' then l.attempts else 0 end,
+        state = case when _state = 'pending' or l.last_seq > _seq then 'ready' else 'idle' end,
+        ready_at = clock_timestamp() + case when _state = 'pending' then _delay else interval '0' end
+        where l.key = _lane;
+    return _state;
+end $$;
+
+-- Leases that a connector let run out: what takes an idempotency key is offered again, the rest is honestly uncertain.
+create function expire_leases(_max_attempts integer) returns bigint
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _due record;
+    _count bigint := 0;
+begin
+    for _due in
+        select l.key, l.epoch, o.seq, o.idempotent
+        from lane l join outbox o on o.lane = l.key and o.seq = l.done_seq + 1
+        where l.state = 'running' and l.owner is null and l.lease_until < clock_timestamp()
+        order by l.key for no key update of l skip locked
+    loop
+        perform settle_send(null, _due.key, _due.epoch, _due.seq,
+            case when _due.idempotent then 'retryable' else 'uncertain' end, null,
+            'the lease ran out before a receipt came', interval '0', _max_attempts);
+        _count := _count + 1;
+    end loop;
+    return _count;
+end $$;
+
+-- Send again what was not (or perhaps not) sent: the same reply with the same idempotency key, at the end of its lane.
+create function resend_reply(_outbox_id uuid) returns boolean
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _lane text := (select o.lane from outbox o where o.outbox_id = _outbox_id);
+begin
+    perform from lane l where l.key = _lane for no key update;
+    update outbox o set seq = l.last_seq + 1, state = 'pending', error = null, settled_at = null
+        from lane l where l.key = _lane and o.outbox_id = _outbox_id and o.state in ('uncertain', 'failed', 'dead');
+    if not found then
+        return false;
+    end if;
+    update lane l set
+        last_seq = l.last_seq + 1,
+        ready_at = case when l.state = 'idle' then clock_timestamp() else l.ready_at end,
+        state = case when l.state = 'idle' then 'ready' else l.state end
+        where l.key = _lane;
+    return true;
+end $$;

@@ -1,0 +1,98 @@
+"""Replies on their way: leases for connectors, receipts, sending again, and what doors show.
+
+Called by `journey/reply.py`; rows come from the turn's settlement (`store/lanes.py`). Next: `store/dead_letters.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from switchboard.domain.ledger import Item, OutboxRow, OutboxState
+from switchboard.store.database import Database, Row, query, seconds
+
+SendOutcome = Literal["sent", "retryable", "failed", "uncertain"]
+MAX_SENDS: Final = 8
+"""Attempts to send before a reply is given up (and can be sent again by an operator)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the platform said of one attempt."""
+
+    outcome: SendOutcome
+    platform_message_id: str | None = None
+    error: str | None = None
+    delay: float = 0.0
+    """Seconds to wait before the next attempt of a retryable one."""
+
+
+def _row(row: Row) -> OutboxRow:
+    return OutboxRow(**{name: row[name] for name in OutboxRow.__slots__})
+
+
+async def lease(database: Database, pool: str, *, limit: int, lease_s: float, idempotent: bool) -> list[OutboxRow]:
+    """The next reply of up to `limit` conversations of this pool, oldest first; each with its lease (epoch)."""
+    leased = await database.rows(
+        "select outbox_id from lease_replies($1, $2, $3, $4)", pool, limit, seconds(lease_s), idempotent
+    )
+    if not leased:
+        return []
+    rows = await database.rows(query("outbox.by_ids"), [r["outbox_id"] for r in leased])
+    return [_row(r) for r in rows]
+
+
+async def load_send(database: Database, item: Item) -> OutboxRow | None:
+    """The reply of a claimed send lane."""
+    row = await database.row(query("outbox.by_item"), item.lane, item.seq)
+    return _row(row) if row else None
+
+
+async def get_reply(database: Database, outbox_id: UUID) -> OutboxRow | None:
+    """One reply by its id."""
+    rows = await database.rows(query("outbox.by_ids"), [outbox_id])
+    return _row(rows[0]) if rows else None
+
+
+async def settle_send(
+    database: Database, worker: int | None, lane: str, epoch: int, seq: int, receipt: Receipt
+) -> OutboxState | None:
+    """Record a receipt; returns the state the reply is in now, None when the lease is no longer the caller's."""
+    state: OutboxState | None = await database.value(
+        "select settle_send($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        worker,
+        lane,
+        epoch,
+        seq,
+        receipt.outcome,
+        receipt.platform_message_id,
+        receipt.error,
+        seconds(receipt.delay),
+        MAX_SENDS,
+    )
+    return state
+
+
+async def expire_leases(database: Database) -> int:
+    """Free replies whose connector went away without a receipt."""
+    return int(await database.value("select expire_leases($1)", MAX_SENDS))
+
+
+async def resend(database: Database, outbox_id: UUID) -> bool:
+    """Put an uncertain, failed or dead reply at the end of its lane again. False: it is in none of these states."""
+    return bool(await database.value("select resend_reply($1)", outbox_id))
+
+
+async def list_replies(
+    database: Database, *, states: Sequence[str] | None = None, request_id: UUID | None = None, limit: int = 100
+) -> list[OutboxRow]:
+    """Replies, oldest first; of one message, or in some states."""
+    rows = await database.rows(query("outbox.list"), list(states) if states else None, request_id, limit)
+    return [_row(r) for r in rows]
+
+
+async def list_receipts(database: Database, request_id: UUID) -> list[dict[str, Any]]:
+    """Every attempt to send a reply to this message."""
+    return [dict(r) for r in await database.rows(query("outbox.receipts"), request_id)]

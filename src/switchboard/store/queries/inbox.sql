@@ -1,0 +1,25 @@
+-- name: accept
+select ord, request_id from accept_messages(
+    $1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[],
+    $10::text[], $11::timestamptz[], $12::smallint[], $13::bigint[], $14::smallint[], $15::text[],
+    $16::integer[], $17::text[], $18::text[], $19::text[],
+    $20::integer[], $21::uuid[], $22::text[], $23::text[], $24::text[], $25::text[]);
+
+-- name: get
+select m.request_id, m.conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope, m.media_type, m.received_at,
+       message_state(m.request_id) as state
+from message_inbox m where m.request_id = $1;
+
+-- name: raw
+select m.raw, m.media_type from message_inbox m where m.request_id = $1;
+
+-- name: list
+select m.request_id, m.conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope, m.media_type, m.received_at,
+       message_state(m.request_id) as state
+from message_inbox m
+where ($1::uuid is null or m.request_id < $1)
+  and ($3::text is null or m.channel = $3) and ($4::text is null or m.endpoint = $4)
+order by m.request_id desc limit $2;
+
+-- name: backlog
+select coalesce(sum(last_seq - done_seq), 0) from lane where state <> 'idle';

@@ -1,0 +1,28 @@
+-- name: by_ids
+select o.outbox_id, o.lane, o.seq, o.conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
+       o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at,
+       case when l.done_seq + 1 = o.seq then l.attempts else 0 end as attempts,
+       case when l.done_seq + 1 = o.seq and l.state = 'running' then l.epoch else 0 end as lease
+from outbox o join lane l on l.key = o.lane
+where o.outbox_id = any ($1)
+order by o.created_at, o.outbox_id;
+
+-- name: by_item
+select o.outbox_id, o.lane, o.seq, o.conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
+       o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at, l.attempts, l.epoch as lease
+from outbox o join lane l on l.key = o.lane
+where o.lane = $1 and o.seq = $2;
+
+-- name: list
+select o.outbox_id, o.lane, o.seq, o.conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
+       o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at,
+       case when l.done_seq + 1 = o.seq then l.attempts else 0 end as attempts,
+       case when l.done_seq + 1 = o.seq and l.state = 'running' then l.epoch else 0 end as lease
+from outbox o join lane l on l.key = o.lane
+where ($1::text[] is null or o.state = any ($1)) and ($2::uuid is null or o.request_id = $2)
+order by o.created_at, o.outbox_id limit $3;
+
+-- name: receipts
+select r.outbox_id, r.epoch, r.outcome, r.platform_message_id, r.error, r.at
+from outbox o join receipt r on r.outbox_id = o.outbox_id and r.lane = o.lane
+where o.request_id = $1 order by r.at;

@@ -1,0 +1,25 @@
+"""Chores that exactly one worker does when they are due.
+
+Used by `lanes/worker.py`. A chore whose worker dies is due again after its interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from switchboard.store.database import Database, query, seconds
+
+
+async def plan(database: Database, chores: Mapping[str, float]) -> None:
+    """Enter chores with their interval in seconds; a changed interval takes effect at the next run."""
+    await database.run(query("schedule.plan"), list(chores), [seconds(every) for every in chores.values()])
+
+
+async def due(database: Database) -> list[str]:
+    """Take the chores that are due; nobody else gets them until their next time."""
+    return [row["name"] for row in await database.rows(query("schedule.due"))]
+
+
+async def done(database: Database, name: str, error: str | None) -> None:
+    """Record the end of a run."""
+    await database.run(query("schedule.done"), name, error)
