@@ -103,8 +103,11 @@ class ReplyDesk:
         self._database = database
         self._bell = bell
 
-    async def pull(self, request: PullRequest) -> list[OutboxRow]:
-        """The next replies of this endpoint, one per conversation, leased; waits up to `wait_s` s for the first."""
+    async def pull(self, request: PullRequest, over: asyncio.Event | None = None) -> list[OutboxRow]:
+        """The next replies of this endpoint, one per conversation, leased; waits up to `wait_s` s for the first.
+
+        `over` ends the waiting within a second. Do not cancel instead: a lease taken at that moment would be nobody's.
+        """
         pool = pull_pool(request.channel, request.endpoint)
         ring = asyncio.Event()
         stop = self._bell.subscribe(outbox_topic(pool), ring.set)
@@ -120,7 +123,7 @@ class ReplyDesk:
                     idempotent=request.idempotent,
                 )
                 left = deadline - asyncio.get_running_loop().time()
-                if leased or left <= 0:
+                if leased or left <= 0 or (over is not None and over.is_set()):
                     return leased
                 try:
                     # A retry becomes due without a ring, so look now and then.

@@ -90,13 +90,14 @@ class Database:
         try:
             pool = await asyncpg.create_pool(
                 url,
-                min_size=1,
+                min_size=0,
                 max_size=size,
                 init=_prepare,
                 server_settings={"search_path": SCHEMA, "application_name": "switchboard"},
                 timeout=10,
                 command_timeout=60,
             )
+            version = int(await pool.fetchval("show server_version_num"))
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
             raise ConfigurationError(f"PostgreSQL at {_host_hint(url)} refuses us: {error}") from error
         except (ValueError, asyncpg.ClientConfigurationError) as error:
@@ -108,15 +109,10 @@ class Database:
             raise Unavailable(
                 f"no PostgreSQL answers at {_host_hint(url)}: {str(error) or type(error).__name__}"
             ) from error
-        database = cls(url, pool)
-        await database._check_version()
-        return database
-
-    async def _check_version(self) -> None:
-        version = int(await self.value("show server_version_num"))
         if version < MIN_SERVER:
-            await self.close()
-            raise ConfigurationError(f"PostgreSQL 14 or newer is needed; {_host_hint(self.url)} is {version // 10000}")
+            await pool.close()
+            raise ConfigurationError(f"PostgreSQL 14 or newer is needed; {_host_hint(url)} is {version // 10000}")
+        return cls(url, pool)
 
     async def close(self) -> None:
         """Close the pool; connections that hang are cut after a moment."""

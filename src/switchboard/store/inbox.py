@@ -23,10 +23,14 @@ TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """What the sender is told: the id of the message, or of the first one if this is a duplicate."""
+    """What the sender is told: the id of the message, or of the first one if this is a duplicate.
+
+    `decision` is what was decided about a new message; None for a duplicate.
+    """
 
     request_id: RequestId
     duplicate: bool
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +69,12 @@ async def accept(database: Database, batch: Sequence[tuple[Message, Decision]]) 
         *_unrouted_columns(batch),
     )
     # An id that is our own means fresh, also when an earlier attempt to commit this very batch got through unheard.
+    ids = [RequestId(row["request_id"]) for row in sorted(rows, key=lambda r: r["ord"])]
     return [
-        Acceptance(RequestId(row["request_id"]), row["request_id"] != message.request_id)
-        for row, message in zip(sorted(rows, key=lambda r: r["ord"]), messages, strict=True)
+        Acceptance(first, duplicate=False, decision=decision)
+        if first == message.request_id
+        else Acceptance(first, duplicate=True)
+        for first, (message, decision) in zip(ids, batch, strict=True)
     ]
 
 

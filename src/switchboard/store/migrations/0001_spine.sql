@@ -422,7 +422,7 @@ end $$;
 
 -- Claim: _quota[1] lanes of tier 0, _quota[2] of tier 1, … of one pool.
 create function claim_lanes(_pool text, _owner bigint, _lease interval, _quota integer[])
-returns table (key text, kind text, seq bigint, epoch bigint, attempts integer)
+returns table (key text, kind text, tier smallint, seq bigint, epoch bigint, attempts integer)
 language sql as $$
     with picked as (
         select p.key
@@ -436,7 +436,7 @@ language sql as $$
     update lane l set state = 'running', owner = _owner, lease_until = clock_timestamp() + _lease, epoch = l.epoch + 1,
                       attempts = l.attempts + 1
         from picked where l.key = picked.key
-        returning l.key, l.kind, l.done_seq + 1, l.epoch, l.attempts;
+        returning l.key, l.kind, l.tier, l.done_seq + 1, l.epoch, l.attempts;
 $$;
 
 -- Step: false means fenced. The row of the lane is locked against a rescue while the step is written.
@@ -739,3 +739,20 @@ begin
         where l.key = _lane;
     return true;
 end $$;
+
+-- What became of a message as a whole: in flight while anything is, then the best that happened to it.
+create function message_state(_request_id uuid) returns text
+language sql stable as $$
+    select case
+        when bool_or(s.state = 'pending') then 'in_flight'
+        when bool_or(s.state = 'answered') then 'answered'
+        when bool_or(s.state = 'declined') then 'declined'
+        when bool_or(s.state = 'dead') then 'dead'
+        when bool_or(s.state = 'cancelled') then 'cancelled'
+        else 'missing' end
+    from (
+        select d.state from delivery d where d.request_id = _request_id
+        union all
+        select 'dead' from dead_letter x where x.request_id = _request_id and x.lane is null
+    ) s;
+$$;

@@ -1,0 +1,62 @@
+"""Connectors as they report themselves: one row per endpoint, the last heartbeat.
+
+Called by `app/intake.py` (heartbeat) and `app/views.py` (list). Next: `store/books.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+
+from switchboard.store.database import Database, query, seconds
+
+INTERVAL_S: Final = 120
+"""Seconds between two heartbeats; twice that without one is stale, five times offline."""
+
+ConnectorState = Literal["healthy", "degraded", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a connector says of itself: `connector.heartbeat.v1`."""
+
+    channel: str
+    endpoint: str
+    instance_id: str
+    version: str | None
+    state: ConnectorState
+    error_message: str | None
+    counters: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """The last heartbeat of an endpoint, and by its age whether the connector lives."""
+
+    channel: str
+    endpoint: str
+    instance_id: str
+    version: str | None
+    state: ConnectorState
+    error_message: str | None
+    counters: Mapping[str, int]
+    first_seen_at: datetime
+    last_seen_at: datetime
+    liveness: Literal["online", "stale", "offline"]
+
+
+async def heartbeat(database: Database, beat: Heartbeat) -> None:
+    """Keep the newest heartbeat of its endpoint."""
+    await database.run(
+        query("connectors.heartbeat"),
+        *(beat.channel, beat.endpoint, beat.instance_id, beat.version, beat.state, beat.error_message),
+        dict(beat.counters),
+    )
+
+
+async def list_connectors(database: Database) -> list[Connector]:
+    """All endpoints that were ever heard of."""
+    rows = await database.rows(query("connectors.list"), seconds(INTERVAL_S))
+    return [Connector(**{name: row[name] for name in Connector.__slots__}) for row in rows]

@@ -1,0 +1,168 @@
+"""The ledger as doors show it: deliveries with their attempts, journal steps and decisions.
+
+Called by `app/views.py` and `app/explain.py`; reads only. The truth is written by `store/lanes.py`. Next:
+`store/dead_letters.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from switchboard.store.database import Database, Row, query
+
+ShownState = Literal["pending", "running", "retrying", "answered", "declined", "dead", "cancelled"]
+"""The state of a delivery; of a pending one the lane tells whether it runs, or failed and waits to be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDelivery:
+    """A delivery with what its lane knows. `attempts` counts those begun, lost workers included."""
+
+    request_id: UUID
+    conversation: str
+    system_id: str
+    team_id: str
+    segment: int
+    lane: str
+    seq: int
+    state: ShownState
+    attempts: int
+    error_class: str | None
+    created_at: datetime
+    settled_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One finished run of a butler (a row of `turn`)."""
+
+    lane: str
+    seq: int
+    epoch: int
+    outcome: str
+    error_class: str | None
+    error: str | None
+    engine: str | None
+    worker: int | None
+    started_at: datetime | None
+    finished_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStep:
+    """A journaled step; its result stays in the database, it may be large."""
+
+    lane: str
+    seq: int
+    n: int
+    name: str
+    effect: str
+    state: str
+    epoch: int
+    started_at: datetime
+    done_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDecision:
+    """The `n`-th decision about a message, by which version of the rules; `trail` is a list of TrailStep as JSON."""
+
+    n: int
+    version: int
+    branches: int
+    trail: Sequence[Mapping[str, Any]]
+    decided_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ShownWorker:
+    """A registered worker; `alive` while its beat is younger than its ttl."""
+
+    worker_id: int
+    host: str
+    pid: int
+    version: str
+    started_at: datetime
+    beat: datetime
+    alive: bool
+
+
+class DeliveryKey(NamedTuple):
+    """Where a page of deliveries ends."""
+
+    request_id: UUID
+    lane: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What became of the deliveries of one system."""
+
+    answered: int = 0
+    dead: int = 0
+    in_flight: int = 0
+
+
+def _delivery(row: Row) -> ShownDelivery:
+    return ShownDelivery(**{name: row[name] for name in ShownDelivery.__slots__})
+
+
+async def deliveries_of(database: Database, request_id: UUID) -> list[ShownDelivery]:
+    """The deliveries of one message, oldest first."""
+    return [_delivery(row) for row in await database.rows(query("ledger.of_message"), request_id)]
+
+
+async def list_deliveries(
+    database: Database,
+    *,
+    before: DeliveryKey | None = None,
+    limit: int = 50,
+    system_id: str | None = None,
+    state: ShownState | None = None,
+) -> list[ShownDelivery]:
+    """Newest message first; `before` is the last delivery of the page before."""
+    start = before or (None, None, None)
+    rows = await database.rows(query("ledger.list"), *start, system_id, state, limit)
+    return [_delivery(row) for row in rows]
+
+
+async def attempts_of(database: Database, request_id: UUID) -> list[Attempt]:
+    """Every finished run of every butler for one message, in the order of their ends."""
+    rows = await database.rows(query("ledger.turns"), request_id)
+    return [Attempt(**{name: row[name] for name in Attempt.__slots__}) for row in rows]
+
+
+async def steps_of(database: Database, request_id: UUID) -> list[ShownStep]:
+    """The journal of one message's deliveries."""
+    rows = await database.rows(query("ledger.steps"), request_id)
+    return [ShownStep(**{name: row[name] for name in ShownStep.__slots__}) for row in rows]
+
+
+async def decisions_of(database: Database, request_id: UUID) -> list[ShownDecision]:
+    """What was decided about one message, the first decision first."""
+    rows = await database.rows(query("ledger.decisions"), request_id)
+    return [ShownDecision(**{name: row[name] for name in ShownDecision.__slots__}) for row in rows]
+
+
+async def tallies(database: Database) -> dict[str, Tally]:
+    """Per system what became of its deliveries; one pass over the table."""
+    rows = await database.rows(query("ledger.per_system"))
+    return {row["system_id"]: Tally(row["answered"], row["dead"], row["in_flight"]) for row in rows}
+
+
+async def list_workers(database: Database) -> list[ShownWorker]:
+    """The workers that are registered now."""
+    rows = await database.rows(query("ledger.workers"))
+    return [ShownWorker(**{name: row[name] for name in ShownWorker.__slots__}) for row in rows]
+
+
+async def lane_states(database: Database) -> tuple[dict[str, int], float]:
+    """How many lanes are in which state (idle ones are not counted), and the longest wait of a ready one in s."""
+    rows = await database.rows(query("ledger.lane_states"))
+    oldest = max((row["oldest_s"] for row in rows), default=0.0)
+    return {row["state"]: row["lanes"] for row in rows}, max(0.0, oldest)

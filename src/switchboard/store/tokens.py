@@ -1,0 +1,65 @@
+"""Bearer tokens: only their sha256 is kept, and who may do what with them.
+
+Called by `app/access.py`, which makes, hashes and checks them. Next: `store/audit.py`, where refusals are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from switchboard.store.database import Database, Row, query
+
+Role = Literal["operator", "connector", "agent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token without its secret. A connector's has channel and endpoint, an agent's a system_id."""
+
+    token_id: UUID
+    name: str
+    role: Role
+    channel: str | None
+    endpoint: str | None
+    system_id: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+def _token(row: Row) -> Token:
+    return Token(**{name: row[name] for name in Token.__slots__})
+
+
+async def create(database: Database, token: Token, digest: bytes) -> bool:
+    """Store a token under the sha256 of its secret. False: a live token of this name exists."""
+    t = token
+    tag = await database.run(
+        query("tokens.create"),
+        *(t.token_id, t.name, digest, t.role, t.channel, t.endpoint, t.system_id, t.created_at, t.expires_at),
+    )
+    return tag == "INSERT 0 1"
+
+
+async def find(database: Database, digest: bytes) -> Token | None:
+    """The token with this sha256, also when it is revoked or expired."""
+    row = await database.row(query("tokens.find"), digest)
+    return _token(row) if row else None
+
+
+async def list_tokens(database: Database) -> list[Token]:
+    """All tokens that ever were, oldest first."""
+    return [_token(row) for row in await database.rows(query("tokens.list"))]
+
+
+async def revoke(database: Database, name: str) -> bool:
+    """End the live token of this name. False: there is none."""
+    return await database.run(query("tokens.revoke"), name) == "UPDATE 1"
+
+
+async def next_operator(database: Database) -> int:
+    """The number for the next operator token: 1 before there was any."""
+    return int(await database.value(query("tokens.next_operator")))

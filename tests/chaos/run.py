@@ -1,0 +1,191 @@
+"""The chaos run: many messages, workers killed all the time, the database crashed, one worker stopped and woken again.
+
+    python -m tests.chaos.run [--messages 3000] [--conversations 200] [--workers 3] [--kills 12] [--seed N]
+
+Prints what it does and ends with one line of counts; exit code 0 only if nothing was lost, doubled or out of order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from switchboard.app import embedded
+from switchboard.domain.errors import SwitchboardError
+from switchboard.journey.accept import Submission
+from switchboard.store.database import Database
+from tests.chaos.books import Verdict, judge, read_traces
+from tests.lab import Lab, lab, submission
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much, and how rough."""
+
+    messages: int = 3000
+    conversations: int = 200
+    workers: int = 3
+    kills: int = 12
+    seed: int = 1
+
+
+@dataclass(slots=True)
+class Crew:
+    """The worker processes, with their traces."""
+
+    url: str
+    directory: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    traces: list[Path] = field(default_factory=list)
+
+    def hire(self) -> subprocess.Popen[bytes]:
+        trace = self.directory / f"trace-{len(self.traces)}"
+        self.traces.append(trace)
+        log = (self.directory / "workers.log").open("ab")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.node", self.url, str(trace), "work"],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        log.close()
+        self.processes.append(process)
+        return process
+
+    def alive(self) -> list[subprocess.Popen[bytes]]:
+        return [p for p in self.processes if p.poll() is None]
+
+    def dismiss(self) -> None:
+        for process in self.alive():
+            process.kill()
+        for process in self.processes:
+            process.wait()
+
+
+async def run(plan: Plan, directory: Path) -> Verdict:
+    """The whole run in `directory`."""
+    dice = random.Random(plan.seed)
+    data = directory / "database"
+    async with embedded.embedded_postgres(data) as server, lab(server.url) as parts:
+        crew = Crew(server.url, directory)
+        for _ in range(plan.workers):
+            crew.hire()
+        try:
+            feeding = asyncio.create_task(_feed(parts, plan, dice))
+            await _havoc(plan, dice, crew, data, feeding)
+            acknowledged = await feeding
+            await _settled(parts.database)
+        finally:
+            crew.dismiss()
+        return await judge(parts.database, acknowledged, read_traces(crew.traces))
+
+
+async def _feed(parts: Lab, plan: Plan, dice: random.Random) -> int:
+    """Hand in all messages, each until it is acknowledged, as a connector would."""
+    numbers: Counter[str] = Counter()
+    batch: list[Submission] = []
+    acknowledged = 0
+    for n in range(plan.messages):
+        sender = f"s{dice.randrange(plan.conversations)}"
+        batch.append(submission(str(numbers[sender]), sender=sender, event=f"e{n}"))
+        numbers[sender] += 1
+        if len(batch) == 20 or n == plan.messages - 1:
+            acknowledged += await _until_acknowledged(parts, batch)
+            batch = []
+            await asyncio.sleep(0.08)
+    return acknowledged
+
+
+async def _until_acknowledged(parts: Lab, batch: list[Submission]) -> int:
+    while True:
+        outcomes = await parts.accept.accept_all(batch)
+        if not any(isinstance(outcome, SwitchboardError) for outcome in outcomes):
+            return len(outcomes)
+        await asyncio.sleep(0.2)
+
+
+async def _havoc(plan: Plan, dice: random.Random, crew: Crew, data: Path, feeding: asyncio.Task[int]) -> None:
+    kills = 0
+    crash_at, zombie_at = plan.kills // 3, plan.kills // 2
+    while kills < plan.kills or not feeding.done():
+        await asyncio.sleep(0.9 + dice.random() * 0.4)
+        while len(crew.alive()) < plan.workers:
+            crew.hire()
+        victim = dice.choice(crew.alive())
+        if kills == zombie_at:
+            zombie_at = -1
+            asyncio.get_running_loop().create_task(_zombie(victim))
+        elif kills == crash_at:
+            crash_at = -1
+            await _crash(data)
+        elif kills < plan.kills:
+            victim.kill()
+            victim.wait()
+            kills += 1
+            print(f"kill -9 number {kills}", flush=True)
+    while len(crew.alive()) < plan.workers:
+        crew.hire()
+
+
+async def _zombie(victim: subprocess.Popen[bytes]) -> None:
+    """Stop a worker for longer than its TTL, then let it go on: whatever it still writes must be refused."""
+    os.kill(victim.pid, signal.SIGSTOP)
+    print("a worker is stopped for 6 s", flush=True)
+    await asyncio.sleep(6)
+    os.kill(victim.pid, signal.SIGCONT)
+    print("the zombie is awake again", flush=True)
+
+
+async def _crash(data: Path) -> None:
+    began = time.monotonic()
+    await embedded.stop(data, immediate=True)
+    async with embedded.embedded_postgres(data):
+        pass  # whoever enters brings it back; we in `run` are still its users, so it stays
+    print(f"PostgreSQL crashed, back after {time.monotonic() - began:.1f} s", flush=True)
+
+
+async def _settled(database: Database, limit: float = 120) -> None:
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        try:
+            if not await database.value(
+                "select count(*) from lane where state in ('ready', 'running') and pool = 'work'"
+            ):
+                return
+        except SwitchboardError:
+            pass
+        await asyncio.sleep(0.2)
+
+
+def main() -> int:
+    """Read the command line, run, print the verdict."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    defaults = Plan()
+    for name in ("messages", "conversations", "workers", "kills", "seed"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
+    plan = Plan(**vars(parser.parse_args()))
+    directory = Path(tempfile.mkdtemp(prefix="switchboard-chaos-"))
+    directory.chmod(0o711)
+    began = time.monotonic()
+    verdict = asyncio.run(run(plan, directory))
+    print(f"{plan.kills} kills, 1 database crash, 1 zombie in {time.monotonic() - began:.0f} s: {verdict}")
+    if verdict.clean:
+        shutil.rmtree(directory, ignore_errors=True)
+        return 0
+    print(f"the evidence is in {directory}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""What most tests of the engine need: a small tree of teams, envelopes, and the parts wired together on a database."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from switchboard.core.channels import CHANNELS
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
+from switchboard.journey.accept import AcceptLeg, AcceptLimits, Submission
+from switchboard.journey.decide import DecideLeg
+from switchboard.journey.reply import ReplyDesk, reply_pool
+from switchboard.journey.rulebook import RuleBook
+from switchboard.journey.turn import Engine, TurnLeg, TurnLimits
+from switchboard.lanes.bell import Bell
+from switchboard.lanes.worker import Worker, WorkerSettings
+from switchboard.store import teams
+from switchboard.store.database import Database
+from switchboard.store.migrate import migrate
+from switchboard.testing.echo import Echo
+
+ROOT = TeamId("root")
+_numbers = itertools.count(1)
+
+
+def butler(name: str, engine: str = "echo", team: TeamId = ROOT, **options: Any) -> Member:
+    """A System1 of a team."""
+    return Member(SystemId(f"System1/{name}"), team, 1, engine, options)
+
+
+def rule(team: TeamId, targets: Sequence[Target], *, channel: str = "*", priority: int = 0, **filters: str) -> Rule:
+    """A rule as a file would give it."""
+    name = f"rule {next(_numbers)}"
+    return Rule(uuid4(), team, name, channel, filters, tuple(targets), datetime.now(UTC), priority)
+
+
+def to(system: str = "", *, team: str = "") -> Target:
+    """A target."""
+    return Target(system_id=SystemId(system)) if system else Target(team_id=TeamId(team))
+
+
+def envelope(text: str = "hello", *, channel: str = "telegram", sender: str = "alice", **more: Any) -> Envelope:
+    """A message; `thread`, `event`, `tier`, `key`, `endpoint` and `pinned` may be given."""
+    return Envelope.model_validate(envelope_json(text, channel=channel, sender=sender, **more))
+
+
+def envelope_json(
+    text: str = "hello", *, channel: str = "telegram", sender: str = "alice", **more: Any
+) -> dict[str, Any]:
+    """The same as the JSON that a connector would send."""
+    providers = {"telegram": "telegram", "email": "imap", "api": "http", "cli": "internal"}
+    return {
+        "schema_version": "ingest.v1",
+        "source": {
+            "channel": channel,
+            "provider": providers.get(channel, channel),
+            "endpoint_identity": more.get("endpoint", "bot:house"),
+        },
+        "event": {
+            "external_event_id": more.get("event", f"event-{next(_numbers)}"),
+            "external_thread_id": more.get("thread"),
+            "observed_at": "2026-11-21T12:00:00Z",
+        },
+        "sender": {"identity": sender, "chat_type": more.get("chat_type")},
+        "payload": {"raw": more.get("raw"), "normalized_text": text},
+        "control": {
+            "idempotency_key": more.get("key"),
+            "policy_tier": more.get("tier", "default"),
+            "pinned_target": more.get("pinned"),
+        },
+    }
+
+
+def submission(text: str = "hello", **more: Any) -> Submission:
+    """An envelope with its bytes, ready for the accept leg."""
+    raw = json.dumps(envelope_json(text, **more)).encode()
+    return Submission(Envelope.model_validate_json(raw), raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """The parts of one process."""
+
+    database: Database
+    bell: Bell
+    rule_book: RuleBook
+    accept: AcceptLeg
+    replies: ReplyDesk
+
+    def worker(self, engines: Mapping[str, Engine] | None = None, **settings: Any) -> Worker:
+        """A worker with fast timings; `limits` may be given."""
+        limits = settings.pop("limits", TurnLimits(attempts=3, timeout=10, backoff_base=0.05, backoff_cap=0.2))
+        leg = TurnLeg(self.database, self.bell, self.rule_book, engines or {"echo": Echo()}, reply_pool({}), limits)
+        quick = WorkerSettings(**{"poll": 0.1, "rescue_every": 0.1, "ttl": 4.0, **settings})
+        return Worker(self.database, self.bell, {"turn": leg, "notice": leg}, quick)
+
+    async def count(self, sql: str, *args: object) -> int:
+        """One number from the database."""
+        return int(await self.database.value(sql, *args))
+
+    async def replies_to(self, request_id: UUID) -> list[str]:
+        """The texts that were replied to a message, in order."""
+        rows = await self.database.rows("select text from outbox where request_id = $1 order by seq", request_id)
+        return [row["text"] for row in rows]
+
+
+DEFAULT_TEAMS = (Team(ROOT, None, members=(butler("echo"), Member(SystemId("System4/root"), ROOT, 4, "echo"))),)
+DEFAULT_RULES = (rule(ROOT, [to("System1/echo")]),)
+
+
+@asynccontextmanager
+async def lab(
+    url: str, teams_: Sequence[Team] = DEFAULT_TEAMS, rules: Sequence[Rule] = DEFAULT_RULES, **limits: Any
+) -> AsyncIterator[Lab]:
+    """Migrate, seed and wire on the database at `url`."""
+    database = await Database.connect(url)
+    try:
+        await migrate(database)
+        await teams.seed(database, teams_, rules, author="test", reason="lab")
+        bell = Bell(database)
+        rule_book = await RuleBook.open(database, bell)
+        accept = AcceptLeg(database, DecideLeg(rule_book), bell, AcceptLimits(**limits), CHANNELS)
+        yield Lab(database, bell, rule_book, accept, ReplyDesk(database, bell))
+    finally:
+        await database.close()

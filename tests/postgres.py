@@ -1,0 +1,110 @@
+"""One PostgreSQL for all tests of a run, and a fresh database for each test that asks for one.
+
+Fixtures: `postgres` (session) and `database_url` (function), to be imported by conftest.py. In: nothing; out: URLs
+for asyncpg. pytest-xdist workers share the server by its own lock files; the last to leave stops it and removes its
+data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import asyncpg
+import pytest
+
+from switchboard.app.embedded import USERS, EmbeddedServer, embedded_postgres, stop
+
+# Tests of durability start servers of their own; here only speed counts.
+FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "log_checkpoints": "off"}
+_PREFIX = f"switchboard-tests-{os.geteuid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """The shared server. Databases made with `create` belong to the caller until `drop`."""
+
+    server: EmbeddedServer
+
+    def url(self, database: str) -> str:
+        """The URL of `database` on this server."""
+        parts = urlsplit(self.server.url)
+        return f"{parts.scheme}://{parts.netloc}/{quote(database, safe='')}?{parts.query}"
+
+    async def create(self, template: str = "template0") -> str:
+        """A new database with a name of its own, copied from `template` (to which nobody may be connected)."""
+        name = f"test_{uuid.uuid4().hex}"
+        await self._execute(f'create database "{name}" template "{template}"')
+        return name
+
+    async def drop(self, database: str) -> None:
+        """Remove `database`, throwing out whoever is still connected."""
+        await self._execute(f'drop database if exists "{database}" with (force)')
+
+    async def _execute(self, statement: str) -> None:
+        connection = await asyncpg.connect(self.url("postgres"))
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """The server of this test run. Not in pytest's own temporary directory: if root runs us, only root enters that."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
+    place = Path(tempfile.gettempdir(), f"{_PREFIX}-{run}")
+    # A loop of its own (not set as current): the tests' loops come and go while the server stays.
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        use = embedded_postgres(place, settings=FAST)
+        with _gate():
+            for left in place.parent.glob(f"{_PREFIX}-*"):
+                runner.run(_sweep(left))
+            server = runner.run(use.__aenter__())
+        yield Postgres(server)
+        with _gate():
+            runner.run(use.__aexit__(None, None, None))
+            runner.run(_sweep(place))
+
+
+@pytest.fixture
+async def database_url(postgres: Postgres) -> AsyncIterator[str]:
+    """The URL of a fresh, empty database, dropped after the test."""
+    name = await postgres.create()
+    yield postgres.url(name)
+    await postgres.drop(name)
+
+
+@contextmanager
+def _gate() -> Iterator[None]:
+    """Held while a worker joins or leaves, so that nobody joins a directory that is being removed."""
+    with Path(tempfile.gettempdir(), f"{_PREFIX}.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+async def _sweep(place: Path) -> None:
+    """Remove the server and data of a run that nobody uses (any more: its pytest may have been killed)."""
+    if not _in_use(place / USERS):
+        await stop(place, immediate=True)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _in_use(users: Path) -> bool:
+    if not users.exists():
+        return False
+    with users.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
