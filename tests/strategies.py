@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
@@ -158,3 +159,47 @@ def envelope_dicts() -> st.SearchStrategy[dict[str, Any]]:
 def envelopes() -> st.SearchStrategy[Envelope]:
     """Valid envelopes, as the doors hand them on."""
     return envelope_dicts().map(lambda fields: Envelope.model_validate_json(json.dumps(fields)))
+
+
+_REQUIRED = [
+    *([name] for name in ("schema_version", "source", "event", "sender", "payload")),
+    *(["source", name] for name in ("channel", "provider", "endpoint_identity")),
+    *(["event", name] for name in ("external_event_id", "observed_at")),
+    *(["sender", "identity"], ["payload", "normalized_text"]),
+]
+_STRINGS = [path for path in _REQUIRED if len(path) == 2 and path[1] != "observed_at"]
+_NO_STRINGS: st.SearchStrategy[Any] = st.one_of(st.none(), st.integers(), st.booleans(), st.just([]), st.just({}))
+
+
+def _set(whole: dict[str, Any], path: list[str], value: object) -> None:
+    for name in path[:-1]:
+        whole = whole[name]
+    whole[path[-1]] = value
+
+
+@st.composite
+def broken_envelope_dicts(draw: st.DrawFn) -> dict[str, Any]:
+    """A valid envelope with one thing wrong that no reading of it can forgive."""
+    whole = copy.deepcopy(draw(envelope_dicts()))
+    match draw(st.sampled_from(["missing", "unknown", "type", "empty", "time", "version", "long"])):
+        case "missing":
+            path = draw(st.sampled_from(_REQUIRED))
+            inner = whole if len(path) == 1 else whole[path[0]]
+            del inner[path[-1]]
+        case "unknown":
+            where = draw(st.sampled_from([[], ["source"], ["event"], ["sender"], ["payload"]]))
+            name = draw(st.text(min_size=1, max_size=20)) + "!"
+            _set(whole, [*where, name], draw(json_values()))
+        case "type":
+            _set(whole, draw(st.sampled_from(_STRINGS)), draw(_NO_STRINGS))
+        case "empty":
+            path = draw(st.sampled_from([path for path in _STRINGS if path[0] != "payload"]))
+            _set(whole, path, draw(st.sampled_from(["", " ", "\t\n", "\x00", " \x00 "])))
+        case "time":
+            odd = ["", "now", "2026-01-01", "2026-01-01T10:00:00", "2026-13-01T00:00:00Z", "2999-01-01T00:00:00Z", 0]
+            _set(whole, ["event", "observed_at"], draw(st.sampled_from(odd)))
+        case "version":
+            whole["schema_version"] = draw(st.text(max_size=9).filter(lambda text: text != "ingest.v1") | _NO_STRINGS)
+        case _:
+            _set(whole, draw(st.sampled_from([path for path in _STRINGS if path[0] != "payload"])), "x" * 513)
+    return whole

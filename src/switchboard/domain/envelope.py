@@ -76,11 +76,12 @@ def _without_nul_inside(value: object) -> object:
     return [_without_nul_inside(child) for child in value] if isinstance(value, list) else _without_nul(value)
 
 
+# Outermost, so that it comes before the constraints: the other way round blanks would count towards the length.
 _Clean = BeforeValidator(_without_nul)
 _stripped = StringConstraints(strip_whitespace=True, min_length=1, max_length=512)
-Name = Annotated[str, _Clean, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]
-Identity = Annotated[str, _Clean, _stripped]
-Text = Annotated[str, _Clean, StringConstraints(strip_whitespace=True, max_length=MAX_TEXT)]
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64), _Clean]
+Identity = Annotated[str, _stripped, _Clean]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_TEXT), _Clean]
 Timestamp = Annotated[AwareDatetime, BeforeValidator(_rfc3339)]
 Json = Annotated[JsonValue, BeforeValidator(_shallow)]
 Trace = Annotated[dict[str, Any], BeforeValidator(_without_nul_inside), BeforeValidator(_shallow)]
@@ -110,7 +111,7 @@ class Sender(_Wire):
     """Who wrote it. `participants` maps sender ids to names where several people wrote one message."""
 
     identity: Identity
-    display_name: Annotated[str, _Clean, StringConstraints(strip_whitespace=True, max_length=512)] | None = None
+    display_name: Annotated[str, StringConstraints(strip_whitespace=True, max_length=512), _Clean] | None = None
     chat_type: ChatType | None = None
     participants: Annotated[dict[Identity, Identity], Field(max_length=1000)] | None = None
 

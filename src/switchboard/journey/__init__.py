@@ -1,7 +1,7 @@
 """The way of a message, leg by leg: accept → decide → turn → reply. READ HERE FIRST.
 
     accept.py    a door hands in an envelope; it is stored once, with its decision, before anyone is told "accepted"
-    decide.py    what the rules in force (rulebook.py) say of it; a message nobody can take is a dead letter from the start
+    decide.py    what the rules in force (rulebook.py) say of it; what nobody can take is a dead letter at once
     turn.py      a worker has claimed a delivery; the butler's engine answers, declines or fails; all of it in one write
     reply.py     the answer goes back to where the message came from: posted, pulled by a connector, or read at the door
 

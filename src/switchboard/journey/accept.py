@@ -38,7 +38,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class AcceptLimits:
-    """`backlog`: how much may wait before new messages are refused; `message_bytes`: size of one; seconds to come again."""
+    """How much may wait before new messages are refused, the size of one, and when to come again (s)."""
 
     backlog: int = 100_000
     message_bytes: int = 1_048_576

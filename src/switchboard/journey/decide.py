@@ -1,7 +1,7 @@
 """Decide: what the rules in force say of a message.
 
-`accept.py` is given `DecideLeg` and asks it while it stores a batch, so that decision and message are one write. What no
-rule decides will go to a `route:` lane, for a leg that classifies by a model; until that leg exists it is a dead letter.
+`accept.py` is given `DecideLeg` and asks it while it stores a batch, so that decision and message are one write. What
+no rule decides will go to a `route:` lane, for a leg that classifies by a model; until then it is a dead letter.
 """
 
 from __future__ import annotations

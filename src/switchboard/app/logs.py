@@ -1,0 +1,99 @@
+"""Logs: lines for people on a terminal, JSON for machines elsewhere, always to stderr, never with a secret.
+
+Called once by every command that keeps running. In: the level of the settings; from then on structlog and the standard
+library's logging write the same lines. Redaction comes last, on the finished line, so that nothing gets round it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from switchboard.domain.errors import ConfigurationError
+
+LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+
+_HIDDEN: Final = "[hidden]"
+_SECRETS: Final = (
+    (re.compile(r"\bsb_[A-Za-z0-9_-]{6,}"), _HIDDEN),
+    # The value may stand in a repr or in JSON, and may have blanks: `Bearer x`, `Basic x`.
+    (
+        re.compile(
+            r"(?i)((?:proxy-)?authorization\\?[\"']?\s*[:=,]\s*(?:b?\\?[\"'])?)((?:[A-Za-z][\w-]*\s+)?[^\s\"'\\,;)}\]]+)"
+        ),
+        rf"\1{_HIDDEN}",
+    ),
+    (re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]{6,}"), rf"\1{_HIDDEN}"),
+    # Up to the last @ before the path: a password may hold one that was not quoted.
+    (re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@\"']*:)[^\s/\"']+(@)"), rf"\1{_HIDDEN}\2"),
+    (re.compile(r"(?i)([?&](?:password|token|secret|sslpassword)=)[^&\s\"']+"), rf"\1{_HIDDEN}"),
+)
+
+
+def redact(text: str) -> str:
+    """The text without tokens, Authorization values, and passwords in URLs."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def set_up_logs(level: str, stream: TextIO | None = None) -> None:
+    """Send all logs of at least `level` to `stream` (stderr). Raises ConfigurationError for an unknown level."""
+    number = LEVELS.get(level.lower())
+    if number is None:
+        raise ConfigurationError(
+            f"log_level {level!r} is not known; it is one of {', '.join(LEVELS)}", field="log_level"
+        )
+    to = stream or sys.stderr
+    shared: Sequence[Processor] = (
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    )
+    structlog.configure(
+        processors=[*shared, *_rendering(to.isatty())],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(to),
+        cache_logger_on_first_use=True,
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*shared, _with_logger_name],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(to.isatty())],
+    )
+    handler = logging.StreamHandler(to)
+    handler.setFormatter(formatter)
+    logging.basicConfig(handlers=[handler], level=max(number, logging.INFO), force=True)
+    # Every request would be a line of theirs.
+    for noisy in ("uvicorn.access", "httpx2", "httpcore2", "mcp"):
+        logging.getLogger(noisy).setLevel(max(number, logging.WARNING))
+
+
+def _rendering(tty: bool) -> list[Processor]:
+    """From an event to the finished line."""
+    if tty:
+        console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        return [structlog.processors.StackInfoRenderer(), _last(console)]
+    return [
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+        _last(structlog.processors.JSONRenderer(default=str)),
+    ]
+
+
+def _last(render: Callable[[WrappedLogger, str, EventDict], str | bytes]) -> Processor:
+    def finish(logger: WrappedLogger, name: str, event: EventDict) -> str:
+        return redact(str(render(logger, name, event)))
+
+    return finish
+
+
+def _with_logger_name(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Whose words these are, where they are not ours."""
+    record = event.get("_record")
+    return {**event, "logger": record.name} if isinstance(record, logging.LogRecord) else event

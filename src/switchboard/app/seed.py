@@ -1,0 +1,138 @@
+"""Teams from files: read, understood, checked, and entered into an empty or a grown database.
+
+Called by `app/wiring.py` at every start. In: a directory of `*.json` in the form of `core/routing/teamfile.py`; out:
+rows in the database, or a ConfigurationError with file, line or path, and what would be right. Next: `store/teams.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from switchboard.core.channels import CHANNELS
+from switchboard.core.routing.check import check_rule, check_teams
+from switchboard.core.routing.teamfile import DEFAULT_TEAM, RuleDraft, TeamFile, parse_team_file
+from switchboard.domain.errors import ConfigurationError, InvalidInput
+from switchboard.domain.routing import Rule, Team, TeamId
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+from switchboard.store.teams import rule_set_version, seed
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A team file, and where it stands."""
+
+    file: Path
+    content: TeamFile
+
+
+async def seed_teams(database: Database, teams_dir: Path | None, channels: Iterable[str] = CHANNELS) -> None:
+    """Enter the teams of `teams_dir`; without one, the default team into a database that has none.
+
+    A team that is known already gets its members from the file and keeps the rules it has. `channels` are those that
+    rules may name. Raises ConfigurationError before anything is written.
+    """
+    now = datetime.now(UTC)
+    if teams_dir is not None:
+        sources = read_teams(teams_dir)
+        rules = [rule for source in sources for rule in _rules(source.content, f"file:{source.file.name}", now)]
+        _check(sources, rules, tuple(channels))
+        teams = parents_first([source.content.team for source in sources])
+        await seed(database, teams, rules, author="file", reason=f"seeded from {teams_dir}")
+    elif await rule_set_version(database) == 0:
+        rules = _rules(DEFAULT_TEAM, "default", now)
+        await seed(database, [DEFAULT_TEAM.team], rules, author="default", reason="a new installation")
+
+
+def read_teams(teams_dir: Path) -> list[Source]:
+    """The team files of a directory by name. Raises ConfigurationError for the first that cannot be understood."""
+    try:
+        files = sorted(teams_dir.glob("*.json"))
+        if not teams_dir.is_dir():
+            raise ConfigurationError(
+                f"teams_dir {teams_dir} is not a directory; name one that holds team files (*.json)"
+            )
+    except OSError as error:
+        raise ConfigurationError(f"teams_dir {teams_dir} cannot be read: {error}") from error
+    if not files:
+        raise ConfigurationError(f"teams_dir {teams_dir} holds no team files; each team is one file NAME.json")
+    return [Source(file, _read(file)) for file in files]
+
+
+def _read(file: Path) -> TeamFile:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        return parse_team_file(document)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"{file}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
+    except InvalidInput as error:
+        raise ConfigurationError(f"{file}: {error.message}", field=error.field) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{file} cannot be read: {error}") from error
+
+
+def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object whose keys are all different: of two the first would be ignored in silence."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidInput(f"the key {twice!r} stands twice in one object; keep one", field=twice)
+    return found
+
+
+def _rules(content: TeamFile, author: str, now: datetime) -> list[Rule]:
+    return [_rule(draft, content.team.team_id, author, now) for draft in content.rules]
+
+
+def _rule(draft: RuleDraft, team_id: TeamId, author: str, now: datetime) -> Rule:
+    return Rule(
+        rule_id=new_uuid7(),
+        team_id=team_id,
+        name=draft.name,
+        channel=draft.channel,
+        filters=draft.filters,
+        targets=draft.targets,
+        created_at=now,
+        priority=draft.priority,
+        active=draft.active,
+        created_by=author,
+        updated_by=author,
+    )
+
+
+def _check(sources: Sequence[Source], rules: Sequence[Rule], channels: Sequence[str]) -> None:
+    """Every problem of tree and rules at once: whoever mends files wants the whole list."""
+    teams = {source.content.team.team_id: source.content.team for source in sources}
+    files = {source.content.team.team_id: source.file for source in sources}
+    found = [f"{_blamed(p.field, files)}: {p.message}" for p in check_teams([s.content.team for s in sources])]
+    for source in sources:
+        own = [rule for rule in rules if rule.team_id == source.content.team.team_id]
+        for at, rule in enumerate(own):
+            problems = check_rule(rule, teams, channels)
+            found += [f"{source.file}: routing_rules[{at}].{p.field} ({rule.name}): {p.message}" for p in problems]
+    if found:
+        raise ConfigurationError("\n".join(found))
+
+
+def _blamed(field: str, files: Mapping[TeamId, Path]) -> str:
+    """The file whose team a problem's path (`teams.<team_id>…`) names, else the directory."""
+    named = [team_id for team_id in files if field == f"teams.{team_id}" or field.startswith(f"teams.{team_id}.")]
+    return str(files[max(named, key=len)]) if named else str(next(iter(files.values())).parent)
+
+
+def parents_first(teams: Sequence[Team]) -> list[Team]:
+    """The teams of a tree, every parent before its children; the order is otherwise kept."""
+    placed: dict[TeamId, Team] = {}
+    left = list(teams)
+    while left:
+        ready = [team for team in left if team.parent_id is None or team.parent_id in placed]
+        if not ready:
+            raise ConfigurationError(f"the parents of {', '.join(team.team_id for team in left)} are not known")
+        placed.update({team.team_id: team for team in ready})
+        left = [team for team in left if team.team_id not in placed]
+    return list(placed.values())

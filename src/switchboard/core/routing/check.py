@@ -1,0 +1,243 @@
+"""What is wrong with a rule or with the tree of teams, and what would be right.
+
+Called wherever a rule is written (CLI, API, routing skill, import) and when teams are loaded. A rule and the teams
+enter, a list of problems leaves, empty when all is well. Nothing is raised: the caller refuses, or shows, all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from switchboard.core.channels import CHANNELS, near, or_list
+from switchboard.core.routing.facts import INTEGER, INTEGERS, KEYS, LOWER_CASE, ONE_OF
+from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
+
+ProblemCode = Literal[
+    "unknown_channel",
+    "unknown_filter_key",
+    "unmatchable_value",
+    "priority_out_of_range",
+    "unknown_team",
+    "no_target",
+    "target_empty",
+    "target_ambiguous",
+    "duplicate_target",
+    "unknown_target",
+    "inactive_target",
+    "target_not_in_team",
+    "target_not_a_butler",
+    "no_root",
+    "several_roots",
+    "unknown_parent",
+    "cycle",
+    "duplicate_team",
+    "duplicate_system",
+    "system_twice",
+    "system_misnamed",
+    "member_of_another_team",
+]
+
+MAX_PRIORITY: Final = 2**31 - 1
+"""Largest priority, and the smallest below zero: what the database's integer holds."""
+
+Teams = Mapping[TeamId, Team]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`field` is a path such as `targets[0].system_id`; `message` a sentence; `meant` what would be right, if known."""
+
+    code: ProblemCode
+    field: str
+    message: str
+    meant: tuple[str, ...] = ()
+
+
+def check_rule(rule: Rule, teams: Teams, channels: Iterable[str] = CHANNELS) -> list[Problem]:
+    """Everything that is wrong with a rule in this tree; inactive rules are held to the same.
+
+    Costs no more than a look at the rule's own team, so a million rules can be checked at load.
+    """
+    problems = [*_check_channel(rule, channels), *_check_filters(rule)]
+    if abs(rule.priority) > MAX_PRIORITY:
+        message = f"priority {rule.priority} is not between -{MAX_PRIORITY} and {MAX_PRIORITY}"
+        problems.append(Problem("priority_out_of_range", "priority", message))
+    team = teams.get(rule.team_id)
+    if team is None:
+        problems.append(_unknown("unknown_team", "team_id", "team", rule.team_id, teams))
+    else:
+        problems.extend(_check_targets(rule, team, teams))
+    return problems
+
+
+def _unknown(code: ProblemCode, field: str, what: str, name: str, names: Iterable[str]) -> Problem:
+    """A name that is not there, with the names that are near to it."""
+    meant = near(name, names)
+    hint = f"; did you mean {or_list(meant)}?" if meant else ""
+    return Problem(code, field, f"there is no {what} {name!r}{hint}", meant)
+
+
+def _check_channel(rule: Rule, channels: Iterable[str]) -> Iterator[Problem]:
+    known = {"*", *channels}
+    if rule.channel not in known:
+        yield _unknown("unknown_channel", "channel", "channel", rule.channel, known)
+
+
+def _check_filters(rule: Rule) -> Iterator[Problem]:
+    # A plug-in's channel has no keys of its own here; an unknown channel is reported once, not once per filter.
+    keys = KEYS.get(rule.channel, KEYS["*"])
+    for key, value in sorted(rule.filters.items()):
+        field = f"filters.{key}"
+        if key not in keys:
+            message = f"messages of channel {rule.channel!r} have no {key!r}; they have {', '.join(sorted(keys))}"
+            yield Problem("unknown_filter_key", field, message, near(key, keys))
+        elif (why := _never_equal(rule.channel, key, value)) is not None:
+            yield Problem("unmatchable_value", field, f"{key} can never be {value!r}: {why}")
+
+
+def _never_equal(channel: str, key: str, value: str) -> str | None:
+    """Why no fact under this key ever equals the value; None if one may."""
+    if not value or value != value.strip():
+        return "a fact is never empty and has no blanks around it"
+    if key == "channel" and channel not in ("*", value):
+        return f"the rule is for channel {channel!r}"
+    if key in LOWER_CASE and value != value.lower():
+        return f"it is always lower-cased, so write {value.lower()!r}"
+    if key in ONE_OF and value not in ONE_OF[key]:
+        return f"it is {or_list(ONE_OF[key])}"
+    if key in INTEGERS and not INTEGER.fullmatch(value):
+        return "it is a number in digits, negative for groups, not a name"
+    return None
+
+
+def _check_targets(rule: Rule, team: Team, teams: Teams) -> Iterator[Problem]:
+    if not rule.targets:
+        yield Problem("no_target", "targets", "a rule needs at least one target", _reachable(team, teams))
+    counts = Counter(rule.targets)
+    for target in (target for target, count in counts.items() if count > 1):
+        name = target.system_id or target.team_id
+        yield Problem("duplicate_target", "targets", f"{name} is named {counts[target]} times; once is enough")
+    for position, target in enumerate(rule.targets):
+        yield from _check_target(f"targets[{position}]", target, team, teams)
+
+
+def _check_target(field: str, target: Target, team: Team, teams: Teams) -> Iterator[Problem]:
+    if target.system_id is not None and target.team_id is not None:
+        message = f"{target.system_id} and {target.team_id} are two targets; make them two entries"
+        yield Problem("target_ambiguous", field, message)
+    elif target.system_id is not None:
+        yield from _check_system(f"{field}.system_id", target.system_id, team, teams)
+    elif target.team_id is not None:
+        yield from _check_sub_team(f"{field}.team_id", target.team_id, team, teams)
+    else:
+        yield Problem("target_empty", field, "a target needs a system_id or a team_id", _reachable(team, teams))
+
+
+def _check_system(field: str, system_id: SystemId, team: Team, teams: Teams) -> Iterator[Problem]:
+    member = next((member for member in team.members if member.system_id == system_id), None)
+    if member is None:
+        yield _not_a_member(field, system_id, team, teams)
+    elif member.number not in (1, 4):
+        message = f"{system_id} takes no messages; a rule leads to a System1, a sub-team, or the team's own System4"
+        yield Problem("target_not_a_butler", field, message, _reachable(team, teams))
+    elif not member.active:
+        yield Problem("inactive_target", field, f"{system_id} is not active", _reachable(team, teams))
+
+
+def _not_a_member(field: str, system_id: SystemId, team: Team, teams: Teams) -> Problem:
+    at_home = next((one for one in teams.values() if any(system_id == m.system_id for m in one.members)), None)
+    if at_home is None:
+        return _unknown("unknown_target", field, "system", system_id, _reachable(team, teams))
+    message = f"{system_id} is in team {at_home.team_id}; a rule of {team.team_id} leads only to its own members"
+    return Problem("target_not_in_team", field, message, _reachable(team, teams))
+
+
+def _check_sub_team(field: str, team_id: TeamId, team: Team, teams: Teams) -> Iterator[Problem]:
+    child = teams.get(team_id)
+    if child is None:
+        yield _unknown("unknown_target", field, "team", team_id, _reachable(team, teams))
+    elif child.parent_id != team.team_id:
+        message = f"{team_id} is not a direct sub-team of {team.team_id}; messages go only down, level by level"
+        yield Problem("target_not_in_team", field, message, _reachable(team, teams))
+
+
+def _reachable(team: Team, teams: Teams) -> tuple[str, ...]:
+    """What a rule of this team may name, sorted: for sentences that say what would be right."""
+    systems = [str(member.system_id) for member in team.members if member.active and member.number in (1, 4)]
+    return tuple(sorted(systems + [str(one.team_id) for one in teams.values() if one.parent_id == team.team_id]))
+
+
+def check_teams(teams: Iterable[Team]) -> list[Problem]:
+    """Everything that is wrong with the tree itself. Fields are `teams.<team_id>…`."""
+    teams = tuple(teams)
+    problems = [*_check_roots(teams), *_check_parents(teams), *_check_cycles(teams), *_check_unique(teams)]
+    for team in teams:
+        for member in team.members:
+            problems.extend(_check_member(member, team))
+        problems.extend(_check_single(team))
+    return problems
+
+
+def _check_roots(teams: tuple[Team, ...]) -> Iterator[Problem]:
+    roots = [team.team_id for team in teams if team.parent_id is None]
+    if not roots:
+        yield Problem("no_root", "teams", "one team must have no parent: the root, where every message enters")
+    elif len(set(roots)) > 1:
+        message = f"only one team may have no parent, but {', '.join(roots)} have none"
+        yield Problem("several_roots", "teams", message, tuple(roots))
+
+
+def _check_parents(teams: tuple[Team, ...]) -> Iterator[Problem]:
+    known = {team.team_id for team in teams}
+    for team in teams:
+        if team.parent_id is not None and team.parent_id not in known:
+            field = f"teams.{team.team_id}.parent"
+            yield _unknown("unknown_parent", field, "team", team.parent_id, known - {team.team_id})
+
+
+def _check_cycles(teams: tuple[Team, ...]) -> Iterator[Problem]:
+    """Each cycle once, named by the way round it."""
+    parents = {team.team_id: team.parent_id for team in teams}
+    done: set[TeamId] = set()
+    for start in parents:
+        way: dict[TeamId, None] = {}
+        at: TeamId | None = start
+        while at is not None and at in parents and at not in done and at not in way:
+            way[at] = None
+            at = parents[at]
+        if at is not None and at in way:
+            names = list(way)
+            around = [*names[names.index(at) :], at]
+            yield Problem("cycle", f"teams.{at}.parent", f"the parents go round: {' → '.join(around)}")
+        done.update(way)
+
+
+def _check_unique(teams: tuple[Team, ...]) -> Iterator[Problem]:
+    for team_id, count in Counter(team.team_id for team in teams).items():
+        if count > 1:
+            yield Problem("duplicate_team", f"teams.{team_id}", f"{count} teams are called {team_id}")
+    for system_id, count in Counter(member.system_id for team in teams for member in team.members).items():
+        if count > 1:
+            yield Problem("duplicate_system", f"systems.{system_id}", f"{count} systems are called {system_id}")
+
+
+def _check_member(member: Member, team: Team) -> Iterator[Problem]:
+    field = f"teams.{team.team_id}.systems.{member.system_id}"
+    if member.team_id != team.team_id:
+        message = f"{member.system_id} says it is in team {member.team_id}"
+        yield Problem("member_of_another_team", field, message, (team.team_id,))
+    right = f"System{member.number}/{team.team_id if member.number != 1 else member.name or 'NAME'}"
+    if member.system_id != right:
+        message = f"{member.system_id} must be called {right}: Systems 2 to 5 bear their team's name"
+        yield Problem("system_misnamed", field, message, (right,))
+
+
+def _check_single(team: Team) -> Iterator[Problem]:
+    counts = Counter(member.number for member in team.members if member.number != 1)
+    for number, count in sorted(counts.items()):
+        if count > 1:
+            message = f"team {team.team_id} has {count} System{number}s; at most one is possible"
+            yield Problem("system_twice", f"teams.{team.team_id}.systems", message)

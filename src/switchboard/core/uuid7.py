@@ -1,0 +1,54 @@
+"""Identifiers that sort by time: UUID version 7 of RFC 9562, section 5.7.
+
+Called by `store/ids.py`, which knows the clock and the dice. In: the previous identifier, a clock reading and random
+bits; out: the next identifier, always greater than the previous one. Next: `journey/accept.py` makes it a request_id.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+_RANDOM_BITS: Final = 74
+_RANDOM_MASK: Final = (1 << _RANDOM_BITS) - 1
+_RAND_B_BITS: Final = 62
+_STEP_MASK: Final = (1 << 32) - 1
+_COUNT_MAX: Final = (1 << (48 + _RANDOM_BITS)) - 1
+_VERSION: Final = 7 << 76
+_VARIANT: Final = 0b10 << 62
+
+MAX_MS: Final = (1 << 48) - 1
+"""The last millisecond that fits: a day in the year 10889."""
+
+
+def next_uuid7(previous: UUID | None, now_ms: int, random_bits: int) -> UUID:
+    """The identifier that follows `previous` at `now_ms`, milliseconds since 1970 (clamped to what 48 bits hold).
+
+    When the clock has moved on, all 74 random bits are fresh. When it stands still or runs backward, the previous value
+    is increased by a random step (RFC 9562 6.2, method 2): ids stay in order and still cannot be guessed. An overflow
+    carries into the timestamp. Of `random_bits` the lowest 74 are used. Raises OverflowError after the last UUIDv7.
+    """
+    now = min(max(now_ms, 0), MAX_MS)
+    if previous is None or now > uuid7_ms(previous):
+        return _pack(now << _RANDOM_BITS | random_bits & _RANDOM_MASK)
+    following = _count(previous) + 1 + (random_bits & _STEP_MASK)
+    if following > _COUNT_MAX:
+        raise OverflowError("no UUIDv7 follows this one: its timestamp is at the end of time")
+    return _pack(following)
+
+
+def uuid7_ms(uuid: UUID) -> int:
+    """When a UUIDv7 was made, in milliseconds since 1970; ahead of the true time where a carry was needed."""
+    return uuid.int >> 80
+
+
+def _pack(count: int) -> UUID:
+    """A UUID from its 122 free bits: they are one number whose order is the order of the identifiers."""
+    timestamp, random = count >> _RANDOM_BITS, count & _RANDOM_MASK
+    rand_a, rand_b = random >> _RAND_B_BITS, random & ((1 << _RAND_B_BITS) - 1)
+    return UUID(int=timestamp << 80 | _VERSION | rand_a << 64 | _VARIANT | rand_b)
+
+
+def _count(uuid: UUID) -> int:
+    rand_a, rand_b = uuid.int >> 64 & 0xFFF, uuid.int & ((1 << _RAND_B_BITS) - 1)
+    return uuid7_ms(uuid) << _RANDOM_BITS | rand_a << _RAND_B_BITS | rand_b

@@ -1,0 +1,267 @@
+"""What is refused when a rule is written or teams are loaded, and what is offered instead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from switchboard.core.channels import CHANNELS
+from switchboard.core.routing.check import MAX_PRIORITY, Problem, check_rule, check_teams
+from switchboard.core.routing.index import RoutingIndex, rank
+from switchboard.core.routing.teamfile import DEFAULT_TEAM
+from switchboard.domain.routing import Member, Rule, SystemId, SystemNumber, Target, Team, TeamId
+
+
+def member(number: SystemNumber, name: str, team_id: str, *, active: bool = True) -> Member:
+    return Member(SystemId(f"System{number}/{name}"), TeamId(team_id), number, "memo", active=active)
+
+
+def team(team_id: str, parent: str | None, *members: Member) -> Team:
+    return Team(TeamId(team_id), None if parent is None else TeamId(parent), "", members)
+
+
+TEAMS = (
+    team(
+        "root",
+        None,
+        member(1, "butler", "root"),
+        member(1, "asleep", "root", active=False),
+        member(3, "root", "root"),
+        member(4, "root", "root"),
+    ),
+    team("onboarding", "root", member(1, "interviewer", "onboarding"), member(4, "onboarding", "onboarding")),
+    team("deep", "onboarding", member(1, "digger", "deep")),
+)
+BY_ID = {one.team_id: one for one in TEAMS}
+BUTLER = Target(system_id=SystemId("System1/butler"))
+GOOD = Rule(
+    UUID(int=1),
+    TeamId("root"),
+    "good",
+    "telegram",
+    {"telegram_chat_id": "-100123", "chat_type": "group", "channel": "telegram"},
+    (BUTLER, Target(team_id=TeamId("onboarding")), Target(system_id=SystemId("System4/root"))),
+    datetime(2026, 1, 1, tzinfo=UTC),
+)
+
+
+def system(name: str) -> tuple[Target, ...]:
+    return (Target(system_id=SystemId(name)),)
+
+
+def sub_team(name: str) -> tuple[Target, ...]:
+    return (Target(team_id=TeamId(name)),)
+
+
+def brief(problems: list[Problem]) -> list[tuple[str, str]]:
+    return [(problem.code, problem.field) for problem in problems]
+
+
+def test_a_good_rule_has_no_problems() -> None:
+    assert check_rule(GOOD, BY_ID) == []
+    assert check_rule(replace(GOOD, channel="*", filters={"session_id": "x", "email_domain": "x"}), BY_ID) == []
+
+
+RULE_CASES: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
+    "unknown channel": ({"channel": "telegramm", "filters": {}}, ("unknown_channel", "channel"), "telegram"),
+    "unknown key": (
+        {"filters": {"telegram_user": "1"}},
+        ("unknown_filter_key", "filters.telegram_user"),
+        "telegram_user_id",
+    ),
+    "key of another channel": (
+        {"filters": {"email_sender": "a@b"}},
+        ("unknown_filter_key", "filters.email_sender"),
+        "chat_type, endpoint, sender, telegram_chat_id",
+    ),
+    "upper case that can never match": (
+        {"channel": "email", "filters": {"email_sender": "Ann@X.example"}},
+        ("unmatchable_value", "filters.email_sender"),
+        "ann@x.example",
+    ),
+    "a chat type that is none": (
+        {"filters": {"telegram_chat_type": "dm"}},
+        ("unmatchable_value", "filters.telegram_chat_type"),
+        "channel, group, private or supergroup",
+    ),
+    "a name where an id belongs": (
+        {"filters": {"telegram_user_id": "@ann"}},
+        ("unmatchable_value", "filters.telegram_user_id"),
+        "a number in digits",
+    ),
+    "an empty value": ({"filters": {"sender": ""}}, ("unmatchable_value", "filters.sender"), "never empty"),
+    "blanks around a value": ({"filters": {"sender": " a"}}, ("unmatchable_value", "filters.sender"), "no blanks"),
+    "the channel contradicted": (
+        {"filters": {"channel": "email"}},
+        ("unmatchable_value", "filters.channel"),
+        "the rule is for channel 'telegram'",
+    ),
+    "priority": ({"priority": 2**31}, ("priority_out_of_range", "priority"), str(MAX_PRIORITY)),
+    "unknown team": ({"team_id": TeamId("onbording")}, ("unknown_team", "team_id"), "onboarding"),
+    "no target": ({"targets": ()}, ("no_target", "targets"), "at least one"),
+    "target names nobody": ({"targets": (Target(),)}, ("target_empty", "targets[0]"), "system_id or a team_id"),
+    "target names both": (
+        {"targets": (BUTLER, Target(SystemId("System4/root"), TeamId("onboarding")))},
+        ("target_ambiguous", "targets[1]"),
+        "two entries",
+    ),
+    "the same target twice": ({"targets": (BUTLER, BUTLER)}, ("duplicate_target", "targets"), "System1/butler"),
+    "unknown system": (
+        {"targets": system("System1/buttler")},
+        ("unknown_target", "targets[0].system_id"),
+        "did you mean System1/butler?",
+    ),
+    "unknown team as target": (
+        {"targets": sub_team("onbording")},
+        ("unknown_target", "targets[0].team_id"),
+        "did you mean onboarding?",
+    ),
+    "butler of another team": (
+        {"targets": system("System1/interviewer")},
+        ("target_not_in_team", "targets[0].system_id"),
+        "is in team onboarding",
+    ),
+    "System4 of another team": (
+        {"targets": system("System4/onboarding")},
+        ("target_not_in_team", "targets[0].system_id"),
+        "is in team onboarding",
+    ),
+    "sub-team of another team": (
+        {"targets": sub_team("deep")},
+        ("target_not_in_team", "targets[0].team_id"),
+        "not a direct sub-team of root",
+    ),
+    "the team itself": (
+        {"targets": sub_team("root")},
+        ("target_not_in_team", "targets[0].team_id"),
+        "only down",
+    ),
+    "inactive butler": (
+        {"targets": system("System1/asleep")},
+        ("inactive_target", "targets[0].system_id"),
+        "is not active",
+    ),
+    "System3": (
+        {"targets": system("System3/root")},
+        ("target_not_a_butler", "targets[0].system_id"),
+        "takes no messages",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RULE_CASES.values(), ids=RULE_CASES.keys())
+def test_a_bad_rule_has_one_problem_and_a_hint(case: tuple[dict[str, Any], tuple[str, str], str]) -> None:
+    change, expected, hint = case
+    problems = check_rule(replace(GOOD, **change), BY_ID)
+    assert brief(problems) == [expected]
+    assert hint in problems[0].message
+
+
+def test_all_problems_are_named_at_once() -> None:
+    bad = replace(GOOD, channel="nope", filters={"x": "1", "telegram_user_id": "@a"}, targets=system("System3/root"))
+    assert [code for code, _ in brief(check_rule(bad, BY_ID))] == [
+        "unknown_channel",
+        "unmatchable_value",
+        "unknown_filter_key",
+        "target_not_a_butler",
+    ]
+
+
+def test_what_is_offered_instead() -> None:
+    (problem,) = check_rule(replace(GOOD, targets=system("System1/asleep")), BY_ID)
+    assert problem.meant == ("System1/butler", "System4/root", "onboarding")
+    (key,) = check_rule(replace(GOOD, filters={"telegram_chatid": "1"}), BY_ID)
+    assert key.meant[0] == "telegram_chat_id"
+
+
+def test_a_plug_ins_channel_is_known_where_it_is_named() -> None:
+    pigeon = replace(GOOD, channel="pigeon", filters={"sender": "coo"})
+    assert brief(check_rule(pigeon, BY_ID)) == [("unknown_channel", "channel")]
+    assert check_rule(pigeon, BY_ID, {*CHANNELS, "pigeon"}) == []
+
+
+def test_every_priority_that_is_let_in_can_be_ranked() -> None:
+    ranks = [rank(replace(GOOD, priority=priority)) for priority in (MAX_PRIORITY, 1, 0, -1, -MAX_PRIORITY)]
+    assert ranks == sorted(ranks)
+
+
+# The tree
+
+
+def test_good_teams_have_no_problems() -> None:
+    assert check_teams(TEAMS) == []
+
+
+ROOT = TEAMS[0]
+TEAM_CASES: dict[str, tuple[tuple[Team, ...], list[tuple[str, str]], str]] = {
+    "none at all": ((), [("no_root", "teams")], "the root"),
+    "two roots": ((ROOT, team("other", None)), [("several_roots", "teams")], "root, other"),
+    "unknown parent": ((ROOT, team("a", "rooot")), [("unknown_parent", "teams.a.parent")], "did you mean root?"),
+    "a cycle, once": (
+        (ROOT, team("a", "b"), team("b", "c"), team("c", "a"), team("d", "a")),
+        [("cycle", "teams.a.parent")],
+        "a → b → c → a",
+    ),
+    "its own parent": ((ROOT, team("a", "a")), [("cycle", "teams.a.parent")], "a → a"),
+    "a team twice": ((ROOT, team("a", "root"), team("a", "root")), [("duplicate_team", "teams.a")], "2 teams"),
+    "a system twice": (
+        (ROOT, team("a", "root", member(1, "butler", "a"))),
+        [("duplicate_system", "systems.System1/butler")],
+        "2 systems",
+    ),
+    "two System4s": (
+        (team("root", None, member(4, "root", "root"), member(4, "next", "root")),),
+        [("system_misnamed", "teams.root.systems.System4/next"), ("system_twice", "teams.root.systems")],
+        "System4/root",
+    ),
+    "a System5 without its team's name": (
+        (team("root", None, member(5, "boss", "root")),),
+        [("system_misnamed", "teams.root.systems.System5/boss")],
+        "must be called System5/root",
+    ),
+    "a number that is not in the name": (
+        (team("root", None, replace(member(1, "a", "root"), number=4)),),
+        [("system_misnamed", "teams.root.systems.System1/a")],
+        "System4/root",
+    ),
+    "a member that says it is elsewhere": (
+        (team("root", None, member(1, "a", "b")),),
+        [("member_of_another_team", "teams.root.systems.System1/a")],
+        "says it is in team b",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TEAM_CASES.values(), ids=TEAM_CASES.keys())
+def test_bad_teams(case: tuple[tuple[Team, ...], list[tuple[str, str]], str]) -> None:
+    teams, expected, hint = case
+    problems = check_teams(teams)
+    assert brief(problems) == expected
+    assert hint in problems[0].message
+
+
+def test_a_long_chain_of_teams_is_checked_in_no_time() -> None:
+    chain = [team("0", None), *(team(str(n), str(n - 1)) for n in range(1, 20_000))]
+    assert check_teams(reversed(chain)) == []
+
+
+def test_what_passes_the_check_is_never_unavailable() -> None:
+    index = RoutingIndex(1, TEAMS, (GOOD,))
+    fired = index.rule(TeamId("root"), {"channel": "telegram", **GOOD.filters})
+    assert fired is not None
+    _, name, fanout = fired
+    assert name == "good"
+    assert [lost.reason for lost in fanout.lost] == ["dead_letter_rule"]
+    assert fanout.teams == ("onboarding",)
+
+
+def test_the_default_team_passes_its_own_checks() -> None:
+    teams = {DEFAULT_TEAM.team.team_id: DEFAULT_TEAM.team}
+    assert check_teams(teams.values()) == []
+    for draft in DEFAULT_TEAM.rules:
+        rule = replace(GOOD, channel=draft.channel, filters=draft.filters, targets=draft.targets)
+        assert check_rule(rule, teams) == []

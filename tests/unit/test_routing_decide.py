@@ -1,0 +1,434 @@
+"""A house of teams, its rules, and a table of messages: where each one goes and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from switchboard.core.routing.decide import decide
+from switchboard.core.routing.index import RoutingIndex, rank
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.routing import (
+    Decision,
+    Member,
+    Rule,
+    RuleSet,
+    SystemId,
+    SystemNumber,
+    Target,
+    Team,
+    TeamId,
+)
+
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def member(system_id: str, team_id: str, *, active: bool = True) -> Member:
+    numbers: dict[str, SystemNumber] = {"1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
+    return Member(SystemId(system_id), TeamId(team_id), numbers[system_id[6]], "memo", active=active)
+
+
+def team(team_id: str, parent: str | None, *system_ids: str) -> Team:
+    own = tuple(member(system_id.strip("!"), team_id, active="!" not in system_id) for system_id in system_ids)
+    return Team(TeamId(team_id), TeamId(parent) if parent else None, "", own)
+
+
+def targets(*names: str) -> tuple[Target, ...]:
+    return tuple(
+        Target(system_id=SystemId(name)) if name.startswith("System") else Target(team_id=TeamId(name))
+        for name in names
+    )
+
+
+def rule(
+    number: int,
+    team_id: str,
+    channel: str,
+    filters: dict[str, str],
+    *to: str,
+    priority: int = 0,
+    day: int = 0,
+    active: bool = True,
+) -> Rule:
+    created_at = NEW_YEAR + timedelta(days=day)
+    return Rule(
+        UUID(int=number),
+        TeamId(team_id),
+        f"rule {number}",
+        channel,
+        filters,
+        targets(*to),
+        created_at,
+        priority,
+        active,
+    )
+
+
+TEAMS = (
+    team("root", None, "System1/butler", "System1/asleep!", "System3/root", "System4/root"),
+    team("onboarding", "root", "System1/interviewer", "System4/onboarding"),
+    team("deep", "onboarding", "System1/digger"),
+    team("kitchen", "root", "System1/cook", "System4/kitchen!"),
+)
+RULES = (
+    rule(1, "root", "telegram", {"telegram_user_id": "5488423581"}, "onboarding", priority=10),
+    rule(2, "onboarding", "telegram", {"telegram_chat_id": "5488423581"}, "System1/interviewer"),
+    rule(3, "root", "email", {"email_domain": "shop.example"}, "System1/butler", "kitchen"),
+    rule(4, "kitchen", "email", {"email_sender": "cook@shop.example"}, "System1/cook"),
+    rule(5, "root", "email", {"email_sender": "spam@evil.example"}, "System4/root"),
+    rule(6, "root", "cli", {"session_id": "asleep"}, "System1/asleep", "System1/butler"),
+    rule(7, "root", "cli", {"session_id": "deep"}, "onboarding"),
+    rule(8, "onboarding", "cli", {}, "deep"),
+    rule(9, "deep", "*", {}, "System1/digger"),
+    rule(10, "root", "cli", {"session_id": "control"}, "System3/root"),
+    rule(11, "root", "cli", {"session_id": "else"}, "System1/digger"),
+    rule(12, "root", "cli", {"session_id": "under"}, "deep"),
+    rule(13, "root", "cli", {"session_id": "off"}, "System1/butler", active=False),
+)
+INDEX = RoutingIndex.of(RuleSet(3, TEAMS, RULES))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A message's facts, the butlers it must reach, its dead letters as `team category handler`, its trail."""
+
+    name: str
+    facts: dict[str, str]
+    butlers: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    trail: tuple[str, ...] = ()
+
+
+CASES = (
+    Case(
+        "the example of the seed: user to sub-team, chat to interviewer",
+        {"channel": "telegram", "telegram_user_id": "5488423581", "telegram_chat_id": "5488423581"},
+        ("System1/interviewer",),
+        trail=("root rule 1", "onboarding rule 2"),
+    ),
+    Case(
+        "the same without rule B: onboarding's own dead letter, and its System4 is told",
+        {"channel": "telegram", "telegram_user_id": "5488423581", "telegram_chat_id": "7"},
+        dead=("onboarding no_route System4/onboarding",),
+        trail=("root rule 1", "onboarding no_route"),
+    ),
+    Case(
+        "nothing matches in the root",
+        {"channel": "telegram", "telegram_user_id": "1"},
+        dead=("root no_route System4/root",),
+        trail=("root no_route",),
+    ),
+    Case(
+        "fan-out to a butler and a sub-team",
+        {"channel": "email", "email_domain": "shop.example", "email_sender": "cook@shop.example"},
+        ("System1/butler", "System1/cook"),
+        trail=("root rule 3", "kitchen rule 4"),
+    ),
+    Case(
+        "a branch that dead-letters does not stop the other; an inactive System4 passes it to the one above",
+        {"channel": "email", "email_domain": "shop.example", "email_sender": "boss@shop.example"},
+        ("System1/butler",),
+        ("kitchen no_route System4/root",),
+        ("root rule 3", "kitchen no_route"),
+    ),
+    Case(
+        "an explicit dead-letter rule",
+        {"channel": "email", "email_domain": "evil.example", "email_sender": "spam@evil.example"},
+        dead=("root dead_letter_rule System4/root",),
+        trail=("root rule 5", "root dead_letter_rule 5"),
+    ),
+    Case(
+        "an inactive target is said to be unavailable, the other one is served",
+        {"channel": "cli", "session_id": "asleep"},
+        ("System1/butler",),
+        ("root target_unavailable System4/root",),
+        ("root rule 6", "root target_unavailable 6"),
+    ),
+    Case(
+        "three levels, a catch-all at the end",
+        {"channel": "cli", "session_id": "deep"},
+        ("System1/digger",),
+        trail=("root rule 7", "onboarding rule 8", "deep catch_all 9"),
+    ),
+    Case(
+        "a System3 takes no messages",
+        {"channel": "cli", "session_id": "control"},
+        dead=("root target_unavailable System4/root",),
+        trail=("root rule 10", "root target_unavailable 10"),
+    ),
+    Case(
+        "a butler of another team cannot be named",
+        {"channel": "cli", "session_id": "else"},
+        dead=("root target_unavailable System4/root",),
+        trail=("root rule 11", "root target_unavailable 11"),
+    ),
+    Case(
+        "nor a team two levels down",
+        {"channel": "cli", "session_id": "under"},
+        dead=("root target_unavailable System4/root",),
+        trail=("root rule 12", "root target_unavailable 12"),
+    ),
+    Case(
+        "an inactive rule does not fire",
+        {"channel": "cli", "session_id": "off"},
+        dead=("root no_route System4/root",),
+        trail=("root no_route",),
+    ),
+    Case("no facts at all", {}, dead=("root no_route System4/root",), trail=("root no_route",)),
+)
+
+
+def trail(decision: Decision) -> tuple[str, ...]:
+    numbers = (step.rule_id.int if step.rule_id else "" for step in decision.trail)
+    steps = zip(decision.trail, numbers, strict=True)
+    return tuple(f"{step.team_id} {step.reason} {number}".strip() for step, number in steps)
+
+
+def butlers(decision: Decision) -> tuple[str, ...]:
+    return tuple(one.system_id for one in decision.chosen)
+
+
+def dead(decision: Decision) -> tuple[str, ...]:
+    return tuple(f"{one.team_id} {one.category} {one.handler}" for one in decision.unrouted)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_where_a_message_goes(case: Case) -> None:
+    decision = decide(INDEX, case.facts)
+    assert (butlers(decision), dead(decision), trail(decision)) == (case.butlers, case.dead, case.trail)
+    assert decision.version == 3
+
+
+def test_a_decision_names_team_and_rule_and_targets() -> None:
+    decision = decide(INDEX, CASES[0].facts)
+    assert decision.chosen[0].team_id == "onboarding"
+    assert decision.trail[0].rule_name == "rule 1"
+    assert decision.trail[0].targets == targets("onboarding")
+
+
+# What order means. Each pair: the rule that must fire, then the one that must not.
+ORDER = {
+    "priority before more filters": (
+        rule(2, "root", "*", {"sender": "a"}, "System1/butler", priority=1),
+        rule(1, "root", "cli", {"sender": "a", "thread": "t"}, "System1/butler"),
+    ),
+    "a negative priority comes after none": (
+        rule(2, "root", "cli", {"sender": "a"}, "System1/butler", day=1),
+        rule(1, "root", "cli", {"sender": "a"}, "System1/butler", priority=-1),
+    ),
+    "more filters before a named channel": (
+        rule(2, "root", "*", {"sender": "a", "thread": "t"}, "System1/butler", day=1),
+        rule(1, "root", "cli", {"sender": "a"}, "System1/butler"),
+    ),
+    "a named channel before the star": (
+        rule(2, "root", "cli", {"sender": "a"}, "System1/butler", day=1),
+        rule(1, "root", "*", {"sender": "a"}, "System1/butler"),
+    ),
+    "older before newer": (
+        rule(2, "root", "cli", {"thread": "t"}, "System1/butler", day=0),
+        rule(1, "root", "cli", {"sender": "a"}, "System1/butler", day=1),
+    ),
+    "then the smaller id": (
+        rule(1, "root", "cli", {"thread": "t"}, "System1/butler"),
+        rule(2, "root", "cli", {"sender": "a"}, "System1/butler"),
+    ),
+    "a named channel without filters before every catch-all": (
+        rule(2, "root", "cli", {}, "System1/butler", priority=-5),
+        rule(1, "root", "*", {}, "System1/butler", priority=5),
+    ),
+}
+
+
+@pytest.mark.parametrize("pair", ORDER.values(), ids=ORDER.keys())
+def test_order_of_rules(pair: tuple[Rule, Rule]) -> None:
+    facts = {"channel": "cli", "sender": "a", "thread": "t"}
+    for rules in (pair, pair[::-1]):
+        decision = decide(RoutingIndex(1, TEAMS, rules), facts)
+        assert decision.trail[0].rule_id == pair[0].rule_id
+
+
+def test_of_several_catch_alls_the_first_in_order_fires() -> None:
+    low, high = rule(1, "root", "*", {}, "System4/root"), rule(2, "root", "*", {}, "System1/butler", priority=1)
+    assert trail(decide(RoutingIndex(1, TEAMS, (low, high)), {"channel": "cli"})) == ("root catch_all 2",)
+
+
+def test_rank_counts_microseconds_and_times_before_1970() -> None:
+    base = rule(1, "root", "cli", {}, "System1/butler")
+    times = [
+        datetime(1, 1, 1, tzinfo=UTC),
+        NEW_YEAR,
+        NEW_YEAR + timedelta(microseconds=1),
+        datetime.max.replace(tzinfo=UTC),
+    ]
+    ranks = [rank(replace(base, created_at=time)) for time in times]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) == len(times)
+
+
+# Pins
+
+
+def test_a_pin_goes_before_all_rules() -> None:
+    decision = decide(INDEX, CASES[0].facts, SystemId("System1/digger"))
+    assert butlers(decision) == ("System1/digger",)
+    assert decision.chosen[0].team_id == "deep"
+    assert trail(decision) == ("root pin",)
+
+
+@pytest.mark.parametrize(
+    "pinned", ["System1/asleep", "System4/root", "System3/root", "System1/nobody", "", "System1/lost"]
+)
+def test_a_pin_that_cannot_be_reached_leaves_it_to_the_rules(pinned: str) -> None:
+    lost = team("lost", "nowhere", "System1/lost")
+    decision = decide(RoutingIndex(1, (*TEAMS, lost), RULES), CASES[0].facts, SystemId(pinned))
+    assert butlers(decision) == ("System1/interviewer",)
+    assert trail(decision)[0] == "root pin_unreachable"
+
+
+# The known defects of the seed's own router (seeds-facts 2.2), each in the order given there
+
+
+def test_defect_1_only_the_first_match_fires_and_a_default_hides_no_dead_letter() -> None:
+    default = rule(99, "root", "*", {}, "System4/root")
+    index = RoutingIndex(1, TEAMS, (*RULES, default))
+    assert butlers(decide(index, CASES[0].facts)) == ("System1/interviewer",)
+    assert not decide(index, CASES[0].facts).unrouted
+    assert dead(decide(index, {"channel": "telegram"})) == ("root dead_letter_rule System4/root",)
+    assert dead(decide(index, CASES[1].facts)) == ("onboarding no_route System4/onboarding",)
+
+
+def test_defect_2_nobody_is_served_twice() -> None:
+    twice = rule(1, "root", "cli", {"sender": "a"}, "System1/butler", "System1/butler", "kitchen", "kitchen")
+    also = rule(2, "root", "*", {"channel": "cli"}, "System1/butler")
+    inner = rule(3, "kitchen", "cli", {}, "System1/cook", "System1/cook")
+    decision = decide(RoutingIndex(1, TEAMS, (twice, also, inner)), {"channel": "cli", "sender": "a"})
+    assert butlers(decision) == ("System1/butler", "System1/cook")
+    assert trail(decision) == ("root rule 1", "kitchen rule 3")
+
+
+def test_defect_4_an_unknown_target_is_never_silence() -> None:
+    gone = rule(1, "root", "cli", {}, "System1/typo", "no-such-team")
+    decision = decide(RoutingIndex(1, TEAMS, (gone,)), {"channel": "cli"})
+    assert dead(decision) == ("root target_unavailable System4/root",) * 2
+    assert "System1/typo is not in team root" in decision.unrouted[0].reason
+    assert "no-such-team is not a sub-team of root" in decision.unrouted[1].reason
+
+
+def test_defect_5_a_sub_teams_dead_letter_is_not_the_parents_success() -> None:
+    decision = decide(INDEX, CASES[1].facts)
+    assert not decision.chosen
+    assert [one.team_id for one in decision.unrouted] == ["onboarding"]
+
+
+def test_defect_6_an_absent_key_never_equals_the_word_none() -> None:
+    index = RoutingIndex(1, TEAMS, (rule(1, "root", "cli", {"thread": "None"}, "System1/butler"),))
+    assert trail(decide(index, {"channel": "cli"})) == ("root no_route",)
+    assert trail(decide(index, {"channel": "cli", "thread": "None"})) == ("root rule 1",)
+    two = RoutingIndex(1, TEAMS, (rule(1, "root", "cli", {"thread": "None", "sender": "a"}, "System1/butler"),))
+    assert trail(decide(two, {"channel": "cli", "sender": "a"})) == ("root no_route",)
+
+
+def test_defect_7_only_the_way_down_is_open() -> None:
+    up = (
+        rule(1, "root", "cli", {}, "kitchen"),
+        rule(2, "kitchen", "cli", {}, "System1/butler", "root", "kitchen", "onboarding", "System4/root"),
+    )
+    decision = decide(RoutingIndex(1, TEAMS, up), {"channel": "cli"})
+    assert not decision.chosen
+    assert dead(decision) == ("kitchen target_unavailable System4/root",) * 5
+
+
+def test_defect_7_a_rule_without_targets_is_a_dead_letter_not_nothing() -> None:
+    decision = decide(RoutingIndex(1, TEAMS, (rule(1, "root", "cli", {}),)), {"channel": "cli"})
+    assert dead(decision) == ("root target_unavailable System4/root",)
+
+
+def test_defect_9_a_cycle_of_teams_is_out_of_reach_and_ends() -> None:
+    around = (team("a", "b", "System1/a"), team("b", "a", "System1/b"))
+    rules = (
+        rule(1, "root", "cli", {}, "a"),
+        rule(2, "a", "cli", {}, "b"),
+        rule(3, "b", "cli", {}, "a"),
+    )
+    index = RoutingIndex(1, (*TEAMS, *around), rules)
+    assert dead(decide(index, {"channel": "cli"})) == ("root target_unavailable System4/root",)
+    assert (index.loaded, index.ignored) == (1, 2)
+
+
+def test_defect_9_depth_is_not_bound_by_the_stack() -> None:
+    depth = 5000
+    teams = [team("0", None, "System1/0")] + [team(str(n), str(n - 1), f"System1/{n}") for n in range(1, depth)]
+    rules = [rule(n, str(n), "*", {}, str(n + 1)) for n in range(depth - 1)]
+    rules.append(rule(depth, str(depth - 1), "*", {}, f"System1/{depth - 1}"))
+    decision = decide(RoutingIndex(1, teams, rules), {"channel": "cli"})
+    assert butlers(decision) == (f"System1/{depth - 1}",)
+    assert len(decision.trail) == depth
+
+
+def test_a_team_without_any_system4_above_has_no_handler() -> None:
+    assert decide(RoutingIndex(1, (team("root", None),), ()), {"channel": "cli"}).unrouted[0].handler is None
+
+
+def test_a_system1_without_an_engine_is_not_a_butler() -> None:
+    mute = Team(TeamId("root"), None, "", (replace(member("System1/butler", "root"), engine=""),))
+    decision = decide(RoutingIndex(1, (mute,), (rule(1, "root", "cli", {}, "System1/butler"),)), {"channel": "cli"})
+    assert dead(decision) == ("root target_unavailable None",)
+
+
+def test_values_are_compared_apart_however_they_are_joined() -> None:
+    filters = {"sender": "a\x1fb", "thread": "c"}
+    index = RoutingIndex(1, TEAMS, (rule(1, "root", "cli", filters, "System1/butler"),))
+    assert trail(decide(index, {"channel": "cli", "sender": "a", "thread": "b\x1fc"})) == ("root no_route",)
+    assert trail(decide(index, {"channel": "cli", **filters})) == ("root rule 1",)
+
+
+@pytest.mark.parametrize("teams", [(), (team("a", "b"),), (team("a", None), team("b", None))])
+def test_one_root_is_needed(teams: tuple[Team, ...]) -> None:
+    with pytest.raises(ConfigurationError, match="exactly one team must have no parent"):
+        RoutingIndex(1, teams, ())
+
+
+def test_counts_say_what_was_loaded_and_what_can_never_fire() -> None:
+    stray = rule(50, "nowhere", "cli", {}, "System1/butler")
+    index = RoutingIndex(1, TEAMS, (*RULES, stray))
+    assert (index.loaded, index.ignored) == (12, 1)
+
+
+class Counting(Mapping[str, str]):
+    """Facts that count how often they are looked at."""
+
+    def __init__(self, facts: dict[str, str]) -> None:
+        self.facts = facts
+        self.looks = 0
+
+    def __getitem__(self, key: str) -> str:
+        self.looks += 1
+        return self.facts[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.facts)
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+
+def test_defect_10_the_work_grows_with_the_shapes_of_rules_not_with_their_number() -> None:
+    def looks(count: int) -> int:
+        rules = (rule(n, "root", "cli", {("sender", "thread")[n % 2]: f"v{n}"}, "System1/butler") for n in range(count))
+        facts = Counting({"channel": "cli", "sender": "v8", "thread": "t"})
+        assert trail(decide(RoutingIndex(1, TEAMS, rules), facts)) == ("root rule 8",)
+        return facts.looks
+
+    assert looks(10) == looks(10_000) <= 3
+
+
+def test_a_better_rule_found_spares_the_other_shapes() -> None:
+    best = rule(1, "root", "cli", {"session_id": "s"}, "System1/butler", priority=9)
+    rest = (rule(n, "root", "cli", {f"key{n}": "v"}, "System1/butler") for n in range(2, 50))
+    facts = Counting({"channel": "cli", "session_id": "s"})
+    assert trail(decide(RoutingIndex(1, TEAMS, (*rest, best)), facts)) == ("root rule 1",)
+    assert facts.looks == 2

@@ -1,0 +1,196 @@
+"""The index and `decide` against an oracle written from 4-routing.md alone: scan every rule, sort, take the first.
+
+`ROUTING_EXAMPLES=100000 pytest tests/unit/test_routing_oracle.py` looks longer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+from uuid import UUID
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from switchboard.core.routing.decide import decide
+from switchboard.core.routing.explain import considered
+from switchboard.core.routing.index import RoutingIndex
+from switchboard.domain.routing import (
+    Decision,
+    Member,
+    Rule,
+    SystemId,
+    SystemNumber,
+    Target,
+    Team,
+    TeamId,
+)
+
+EXAMPLES = int(os.environ.get("ROUTING_EXAMPLES", "2000"))
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+CHANNELS = ("telegram", "email", "cli")
+KEYS = ("sender", "thread", "chat_type", "channel", "telegram_user_id")
+VALUES = ("a", "b", "None", "telegram")
+TEAMS = tuple(TeamId(name) for name in ("root", "t1", "t2", "t3", "t4"))
+NUMBERS: tuple[SystemNumber, ...] = (1, 3, 4)
+SYSTEMS = tuple(SystemId(f"System{number}/{team}") for team in TEAMS for number in NUMBERS)
+SECOND = tuple(SystemId(f"System1/second-{team}") for team in TEAMS)
+TARGETS = (
+    *(Target(system_id=system_id) for system_id in (*SYSTEMS, *SECOND, SystemId("System1/gone"))),
+    *(Target(team_id=team_id) for team_id in (*TEAMS, TeamId("gone"))),
+    Target(),
+)
+
+
+@dataclass
+class Expected:
+    """What the oracle says: receivers, dead letters (team, category, handler), and the rule that fired per team."""
+
+    chosen: set[tuple[str, str]] = field(default_factory=set)
+    unrouted: list[tuple[str, str, str | None]] = field(default_factory=list)
+    fired: dict[str, UUID | None] = field(default_factory=dict)
+
+
+class Oracle:
+    """Slow on purpose: no index, no packing, every level looks at every rule."""
+
+    def __init__(self, teams: Sequence[Team], rules: Sequence[Rule], facts: Mapping[str, str]) -> None:
+        self.teams = {team.team_id: team for team in teams}
+        self.rules = rules
+        self.facts = facts
+        self.expected = Expected()
+
+    def matches(self, rule: Rule) -> bool:
+        if not rule.active or (rule.channel != "*" and rule.channel != self.facts["channel"]):
+            return False
+        return all(key in self.facts and self.facts[key] == value for key, value in rule.filters.items())
+
+    def first(self, team_id: TeamId) -> Rule | None:
+        own = [rule for rule in self.rules if rule.team_id == team_id and self.matches(rule)]
+        own.sort(key=lambda rule: rule.rule_id)
+        own.sort(key=lambda rule: rule.created_at)
+        own.sort(key=lambda rule: rule.channel == "*")
+        own.sort(key=lambda rule: len(rule.filters), reverse=True)
+        own.sort(key=lambda rule: rule.priority, reverse=True)
+        specific = [rule for rule in own if rule.channel != "*" or rule.filters]
+        return next(iter(specific or own), None)
+
+    def handler(self, team_id: TeamId | None) -> str | None:
+        if team_id is None:
+            return None
+        for member in self.teams[team_id].members:
+            if member.number == 4 and member.active:
+                return member.system_id
+        return self.handler(self.teams[team_id].parent_id)
+
+    def dead(self, team_id: TeamId, category: str) -> None:
+        self.expected.unrouted.append((team_id, category, self.handler(team_id)))
+
+    def enter(self, team_id: TeamId) -> None:
+        rule = self.first(team_id)
+        self.expected.fired[team_id] = rule.rule_id if rule else None
+        if rule is None:
+            self.dead(team_id, "no_route")
+        elif not rule.targets:
+            self.dead(team_id, "target_unavailable")
+        else:
+            for target in sorted(set(rule.targets), key=repr):
+                self.send(team_id, target)
+
+    def send(self, team_id: TeamId, target: Target) -> None:
+        members = {member.system_id: member for member in self.teams[team_id].members}
+        if target.team_id in self.teams and self.teams[target.team_id].parent_id == team_id:
+            self.enter(target.team_id)
+        elif target.system_id not in members:
+            self.dead(team_id, "target_unavailable")
+        elif members[target.system_id].number == 4:
+            self.dead(team_id, "dead_letter_rule")
+        elif members[target.system_id].number == 1 and members[target.system_id].active:
+            self.expected.chosen.add((target.system_id, team_id))
+        else:
+            self.dead(team_id, "target_unavailable")
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[Team, ...]:
+    count = draw(st.integers(1, len(TEAMS)))
+    teams = [Team(TEAMS[0], None, "", draw(members(TEAMS[0])))]
+    for at in range(1, count):
+        parent = TEAMS[draw(st.integers(0, at - 1))]
+        teams.append(Team(TEAMS[at], parent, "", draw(members(TEAMS[at]))))
+    return tuple(teams)
+
+
+@st.composite
+def members(draw: st.DrawFn, team_id: TeamId) -> tuple[Member, ...]:
+    possible = [(SystemId(f"System{number}/{team_id}"), number) for number in NUMBERS]
+    possible.append((SystemId(f"System1/second-{team_id}"), 1))
+    chosen = draw(st.lists(st.sampled_from(possible), unique=True, max_size=4))
+    return tuple(
+        Member(system_id, team_id, number, "memo", active=draw(st.integers(0, 4)) > 0) for system_id, number in chosen
+    )
+
+
+RULES = st.builds(
+    Rule,
+    rule_id=st.builds(lambda number: UUID(int=number), st.integers(0, 2**128 - 1)),
+    team_id=st.sampled_from((*TEAMS, TeamId("root"), TeamId("gone"))),
+    name=st.sampled_from(("one", "ön", "")),
+    channel=st.sampled_from((*CHANNELS[:2], "telegram", "*")),
+    filters=st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=2),
+    targets=st.lists(st.sampled_from(TARGETS), max_size=3).map(tuple),
+    created_at=st.integers(0, 1).map(lambda days: NEW_YEAR + timedelta(days=days)),
+    priority=st.integers(-1, 1),
+    active=st.integers(0, 7).map(bool),
+)
+FACTS = st.builds(
+    lambda channel, rest: {**rest, "channel": channel},
+    st.sampled_from(CHANNELS),
+    st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=4),
+)
+
+
+def fired(decision: Decision) -> dict[str, UUID | None]:
+    return {step.team_id: step.rule_id for step in decision.trail if step.reason in ("rule", "catch_all", "no_route")}
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    teams=trees(),
+    rules=st.lists(RULES, max_size=16, unique_by=lambda rule: rule.rule_id),
+    messages=st.lists(FACTS, min_size=1, max_size=3),
+    shuffled=st.randoms(use_true_random=False),
+)
+def test_decide_equals_the_oracle(
+    teams: tuple[Team, ...], rules: list[Rule], messages: list[dict[str, str]], shuffled: Random
+) -> None:
+    other_teams, other_rules = shuffled.sample(teams, len(teams)), shuffled.sample(rules, len(rules))
+    index, same = RoutingIndex(7, teams, rules), RoutingIndex(7, other_teams, other_rules)
+    for facts in messages:
+        oracle = Oracle(teams, rules, facts)
+        oracle.enter(TeamId("root"))
+        decision = decide(index, facts)
+        assert decision == decide(same, facts), "the order of loading must not matter"
+        assert {(one.system_id, one.team_id) for one in decision.chosen} == oracle.expected.chosen
+        assert len(decision.chosen) == len(set(decision.chosen)), "nobody is served twice"
+        found = [(one.team_id, one.category, one.handler) for one in decision.unrouted]
+        assert sorted(found, key=repr) == sorted(oracle.expected.unrouted, key=repr)
+        assert fired(decision) == oracle.expected.fired
+        assert decision.chosen or decision.unrouted, "a decision is never empty"
+        assert decision.version == 7
+
+
+@settings(max_examples=max(200, EXAMPLES // 10), deadline=None)
+@given(rules=st.lists(RULES, max_size=12, unique_by=lambda rule: rule.rule_id), facts=FACTS)
+def test_explain_names_the_rule_that_decide_fires(rules: list[Rule], facts: dict[str, str]) -> None:
+    team = Team(TeamId("root"), None)
+    own = [rule for rule in rules if rule.team_id == team.team_id]
+    looked_at = considered(own, facts)
+    last = looked_at[-1] if looked_at else None
+    assert fired(decide(RoutingIndex(1, (team,), rules), facts))["root"] == (
+        last.rule.rule_id if last is not None and last.fired else None
+    )
+    assert all(not one.fired and one.actual != one.expected for one in looked_at[:-1])

@@ -1,0 +1,16 @@
+"""Waiting for a condition with a deadline: the one way in which tests wait for what happens elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+_LOOK_EVERY: Final = 0.02
+
+
+async def eventually(holds: Callable[[], Awaitable[object]], *, within: float = 20.0) -> None:
+    """Look again and again until `holds()` is true; TimeoutError after `within` seconds."""
+    async with asyncio.timeout(within):
+        while not await holds():
+            await asyncio.sleep(_LOOK_EVERY)
