@@ -131,7 +131,7 @@ def test_the_example_mails() -> None:
         "they last.\nSmall 14.50 €\nLarge 22.00 €\nChange your basket (https://greenbasket.example/change)"
     )
     assert "86,40 €" in texts[4]
-    assert [one.filename for one in envelopes[4].payload.attachments] == ["invoice-2026-05.pdf"]
+    assert [one.filename for one in envelopes[4].payload.attachments] == ["invoice-2025-05.pdf"]
     assert texts[5].startswith("Zongorahangolás csütörtökön\n\nJó napot!")
     assert envelopes[5].sender.display_name == "Zoltán Kovács"
 

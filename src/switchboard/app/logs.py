@@ -69,8 +69,8 @@ def set_up_logs(level: str, stream: TextIO | None = None) -> None:
     handler = logging.StreamHandler(to)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=max(number, logging.INFO), force=True)
-    # Every request would be a line of theirs.
-    for noisy in ("uvicorn.access", "httpx2", "httpcore2", "mcp"):
+    # Every request would be a line of theirs; that we listen, we say ourselves.
+    for noisy in ("uvicorn.error", "uvicorn.access", "httpx2", "httpcore2", "mcp"):
         logging.getLogger(noisy).setLevel(max(number, logging.WARNING))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -66,13 +66,24 @@ def read_teams(teams_dir: Path) -> list[Source]:
 def _read(file: Path) -> TeamFile:
     try:
         document = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_once)
-        return parse_team_file(document)
+        return _at_home(parse_team_file(document), file.absolute().parent)
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"{file}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
     except InvalidInput as error:
         raise ConfigurationError(f"{file}: {error.message}", field=error.field) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{file} cannot be read: {error}") from error
+
+
+def _at_home(content: TeamFile, directory: Path) -> TeamFile:
+    """Programs of butlers run where their team file lies, unless it says otherwise: so paths in it may be relative."""
+    members = tuple(
+        replace(m, options={**m.options, "cwd": str(directory / str(m.options.get("cwd", "")))})
+        if "command" in m.options
+        else m
+        for m in content.team.members
+    )
+    return replace(content, team=replace(content.team, members=members))
 
 
 def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:

@@ -6,18 +6,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
+import structlog
+
 from switchboard.agents.callback import callbacks_from
 from switchboard.app.embedded import embedded_postgres
 from switchboard.app.seed import seed_teams
 from switchboard.app.settings import Settings
 from switchboard.core.channels import CHANNELS
-from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.errors import ConfigurationError, SwitchboardError, Unavailable
 from switchboard.journey.accept import AcceptLeg, AcceptLimits
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import Callback, ReplyDesk, SendLeg, reply_pool
@@ -28,6 +31,8 @@ from switchboard.lanes.worker import Upkeep, Worker, WorkerSettings
 from switchboard.store import outbox
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,22 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
         database = await Database.connect(url)
         stack.push_async_callback(database.close)
         await migrate(database)
+        if settings.database_url is None:
+            await _background(stack, _keep_embedded(settings, database))
         yield database
+
+
+async def _keep_embedded(settings: Settings, database: Database, every: float = 1.0) -> None:
+    """Bring the embedded server back when it has crashed under us. Runs until cancelled."""
+    while True:
+        await asyncio.sleep(every)
+        try:
+            await database.value("select 1")
+        except Unavailable:
+            with contextlib.suppress(SwitchboardError):
+                # We are its users already, so leaving this block at once does not stop what it started.
+                async with embedded_postgres(settings.data_dir / "postgres", binaries=settings.postgres_binaries):
+                    log.warning("PostgreSQL was gone and is back")
 
 
 @asynccontextmanager

@@ -281,7 +281,7 @@ def _loss(node: _Node, target: Target, nodes: Mapping[TeamId, _Node]) -> Lost | 
         return Lost(target, "target_unavailable", "a target names either a system or a team")
     if target.team_id is not None:
         child = nodes.get(target.team_id)
-        below = child is not None
+        below = child is not None and child.team.parent_id == node.team.team_id
         why = f"{target.team_id} is not a sub-team of {node.team.team_id}"
         return None if below else Lost(target, "target_unavailable", why)
     member = node.members.get(target.system_id) if target.system_id is not None else None

@@ -1,0 +1,289 @@
+"""Who may come in, and what for: bearer tokens, scopes, refusals on record.
+
+Every door calls `authenticate` first and a `check_…` before it acts. In: the Authorization header; out: a `Principal`.
+Next: `app/intake.py` for what goes in, `app/views.py` for what may be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Any, Final, Literal
+
+import structlog
+
+from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
+from switchboard.store import audit
+from switchboard.store import tokens as store
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+from switchboard.store.tokens import Role, Token
+
+__all__ = ["SCOPES", "Access", "Action", "Issued", "Principal", "Role", "ensure_operator_token"]
+
+log = structlog.get_logger(__name__)
+
+OPERATOR_FILE: Final = "operator.token"
+CACHE_S: Final = 2.0
+"""Seconds within which a revoked token stops to work in every process."""
+_CACHED: Final = 10_000
+_OPERATOR_FORM = re.compile(r"sb_o_[A-Za-z0-9_-]{43}")
+
+Action = Literal[
+    "ingest",
+    "messages",
+    "explain",
+    "deliveries",
+    "outbox",
+    "replies",
+    "teams",
+    "dead_letters",
+    "lanes",
+    "heartbeat",
+    "connectors",
+    "tokens",
+    "books",
+    "metrics",
+]
+"""What a door can be asked for; `outbox` is fetching replies and handing in receipts, `replies` is all outbox rows."""
+
+_OPERATOR: Final[frozenset[Role]] = frozenset({"operator"})
+_CONNECTOR: Final[frozenset[Role]] = frozenset({"operator", "connector"})
+_AGENT: Final[frozenset[Role]] = frozenset({"operator", "agent"})
+
+SCOPES: Final[Mapping[Action, frozenset[Role]]] = {
+    "ingest": _CONNECTOR,
+    "messages": _CONNECTOR,
+    "outbox": _CONNECTOR,
+    "heartbeat": _CONNECTOR,
+    "deliveries": _AGENT,
+    "teams": _AGENT,
+    "dead_letters": _AGENT,
+    "explain": _OPERATOR,
+    "replies": _OPERATOR,
+    "lanes": _OPERATOR,
+    "connectors": _OPERATOR,
+    "tokens": _OPERATOR,
+    "books": _OPERATOR,
+    "metrics": _OPERATOR,
+}
+"""The roles that may act at all; connectors and agents only on what is theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who calls: a connector is bound to its channel and endpoint, an agent to its system_id."""
+
+    role: Role
+    name: str
+    channel: str | None = None
+    endpoint: str | None = None
+    system_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A token found not long ago: until when (monotonic s) the answer may be used again, and when it expires."""
+
+    principal: Principal
+    until: float
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A new token and, this once, its secret."""
+
+    token: Token
+    secret: str
+
+
+class Access:
+    """Checks tokens and scopes; every refusal of a scope is audited. `clock` counts seconds, monotonic."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._clock = clock
+        self._known: dict[bytes, _Known] = {}
+
+    async def authenticate(self, header: str | None) -> Principal:
+        """Who shows this Authorization header. Raises Unauthenticated, Unavailable.
+
+        Only the hash of the secret is compared, by an index or a dict, so that time tells nothing about it.
+        """
+        scheme, _, secret = (header or "").partition(" ")
+        secret = secret.strip()
+        if scheme.lower() != "bearer" or not secret:
+            raise Unauthenticated("a token is needed: send the header Authorization: Bearer sb_…")
+        digest = sha256(secret.encode()).digest()
+        known = self._known.get(digest)
+        if known is None or known.until <= self._clock():
+            known = await self._look_up(digest)
+        if known is None or _expired(known.expires_at):
+            raise Unauthenticated("this token is unknown, revoked or expired")
+        return known.principal
+
+    async def _look_up(self, digest: bytes) -> _Known | None:
+        asked = self._clock()
+        token = await store.find(self._database, digest)
+        self._known.pop(digest, None)
+        if token is None or token.revoked_at is not None:
+            return None
+        if len(self._known) >= _CACHED:
+            self._known.clear()
+        known = _Known(_principal(token), asked + CACHE_S, token.expires_at)
+        self._known[digest] = known
+        return known
+
+    async def check(self, principal: Principal, action: Action) -> None:
+        """Raise Forbidden unless the role may do this at all."""
+        if principal.role not in SCOPES[action]:
+            await self.refused(principal, action, {})
+            raise Forbidden(f"a token of role {principal.role} may not use {action}")
+
+    async def check_endpoint(self, principal: Principal, action: Action, channel: str, endpoint: str) -> None:
+        """Raise Forbidden when a connector acts for another endpoint than its own."""
+        if not owns_endpoint(principal, channel, endpoint):
+            await self.refused(principal, action, {"channel": channel, "endpoint": endpoint})
+            raise foreign_endpoint(principal)
+
+    async def check_system(self, principal: Principal, action: Action, system_id: str) -> None:
+        """Raise Forbidden when an agent asks for what is another's."""
+        if principal.role == "agent" and system_id != principal.system_id:
+            await self.refused(principal, action, {"system_id": system_id})
+            raise Forbidden(f"this token is for {principal.system_id} only")
+
+    async def hide(self, principal: Principal, action: Action, what: str) -> NotFound:
+        """Audit that something out of scope was asked for, and give the error that does not say whether it exists."""
+        await self.refused(principal, action, {"asked_for": what})
+        return NotFound(f"there is no {what}")
+
+    async def refused(self, principal: Principal, action: Action, detail: Mapping[str, Any]) -> None:
+        """Write a refusal to the audit trail. Refusing goes first: it also works when the trail cannot be written."""
+        log.warning("refused", actor=principal.name, action=action)
+        with contextlib.suppress(Unavailable):
+            await audit.append(self._database, principal.name, f"refused:{action}", {"role": principal.role, **detail})
+
+    async def tokens(self) -> list[Token]:
+        """All tokens that ever were, without their secrets."""
+        return await store.list_tokens(self._database)
+
+    async def issue(self, actor: Principal, wanted: Principal, expires_at: datetime | None = None) -> Issued:
+        """Make a token for `wanted`. Raises Conflict when a live token has its name."""
+        issued = await _issue(self._database, wanted, expires_at)
+        await audit.append(self._database, actor.name, "token:issued", {"name": wanted.name, "role": wanted.role})
+        return issued
+
+    async def revoke(self, actor: Principal, name: str) -> None:
+        """End a token: here at once, elsewhere within CACHE_S. Raises NotFound."""
+        if not await store.revoke(self._database, name):
+            raise NotFound(f"there is no live token named {name!r}")
+        self._known.clear()
+        await audit.append(self._database, actor.name, "token:revoked", {"name": name})
+
+
+def owns_endpoint(principal: Principal, channel: str, endpoint: str) -> bool:
+    """Whether a message of this endpoint is the caller's to submit and see; an operator's is every one."""
+    return principal.role == "operator" or (principal.channel, principal.endpoint) == (channel, endpoint)
+
+
+def foreign_endpoint(principal: Principal) -> Forbidden:
+    """The error for a connector that reaches beyond its endpoint."""
+    return Forbidden(
+        f"this token is for the endpoint {principal.endpoint!r} of channel {principal.channel!r} only",
+        field="source.endpoint_identity",
+    )
+
+
+def _expired(expires_at: datetime | None) -> bool:
+    return expires_at is not None and expires_at <= datetime.now(UTC)
+
+
+def _principal(token: Token) -> Principal:
+    return Principal(token.role, token.name, token.channel, token.endpoint, token.system_id)
+
+
+async def _issue(database: Database, wanted: Principal, expires_at: datetime | None = None) -> Issued:
+    secret = f"sb_{wanted.role[0]}_{token_urlsafe(32)}"
+    token = _row(wanted, expires_at)
+    if not await store.create(database, token, _digest(secret)):
+        raise Conflict(f"there is a live token named {wanted.name!r}; revoke it or choose another name", field="name")
+    return Issued(token, secret)
+
+
+def _row(wanted: Principal, expires_at: datetime | None = None) -> Token:
+    w = wanted
+    return Token(
+        new_uuid7(), w.name, w.role, w.channel, w.endpoint, w.system_id, datetime.now(UTC), expires_at, revoked_at=None
+    )
+
+
+def _digest(secret: str) -> bytes:
+    return sha256(secret.encode()).digest()
+
+
+async def ensure_operator_token(database: Database, data_dir: Path) -> None:
+    """See to it that `<data_dir>/operator.token` holds a token that works; called at every start of the doors.
+
+    The file is new (mode 0600) when there was none, or when what it holds was revoked or has expired. A token that this
+    database does not know (the database is new, the directory is not) is entered: who can read the file runs the place.
+    """
+    file = data_dir / OPERATOR_FILE
+    try:
+        secret = _kept(file)
+        if secret is not None and await _still_good(database, secret):
+            return
+        issued = await _issue_operator(database)
+        _write(file, issued.secret)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the operator's token cannot be kept in {file}: {error}; make the directory writable, or set data_dir"
+        ) from error
+    log.info("new operator token", file=str(file), name=issued.token.name)
+
+
+async def _issue_operator(database: Database) -> Issued:
+    number = await store.next_operator(database)
+    while True:
+        try:
+            return await _issue(database, Principal("operator", f"operator-{number}"))
+        except Conflict:  # another process starts at the same moment
+            number += 1
+
+
+async def _still_good(database: Database, secret: str) -> bool:
+    token = await store.find(database, _digest(secret))
+    if token is None:
+        number = await store.next_operator(database)
+        return await store.create(database, _row(Principal("operator", f"operator-{number}")), _digest(secret))
+    return token.role == "operator" and token.revoked_at is None and not _expired(token.expires_at)
+
+
+def _kept(file: Path) -> str | None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        secret = file.read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    file.chmod(0o600)
+    return secret if _OPERATOR_FORM.fullmatch(secret) else None
+
+
+def _write(file: Path, secret: str) -> None:
+    """Whole or not at all: a reader never sees half a token, nor a moment in which others may read it."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as out:
+        out.write(f"{secret}\n")
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(file)

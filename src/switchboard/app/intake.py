@@ -1,0 +1,212 @@
+"""What comes in at any door: parsed, checked against the token, handed to the accept leg, answered.
+
+HTTP and MCP call `Intake` with the exact bytes and the caller's `Principal`; errors are SwitchboardErrors, and in a
+batch values. Next: `journey/accept.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+
+from switchboard.app.access import Access, Principal, foreign_endpoint, owns_endpoint
+from switchboard.app.meters import Meters
+from switchboard.core import wire
+from switchboard.core.mail import envelope_from_mail
+from switchboard.core.wire import MAX_BATCH
+from switchboard.domain.envelope import Control, Envelope
+from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.routing import Decision
+from switchboard.journey.accept import AcceptLeg, Submission
+from switchboard.store.inbox import Acceptance
+
+MAIL = "message/rfc822"
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The message is stored. The triage fields are there when it is not a duplicate."""
+
+    request_id: UUID
+    duplicate: bool
+    status: Literal["accepted"] = "accepted"
+    triage_decision: Literal["routed", "dead_letter"] | msgspec.UnsetType = msgspec.UNSET
+    triage_target: str | msgspec.UnsetType = msgspec.UNSET
+    """The butlers that get it, or the team whose dead letter it is; several are joined by commas."""
+
+
+class ErrorDetail(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stable code, a sentence that says what would be right, and the dotted path of the field if one is at fault."""
+
+    code: str
+    message: str
+    field: str | None = None
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """What every door answers instead."""
+
+    error: ErrorDetail
+
+
+def refused(error: SwitchboardError) -> Refused:
+    """An error as it goes over the wire."""
+    return Refused(ErrorDetail(error.code, error.message, error.field))
+
+
+class Intake:
+    """Takes messages in for a caller."""
+
+    def __init__(self, accept: AcceptLeg, access: Access, meters: Meters) -> None:
+        self._accept = accept
+        self._access = access
+        self._meters = meters
+
+    async def message(self, caller: Principal, raw: bytes, key: str | None = None) -> Accepted:
+        """One `ingest.v1` envelope as it came; `key` fills `control.idempotency_key`. Raises what `accept` raises."""
+        started = time.perf_counter()
+        try:
+            envelope = _with_key(wire.parse_envelope(raw, now=datetime.now(UTC)), key)
+            return await self._take(caller, Submission(envelope, raw), started)
+        except SwitchboardError as error:
+            self._meters.refused.labels(error.code).inc()
+            raise
+
+    async def mail(
+        self, caller: Principal, raw: bytes, *, endpoint: str, provider: str, key: str | None = None
+    ) -> Accepted:
+        """One mail byte for byte, received by `endpoint`. Raises InvalidInput and what `accept` raises."""
+        started = time.perf_counter()
+        try:
+            mail = envelope_from_mail(raw, endpoint=endpoint, provider=provider, now=datetime.now(UTC))
+            return await self._take(caller, Submission(_with_key(mail.envelope, key), mail.raw, MAIL), started)
+        except SwitchboardError as error:
+            self._meters.refused.labels(error.code).inc()
+            raise
+
+    async def batch(self, caller: Principal, items: Sequence[bytes]) -> list[Accepted | Refused]:
+        """Many envelopes: per item, in order, its answer or its error; what is good is kept."""
+        started, now = time.perf_counter(), datetime.now(UTC)
+        parsed = [_parse(caller, raw, now) for raw in items]
+        foreign = sum(isinstance(p, SwitchboardError) and p.code == "forbidden" for p in parsed)
+        if foreign:
+            await self._access.refused(caller, "ingest", {"foreign_envelopes": foreign})
+        good = [p for p in parsed if isinstance(p, Submission)]
+        taken = zip(good, await self._accept.accept_all(good), strict=True)
+        answers = [self._answer(p if isinstance(p, SwitchboardError) else next(taken)) for p in parsed]
+        self._meters.seconds.observe(time.perf_counter() - started)
+        return answers
+
+    async def _take(self, caller: Principal, submission: Submission, started: float) -> Accepted:
+        source = submission.envelope.source
+        await self._access.check_endpoint(caller, "ingest", source.channel, source.endpoint_identity)
+        acceptance = await self._accept.accept(submission)
+        self._meters.seconds.observe(time.perf_counter() - started)
+        return self._counted(submission, acceptance)
+
+    def _answer(
+        self, outcome: SwitchboardError | tuple[Submission, Acceptance | SwitchboardError]
+    ) -> Accepted | Refused:
+        if not isinstance(outcome, SwitchboardError):
+            submission, result = outcome
+            if isinstance(result, Acceptance):
+                return self._counted(submission, result)
+            outcome = result
+        self._meters.refused.labels(outcome.code).inc()
+        return refused(outcome)
+
+    def _counted(self, submission: Submission, acceptance: Acceptance) -> Accepted:
+        if acceptance.duplicate:
+            self._meters.duplicates.inc()
+        else:
+            self._meters.accepted.labels(submission.envelope.source.channel).inc()
+        return _accepted(acceptance)
+
+
+def split_batch(body: bytes) -> list[bytes]:
+    """The envelopes of a batch, byte for byte. Raises InvalidInput."""
+    return wire.split_batch(body)
+
+
+def encode_batch(envelopes: Sequence[object]) -> list[bytes]:
+    """Envelopes that came decoded (by MCP) as canonical JSON, 1 to 200. Raises InvalidInput."""
+    if not 1 <= len(envelopes) <= MAX_BATCH:
+        raise InvalidInput(
+            f"a batch holds 1 to {MAX_BATCH} envelopes, this one {len(envelopes)}", code="batch_size", field="envelopes"
+        )
+    return [encode_envelope(envelope) for envelope in envelopes]
+
+
+def encode_envelope(envelope: object) -> bytes:
+    """An envelope that came decoded, as canonical JSON. A lone surrogate, which UTF-8 cannot say, stays an escape."""
+    try:
+        return msgspec.json.encode(envelope)
+    except UnicodeEncodeError:
+        return json.dumps(envelope).encode()
+    except RecursionError:
+        raise InvalidInput("the JSON is nested too deeply", code="too_deep") from None
+
+
+def ingest_schema() -> Mapping[str, Any]:
+    """The published JSON Schema of `ingest.v1`."""
+    return wire.json_schema()
+
+
+def _parse(caller: Principal, raw: bytes, now: datetime) -> Submission | SwitchboardError:
+    try:
+        envelope = wire.parse_envelope(raw, now=now)
+    except SwitchboardError as error:
+        return error
+    if not owns_endpoint(caller, envelope.source.channel, envelope.source.endpoint_identity):
+        return foreign_endpoint(caller)
+    return Submission(envelope, raw)
+
+
+def _with_key(envelope: Envelope, key: str | None) -> Envelope:
+    """The header of HTTP and the field of the envelope are the same thing; two different keys are a mistake."""
+    if key is None:
+        return envelope
+    filled = _checked_key(key)
+    own = envelope.control.idempotency_key
+    if own is not None and own != filled:
+        raise InvalidInput(
+            "the header Idempotency-Key and control.idempotency_key differ; send one of them, or both alike",
+            code="idempotency_key_mismatch",
+            field="control.idempotency_key",
+        )
+    return envelope.model_copy(update={"control": envelope.control.model_copy(update={"idempotency_key": filled})})
+
+
+def _checked_key(key: str) -> str:
+    try:
+        filled = Control(idempotency_key=key).idempotency_key
+    except ValueError:
+        filled = None
+    if filled is None:
+        raise InvalidInput(
+            "the header Idempotency-Key must have 1 to 512 characters", code="invalid_value", field="Idempotency-Key"
+        )
+    return filled
+
+
+def _accepted(acceptance: Acceptance) -> Accepted:
+    if acceptance.decision is None:
+        return Accepted(acceptance.request_id, acceptance.duplicate)
+    return _triaged(acceptance.request_id, acceptance.decision)
+
+
+def _triaged(request_id: UUID, decision: Decision) -> Accepted:
+    if decision.chosen:
+        return Accepted(
+            request_id,
+            duplicate=False,
+            triage_decision="routed",
+            triage_target=",".join(chosen.system_id for chosen in decision.chosen),
+        )
+    teams = ",".join(branch.team_id for branch in decision.unrouted)
+    return Accepted(request_id, duplicate=False, triage_decision="dead_letter", triage_target=teams)

@@ -1,0 +1,191 @@
+"""The one HTTP client of the command line.
+
+Called by every command that asks the server. In: method, path, body; out: the decoded JSON, or an error of our tree:
+`NoServer`, `Unauthenticated`, `Forbidden`, `NotFound`, `InvalidInput`, `TooLarge`, `Conflict`, `Overloaded`,
+`Unavailable`. The URL is SWITCHBOARD_URL, else host and port of the settings; the token is SWITCHBOARD_TOKEN, else what
+stands in `<data_dir>/operator.token`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx2
+
+from switchboard import __version__
+from switchboard.app.settings import Settings, load_settings
+from switchboard.cli.output import Json, NoServer
+from switchboard.domain.errors import (
+    ConfigurationError,
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Overloaded,
+    SwitchboardError,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+
+OPERATOR_FILE: Final = "operator.token"
+_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - told apart, not bound to
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_KINDS: Final[Mapping[int, type[SwitchboardError]]] = {
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: TooLarge,
+    422: InvalidInput,
+    503: Unavailable,
+}
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the server is and what opens its doors; `hint` says where a missing token was looked for."""
+
+    url: str
+    token: str | None
+    hint: str
+
+
+def find_server(settings: Settings) -> Place:
+    """The place as environment and settings name it."""
+    url = os.environ.get("SWITCHBOARD_URL") or url_of(settings.host, settings.port)
+    file = settings.data_dir / OPERATOR_FILE
+    token, hint = os.environ.get("SWITCHBOARD_TOKEN"), f"set SWITCHBOARD_TOKEN, or let us read {file}"
+    if not token:
+        try:
+            token = file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            hint += f" ({error.strerror})"
+    return Place(url.rstrip("/"), token or None, hint)
+
+
+def url_of(host: str, port: int) -> str:
+    """How a server that listens on host and port is reached from this machine."""
+    name = "127.0.0.1" if host in _ANY_ADDRESS else host
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def part(text: object) -> str:
+    """One segment of a path, quoted."""
+    return quote(str(text), safe="")
+
+
+class Client:
+    """Asks the server. Waits `timeout` seconds for an answer, long polls their wait in addition."""
+
+    def __init__(self, http: httpx2.AsyncClient, place: Place) -> None:
+        self._http = http
+        self.place = place
+
+    async def get(self, path: str, params: Mapping[str, object] | None = None, *, timeout: float = 30.0) -> Json:
+        """GET; parameters that are None are left out."""
+        given = {name: str(value) for name, value in (params or {}).items() if value is not None}
+        return _decoded(await self.ask("GET", path, params=given, timeout=timeout), self.place)
+
+    async def post(self, path: str, body: Mapping[str, object] | bytes, *, timeout: float = 60.0, **more: Any) -> Json:
+        """POST of a JSON body, or of bytes that `headers` describe."""
+        if isinstance(body, bytes):
+            response = await self.ask("POST", path, content=body, timeout=timeout, **more)
+        else:
+            response = await self.ask("POST", path, json=body, timeout=timeout, **more)
+        return _decoded(response, self.place)
+
+    async def delete(self, path: str) -> Json:
+        """DELETE; {} where the answer has no body."""
+        response = await self.ask("DELETE", path)
+        return _decoded(response, self.place) if response.content else {}
+
+    async def ask(self, method: str, path: str, **more: Any) -> httpx2.Response:
+        """Any request; the response is a good one."""
+        try:
+            response = await self._http.request(method, path, **more)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise NoServer(
+                f"no switchboard answers at {self.place.url}; start it with `switchboard up`, "
+                "or set SWITCHBOARD_URL to where it is"
+            ) from error
+        except httpx2.TransportError as error:
+            why = str(error) or type(error).__name__
+            raise Unavailable(f"the connection to {self.place.url} failed: {why}", code="connection") from error
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise ConfigurationError(f"{self.place.url!r} is no URL of a switchboard: {error}") from error
+        if not response.is_success:
+            raise _refusal(response, self.place)
+        return response
+
+
+def _decoded(response: httpx2.Response, place: Place) -> Json:
+    try:
+        value = response.json()
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise Unavailable(f"what answers at {place.url} is no switchboard (it did not send JSON)", code="not_ours")
+    return value
+
+
+def _refusal(response: httpx2.Response, place: Place) -> SwitchboardError:
+    """The error in the response, as one of our tree."""
+    error = _error_of(response)
+    message = str(error.get("message") or f"{place.url} answered {response.status_code} {response.reason_phrase}")
+    if response.status_code == 401 and place.token is None:
+        message = f"a token is needed: {place.hint}"
+    if response.status_code == 429:
+        return Overloaded(message, retry_after=_seconds(response.headers.get("retry-after", "1")))
+    kind = _KINDS.get(response.status_code, SwitchboardError)
+    field = error.get("field")
+    return kind(message, code=str(error["code"]) if "code" in error else None, field=str(field) if field else None)
+
+
+def _error_of(response: httpx2.Response) -> Json:
+    try:
+        error = response.json().get("error", {})
+    except (ValueError, AttributeError):
+        return {}
+    return error if isinstance(error, dict) else {}
+
+
+def _seconds(text: str) -> float:
+    try:
+        return min(max(float(text), 0.05), 60.0)
+    except ValueError:
+        return 1.0
+
+
+@asynccontextmanager
+async def open_client(settings: Settings | None = None) -> AsyncIterator[Client]:
+    """A client for the server that environment and settings name."""
+    place = find_server(settings or load_settings())
+    headers = {"user-agent": f"switchboard-cli/{__version__}"}
+    if place.token:
+        headers["authorization"] = f"Bearer {place.token}"
+    try:
+        # A proxy of the environment must not see what stays on this machine.
+        direct = urlsplit(place.url).hostname in _LOOPBACK
+        http = httpx2.AsyncClient(base_url=place.url, headers=headers, trust_env=not direct)
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise ConfigurationError(f"SWITCHBOARD_URL {place.url!r} is no URL: {error}") from error
+    async with http:
+        yield Client(http, place)
+
+
+def ask(work: Callable[[Client], Awaitable[_T]]) -> _T:
+    """Run `work` with a client to its end: the edge where a command becomes asynchronous."""
+
+    async def run() -> _T:
+        async with open_client() as client:
+            return await work(client)
+
+    return asyncio.run(run())

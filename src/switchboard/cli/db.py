@@ -1,0 +1,75 @@
+"""`switchboard db`: the database's schema and its backups. Called by `main.py`. Next: `app/backup.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from switchboard.app.backup import Progress, back_up, migrate_database, restore
+from switchboard.app.settings import load_settings
+from switchboard.cli.output import AsJson, errors, out, print_json
+
+app = typer.Typer(help="Migrate, back up and restore the database.", no_args_is_help=True)
+
+
+@app.command("migrate")
+def migrate(*, as_json: AsJson = False) -> None:
+    """Bring the database to this release's schema. `up`, `serve` and `work` do it by themselves."""
+    applied = [f"{m.number:04d}_{m.name}" for m in asyncio.run(migrate_database(load_settings()))]
+    if as_json:
+        print_json({"applied": applied})
+    else:
+        out().print("\n".join(applied) if applied else "nothing to do: the schema is up to date")
+
+
+@app.command("backup")
+def backup(
+    file: Annotated[Path, typer.Argument(help="Where to write it; replaced only when it is complete.", dir_okay=False)],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Write a backup, also while the switchboard works. It is a pg_dump in the custom format."""
+    started = time.monotonic()
+    with _progress("backing up") as progress:
+        size = asyncio.run(back_up(load_settings(), file, progress))
+    if as_json:
+        print_json({"file": str(file), "size_bytes": size})
+    else:
+        out().print(f"{file}: {_size(size)} in {time.monotonic() - started:.1f} s", soft_wrap=True)
+
+
+@app.command("restore")
+def restore_backup(
+    file: Annotated[Path, typer.Argument(help="A backup made by `db backup`.", dir_okay=False)],
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Also in place of a database that is not empty.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put a backup in place, whole or not at all. The switchboard must be stopped."""
+    with _progress("restoring") as progress:
+        applied = [m.name for m in asyncio.run(restore(load_settings(), file, progress, force=force))]
+    if as_json:
+        print_json({"file": str(file), "migrated": applied})
+    else:
+        out().print(f"restored from {file}", soft_wrap=True)
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Progress]:
+    """On a terminal a line with the size so far; elsewhere nothing."""
+    console = errors()
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status(what) as status:
+        yield lambda size: status.update(f"{what}: {_size(size)}")
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size} bytes"

@@ -1,0 +1,29 @@
+"""`switchboard demo`: everything at once, on real input.
+
+Called by `main.py`. Next: `demonstration.py`, which does it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from switchboard.cli.demonstration import run_demo
+from switchboard.cli.output import AsJson, done, print_json
+
+
+def demo(
+    directory: Annotated[
+        Path | None, typer.Argument(help="Where to keep the data; by default a temporary directory.")
+    ] = None,
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the directory when it is over.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """See it all in a minute: real input through real doors, a killed worker, balanced books."""
+    code = run_demo(directory, keep=keep)
+    if as_json:
+        print_json({"exit_code": code})
+    done(code)

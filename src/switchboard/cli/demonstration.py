@@ -1,0 +1,286 @@
+"""The demo: the whole product on real input, with a worker killed in the middle.
+
+Called by `demo.py`. In: a directory; out: what happens, on the terminal, and an exit code. Every part is the real one,
+in a process of its own: doors, two workers, `switchboard import`, `switchboard chat`; this process plays the connectors
+of Telegram and mail, which fetch replies and hand in receipts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from switchboard.app.settings import load_settings
+from switchboard.cli.client import Client, open_client, part
+from switchboard.cli.explain import tree_of
+from switchboard.cli.output import Json, one_line, out, state, table
+from switchboard.domain.errors import ConfigurationError
+
+_ENDPOINTS: Final = (("telegram", "telegram:bot:@house_switchboard_bot"), ("email", "house@home.example"))
+_PATIENCE: Final = 50.0
+_EXPECTED: Final = {"new": 21, "duplicates": 1, "refused": 1}
+"""What `switchboard import` finds in `examples/inbox`."""
+
+
+@dataclass(slots=True)
+class Show:
+    """What is told on the way; on a terminal the table is drawn anew all the time."""
+
+    started: float = field(default_factory=monotonic)
+    lines: list[str] = field(default_factory=list)
+    messages: list[Json] = field(default_factory=list)
+
+    def tell(self, line: str) -> None:
+        """Say what happens now."""
+        text = f"{monotonic() - self.started:5.1f} s  {line}"
+        self.lines.append(text)
+        if not out().is_terminal:
+            out().print(text, soft_wrap=True)
+
+    def __rich__(self) -> Group:
+        rows = [
+            (m["channel"], one_line(m["sender"], 34), state(m["state"]), one_line(m["text"], 60))
+            for m in reversed(self.messages)
+        ]
+        return Group(table("channel", "from", "state", "text", rows=rows), *map(Text, ["", *self.lines[-10:]]))
+
+
+def examples() -> Path:
+    """Where the example inbox lies: inside an installed package, or beside the sources."""
+    inside = Path(str(files("switchboard"))) / "examples"
+    return inside if inside.is_dir() else Path(str(files("switchboard"))).parents[1] / "examples"
+
+
+def run_demo(directory: Path | None, *, keep: bool) -> int:
+    """Run it in `directory` (kept), else in a temporary one (removed, unless `keep`). 0: all as it should be."""
+    if not examples().is_dir():
+        raise ConfigurationError(f"the examples are missing: {examples()} is not a directory")
+    home = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="switchboard-demo-"))
+    if directory is None and os.geteuid() == 0:
+        home.chmod(0o711)  # the database runs as a plain user, who must get through to its own directory
+    try:
+        return asyncio.run(_demo(home))
+    finally:
+        if directory is None and not keep:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+async def _demo(home: Path) -> int:
+    show = Show()
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")},
+        "SWITCHBOARD_DATA_DIR": str(home),
+        "SWITCHBOARD_TEAMS_DIR": str(examples() / "teams"),
+        "SWITCHBOARD_PORT": "0",
+        "SWITCHBOARD_LOG_LEVEL": "warning",
+    }
+    with Live(show, console=out(), refresh_per_second=8, transient=True) if out().is_terminal else _Still():
+        async with AsyncExitStack() as stack:
+            doors = await stack.enter_async_context(_process(home, environment, "serve", "--json"))
+            address = await _first_line(doors)
+            show.tell(f"the doors are open at {address['url']}, database included")
+            environment |= {"SWITCHBOARD_URL": address["url"]}
+            os.environ.update({k: environment[k] for k in ("SWITCHBOARD_URL", "SWITCHBOARD_DATA_DIR")})
+            victim = await stack.enter_async_context(_worker(home, environment, show, "one"))
+            client = await stack.enter_async_context(open_client(load_settings()))
+            took = await _act(client, show, home, environment, victim, stack)
+            explained = await _interesting(client)
+            books = await client.get("/v1/books")
+            letters = (await client.get("/v1/dead-letters"))["dead_letters"]
+    return _epilogue(show, took, explained, letters, books)
+
+
+async def _act(
+    client: Client,
+    show: Show,
+    home: Path,
+    environment: Mapping[str, str],
+    victim: asyncio.subprocess.Process,
+    stack: AsyncExitStack,
+) -> Json:
+    """Send everything, kill a worker while it is busy, wait until all is settled and sent."""
+    watching = asyncio.create_task(_watch(client, show))
+    connectors = [asyncio.create_task(_connect(client, show, *endpoint)) for endpoint in _ENDPOINTS]
+    try:
+        importing = asyncio.create_task(_import(home, environment))
+        chatting = asyncio.create_task(_chat(home, environment, show))
+        await _until(lambda: _busy(client))
+        busy = await _running(client)
+        os.kill(victim.pid, signal.SIGKILL)
+        show.tell(f"kill -9 of worker one, in the middle of {busy} turns")
+        await stack.enter_async_context(_worker(home, environment, show, "two"))
+        took = await importing
+        show.tell(f"import: {took['new']} new, {took['duplicates']} duplicate, {took['refused']} refused")
+        await chatting
+        await _until(lambda: _settled(client))
+        show.tell("everything is settled, every reply has its receipt")
+        return took
+    finally:
+        for task in (watching, *connectors):
+            task.cancel()
+        await asyncio.gather(watching, *connectors, return_exceptions=True)
+
+
+def _epilogue(show: Show, took: Json, explained: Json, letters: list[Json], books: Json) -> int:
+    console = out()
+    if console.is_terminal:
+        console.print(show)
+    console.print("\nA message whose worker was killed, explained:", style="bold")
+    console.print(tree_of(explained))
+    console.print("\nWhat nobody could take, kept whole:", style="bold")
+    rows = [(x["team_id"], x["channel"], x["category"], x["reason"], x["handler"]) for x in letters]
+    console.print(table("team", "channel", "category", "reason", "told to", rows=rows))
+    console.print("\nThe books:", style="bold")
+    names = ("accepted", "in_flight", "answered", "declined", "dead", "cancelled")
+    console.print(table(*names, rows=[[books[name] for name in names]]))
+    counted = {name: took[name] for name in _EXPECTED}
+    good = books["balanced"] and not books["problems"] and counted == _EXPECTED and len(letters) == 1
+    verdict = (
+        "they balance: nothing lost, nothing doubled" if good else f"NOT as expected: {counted} {books['problems']}"
+    )
+    console.print(f"{verdict}. {monotonic() - show.started:.0f} s in all.", style="bold green" if good else "bold red")
+    return 0 if good else 1
+
+
+class _Still:
+    """In place of the live table where there is no terminal."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@asynccontextmanager
+async def _process(
+    home: Path, environment: Mapping[str, str], *arguments: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A command of ours in a process of its own; ended in good order, or at once if it does not."""
+    with (home / "demo.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "switchboard.cli.main", *arguments),
+            env=dict(environment),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), 10)
+            except TimeoutError:
+                process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def _worker(
+    home: Path, environment: Mapping[str, str], show: Show, name: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    async with _process(home, environment, "work", "--name", name, "--concurrency", "8", "--json") as process:
+        await _first_line(process)
+        show.tell(f"worker {name} is ready (process {process.pid})")
+        yield process
+
+
+async def _first_line(process: asyncio.subprocess.Process) -> Json:
+    if process.stdout is None:
+        raise ConfigurationError("the process has no output")
+    line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE)
+    if not line:
+        raise ConfigurationError("a part of the demo did not start; see demo.log (use --keep)")
+    value: Json = json.loads(line)
+    return value
+
+
+async def _import(home: Path, environment: Mapping[str, str]) -> Json:
+    """`switchboard import` of everything in the example inbox."""
+    inbox = examples() / "inbox"
+    sources = [str(inbox / name) for name in ("telegram.jsonl", "household.mbox", "eml", "api.jsonl")]
+    return await _result(home, environment, "import", *sources, "--endpoint", "house@home.example", "--json")
+
+
+async def _result(home: Path, environment: Mapping[str, str], *arguments: str) -> Json:
+    async with _process(home, environment, *arguments) as process:
+        if process.stdout is None:
+            raise ConfigurationError("the process has no output")
+        value: Json = json.loads(await process.stdout.read())
+        return value
+
+
+async def _chat(home: Path, environment: Mapping[str, str], show: Show) -> None:
+    """The lines of cli.txt, one after the other, through `switchboard send` on the channel `cli`."""
+    for line in (examples() / "inbox" / "cli.txt").read_text(encoding="utf-8").splitlines():
+        arguments = ("send", line, "--channel", "cli", "--thread", "demo", "--wait", "20", "--json")
+        answer = await _result(home, environment, *arguments)
+        for reply in answer["replies"]:
+            show.tell(f"cli: “{one_line(line, 40)}” → {one_line(reply['text'], 90)}")
+
+
+async def _connect(client: Client, show: Show, channel: str, endpoint: str) -> None:
+    """A connector in a few lines: fetch what is to be sent, send it, hand in the receipt."""
+    ask: dict[str, Any] = {"channel": channel, "endpoint": endpoint, "wait_s": 5, "idempotent": True}
+    while True:
+        for reply in (await client.post("/v1/outbox/next", ask))["replies"]:
+            show.tell(f"{channel} → {reply['recipient']}: {one_line(reply['text'], 90)}")
+            receipt = {
+                "lease": reply["lease"],
+                "outcome": "sent",
+                "platform_message_id": f"demo-{reply['outbox_id'][-6:]}",
+            }
+            await client.post(f"/v1/outbox/{part(reply['outbox_id'])}/receipt", receipt)
+
+
+async def _watch(client: Client, show: Show) -> None:
+    while True:
+        show.messages = (await client.get("/v1/messages", {"limit": 30}))["messages"]
+        await asyncio.sleep(0.2)
+
+
+async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        while not await holds():
+            await asyncio.sleep(0.1)
+
+
+async def _running(client: Client) -> int:
+    return len((await client.get("/v1/deliveries", {"state": "running"}))["deliveries"])
+
+
+async def _busy(client: Client) -> bool:
+    return await _running(client) >= 2
+
+
+async def _settled(client: Client) -> bool:
+    """Nothing in flight, and no reply on its way."""
+    for name in ("pending", "sending"):
+        if (await client.get("/v1/outbox", {"state": name}))["replies"]:
+            return False
+    return bool((await client.get("/v1/books"))["in_flight"] == 0)
+
+
+async def _interesting(client: Client) -> Json:
+    """The explanation of a message whose first attempt was lost with its worker, if there is one."""
+    messages = (await client.get("/v1/messages", {"limit": 100}))["messages"]
+    explanations = [await client.get(f"/v1/messages/{part(m['request_id'])}/explain") for m in messages]
+    lost = [e for e in explanations if '"lost"' in json.dumps(e["deliveries"])]
+    return (lost or explanations)[-1]

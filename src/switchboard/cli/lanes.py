@@ -1,0 +1,38 @@
+"""`switchboard lanes`: the queues of the engine. Called by `main.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from switchboard.cli.client import ask
+from switchboard.cli.output import AsJson, clean, out, print_json, state, table, when
+
+app = typer.Typer(help="Lanes that wait, run or are paused; let one go on.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_lanes(*, as_json: AsJson = False) -> None:
+    """List the lanes that are not idle, the longest waiting first."""
+    found = ask(lambda client: client.get("/v1/lanes"))
+    if as_json:
+        print_json(found)
+        return
+    rows = (
+        (x["key"], state(x["state"]), x["last_seq"] - x["done_seq"], x["attempts"], when(x["ready_at"], short=True))
+        for x in found["lanes"]
+    )
+    out().print(table("lane", "state", "waiting", "attempts", "due", rows=rows, keep=("lane", "state", "due")))
+
+
+@app.command("resume")
+def resume(
+    lane: Annotated[str, typer.Argument(help="The lane's key, as `lanes list` shows it.")], *, as_json: AsJson = False
+) -> None:
+    """Let a paused lane go on with its next item."""
+    answer = ask(lambda client: client.post("/v1/lanes/resume", {"lane": lane}))
+    if as_json:
+        print_json(answer)
+    else:
+        out().print(f"{clean(lane)} goes on")

@@ -1,0 +1,120 @@
+"""The command line: which commands there are, and where each lives.
+
+Called by the `switchboard` executable. Arguments enter; an exit code leaves (`output.py` names them). Only the module
+of the command that was asked for is imported, so that `switchboard --help` costs next to nothing. Next: that module.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from types import FunctionType
+from typing import Final
+
+import typer
+
+from switchboard.cli.output import report
+from switchboard.domain.errors import SwitchboardError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command: its name, `module:attribute` of its function or group, and its line in the help."""
+
+    name: str
+    place: str
+    summary: str
+    panel: str
+
+
+_RUN: Final = "Run it"
+_TALK: Final = "Talk to it"
+_ASK: Final = "Ask it"
+_KEEP: Final = "Keep it well"
+
+COMMANDS: Final = (
+    Entry("up", "switchboard.cli.run:up", "Start everything: database, doors and a worker.", _RUN),
+    Entry("serve", "switchboard.cli.run:serve", "Start the doors only (HTTP, MCP).", _RUN),
+    Entry("work", "switchboard.cli.run:work", "Start a worker only.", _RUN),
+    Entry(
+        "demo",
+        "switchboard.cli.demo:demo",
+        "See it all in a minute: real input, a killed worker, balanced books.",
+        _RUN,
+    ),
+    Entry("chat", "switchboard.cli.chat:chat", "Talk to your butlers from the terminal.", _TALK),
+    Entry("send", "switchboard.cli.send:send", "Send one message, and wait for the answer if you like.", _TALK),
+    Entry("import", "switchboard.cli.importing:import_files", "Take in mails and envelopes from files.", _TALK),
+    Entry("messages", "switchboard.cli.messages:app", "List messages, show one, or get its bytes as they came.", _ASK),
+    Entry(
+        "explain", "switchboard.cli.explain:explain", "Why a message went where it went, and what became of it.", _ASK
+    ),
+    Entry("teams", "switchboard.cli.teams:teams", "The tree of teams with their members and rules.", _ASK),
+    Entry("agents", "switchboard.cli.teams:agents", "All agents and how much they have done.", _ASK),
+    Entry("dlq", "switchboard.cli.dead_letters:app", "Dead letters: what nobody could take, and why.", _ASK),
+    Entry("outbox", "switchboard.cli.outbox:app", "Replies on their way; send one again.", _KEEP),
+    Entry("lanes", "switchboard.cli.lanes:app", "Lanes that wait, run or are paused; let one go on.", _KEEP),
+    Entry("tokens", "switchboard.cli.tokens:app", "Create, list and revoke tokens.", _KEEP),
+    Entry("doctor", "switchboard.cli.doctor:doctor", "Check the installation and say how to mend it.", _KEEP),
+    Entry("db", "switchboard.cli.db:app", "Migrate, back up and restore the database.", _KEEP),
+    Entry("bench", "switchboard.cli.bench:app", "Measure it, as ratios to a baseline of the same run.", _KEEP),
+    Entry("version", "switchboard.cli.version:version", "Say which version this is.", _KEEP),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that `arguments` (else those of the process) name, and exit with its code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        build(given)(args=given, prog_name="switchboard")
+    except SwitchboardError as error:
+        sys.exit(report(error, as_json="--json" in given))
+
+
+def build(arguments: Sequence[str]) -> typer.Typer:
+    """The command line for these arguments: the command they name in full, of the others only name and summary."""
+    app = typer.Typer(
+        help="A self-hosted message switchboard for AI agents: nothing lost, nothing doubled, nothing out of order.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    wanted = next((word for word in _words(arguments) if not word.startswith("-")), None)
+    for entry in COMMANDS:
+        _register(app, entry, in_full=entry.name == wanted)
+    return app
+
+
+def _words(arguments: Sequence[str]) -> Sequence[str]:
+    # When the shell asks for completions, the line typed so far is here instead of in the arguments.
+    return os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:] or arguments
+
+
+def _root() -> None:
+    """No options of its own: everything is an option of a command, of `switchboard.toml`, or of the environment."""
+
+
+def _register(app: typer.Typer, entry: Entry, *, in_full: bool) -> None:
+    target: object = _load(entry.place) if in_full else _only_named
+    if isinstance(target, typer.Typer):
+        app.add_typer(target, name=entry.name, help=entry.summary, rich_help_panel=entry.panel)
+    elif isinstance(target, FunctionType):
+        app.command(entry.name, short_help=entry.summary, rich_help_panel=entry.panel)(target)
+
+
+def _load(place: str) -> object:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def _only_named() -> None:
+    """Stands for a command that was not asked for, in the list of commands."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""`switchboard messages`: what arrived. Called by `main.py`. Next: `explain.py`, which says why it went there."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+from uuid import UUID
+
+import typer
+from rich.text import Text
+
+from switchboard.cli.client import Client, ask, part
+from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, table, when
+
+app = typer.Typer(help="List messages, show one, or get its bytes as they came.")
+
+Limit = Annotated[int, typer.Option(min=1, max=500, help="At most so many, the newest first.")]
+Cursor = Annotated[str | None, typer.Option(help="Go on after this point: `next_cursor` of the page before.")]
+Channel = Annotated[str | None, typer.Option(help="Only of this channel.")]
+Endpoint = Annotated[str | None, typer.Option(help="Only of this account.")]
+RequestId = Annotated[UUID, typer.Argument(help="The message's id.", metavar="ID")]
+
+
+@app.callback(invoke_without_command=True)
+def messages(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """Without a command: list the newest ones."""
+    if context.invoked_subcommand is None:
+        list_messages(as_json=as_json)
+
+
+@app.command("list")
+def list_messages(
+    *,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    channel: Channel = None,
+    endpoint: Endpoint = None,
+    as_json: AsJson = False,
+) -> None:
+    """List messages, the newest first."""
+    params = {"limit": limit, "cursor": cursor, "channel": channel, "endpoint": endpoint}
+    page = ask(lambda client: client.get("/v1/messages", params))
+    if as_json:
+        print_json(page)
+        return
+    rows = (
+        (
+            m["request_id"],
+            when(m["received_at"], short=True),
+            m["channel"],
+            m["sender"],
+            state(m["state"]),
+            one_line(m["text"]),
+        )
+        for m in page["messages"]
+    )
+    out().print(
+        table("id", "received", "channel", "sender", "state", "text", rows=rows, keep=("id", "received", "state"))
+    )
+    if page.get("next_cursor"):
+        out().print(f"more: switchboard messages list --cursor {clean(page['next_cursor'])}", style="dim")
+
+
+@app.command("get")
+def get_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
+    """Show one message with its envelope, deliveries, replies and dead letters."""
+    message = ask(lambda client: client.get(f"/v1/messages/{part(request_id)}"))
+    if as_json:
+        print_json(message)
+    else:
+        _show(message)
+
+
+def _show(message: Json) -> None:
+    console = out()
+    rows: list[tuple[object, object]] = [("id", message["request_id"]), ("state", state(message["state"]))]
+    rows.append(("received", when(message["received_at"])))
+    rows += [(name, message.get(name)) for name in ("channel", "endpoint", "sender", "thread", "conversation")]
+    rows += [("delivery", _became(d["system_id"], d["state"], d["error_class"])) for d in message["deliveries"]]
+    rows += [("reply", _became(r["system_id"], r["state"], r["text"])) for r in message["replies"]]
+    rows += [
+        ("dead letter", _became(x["team_id"], x["status"], f"{x['category']}: {x['reason']}"))
+        for x in message["dead_letters"]
+    ]
+    console.print(table("", "", rows=rows, wrap=True))
+    console.print(Text("\n" + clean(message["text"])))
+
+
+def _became(who: object, how: object, what: object) -> Text:
+    return Text(clean(who) + "  ").append(state(how)).append(f"  {one_line(what or '', 300)}", style="dim")
+
+
+@app.command("raw")
+def raw_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
+    """Write the message's bytes to stdout, exactly as they came. With --json: their text and media type."""
+
+    async def fetch(client: Client) -> tuple[bytes, str]:
+        response = await client.ask("GET", f"/v1/messages/{part(request_id)}/raw")
+        return response.content, response.headers.get("content-type", "")
+
+    content, media_type = ask(fetch)
+    if as_json:
+        print_json({"media_type": media_type, "size_bytes": len(content), "text": content.decode(errors="replace")})
+    else:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()

@@ -1,0 +1,160 @@
+"""What all commands write, and the exit codes.
+
+Called by every module of `cli/`. Values enter; with `--json` one JSON object on stdout leaves, else tables and
+sentences for people: coloured only on a terminal and without NO_COLOR, cut to its width, without control characters of
+strangers. Errors go to stderr. Imports nothing heavy: it is part of `switchboard --help`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import typer
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from switchboard.domain.errors import (
+    Forbidden,
+    NotFound,
+    Overloaded,
+    SwitchboardError,
+    Unauthenticated,
+)
+
+OK: Final = 0
+FAILED: Final = 1
+"""It went wrong, or the answer is no."""
+USAGE: Final = 2
+NO_SERVER: Final = 3
+NOT_ALLOWED: Final = 4
+NOT_FOUND: Final = 5
+
+Json = dict[str, Any]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines on stdout.")]
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_PLAIN_WIDTH: Final = 200
+
+STATE_STYLES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("answered", "sent", "delivered", "healthy", "online", "handled", "ok"), "green"),
+    **dict.fromkeys(("in_flight", "pending", "running", "sending", "retrying", "ready", "stale"), "cyan"),
+    **dict.fromkeys(("declined", "uncertain", "cancelled", "paused", "lost", "degraded", "refused"), "yellow"),
+    **dict.fromkeys(("dead", "failed", "error", "offline", "missing", "unknown"), "red"),
+}
+
+
+class NoServer(SwitchboardError):
+    """Nobody answers at the URL."""
+
+    status = 503
+    code = "no_server"
+
+
+def exit_code(error: SwitchboardError) -> int:
+    """The exit code that an error means."""
+    match error:
+        case NoServer():
+            return NO_SERVER
+        case Unauthenticated() | Forbidden():
+            return NOT_ALLOWED
+        case NotFound():
+            return NOT_FOUND
+        case _:
+            return FAILED
+
+
+def report(error: SwitchboardError, *, as_json: bool = False) -> int:
+    """Say on stderr what went wrong (with `as_json` also on stdout); returns the exit code."""
+    if as_json:
+        print_json({"error": error_json(error)})
+    hint = f" (try again in {error.retry_after:g} s)" if isinstance(error, Overloaded) else ""
+    errors().print(Text.assemble(("error: ", "bold red"), clean(error.message) + hint), soft_wrap=True)
+    return exit_code(error)
+
+
+def error_json(error: SwitchboardError) -> Json:
+    """The error as doors write it."""
+    return {"code": error.code, "message": error.message} | ({"field": error.field} if error.field else {})
+
+
+def out() -> Console:
+    """Where results go. Not on a terminal nothing is cut at 80 columns."""
+    return _console(sys.stdout.isatty())
+
+
+def errors() -> Console:
+    """Where everything goes that is not the result: progress, notes, errors."""
+    return _console(sys.stderr.isatty(), stderr=True)
+
+
+def _console(tty: bool, *, stderr: bool = False) -> Console:
+    width = None if tty or "COLUMNS" in os.environ else _PLAIN_WIDTH
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+
+
+def print_json(value: Mapping[str, object]) -> None:
+    """One JSON object on one line. ASCII only: it may hold the text of strangers."""
+    sys.stdout.write(json.dumps(value, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def clean(text: object) -> str:
+    """Text without characters that steer a terminal or turn the direction of writing; line ends and tabs stay."""
+    return _CONTROL.sub("", str(text))
+
+
+def one_line(text: object, length: int = 200) -> str:
+    """Text on one line, cut to `length` characters."""
+    line = " ".join(clean(text).split())
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def when(value: object, *, short: bool = False) -> str:
+    """A time of the wire in local time, to the second; as it is if it is none. `short` leaves out this year."""
+    try:
+        time = datetime.fromisoformat(str(value)).astimezone()
+    except ValueError:
+        return "" if value is None else clean(value)
+    this_year = short and time.year == datetime.now(time.tzinfo).year
+    return time.strftime("%m-%d %H:%M:%S" if this_year else "%Y-%m-%d %H:%M:%S")
+
+
+def state(value: object) -> Text:
+    """A state in its colour."""
+    return Text(clean(value), style=STATE_STYLES.get(str(value), ""))
+
+
+def table(
+    *columns: str, rows: Iterable[Sequence[object]], keep: Iterable[str] = (), wrap: bool = False
+) -> RenderableType:
+    """A table; cells are cleaned. Columns in `keep` (ids, states) are never cut, the others are, unless they `wrap`.
+
+    Columns without names make a table without a head. Without rows it is a word that says so.
+    """
+    cells = [
+        [cell if isinstance(cell, Text) else Text(clean("" if cell is None else cell)) for cell in row] for row in rows
+    ]
+    if not cells:
+        return Text("none", style="dim")
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=any(columns))
+    kept = set(keep)
+    for at, name in enumerate(columns):
+        width = max(cell_len(name), *(row[at].cell_len for row in cells)) if name in kept else None
+        made.add_column(name, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis", min_width=width)
+    for row in cells:
+        made.add_row(*row)
+    return made
+
+
+def done(code: int) -> None:
+    """End the command with this exit code."""
+    if code != OK:
+        raise typer.Exit(code)

@@ -1,0 +1,84 @@
+"""`switchboard up`, `serve` and `work`: the commands that keep running.
+
+Called by `main.py`. Settings enter; nothing leaves but logs, and on stdout where it listens. This module is light, for
+the sake of `--help`: it reads options and settings, then imports `running.py`, which does the work. SIGINT or SIGTERM
+ends in good order, a second one at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from switchboard.app.settings import Settings, load_settings
+from switchboard.cli.output import AsJson
+
+Host = Annotated[str | None, typer.Option(help="The address to listen on; by default that of the settings: 127.0.0.1.")]
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one. By default 8470, or the settings'.")
+]
+Concurrency = Annotated[
+    int | None, typer.Option(min=1, help="Turns at the same time in one process; by default the settings': 64.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What this process shall do."""
+
+    doors: bool = False
+    worker: bool = False
+    extra_workers: int = 0
+    concurrency: int | None = None
+    name: str = ""
+    while_stdin: bool = False
+    as_json: bool = False
+
+
+def up(
+    *,
+    host: Host = None,
+    port: Port = None,
+    workers: Annotated[
+        int, typer.Option(min=0, max=64, help="So many worker processes more, beside the one inside.")
+    ] = 0,
+    concurrency: Concurrency = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start everything: the database (embedded, unless SWITCHBOARD_DATABASE_URL is set), doors and a worker."""
+    parts = Parts(doors=True, worker=True, extra_workers=workers, concurrency=concurrency, as_json=as_json)
+    run(_settings(host, port), parts)
+
+
+def serve(*, host: Host = None, port: Port = None, as_json: AsJson = False) -> None:
+    """Start the doors only (HTTP, MCP); turns are worked on by `switchboard work`."""
+    run(_settings(host, port), Parts(doors=True, as_json=as_json))
+
+
+def work(
+    *,
+    concurrency: Concurrency = None,
+    name: Annotated[str, typer.Option(help="A name for this worker's log lines.")] = "",
+    while_stdin: Annotated[
+        bool, typer.Option("--while-stdin", hidden=True, help="Stop when stdin ends: when who started us is gone.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a worker only. SIGTERM drains: what runs is finished within a limit, the rest goes to others at once."""
+    parts = Parts(worker=True, concurrency=concurrency, name=name, while_stdin=while_stdin, as_json=as_json)
+    run(load_settings(), parts)
+
+
+def run(settings: Settings, parts: Parts) -> None:
+    """Work until a signal comes. Raises SwitchboardError when the start or a part fails."""
+    import_module("switchboard.cli.running").run(settings, parts)
+
+
+def _settings(host: str | None, port: int | None) -> Settings:
+    given: dict[str, Any] = {"host": host, "port": port}
+    chosen = {key: value for key, value in given.items() if value is not None}
+    # What was typed goes before the environment, which goes before the file.
+    return load_settings().model_copy(update=chosen)

@@ -1,0 +1,184 @@
+"""How the parts run together in one process, and end together.
+
+Called by `run.py`. Settings and the parts wanted enter; the process works until a signal or a failed part ends it. All
+is closed in reverse order. Next: `app/wiring.py`, which makes the parts, and `server/serve.py`, the doors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from importlib import import_module
+from typing import Final
+
+import structlog
+
+from switchboard import __version__
+from switchboard.app.logs import set_up_logs
+from switchboard.app.settings import Settings
+from switchboard.app.wiring import Switchboard, make_worker, open_core, open_switchboard
+from switchboard.cli.client import OPERATOR_FILE, url_of
+from switchboard.cli.output import out, print_json
+from switchboard.cli.run import Parts
+from switchboard.lanes.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+_MODULE: Final = "switchboard.cli.main"
+_DOORS: Final = "switchboard.server.serve"
+
+
+def run(settings: Settings, parts: Parts) -> None:
+    """Work until a signal comes or a part fails. Raises SwitchboardError when the start or a part fails."""
+    set_up_logs(settings.log_level)
+    if parts.name:
+        structlog.contextvars.bind_contextvars(worker_name=parts.name)
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with contextlib.suppress(ImportError):  # not on every system; then Python's own loop serves
+        loop_factory = import_module("uvloop").new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(_run(settings, parts))
+
+
+async def _run(settings: Settings, parts: Parts) -> None:
+    stop = asyncio.Event()
+    _listen_for_signals(stop)
+    async with AsyncExitStack() as stack:
+        if parts.while_stdin:
+            _stop_with_stdin(stop)
+        # The database starts in a process of its own: meanwhile this one imports what the doors need.
+        doors = asyncio.create_task(asyncio.to_thread(import_module, _DOORS)) if parts.doors else None
+        core = await stack.enter_async_context(open_core(settings))
+        work: list[Coroutine[object, object, None]] = []
+        if parts.worker:
+            work.append(_work(make_worker(core, concurrency=parts.concurrency), stop, parts))
+        work += [_supervise(number, parts, stop) for number in range(1, parts.extra_workers + 1)]
+        if doors is not None:
+            switchboard = await stack.enter_async_context(open_switchboard(core))
+            work.append(_serve((await doors).run_doors, switchboard, parts, stop))
+        await _together(work, stop)
+
+
+async def _together(work: Sequence[Coroutine[object, object, None]], stop: asyncio.Event) -> None:
+    """All parts until the first ends; the others are told to end as well. The first error is raised."""
+    tasks = [asyncio.create_task(part) for part in work]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    stop.set()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    for outcome in ended:
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def _listen_for_signals(stop: asyncio.Event) -> None:
+    def heard(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, heard, number)
+
+
+def _stop_with_stdin(stop: asyncio.Event) -> None:
+    """A supervised worker holds the other end of a pipe: it ends with its supervisor, however that ended."""
+    descriptor = sys.stdin.fileno()
+    os.set_blocking(descriptor, False)
+    loop = asyncio.get_running_loop()
+
+    def readable() -> None:
+        if not os.read(descriptor, 4096):
+            loop.remove_reader(descriptor)
+            stop.set()
+
+    loop.add_reader(descriptor, readable)
+
+
+async def _work(worker: Worker, stop: asyncio.Event, parts: Parts) -> None:
+    """One worker until `stop`, then drained."""
+    working = asyncio.create_task(worker.run())
+    ready, stopped = asyncio.create_task(worker.ready.wait()), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([working, ready, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not parts.doors and worker.ready.is_set():
+            _announce_worker(parts)
+        await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
+        worker.stop()
+        await working
+    finally:
+        for task in (working, ready, stopped):
+            task.cancel()
+
+
+def _announce_worker(parts: Parts) -> None:
+    if parts.as_json:
+        print_json({"working": True, "pid": os.getpid()})
+    else:
+        out().print(f"worker {parts.name or os.getpid()} is ready")
+
+
+async def _serve(
+    run_doors: Callable[..., Awaitable[None]], switchboard: Switchboard, parts: Parts, stop: asyncio.Event
+) -> None:
+    settings = switchboard.core.settings
+
+    def started(host: str, port: int) -> None:
+        _announce_doors(settings, parts, url_of(host, port))
+
+    await run_doors(switchboard, settings.host, settings.port, stop, started)
+
+
+def _announce_doors(settings: Settings, parts: Parts, url: str) -> None:
+    token_file = settings.data_dir / OPERATOR_FILE
+    if parts.as_json:
+        print_json({"url": url, "token_file": str(token_file), "pid": os.getpid(), "version": __version__})
+        return
+    other = "" if url == url_of(settings.host, 8470) else f"SWITCHBOARD_URL={url} "
+    console = out()
+    console.print(f"Switchboard {__version__} listens on {url} (API: {url}/docs)", soft_wrap=True)
+    console.print(f"Operator's token: {token_file}", soft_wrap=True)
+    console.print(f"Try it: {other}switchboard chat", soft_wrap=True)
+    sys.stdout.flush()
+
+
+async def _supervise(number: int, parts: Parts, stop: asyncio.Event) -> None:
+    """One worker process; a new one whenever it ends before it shall."""
+    delay = 0.1
+    while not stop.is_set():
+        started = asyncio.get_running_loop().time()
+        process = await _spawn(number, parts)
+        ended, stopped = asyncio.create_task(process.wait()), asyncio.create_task(stop.wait())
+        await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if stop.is_set():
+            await _end(process)
+            return
+        log.warning("worker process ended; starting another", number=number, pid=process.pid, code=process.returncode)
+        lived = asyncio.get_running_loop().time() - started
+        delay = 0.1 if lived > 10 else min(delay * 2, 10.0)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), delay)
+
+
+async def _spawn(number: int, parts: Parts) -> asyncio.subprocess.Process:
+    options = ["--while-stdin", "--name", f"worker-{number}"]
+    options += ["--concurrency", str(parts.concurrency)] if parts.concurrency else []
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", _MODULE, "work", *options),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for us; we tell it
+    )
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Let it drain by the end of its stdin, and wait."""
+    if process.stdin is not None:
+        process.stdin.close()
+    await process.wait()

@@ -1,0 +1,75 @@
+"""`switchboard teams` and `switchboard agents`: who there is and who gets what. Called by `main.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.text import Text
+from rich.tree import Tree
+
+from switchboard.cli.client import ask, part
+from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, table
+
+
+def teams(
+    team: Annotated[str | None, typer.Argument(help="Only this team.", metavar="[TEAM]")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """The tree of teams with members and rules, the rules in the order of looking."""
+    if team is None:
+        found = ask(lambda client: client.get("/v1/teams"))
+    else:
+        found = ask(lambda client: client.get(f"/v1/teams/{part(team)}"))
+    if as_json:
+        print_json(found)
+        return
+    listed: Sequence[Json] = found.get("teams", [found])
+    names = {one["team_id"] for one in listed}
+    for top in (one for one in listed if one["parent_id"] not in names):
+        out().print(_branch(top, listed, Tree("", guide_style="dim")))
+
+
+def _branch(team: Json, teams: Sequence[Json], tree: Tree) -> Tree:
+    tree.label = Text(clean(team["team_id"]), style="bold").append(f"  {one_line(team['purpose'])}", style="dim")
+    for member in team["members"]:
+        tree.add(_member(member))
+    for rule in sorted(team["rules"], key=_order):
+        tree.add(_rule(rule))
+    for child in (one for one in teams if one["parent_id"] == team["team_id"]):
+        _branch(child, teams, tree.add(""))
+    return tree
+
+
+def _order(rule: Json) -> tuple[bool, int, str]:
+    catch_all = rule["channel"] == "*" and not rule["filters"]
+    return catch_all, -int(rule["priority"]), str(rule["created_at"])
+
+
+def _member(member: Json) -> Text:
+    style = "cyan" if member["active"] else "dim strike"
+    label = Text(clean(member["system_id"]), style=style).append(f" ({clean(member['engine'])})", style="dim")
+    return label.append(f"  {one_line(member['description'])}", style="default")
+
+
+def _rule(rule: Json) -> Text:
+    targets = " + ".join(str(t.get("system_id") or t.get("team_id")) for t in rule["targets"])
+    filters = " ".join(f"{name}={value}" for name, value in rule["filters"].items())
+    label = Text("rule ", style="dim").append(one_line(rule["name"]), style="bold" if rule["active"] else "dim strike")
+    label.append(f"  {clean(rule['channel'])} {one_line(filters)}".rstrip(), style="yellow")
+    return label.append(" → ", style="dim").append(one_line(targets), style="cyan")
+
+
+def agents(*, as_json: AsJson = False) -> None:
+    """All agents, what answers there, and how much they have done."""
+    found = ask(lambda client: client.get("/v1/agents"))
+    if as_json:
+        print_json(found)
+        return
+    columns = ("system_id", "team_id", "engine", "answered", "dead", "in_flight")
+    rows = ([*(agent.get(name) for name in columns), one_line(agent["description"])] for agent in found["agents"])
+    out().print(
+        table("agent", "team", "engine", "answered", "dead", "in flight", "description", rows=rows, keep=("agent",))
+    )

@@ -1,0 +1,117 @@
+"""The HTTP API put together: gate, routers, errors, OpenAPI.
+
+`server/serve.py` calls `create_app`. In: a `Switchboard`; out: an ASGI app whose `state.doors` are its parts. Next:
+`gate.py`, which every request passes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse
+from starlette.routing import Route
+
+from switchboard import __version__
+from switchboard.app.intake import ingest_schema
+from switchboard.app.wiring import Switchboard
+from switchboard.server.http import health, ingest, ledger, messages, outbox, teams, tokens
+from switchboard.server.http.docs import docs_page
+from switchboard.server.http.doors import Doors
+from switchboard.server.http.errors import install_errors
+from switchboard.server.http.gate import PUBLIC, Gate
+from switchboard.server.mcp import McpDoor
+
+_DESCRIPTION: Final = (
+    "A self-hosted message switchboard for AI agents. Every route but the public ones asks for a bearer token. "
+    'Errors read {"error": {"code", "message", "field"?}} with a stable code.'
+)
+
+
+class _Api(FastAPI):
+    """Its OpenAPI has what FastAPI cannot see: the envelope, which handlers read themselves, and the gate's token."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            document = get_openapi(
+                title=self.title, version=self.version, description=self.description, routes=self.routes
+            )
+            self.openapi_schema = _completed(document)
+        return self.openapi_schema
+
+
+def create_app(switchboard: Switchboard) -> FastAPI:
+    """The API and `/mcp` over the parts given; run its lifespan."""
+    doors = Doors.open(switchboard)
+    mcp = McpDoor(doors.access, doors.intake, doors.desk, doors.polls, switchboard.core.settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with mcp.open():
+            yield
+
+    app = _Api(
+        title="Switchboard",
+        version=__version__,
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.doors = doors
+    for part in (ingest, messages, outbox, ledger, teams, tokens, health):
+        app.include_router(part.router)
+    app.add_api_route("/docs", _docs(app), include_in_schema=False, response_class=HTMLResponse)
+    # POST alone: without sessions there is nothing to stream by GET, and nothing to DELETE.
+    app.router.routes.append(Route("/mcp", mcp, methods=["POST"], include_in_schema=False))
+    _gate(app, doors, switchboard)
+    install_errors(app)
+    return app
+
+
+def _gate(app: FastAPI, doors: Doors, switchboard: Switchboard) -> None:
+    sizes = switchboard.core.settings.accept
+    large = dict.fromkeys(("/v1/ingest/batch", "/mcp"), sizes.batch_bytes)
+    app.add_middleware(Gate, access=doors.access, limits=large, limit=sizes.message_bytes)
+
+
+def _docs(app: FastAPI) -> Any:
+    async def docs() -> HTMLResponse:
+        """The OpenAPI for people."""
+        return HTMLResponse(docs_page(app.openapi()))
+
+    return docs
+
+
+def _completed(document: dict[str, Any]) -> dict[str, Any]:
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {}).update(_envelope_schemas())
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"token": []}]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            if path in PUBLIC:
+                operation["security"] = []
+    return document
+
+
+def _envelope_schemas() -> dict[str, Any]:
+    """`Envelope` and its parts as components: JSON Schema keeps them under $defs, OpenAPI under components."""
+    schema = dict(ingest_schema())
+    parts = _moved(schema.pop("$defs", {}))
+    for key in ("$schema", "$id"):
+        schema.pop(key, None)
+    return {**parts, "Envelope": _moved(schema)}
+
+
+def _moved(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: inner.replace("#/$defs/", "#/components/schemas/") if key == "$ref" else _moved(inner)
+            for key, inner in value.items()
+        }
+    return [_moved(inner) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,105 @@
+"""`/docs`: the OpenAPI as one plain page that needs neither the internet nor a script.
+
+`app.py` mounts it. In: the OpenAPI document; out: HTML. Next: a reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any, Final
+
+_STYLE: Final = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
+h2{margin-top:2.5rem;border-bottom:1px solid #ccc}code,pre{font:14px/1.5 ui-monospace,monospace}
+details{border:1px solid #ccc;border-radius:6px;margin:.5rem 0;padding:.4rem .8rem}summary{cursor:pointer}
+summary b{display:inline-block;min-width:4.5rem}table{border-collapse:collapse;margin:.5rem 0}
+td,th{text-align:left;vertical-align:top;padding:.15rem 1rem .15rem 0}
+pre{overflow:auto;background:#f4f4f4;padding:.6rem}
+@media(prefers-color-scheme:dark){
+body{color:#e6e6e6;background:#161616}pre{background:#242424}h2,details{border-color:#444}}
+"""
+
+
+def docs_page(openapi: Mapping[str, Any]) -> str:
+    """The page for an OpenAPI document."""
+    title = escape(f"{openapi['info']['title']} {openapi['info']['version']}")
+    body = "".join(_body(openapi))
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
+        f"<body><h1>{title}</h1><p>{escape(openapi['info'].get('description', ''))}</p>"
+        f'<p>For machines: <a href="/openapi.json">openapi.json</a>, '
+        f'<a href="/schemas/ingest.v1.json">ingest.v1.json</a></p>{body}</body></html>'
+    )
+
+
+def _body(openapi: Mapping[str, Any]) -> Iterator[str]:
+    tags: dict[str, list[str]] = {}
+    for path, operations in openapi["paths"].items():
+        for method, operation in operations.items():
+            tags.setdefault(operation.get("tags", ["other"])[0], []).append(_operation(method, path, operation))
+    for tag, operations_html in tags.items():
+        yield f"<h2>{escape(tag)}</h2>{''.join(operations_html)}"
+    yield "<h2>Shapes</h2>"
+    for name, schema in openapi.get("components", {}).get("schemas", {}).items():
+        yield _shape(name, schema)
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
+    head = f"<b>{method.upper()}</b> <code>{escape(path)}</code> {escape(operation.get('summary', ''))}"
+    parameters = "".join(
+        _row(p["name"], p["in"], p["schema"], p.get("description", "")) for p in _parameters(operation)
+    )
+    body = operation.get("requestBody", {}).get("content", {})
+    taken = "".join(f"<p>Body: <code>{escape(kind)}</code> {_kind(c['schema'])}</p>" for kind, c in body.items())
+    answers = "".join(_answer(code, response) for code, response in operation["responses"].items())
+    return (
+        f"<details><summary>{head}</summary><p>{escape(operation.get('description', ''))}</p>"
+        f"{_table(parameters)}{taken}{_table(answers)}</details>"
+    )
+
+
+def _parameters(operation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(operation.get("parameters", []))
+
+
+def _row(name: str, place: str, schema: Mapping[str, Any], text: str) -> str:
+    cells = (f"<code>{escape(name)}</code>", escape(place), _kind(schema), escape(text))
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _answer(code: str, response: Mapping[str, Any]) -> str:
+    kinds = ", ".join(_kind(content.get("schema", {})) for content in response.get("content", {}).values())
+    return f"<tr><td>{escape(code)}</td><td>{escape(response.get('description', ''))}</td><td>{kinds}</td></tr>"
+
+
+def _table(rows: str) -> str:
+    return f"<table>{rows}</table>" if rows else ""
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """A schema in a few words, with links to shapes."""
+    if "$ref" in schema:
+        name = escape(str(schema["$ref"]).rpartition("/")[2])
+        return f'<a href="#{name}">{name}</a>'
+    for several in ("anyOf", "oneOf"):
+        if several in schema:
+            return " or ".join(_kind(one) for one in schema[several])
+    if "enum" in schema:
+        return " | ".join(escape(repr(value)) for value in schema["enum"])
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    return escape(str(schema.get("const", schema.get("format", schema.get("type", "any")))))
+
+
+def _shape(name: str, schema: Mapping[str, Any]) -> str:
+    required = set(schema.get("required", []))
+    rows = "".join(
+        _row(key, "required" if key in required else "", value, value.get("description", ""))
+        for key, value in schema.get("properties", {}).items()
+    )
+    return (
+        f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary>'
+        f"<p>{escape(schema.get('description', ''))}</p>{_table(rows)}</details>"
+    )

@@ -1,0 +1,93 @@
+"""Every error in one shape: status, and `{"error": {"code", "message", "field"?}}`.
+
+`gate.py` and the handlers that `app.py` registers answer with it; nothing else writes errors. In: exceptions; out:
+responses. A code is stable, a message may change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from switchboard.app.intake import ErrorDetail, Refused, refused
+from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, Unavailable
+
+log = structlog.get_logger(__name__)
+
+_CODES: Final[Mapping[int, str]] = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
+
+
+class UnsupportedMediaType(InvalidInput):
+    """The Content-Type is not one that this route reads."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+
+def error_response(error: SwitchboardError) -> Response:
+    """An error of ours as a response."""
+    return _response(error.status, refused(error), _headers(error))
+
+
+def _headers(error: SwitchboardError) -> dict[str, str]:
+    if isinstance(error, Overloaded):
+        return {"Retry-After": str(math.ceil(error.retry_after))}
+    if isinstance(error, Unavailable):
+        return {"Retry-After": "1"}
+    return {"WWW-Authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else {}
+
+
+def _response(status: int, body: Refused, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
+
+
+async def _ours(_: Request, error: Exception) -> Response:
+    assert isinstance(error, SwitchboardError)  # noqa: S101 - what it is registered for
+    return error_response(error)
+
+
+async def _framework(_: Request, error: Exception) -> Response:
+    """404, 405 and unreadable bodies, as the framework raises them."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+    if isinstance(error.__cause__, SwitchboardError):  # raised by the gate while the framework read the body
+        return error_response(error.__cause__)
+    code = _CODES.get(error.status_code, "http_error")
+    return _response(error.status_code, Refused(ErrorDetail(code, str(error.detail))), error.headers)
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    """What pydantic says of a query or a body."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
+    return error_response(_first_problem(error.errors()))
+
+
+def _first_problem(problems: Sequence[Mapping[str, Any]]) -> InvalidInput:
+    first = problems[0]
+    if first["type"] == "json_invalid":
+        return InvalidInput(f"the body must be one JSON object: {first['ctx']['error']}", code="invalid_json")
+    path = ".".join(str(part) for part in first["loc"][1:])[:200] or None
+    message = f"{path or 'the body'}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+    rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return InvalidInput(f"{message}{rest}", field=path)
+
+
+async def _unexpected(_: Request, error: Exception) -> Response:
+    """A defect of ours; the trace is logged by the server, and nothing of it is told."""
+    log.error("unexpected error at the door", error=type(error).__name__)
+    return _response(500, Refused(ErrorDetail("internal_error", "an error of the server; it is in its log")))
+
+
+def install_errors(app: FastAPI) -> None:
+    """Make `app` answer every error in our shape."""
+    app.add_exception_handler(SwitchboardError, _ours)
+    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _unexpected)

@@ -1,0 +1,79 @@
+"""Before every route: who is it, and how much may he send. No route can forget to ask.
+
+A plain ASGI middleware that `app.py` puts before all routes, MCP included. In: the request; out: the same with
+`state.principal` set and a `receive` that stops at the size limit, or 401/413 straight away. Next: the routers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars
+
+from switchboard.app.access import Access
+from switchboard.domain.errors import SwitchboardError, TooLarge
+from switchboard.server.http.errors import error_response
+
+PUBLIC: Final = frozenset({"/health", "/docs", "/openapi.json", "/schemas/ingest.v1.json"})
+"""What needs no token."""
+
+
+class Gate:
+    """Asks for a token and limits bodies; `limits` in bytes by path, `limit` for all other paths."""
+
+    def __init__(self, app: ASGIApp, access: Access, limits: Mapping[str, int], limit: int) -> None:
+        self._app = app
+        self._access = access
+        self._limits = limits
+        self._limit = limit
+        self._requests = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self._requests += 1
+        with bound_contextvars(http_request=self._requests):
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limit = self._limits.get(scope["path"], self._limit)
+        try:
+            await self._admit(scope, limit)
+        except SwitchboardError as error:
+            await error_response(error)(scope, receive, send)
+            return
+        await self._app(scope, _limited(receive, limit), send)
+
+    async def _admit(self, scope: Scope, limit: int) -> None:
+        authorization = length = None
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                authorization = value.decode("latin-1")
+            elif name == b"content-length":
+                length = value
+        if scope["path"] not in PUBLIC:
+            scope.setdefault("state", {})["principal"] = await self._access.authenticate(authorization)
+        if length is not None and length.isdigit() and int(length) > limit:
+            raise _too_large(limit)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body has more than {limit} bytes, which is the limit here; nothing was stored")
+
+
+def _limited(receive: Receive, limit: int) -> Receive:
+    """`receive`, until more than `limit` bytes have come: Content-Length may be missing."""
+    got = 0
+
+    async def limited() -> Message:
+        nonlocal got
+        message = await receive()
+        got += len(message.get("body", b""))
+        if got > limit:
+            raise _too_large(limit)
+        return message
+
+    return limited

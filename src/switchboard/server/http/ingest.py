@@ -1,0 +1,134 @@
+"""`POST /v1/ingest` and `/v1/ingest/batch`: where messages come in over HTTP.
+
+The handlers take the body as it is, so that the exact bytes are kept; the gate has limited its size. In: bytes; out:
+202 with the id after the commit. Next: `app/intake.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from switchboard.app.intake import MAIL, ingest_schema, split_batch
+from switchboard.domain.errors import InvalidInput
+from switchboard.server.http.doors import answer, caller_of, documented, doors_of
+from switchboard.server.http.errors import UnsupportedMediaType
+from switchboard.server.http.schemas import AcceptedBody, BatchAnswer
+
+router = APIRouter(tags=["ingest"])
+
+_JSON = "application/json"
+_REF = "#/components/schemas/"
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
+    return UnsupportedMediaType(f"send Content-Type: {' or '.join(taken)}, not {got[:100] or 'nothing'}")
+
+
+@router.post(
+    "/v1/ingest",
+    status_code=202,
+    summary="Submit one message",
+    responses=documented(AcceptedBody, 415, 429, status=202, description="Stored; the commit has happened."),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                _JSON: {"schema": {"$ref": f"{_REF}Envelope"}},
+                MAIL: {"schema": {"type": "string", "format": "binary"}},
+            },
+        },
+        "parameters": [
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": False,
+                "description": "Fills control.idempotency_key.",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 512},
+            },
+            {
+                "name": "endpoint",
+                "in": "query",
+                "required": False,
+                "description": "Of a mail: the account that received it.",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 512},
+            },
+            {
+                "name": "provider",
+                "in": "query",
+                "required": False,
+                "description": "Of a mail: who provides it.",
+                "schema": {"type": "string", "enum": ["file", "gmail", "imap", "smtp"], "default": "file"},
+            },
+        ],
+    },
+)
+async def ingest(request: Request) -> Response:
+    """An `ingest.v1` envelope, or a mail byte for byte (`message/rfc822`, with `endpoint`)."""
+    doors, caller = doors_of(request), caller_of(request)
+    await doors.access.check(caller, "ingest")
+    media_type, key = _media_type(request), request.headers.get("idempotency-key")
+    if media_type == _JSON:
+        accepted = await doors.intake.message(caller, await request.body(), key)
+    elif media_type == MAIL:
+        endpoint = request.query_params.get("endpoint")
+        if not endpoint:
+            raise InvalidInput(
+                "a mail needs the account that received it: ?endpoint=me@example.org",
+                code="missing_field",
+                field="endpoint",
+            )
+        provider = request.query_params.get("provider", "file")
+        raw = await request.body()
+        accepted = await doors.intake.mail(caller, raw, endpoint=endpoint, provider=provider, key=key)
+    else:
+        raise _unsupported(media_type, _JSON, MAIL)
+    return answer(accepted, 202)
+
+
+@router.post(
+    "/v1/ingest/batch",
+    summary="Submit up to 200 messages",
+    responses=documented(BatchAnswer, 415, 429, description="Per envelope its answer or its error, in order."),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                _JSON: {
+                    "schema": {
+                        "type": "object",
+                        "required": ["envelopes"],
+                        "additionalProperties": False,
+                        "properties": {
+                            "envelopes": {
+                                "type": "array",
+                                "minItems": 1,
+                                "maxItems": 200,
+                                "items": {"$ref": f"{_REF}Envelope"},
+                            }
+                        },
+                    }
+                }
+            },
+        }
+    },
+)
+async def ingest_batch(request: Request) -> Response:
+    """Good ones are kept whatever the others are: look at every result."""
+    doors, caller = doors_of(request), caller_of(request)
+    await doors.access.check(caller, "ingest")
+    if _media_type(request) != _JSON:
+        raise _unsupported(_media_type(request), _JSON)
+    items = split_batch(await request.body())
+    return answer({"results": await doors.intake.batch(caller, items)})
+
+
+@router.get("/schemas/ingest.v1.json", summary="The JSON Schema of ingest.v1", tags=["public"])
+async def schema() -> dict[str, Any]:
+    """What `POST /v1/ingest` takes."""
+    return dict(ingest_schema())

@@ -1,0 +1,101 @@
+"""Deliveries, dead letters, lanes and the books: what became of it all. Next: `app/views.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Response
+
+from switchboard.app.access import Principal
+from switchboard.app.views import Balance, ShownState
+from switchboard.domain.routing import DeadLetterCategory
+from switchboard.server.http.doors import Parts, answer, documented, needs
+from switchboard.server.http.schemas import (
+    BooksView,
+    Cursor,
+    DeadLetterDetail,
+    DeadLetterPage,
+    DeliveryPage,
+    LaneBody,
+    LaneList,
+    Limit,
+    Resumed,
+    Word,
+)
+
+router = APIRouter(prefix="/v1", tags=["ledger"])
+
+Reader = Annotated[Principal, Depends(needs("deliveries"))]
+Mourner = Annotated[Principal, Depends(needs("dead_letters"))]
+_LANES = [Depends(needs("lanes"))]
+
+
+@router.get("/deliveries", summary="List deliveries", responses=documented(DeliveryPage))
+async def list_deliveries(
+    caller: Reader,
+    parts: Parts,
+    state: ShownState | None = None,
+    system_id: Word | None = None,
+    limit: Limit = 50,
+    cursor: Cursor | None = None,
+) -> Response:
+    """Newest message first; an agent sees its own."""
+    page, following = await parts.views.deliveries(caller, limit=limit, cursor=cursor, system_id=system_id, state=state)
+    return answer({"deliveries": page, "next_cursor": following})
+
+
+@router.get("/dead-letters", summary="List dead letters", responses=documented(DeadLetterPage))
+async def list_dead_letters(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
+    caller: Mourner,
+    parts: Parts,
+    team_id: Word | None = None,
+    status: Literal["pending", "handled"] | None = None,
+    category: DeadLetterCategory | None = None,
+    limit: Limit = 50,
+    cursor: Cursor | None = None,
+) -> Response:
+    """Newest first; a System4 sees those of its team."""
+    page, following = await parts.views.dead_letters(
+        caller, limit=limit, cursor=cursor, team_id=team_id, status=status, category=category
+    )
+    return answer({"dead_letters": page, "next_cursor": following})
+
+
+@router.get("/dead-letters/{dead_letter_id}", summary="One dead letter", responses=documented(DeadLetterDetail, 404))
+async def get_dead_letter(caller: Mourner, parts: Parts, dead_letter_id: UUID) -> Response:
+    """Whole: the envelope, the bytes as they arrived, and who was told."""
+    return answer(await parts.views.dead_letter(caller, dead_letter_id))
+
+
+@router.get("/lanes", summary="List busy lanes", responses=documented(LaneList), dependencies=_LANES)
+async def list_lanes(parts: Parts) -> Response:
+    """Those that are not idle, the longest waiting first, at most 200."""
+    return answer({"lanes": await parts.views.lanes()})
+
+
+@router.post("/lanes/resume", summary="Resume a paused lane", responses=documented(Resumed, 404), dependencies=_LANES)
+async def resume_lane(parts: Parts, body: LaneBody) -> Response:
+    """It goes on with its next item."""
+    await parts.views.resume(body.lane)
+    return answer({"lane": body.lane, "state": "resumed"})
+
+
+@router.get(
+    "/books", summary="Balance the books", responses=documented(BooksView), dependencies=[Depends(needs("books"))]
+)
+async def get_books(parts: Parts) -> Response:
+    """Every message and every target accounted for; `problems` are contradictions, in sentences."""
+    books = await parts.views.books()
+    return answer(
+        {
+            **_balance(books.messages),
+            "balanced": books.balanced,
+            "targets": _balance(books.targets),
+            "problems": books.problems,
+        }
+    )
+
+
+def _balance(balance: Balance) -> dict[str, int]:
+    return {name: getattr(balance, name) for name in Balance.__slots__}

@@ -1,0 +1,77 @@
+"""`/v1/messages`: what arrived, why it went where it went, what came back. Next: `app/views.py`, `app/explain.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import Field
+
+from switchboard.app.access import Principal
+from switchboard.app.explain import explain
+from switchboard.server.http.doors import Parts, answer, documented, needs
+from switchboard.server.http.schemas import Cursor, Explanation, Limit, MessageDetail, MessagePage, Replies, Word
+
+router = APIRouter(prefix="/v1/messages", tags=["messages"])
+
+Caller = Annotated[Principal, Depends(needs("messages"))]
+Operator = Annotated[Principal, Depends(needs("explain"))]
+Wait = Annotated[float, Query(ge=0, le=60, allow_inf_nan=False)]
+Seen = Annotated[int, Field(ge=0, le=2**31)]
+
+
+@router.get("", summary="List messages", responses=documented(MessagePage))
+async def list_messages(
+    caller: Caller,
+    parts: Parts,
+    limit: Limit = 50,
+    cursor: Cursor | None = None,
+    channel: Word | None = None,
+    endpoint: Word | None = None,
+) -> Response:
+    """Newest first; a connector sees those of its endpoint."""
+    page, following = await parts.views.messages(caller, limit=limit, cursor=cursor, channel=channel, endpoint=endpoint)
+    return answer({"messages": page, "next_cursor": following})
+
+
+@router.get("/{request_id}", summary="One message", responses=documented(MessageDetail, 404))
+async def get_message(caller: Caller, parts: Parts, request_id: UUID) -> Response:
+    """With its envelope (without `payload.raw`), deliveries, replies and dead letters."""
+    return answer(await parts.views.message(caller, request_id))
+
+
+_RAW: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The bytes, with their media type.",
+        "content": {
+            "application/json": {"schema": {}},
+            "message/rfc822": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+
+
+@router.get("/{request_id}/raw", summary="The bytes as they arrived", responses={**documented(None, 404), **_RAW})
+async def get_raw(caller: Caller, parts: Parts, request_id: UUID) -> Response:
+    """Exactly what was submitted."""
+    raw, media_type = await parts.views.raw(caller, request_id)
+    # Strangers wrote it: no browser shall guess that it is something to run.
+    headers = {"content-type": media_type, "x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
+    return Response(raw, headers=headers)
+
+
+@router.get("/{request_id}/explain", summary="Why it went there", responses=documented(Explanation, 404))
+async def explain_message(caller: Operator, parts: Parts, request_id: UUID) -> Response:
+    """Decisions with the rules that were looked at, deliveries with their attempts, replies, dead letters."""
+    del caller  # checked; an operator may see all
+    return answer(await explain(parts.switchboard.core, request_id))
+
+
+@router.get("/{request_id}/replies", summary="What came back", responses=documented(Replies, 404))
+async def get_replies(
+    request: Request, caller: Caller, parts: Parts, request_id: UUID, wait: Wait = 0, seen: Seen = 0
+) -> Response:
+    """Waits up to `wait` seconds until all is settled, or there are more than `seen` replies."""
+    async with parts.polls.watch(request.receive) as gone:
+        return answer(await parts.views.replies(caller, request_id, wait_s=wait, seen=seen, gone=gone))

@@ -1,0 +1,98 @@
+"""`/v1/outbox` and heartbeats: replies on their way, for connectors. Next: `app/desk.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from switchboard.app.access import Principal
+from switchboard.app.desk import INTERVAL_S, Heartbeat, PullRequest, Receipt
+from switchboard.domain.ledger import OutboxState
+from switchboard.server.http.doors import Parts, answer, documented, needs
+from switchboard.server.http.schemas import (
+    ConnectorList,
+    HeartbeatAnswer,
+    HeartbeatBody,
+    LeasedReplies,
+    Limit,
+    OutboxNext,
+    OutboxRows,
+    ReceiptBody,
+    ReplyState,
+)
+
+router = APIRouter(prefix="/v1", tags=["connectors"])
+
+Connector = Annotated[Principal, Depends(needs("outbox"))]
+Beating = Annotated[Principal, Depends(needs("heartbeat"))]
+
+
+@router.post("/outbox/next", summary="Fetch replies to send", responses=documented(LeasedReplies))
+async def fetch(request: Request, caller: Connector, parts: Parts, body: OutboxNext) -> Response:
+    """Leases the next reply of each conversation; waits up to `wait_s` seconds for the first."""
+    async with parts.polls.watch(request.receive) as gone:
+        replies = await parts.desk.fetch(caller, pull_request(body), gone)
+    return answer({"replies": replies})
+
+
+@router.post(
+    "/outbox/{outbox_id}/receipt", summary="Say what the platform said", responses=documented(ReplyState, 404, 409)
+)
+async def receive(caller: Connector, parts: Parts, outbox_id: UUID, body: ReceiptBody) -> Response:
+    """409 when the lease is not held (any more)."""
+    return answer({"state": await parts.desk.receive(caller, outbox_id, body.lease, receipt(body))})
+
+
+@router.get(
+    "/outbox", summary="List replies", responses=documented(OutboxRows), dependencies=[Depends(needs("replies"))]
+)
+async def list_outbox(parts: Parts, state: OutboxState | None = None, limit: Limit = 100) -> Response:
+    """Oldest first, of all endpoints."""
+    return answer({"replies": await parts.views.outbox(state, limit)})
+
+
+@router.post(
+    "/outbox/{outbox_id}/resend",
+    summary="Send again",
+    responses=documented(ReplyState, 404),
+    dependencies=[Depends(needs("replies"))],
+)
+async def resend(parts: Parts, outbox_id: UUID) -> Response:
+    """What is uncertain, failed or dead, at the end of its lane."""
+    await parts.desk.resend(outbox_id)
+    return answer({"state": "pending"})
+
+
+@router.post("/connectors/heartbeat", summary="Say that a connector lives", responses=documented(HeartbeatAnswer))
+async def heartbeat(caller: Beating, parts: Parts, body: HeartbeatBody) -> Response:
+    """Come again after `interval_s` seconds."""
+    await parts.desk.heartbeat(caller, beat(body))
+    return answer({"status": "ok", "interval_s": INTERVAL_S})
+
+
+@router.get(
+    "/connectors",
+    summary="List connectors",
+    responses=documented(ConnectorList),
+    dependencies=[Depends(needs("connectors"))],
+)
+async def list_connectors(parts: Parts) -> Response:
+    """The last heartbeat of each endpoint: online within two intervals, stale within five, then offline."""
+    return answer({"connectors": await parts.views.connectors()})
+
+
+def pull_request(body: OutboxNext) -> PullRequest:
+    """The request of the wire as the desk knows it."""
+    return PullRequest(**body.model_dump())
+
+
+def receipt(body: ReceiptBody) -> Receipt:
+    """The receipt of the wire as the desk knows it."""
+    return Receipt(body.outcome, body.platform_message_id, body.error, body.retry_after_s)
+
+
+def beat(body: HeartbeatBody) -> Heartbeat:
+    """The heartbeat of the wire as the desk knows it."""
+    return Heartbeat(**body.model_dump(exclude={"schema_version"}))

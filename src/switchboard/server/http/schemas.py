@@ -1,0 +1,297 @@
+"""The shapes of bodies, for reading requests and for the OpenAPI.
+
+Routers use the request models; responses are the frozen values of `app/` and `domain/`, wrapped as described here.
+Unknown fields are refused; strings hold no NUL, which PostgreSQL cannot store.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from switchboard.app.access import Role
+from switchboard.app.desk import LeasedReply
+from switchboard.app.explain import Explanation
+from switchboard.app.views import (
+    AgentView,
+    Connector,
+    DeadLetterDetail,
+    MessageDetail,
+    MessageView,
+    Replies,
+    ShownDeadLetter,
+    ShownDelivery,
+    TeamView,
+)
+from switchboard.domain.ledger import OutboxRow, OutboxState
+
+__all__ = ["DeadLetterDetail", "Explanation", "MessageDetail", "Replies", "TeamView"]
+
+Word = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00]+$")]
+Words = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
+Cursor = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
+Limit = Annotated[int, Field(ge=1, le=500)]
+Number = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+# Requests -----------------------------------------------------------------------------------------------------------
+
+
+class OutboxNext(_Body):
+    """Which replies to lease: of whom, how many, how long to wait for the first and to hold them (s)."""
+
+    channel: Word
+    endpoint: Word
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    wait_s: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 0
+    lease_s: Annotated[float, Field(ge=5, le=3600, allow_inf_nan=False)] = 60
+    idempotent: bool = False
+
+
+class ReceiptBody(_Body):
+    """What the platform said of one attempt to send."""
+
+    lease: Number
+    outcome: Literal["sent", "retryable", "failed", "uncertain"]
+    platform_message_id: Word | None = None
+    error: Words | None = None
+    retry_after_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0
+
+
+class HeartbeatBody(_Body):
+    """`connector.heartbeat.v1`."""
+
+    schema_version: Literal["connector.heartbeat.v1"] = "connector.heartbeat.v1"
+    channel: Word
+    endpoint: Word
+    instance_id: Word
+    version: Word | None = None
+    state: Literal["healthy", "degraded", "error"]
+    error_message: Words | None = None
+    counters: Annotated[dict[Word, Number], Field(max_length=100)] = {}
+
+
+class LaneBody(_Body):
+    """Which lane."""
+
+    lane: Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"^[^\x00]+$")]
+
+
+class NewToken(_Body):
+    """A token to make: a connector's needs channel and endpoint, an agent's system_id, an operator's neither."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")]
+    role: Role
+    channel: Word | None = None
+    endpoint: Word | None = None
+    system_id: Word | None = None
+    expires_in_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+
+    @model_validator(mode="after")
+    def _bound(self) -> NewToken:
+        bound = {"channel": self.channel, "endpoint": self.endpoint, "system_id": self.system_id}
+        wanted = {"operator": set[str](), "connector": {"channel", "endpoint"}, "agent": {"system_id"}}[self.role]
+        given = {name for name, value in bound.items() if value is not None}
+        if given != wanted:
+            needs = " and ".join(sorted(wanted)) or "no channel, endpoint or system_id"
+            raise ValueError(f"a token of role {self.role} needs {needs}, and nothing else")
+        return self
+
+
+# Answers ------------------------------------------------------------------------------------------------------------
+
+
+class ErrorInfo(_Answer):
+    """A stable code for machines, a sentence for people, and the field at fault if there is one."""
+
+    code: str
+    message: str
+    field: str | None = None
+
+
+class ErrorBody(_Answer):
+    """Every error."""
+
+    error: ErrorInfo
+
+
+class AcceptedBody(_Answer):
+    """The message is stored; the triage fields are there unless it is a duplicate."""
+
+    request_id: UUID
+    status: Literal["accepted"]
+    duplicate: bool
+    triage_decision: Literal["routed", "dead_letter"] = Field(default="routed")
+    triage_target: str = Field(default="")
+
+
+class BatchAnswer(_Answer):
+    """One answer or one error per envelope, in order."""
+
+    results: list[AcceptedBody | ErrorBody]
+
+
+class MessagePage(_Answer):
+    """Newest first; `next_cursor` is null on the last page."""
+
+    messages: list[MessageView]
+    next_cursor: str | None
+
+
+class DeliveryPage(_Answer):
+    """Newest message first."""
+
+    deliveries: list[ShownDelivery]
+    next_cursor: str | None
+
+
+class DeadLetterPage(_Answer):
+    """Newest first."""
+
+    dead_letters: list[ShownDeadLetter]
+    next_cursor: str | None
+
+
+class LeasedReplies(_Answer):
+    """At most one reply per conversation, so that order holds."""
+
+    replies: list[LeasedReply]
+
+
+class OutboxRows(_Answer):
+    """Replies on their way, oldest first."""
+
+    replies: list[OutboxRow]
+
+
+class ReplyState(_Answer):
+    """Where the reply stands now."""
+
+    state: OutboxState
+
+
+class TeamList(_Answer):
+    """The rules in force."""
+
+    version: int
+    teams: list[TeamView]
+
+
+class AgentList(_Answer):
+    """All members of all teams."""
+
+    agents: list[AgentView]
+
+
+class LaneView(_Answer):
+    """A lane that is not idle."""
+
+    lane: str
+    kind: str
+    pool: str
+    state: str
+    waiting: int
+    attempts: int
+    owner: int | None
+    epoch: int
+    ready_at: datetime
+    lease_until: datetime | None
+
+
+class LaneList(_Answer):
+    """The longest waiting first, at most 200."""
+
+    lanes: list[LaneView]
+
+
+class Resumed(_Answer):
+    """The lane goes on."""
+
+    lane: str
+    state: Literal["resumed"]
+
+
+class HeartbeatAnswer(_Answer):
+    """Come again after `interval_s`."""
+
+    status: Literal["ok"]
+    interval_s: int
+
+
+class ConnectorList(_Answer):
+    """All endpoints ever heard of."""
+
+    connectors: list[Connector]
+
+
+class TokenView(_Answer):
+    """A token without its secret."""
+
+    token_id: UUID
+    name: str
+    role: Role
+    channel: str | None
+    endpoint: str | None
+    system_id: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class TokenIssued(TokenView):
+    """The secret is shown this once."""
+
+    token: str
+
+
+class TokenList(_Answer):
+    """All tokens that ever were."""
+
+    tokens: list[TokenView]
+
+
+class Revoked(_Answer):
+    """The token has ended."""
+
+    name: str
+    status: Literal["revoked"]
+
+
+class BalanceView(_Answer):
+    """The five states add up to `accepted`."""
+
+    accepted: int
+    in_flight: int
+    answered: int
+    declined: int
+    dead: int
+    cancelled: int
+
+
+class BooksView(BalanceView):
+    """Per message and, under `targets`, per message x target."""
+
+    balanced: bool
+    targets: BalanceView
+    problems: list[str]
+
+
+class Health(_Answer):
+    """Whether the database answers."""
+
+    status: Literal["ok", "unavailable"]
+    version: str
+
+
+JsonObject = dict[str, Any]

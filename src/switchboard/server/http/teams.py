@@ -1,0 +1,29 @@
+"""Teams, their rules and their agents, as they are in force. Next: `app/views.py`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Response
+
+from switchboard.server.http.doors import Parts, answer, documented, needs
+from switchboard.server.http.schemas import AgentList, TeamList, TeamView, Word
+
+router = APIRouter(prefix="/v1", tags=["teams"], dependencies=[Depends(needs("teams"))])
+
+
+@router.get("/teams", summary="List teams", responses=documented(TeamList))
+async def list_teams(parts: Parts) -> Response:
+    """With members and rules."""
+    version, teams = parts.views.teams()
+    return answer({"version": version, "teams": teams})
+
+
+@router.get("/teams/{team_id}", summary="One team", responses=documented(TeamView, 404))
+async def get_team(parts: Parts, team_id: Word) -> Response:
+    """With members and rules."""
+    return answer(parts.views.team(team_id))
+
+
+@router.get("/agents", summary="List agents", responses=documented(AgentList))
+async def list_agents(parts: Parts) -> Response:
+    """All members of all teams, with what became of their deliveries."""
+    return answer({"agents": await parts.views.agents()})

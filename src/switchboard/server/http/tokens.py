@@ -1,0 +1,40 @@
+"""`/v1/tokens`: who may come in. Operators only. Next: `app/access.py`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from switchboard.app.access import Principal
+from switchboard.server.http.doors import Parts, answer, documented, needs
+from switchboard.server.http.schemas import NewToken, Revoked, TokenIssued, TokenList, Word
+
+router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+
+Operator = Annotated[Principal, Depends(needs("tokens"))]
+
+
+@router.get("", summary="List tokens", responses=documented(TokenList), dependencies=[Depends(needs("tokens"))])
+async def list_tokens(parts: Parts) -> Response:
+    """All that ever were; never their secrets."""
+    return answer({"tokens": await parts.access.tokens()})
+
+
+@router.post("", status_code=201, summary="Make a token", responses=documented(TokenIssued, 409, status=201))
+async def create_token(caller: Operator, parts: Parts, body: NewToken) -> Response:
+    """The secret is in this answer and nowhere else."""
+    wanted = Principal(body.role, body.name, body.channel, body.endpoint, body.system_id)
+    days = body.expires_in_days
+    expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    issued = await parts.access.issue(caller, wanted, expires_at)
+    return answer({**asdict(issued.token), "token": issued.secret}, 201)
+
+
+@router.delete("/{name}", summary="Revoke a token", responses=documented(Revoked, 404))
+async def revoke_token(caller: Operator, parts: Parts, name: Word) -> Response:
+    """It opens nothing any more: here at once, in other processes within two seconds."""
+    await parts.access.revoke(caller, name)
+    return answer({"name": name, "status": "revoked"})

@@ -1,0 +1,48 @@
+"""Long polls that end when nobody waits for them any more.
+
+`http/` and `mcp.py` open one per waiting request; `serve.py` ends all of them when the server stops. In: the ASGI
+`receive` of the request; out: an event that says the answer is not wanted. Next: `app/desk.py`, `app/views.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.types import Receive
+
+
+class Polls:
+    """All requests that wait at the moment."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Event] = set()
+        self._stopping = False
+
+    @asynccontextmanager
+    async def watch(self, receive: Receive) -> AsyncIterator[asyncio.Event]:
+        """An event that is set when the client hangs up or the server stops. The body must have been read."""
+        gone = asyncio.Event()
+        if self._stopping:
+            gone.set()
+        self._open.add(gone)
+        watcher = asyncio.create_task(_until_disconnected(receive, gone))
+        try:
+            yield gone
+        finally:
+            self._open.discard(gone)
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+
+    def stop(self) -> None:
+        """End every long poll, and let no new one wait."""
+        self._stopping = True
+        for gone in self._open:
+            gone.set()
+
+
+async def _until_disconnected(receive: Receive, gone: asyncio.Event) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    gone.set()

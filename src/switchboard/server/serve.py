@@ -1,0 +1,126 @@
+"""Open the doors: bind, serve until told to stop, let go within three seconds.
+
+`cli/running.py` (and tests) call `run_doors`. In: a `Switchboard`, where to listen, an event that ends it; out: the
+address, told once the doors are open. Next: `http/app.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import structlog
+import uvicorn
+
+from switchboard.app.access import ensure_operator_token
+from switchboard.app.wiring import Switchboard
+from switchboard.domain.errors import ConfigurationError
+from switchboard.server.http.app import create_app
+
+log = structlog.get_logger(__name__)
+
+_GRACE_S: Final = 2
+_BACKLOG: Final = 2048
+
+
+class _Server(uvicorn.Server):
+    """Signals belong to whoever runs us; uvicorn would take them for itself."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def run_doors(
+    switchboard: Switchboard, host: str, port: int, stop: asyncio.Event, started: Callable[[str, int], None]
+) -> None:
+    """Serve HTTP and MCP until `stop` is set; `started(host, port)` is called when requests are answered.
+
+    Port 0 takes a free one. Raises ConfigurationError when the address cannot be had. Long polls end at once with what
+    there is, other requests have two seconds.
+    """
+    await ensure_operator_token(switchboard.core.database, switchboard.core.settings.data_dir)
+    listener = bind(host, port)
+    with listener:
+        app = create_app(switchboard)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_S,
+            backlog=_BACKLOG,
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        stopping = asyncio.create_task(_stop_when(stop, server, app.state.doors.polls.stop))
+        announcing = asyncio.create_task(_announce(server, serving, listener, started))
+        try:
+            await serving
+        finally:
+            for task in (stopping, announcing):
+                task.cancel()
+            await asyncio.gather(stopping, announcing, return_exceptions=True)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises ConfigurationError that names the address and what to do."""
+    if not _is_loopback(host):
+        log.warning("the doors are open to the network: put TLS before them, tokens travel as they are", host=host)
+    try:
+        [(family, _, _, _, address), *_] = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{host!r} is no address to listen on: {error}; set host to one of this machine"
+        ) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(_why_not(host, port, error)) from error
+    return listener
+
+
+def _why_not(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{host}:{port} is in use by another program (perhaps another Switchboard); "
+            "stop it, or choose another port: --port, SWITCHBOARD_PORT or port in switchboard.toml"
+        )
+    return f"cannot listen on {host}:{port}: {error.strerror}; choose another host or port"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _stop_when(stop: asyncio.Event, server: uvicorn.Server, end_polls: Callable[[], None]) -> None:
+    await stop.wait()
+    end_polls()
+    server.should_exit = True
+
+
+async def _announce(
+    server: uvicorn.Server, serving: asyncio.Task[None], listener: socket.socket, started: Callable[[str, int], None]
+) -> None:
+    # uvicorn has no event for it; it looks every 0.1 s itself.
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.001)
+    if server.started:
+        host, port = listener.getsockname()[:2]
+        started(host, port)

@@ -1,0 +1,119 @@
+"""The doors over a small tree: a real server on a free port, a real database, a worker if wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import structlog
+
+from switchboard.app.access import Access, Principal
+from switchboard.app.settings import AcceptSettings, Settings
+from switchboard.app.wiring import Core, Switchboard
+from switchboard.core.channels import CHANNELS
+from switchboard.domain.routing import Member, SystemId, Team, TeamId
+from switchboard.lanes.worker import Worker
+from switchboard.server.serve import run_doors
+from tests.lab import ROOT, Lab, butler, lab, rule, to
+
+SIDE = TeamId("side")
+TEAMS = (
+    Team(ROOT, None, "everything", (butler("echo"), Member(SystemId("System4/root"), ROOT, 4, "echo"))),
+    Team(SIDE, ROOT, "the rest", (butler("side", team=SIDE), Member(SystemId("System4/side"), SIDE, 4, "echo"))),
+)
+RULES = (
+    rule(ROOT, [to("System1/echo")], channel="telegram"),
+    rule(ROOT, [to("System1/echo")], channel="email"),
+    rule(ROOT, [to("System1/echo")], channel="api"),
+    rule(ROOT, [to(team="side")], channel="slack"),
+)
+"""A webhook reaches nobody: a dead letter."""
+
+CONNECTOR = Principal("connector", "bot", "telegram", "bot:house")
+AGENT = Principal("agent", "echo", system_id="System1/echo")
+HANDLER = Principal("agent", "handler", system_id="System4/root")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A running server. `http` shows the operator's token."""
+
+    url: str
+    token: str
+    http: httpx2.AsyncClient
+    lab: Lab
+    switchboard: Switchboard
+    access: Access
+    stop: asyncio.Event
+    served: asyncio.Task[None]
+
+    async def token_for(self, principal: Principal) -> Mapping[str, str]:
+        """The header of a new token."""
+        issued = await self.access.issue(Principal("operator", "test"), principal)
+        return {"authorization": f"Bearer {issued.secret}"}
+
+    async def submit(self, envelope: Mapping[str, Any], **headers: str) -> httpx2.Response:
+        """POST one envelope."""
+        return await self.http.post("/v1/ingest", json=envelope, headers=headers)
+
+
+@asynccontextmanager
+async def open_doors(
+    database_url: str, data_dir: Path, *, worker: bool = False, **accept: Any
+) -> AsyncIterator[Opened]:
+    """Migrate, seed, serve on a free port of loopback; with `worker`, answer too. `accept` are AcceptSettings."""
+    sizes = AcceptSettings(**accept)
+    async with AsyncExitStack() as stack:
+        made = await stack.enter_async_context(
+            lab(database_url, TEAMS, RULES, message_bytes=sizes.message_bytes, backlog=sizes.backlog)
+        )
+        settings = Settings(data_dir=data_dir, accept=sizes)
+        core = Core(settings, made.database, made.bell, made.rule_book)
+        switchboard = Switchboard(core, made.accept, made.replies, CHANNELS)
+        if worker:
+            await stack.enter_async_context(_working(made.worker()))
+        stop = asyncio.Event()
+        url, served = await _serve(switchboard, stop)
+        stack.push_async_callback(_stopped, stop, served)
+        token = (data_dir / "operator.token").read_text(encoding="ascii").strip()
+        http = await stack.enter_async_context(
+            httpx2.AsyncClient(base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=30)
+        )
+        yield Opened(url, token, http, made, switchboard, Access(made.database), stop, served)
+
+
+async def _serve(switchboard: Switchboard, stop: asyncio.Event) -> tuple[str, asyncio.Task[None]]:
+    at: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        run_doors(switchboard, "127.0.0.1", 0, stop, lambda host, port: at.set_result(f"http://{host}:{port}"))
+    )
+    serving.add_done_callback(lambda ended: at.done() or at.set_exception(ended.exception() or RuntimeError("ended")))
+    return await at, serving
+
+
+async def _stopped(stop: asyncio.Event, served: asyncio.Task[None]) -> None:
+    stop.set()
+    await served
+
+
+@asynccontextmanager
+async def _working(worker: Worker) -> AsyncIterator[None]:
+    running = asyncio.create_task(worker.run())
+    await worker.ready.wait()
+    try:
+        yield
+    finally:
+        worker.stop()
+        await running
+
+
+def logged() -> list[Any]:
+    """What structlog would print, for tests that look for secrets in it."""
+    capture = structlog.testing.LogCapture()
+    structlog.configure(processors=[structlog.contextvars.merge_contextvars, capture])
+    return capture.entries

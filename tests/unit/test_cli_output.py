@@ -1,0 +1,101 @@
+"""What commands write is safe on a terminal, readable by machines, and exits with the right code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+from rich.text import Text
+
+from switchboard.app import access
+from switchboard.cli import client
+from switchboard.cli.main import COMMANDS, build
+from switchboard.cli.output import NoServer, clean, exit_code, one_line, out, print_json, report, table, when
+from switchboard.domain.errors import (
+    ConfigurationError,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Overloaded,
+    SwitchboardError,
+    Unauthenticated,
+    Unavailable,
+)
+
+
+def test_strangers_cannot_steer_the_terminal() -> None:
+    wicked = "a\x1b]0;title\x07b\x9b31mc\u202ed\r\ne\tf"
+    assert clean(wicked) == "a]0;titleb31mcd\ne\tf"
+    assert one_line("x \n  y" + "z" * 300, 10) == "x yzzzzzz…"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidInput("x"), 1),
+        (ConfigurationError("x"), 1),
+        (Unavailable("x"), 1),
+        (Overloaded("x", retry_after=2), 1),
+        (NoServer("x"), 3),
+        (Unauthenticated("x"), 4),
+        (Forbidden("x"), 4),
+        (NotFound("x"), 5),
+    ],
+)
+def test_exit_codes(error: SwitchboardError, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_errors_go_to_stderr_and_as_json_to_stdout_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(InvalidInput("[red]bad\x1b[0m", field="text"), as_json=True) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"error": {"code": "invalid_input", "message": "[red]bad\x1b[0m", "field": "text"}}
+    assert said.err == "error: [red]bad[0m\n"
+
+
+def test_json_is_one_line_of_ascii(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"text": "ü\x9b\n"})
+    said = capsys.readouterr().out
+    assert said.isascii()
+    assert said.count("\n") == 1
+
+
+def test_tables_keep_what_must_not_be_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    identity = "0199f3c2-0000-7000-8000-000000000000"
+    out().print(table("id", "text", rows=[(identity, "x" * 200), (Text(identity), None)], keep=("id",)))
+    said = capsys.readouterr().out
+    assert said.count(identity) == 2
+    assert "…" in said
+    assert max(map(len, said.splitlines())) <= 60
+
+
+def test_times_are_local_and_what_is_none_is_kept() -> None:
+    assert len(when("2026-11-21T12:00:00.123Z")) == 19
+    assert when(None) == ""
+    assert when("soon") == "soon"
+
+
+def test_all_commands_have_a_place_and_a_summary() -> None:
+    assert len({entry.name for entry in COMMANDS}) == len(COMMANDS)
+    assert {"up", "serve", "work", "chat", "send", "import", "messages", "explain", "teams", "agents", "dlq", "tokens",
+            "outbox", "lanes", "doctor", "db", "demo", "bench", "version"} == {e.name for e in COMMANDS}  # fmt: skip
+    assert isinstance(build(["--help"]), typer.Typer)
+
+
+def test_client_and_server_mean_the_same_token_file() -> None:
+    assert client.OPERATOR_FILE == access.OPERATOR_FILE
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:1"),
+        ("::", "http://127.0.0.1:1"),
+        ("::1", "http://[::1]:1"),
+        ("h", "http://h:1"),
+    ],
+)
+def test_the_url_of_a_host(host: str, url: str) -> None:
+    assert client.url_of(host, 1) == url

@@ -1,0 +1,90 @@
+"""What files hold, entry by entry, and which mails belong together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from switchboard.cli.sources import Kind, find_sources, read_items, thread_of
+from switchboard.core.imports import MAX_ENTRY
+from switchboard.domain.errors import InvalidInput, NotFound
+
+MAIL = b"From: joe@example.org\r\nMessage-ID: <1@x>\r\n\r\nhello\r\n"
+MBOX = b"From joe@example.org Mon Jan  5 10:00:00 2026\n" + MAIL.replace(b"\r", b"") + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("mails", MBOX, Kind.MBOX),
+        ("mail.txt", MAIL, Kind.EML),
+        ("mail.eml", b"", Kind.EML),
+        ("list", b'{"schema_version": "ingest.v1"}\n', Kind.JSONL),
+        ("list.jsonl", b"not json\n{}\n", Kind.JSONL),
+        ("bom.jsonl", b"\xef\xbb\xbf{}\n", Kind.JSONL),
+        ("really.eml", MBOX, Kind.MBOX),
+        ("empty.mbox", b"", Kind.MBOX),
+    ],
+)
+def test_the_kind_is_detected(tmp_path: Path, name: str, content: bytes, kind: Kind) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    [source] = find_sources([file])
+    assert (source.kind, source.size) == (kind, len(content))
+
+
+def test_a_kind_that_is_said_goes_first(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(MBOX)
+    [source] = find_sources([tmp_path / "x"], Kind.EML)
+    assert source.kind is Kind.EML
+
+
+def test_a_folder_means_all_its_mails_in_order(tmp_path: Path) -> None:
+    for name in ("b/2.eml", "a/9.EML", "a/note.txt", "1.eml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(MAIL)
+    assert [str(s.file.relative_to(tmp_path)) for s in find_sources([tmp_path])] == ["1.eml", "a/9.EML", "b/2.eml"]
+
+
+def test_what_cannot_be_imported_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "picture").write_bytes(b"\x89PNG\r\n")
+    with pytest.raises(NotFound, match="nowhere"):
+        find_sources([tmp_path / "nowhere"])
+    with pytest.raises(InvalidInput, match="--kind"):
+        find_sources([tmp_path / "picture"])
+    with pytest.raises(InvalidInput, match="holds no"):
+        find_sources([tmp_path])
+
+
+def test_items_say_where_they_stand(tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(MBOX + MBOX)
+    (tmp_path / "j").write_bytes(b'{"a": 1}\n\n{"b": 2}\n')
+    mails = list(read_items(find_sources([tmp_path / "m"])[0]))
+    lines = list(read_items(find_sources([tmp_path / "j"])[0]))
+    assert [item.place for item in mails] == ["offset 0", f"offset {len(MBOX)}"]
+    assert [(item.place, item.data) for item in lines] == [("line 1", b'{"a": 1}'), ("line 3", b'{"b": 2}')]
+
+
+def test_a_mail_without_end_is_cut_and_says_so(tmp_path: Path) -> None:
+    with (tmp_path / "big.eml").open("wb") as file:
+        file.truncate(MAX_ENTRY + 10)
+    [item] = read_items(find_sources([tmp_path / "big.eml"])[0])
+    assert item.too_long
+
+
+@pytest.mark.parametrize(
+    "mail",
+    [
+        b"Message-ID: <root@x>\n\n",
+        b"message-id: <2@x>\nReferences: <root@x> <1@x>\n\n",
+        b"Message-ID: <3@x>\r\nReferences:\r\n <root@x>\r\n <1@x>\r\n\r\n",
+        b"Message-ID: <4@x>\nIn-Reply-To: <root@x>\n\nReferences: <other@x>\n",
+    ],
+)
+def test_mails_of_one_thread_have_one_name(mail: bytes) -> None:
+    assert thread_of(mail) == b"<root@x>"
+
+
+def test_a_mail_without_any_id_is_its_own_thread() -> None:
+    assert thread_of(b"From: a@x\n\nhi") != thread_of(b"From: b@x\n\nhi")

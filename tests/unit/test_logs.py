@@ -1,0 +1,96 @@
+"""Logs: the right form for the reader, and no secret in them, whatever way it takes."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from switchboard.app.logs import redact, set_up_logs
+from switchboard.domain.errors import ConfigurationError
+
+TOKEN = "sb_o_abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG"
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        (f"token {TOKEN} is unknown", TOKEN),
+        (f"Authorization: Bearer {TOKEN}", TOKEN),
+        ("{'authorization': 'Basic dXNlcjpwYXNz'}", "dXNlcjpwYXNz"),
+        ('{"Authorization": "dXNlcjpwYXNz"}', "dXNlcjpwYXNz"),
+        (r'{"event": "headers {\"authorization\": \"Basic dXNlcjpwYXNz\"}"}', "dXNlcjpwYXNz"),
+        ("(b'authorization', b'Basic dXNlcjpwYXNz')", "dXNlcjpwYXNz"),
+        ("sent bearer hunter2hunter2", "hunter2hunter2"),
+        ("postgresql://user:hunter2@db:5432/switchboard", "hunter2"),
+        ("postgresql://user:hun@ter2@db1,db2/switchboard", "ter2"),
+        ("postgresql:///switchboard?host=/tmp&password=hunter2&sslmode=require", "hunter2"),
+    ],
+)
+def test_secrets_are_hidden(text: str, secret: str) -> None:
+    assert secret not in redact(text)
+    assert "[hidden]" in redact(text)
+
+
+@pytest.mark.parametrize("text", ["http://127.0.0.1:8470/docs", "mail to joe@example.org", "a:b@c", "sb_1"])
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_json_lines_when_nobody_looks() -> None:
+    stream = io.StringIO()
+    set_up_logs("info", stream)
+
+    structlog.get_logger("x").info("taken over", lanes=3, url="postgresql://u:hunter2@h/d")
+    structlog.get_logger("x").debug("not this")
+    logging.getLogger("uvicorn.error").warning("token %s", TOKEN)
+
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert (first["event"], first["lanes"], first["level"]) == ("taken over", 3, "info")
+    assert first["url"] == "postgresql://u:[hidden]@h/d"
+    assert (second["event"], second["logger"]) == ("token [hidden]", "uvicorn.error")
+
+
+def test_tracebacks_are_redacted() -> None:
+    stream = io.StringIO()
+    set_up_logs("info", stream)
+    try:
+        int(f"Authorization: Bearer {TOKEN}")
+    except ValueError:
+        structlog.get_logger("x").exception("defect")
+        logging.getLogger("y").exception("defect")
+
+    assert len(stream.getvalue().splitlines()) == 2
+    assert "ValueError" in stream.getvalue()
+    assert TOKEN not in stream.getvalue()
+
+
+def test_lines_for_people_on_a_terminal() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    set_up_logs("info", stream)
+    structlog.get_logger("x").info("worker ready", worker=7)
+    assert "worker ready" in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="debug, info, warning"):
+        set_up_logs("loud")

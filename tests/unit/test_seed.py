@@ -1,0 +1,75 @@
+"""Team files are read whole, checked whole, and refused with the place where the fault is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard.app.seed import parents_first, read_teams
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.routing import Team, TeamId
+
+
+def write(directory: Path, name: str, **content: Any) -> Path:
+    file = directory / name
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return file
+
+
+def test_files_are_read_by_name(tmp_path: Path) -> None:
+    write(tmp_path, "b.json", team={"name": "home", "parent": "root"})
+    write(tmp_path, "a.json", team={"name": "root"}, systems=[{"name": "memo", "type": "operation"}])
+    (tmp_path / "notes.txt").write_text("not a team")
+
+    found = read_teams(tmp_path)
+
+    assert [source.content.team.team_id for source in found] == ["root", "home"]
+    assert found[0].content.team.members[0].system_id == "System1/memo"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"team": {"name": "root"},\n "systems": [}', "root.json, line 2, column 14"),
+        ('{"team": {"name": "root"}, "sistems": []}', "did you mean systems"),
+        ('{"team": {"name": "root"}, "systems": [{"name": "x"}]}', "systems[0].type is missing"),
+        ('{"team": {"name": "root"}, "team": {"name": "x"}}', "'team' stands twice"),
+        ("[" * 100_000, "root.json cannot be read"),
+    ],
+)
+def test_what_cannot_be_understood_is_named_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "root.json").write_text(text)
+
+    with pytest.raises(ConfigurationError) as caught:
+        read_teams(tmp_path)
+
+    assert told in caught.value.message
+    assert str(tmp_path / "root.json") in caught.value.message
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "root.json").write_bytes(b'{"team": "\xff"}')
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_teams(tmp_path)
+
+
+def test_a_directory_that_is_not_there_or_empty(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is not a directory"):
+        read_teams(tmp_path / "nowhere")
+    with pytest.raises(ConfigurationError, match="holds no team files"):
+        read_teams(tmp_path)
+
+
+def test_parents_come_before_their_children() -> None:
+    teams = [Team(TeamId(name), TeamId(parent) if parent else None) for name, parent in
+             [("leaf", "branch"), ("branch", "root"), ("other", "root"), ("root", "")]]  # fmt: skip
+
+    assert [team.team_id for team in parents_first(teams)] == ["root", "branch", "other", "leaf"]
+
+
+def test_a_parent_that_nobody_knows() -> None:
+    with pytest.raises(ConfigurationError, match="leaf"):
+        parents_first([Team(TeamId("leaf"), TeamId("nowhere"))])
