@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from switchboard.core.channels import CHANNELS
 from switchboard.domain.routing import Member, SystemId, Team, TeamId
 from switchboard.lanes.worker import Worker
 from switchboard.server.serve import run_doors
-from tests.lab import ROOT, Lab, butler, lab, rule, to
+from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, to
 
 SIDE = TeamId("side")
 TEAMS = (
@@ -44,7 +45,7 @@ class Opened:
     """A running server. `http` shows the operator's token."""
 
     url: str
-    token: str
+    token: str = field(repr=False)
     http: httpx2.AsyncClient
     lab: Lab
     switchboard: Switchboard
@@ -92,7 +93,12 @@ async def _serve(switchboard: Switchboard, stop: asyncio.Event) -> tuple[str, as
     serving = asyncio.create_task(
         run_doors(switchboard, "127.0.0.1", 0, stop, lambda host, port: at.set_result(f"http://{host}:{port}"))
     )
-    serving.add_done_callback(lambda ended: at.done() or at.set_exception(ended.exception() or RuntimeError("ended")))
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not at.done():
+            at.set_exception(task.exception() or RuntimeError("the doors closed before they opened"))
+
+    serving.add_done_callback(ended)
     return await at, serving
 
 
@@ -110,6 +116,19 @@ async def _working(worker: Worker) -> AsyncIterator[None]:
     finally:
         worker.stop()
         await running
+
+
+def serve_in_process(pipe: Connection, database_url: str, data_dir: Path) -> None:
+    """For a process of its own: serve with some messages in, say (url, token), end at a word from the other side."""
+
+    async def main() -> None:
+        async with open_doors(database_url, data_dir, worker=True) as doors:
+            for channel in ("api", "telegram", "slack"):
+                await doors.submit(envelope_json("hello", channel=channel))
+            pipe.send((doors.url, doors.token))
+            await asyncio.to_thread(pipe.poll, None)
+
+    asyncio.run(main())
 
 
 def logged() -> list[Any]:

@@ -89,7 +89,7 @@ def raw_updates() -> st.SearchStrategy[Any]:
         json_values(),
         max_size=4,
     )
-    return st.one_of(st.none(), telegram, odd, json_values())
+    return st.one_of(st.none(), telegram, odd, words())
 
 
 def sources() -> st.SearchStrategy[dict[str, Any]]:

@@ -92,7 +92,7 @@ TELEGRAM: dict[str, tuple[object, dict[str, str]]] = {
     ),
     "an id of five thousand digits": ({"message": {"chat": {"id": 10**5000}, "from": {"id": 1.5}}}, {}),
     "strings and lists where objects should be": ({"message": "x", "edited_message": [1], "chat": "y"}, {}),
-    "no object at all": (["message"], {}),
+    "no object at all": ("message", {}),
 }
 
 

@@ -83,7 +83,8 @@ LATE = (NOW + timedelta(days=1, seconds=1)).isoformat()
         ({"sender__participants": {str(n): "x" for n in range(1001)}}, "too_long", "sender.participants"),
         ({"payload__normalized_text": "x" * (MAX_TEXT + 1)}, "too_long", "payload.normalized_text"),
         ({"payload__normalized_text": " \x00"}, "empty_message", "payload.normalized_text"),
-        ({"payload__raw": nested(33)}, "too_deep", "payload.raw"),
+        ({"payload__raw": {"a": nested(33)}}, "too_deep", "payload.raw"),
+        ({"payload__raw": [1, 2]}, "wrong_type", "payload.raw"),
         ({"payload__attachments": [ATTACHMENT] * 101}, "too_long", "payload.attachments"),
         ({"payload__attachments": [ATTACHMENT | {"size_bytes": -1}]}, "invalid_value", SIZE),
         ({"payload__attachments": [ATTACHMENT | {"size_bytes": "1"}]}, "wrong_type", SIZE),
@@ -118,7 +119,7 @@ VALID = json.dumps(fields(payload__raw="RAW")).encode()
         (VALID.replace(b'"RAW"', b"[" * 500 + b"]" * 500), "too_deep"),
         (VALID.replace(b'"RAW"', b"[" * 100_000), "too_deep"),
         (VALID.replace(b'"RAW"', b"9" * 5000), "invalid_json"),
-        (VALID.replace(b'"RAW"', b"NaN"), "not_a_json_number"),
+        (VALID.replace(b'"RAW"', b'{"a": NaN}'), "not_a_json_number"),
         (VALID.replace(b'"RAW"', b'{"a": [1e999]}'), "not_a_json_number"),
     ],
 )

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from switchboard.app.embedded import embedded_postgres
 from switchboard.app.embedded_binaries import find_programs
@@ -234,6 +234,7 @@ def _without_password(url: str) -> tuple[str, dict[str, str]]:
     user, _, password = account.partition(":")
     fields = parse_qsl(parts.query, keep_blank_values=True)
     password = dict(fields).get("password", "") or unquote(password)
-    query = urlencode([field for field in fields if field[0] != "password"])
+    # libpq takes `+` for itself and not for a blank.
+    query = urlencode([field for field in fields if field[0] != "password"], quote_via=quote)
     target = urlunsplit(parts._replace(netloc=f"{user}{at}{hosts}", query=query))
     return target, {"PGPASSWORD": password} if password else {}

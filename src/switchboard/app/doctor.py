@@ -197,7 +197,7 @@ async def _workers(database: Database, _: Settings) -> list[Finding]:
 async def _books(database: Database, _: Settings) -> list[Finding]:
     books = await audit_books(database)
     # Paused lanes are told of by `_waiting`: they wait for a person, and nothing is wrong with the books.
-    paused = {str(lane["key"]) for lane in await lanes.list_lanes(database, ("paused",))}
+    paused = {str(lane["lane"]) for lane in await lanes.list_lanes(database, ("paused",))}
     problems = [p for p in books.problems if not ("paused" in p and any(key in p for key in paused))]
     found = [_balanced("messages", books.messages), _balanced("targets", books.targets)]
     mend = "keep a backup (switchboard db backup), then report this with the output of `switchboard explain ID`"
@@ -217,7 +217,7 @@ def _balanced(what: str, balance: Balance) -> Finding:
 async def _waiting(database: Database, _: Settings) -> list[Finding]:
     """What waits for a person: no fault of the installation, but nobody should have to stumble on it."""
     found = [
-        Finding("paused lane", "note", str(lane["key"]), f"switchboard lanes resume '{lane['key']}'")
+        Finding("paused lane", "note", str(lane["lane"]), f"switchboard lanes resume '{lane['lane']}'")
         for lane in (await lanes.list_lanes(database, ("paused",)))[:_MANY]
     ]
     if pending := await dead_letters.count_pending(database):

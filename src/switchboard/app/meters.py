@@ -40,6 +40,7 @@ class Meters:
         self._dead = self._gauge("dead_letters_pending", "Dead letters that nobody has handled.")
         self._oldest = self._gauge("oldest_waiting_seconds", "The longest that a ready lane has waited.")
         self._difference = self._gauge("books_difference", "Accepted minus accounted for; 0 is right.", "kind")
+        self.polls = self._gauge("long_polls", "Requests that wait for a reply or an outbox at the moment.")
         self._booked_at = float("-inf")
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, TypeVar
 from zlib import crc32
 
 import typer
+from rich.console import RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from switchboard.cli.client import Client, ask
@@ -58,6 +59,11 @@ class Tally:
     refused: Counter[str] = field(default_factory=Counter)
     refusals: list[Refusal] = field(default_factory=list)
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything was decided yet."""
+        return bool(self.new or self.duplicates or self.refused)
+
     def take(self, answer: Json) -> None:
         """Count one that the server has."""
         if answer["duplicate"]:
@@ -74,7 +80,8 @@ class Tally:
 
 def import_files(
     paths: Annotated[
-        list[Path], typer.Argument(help="mbox files, .eml files, folders of .eml files, JSON lines of envelopes.")
+        list[Path],
+        typer.Argument(metavar="PATH...", help="mbox or .eml files, folders of .eml files, JSON lines of envelopes."),
     ],
     *,
     endpoint: Annotated[str, typer.Option(help="For mails: the account that received them, such as its address.")] = "",
@@ -89,9 +96,9 @@ def import_files(
     try:
         ask(lambda client: _import(client, sources, endpoint, tally))
     except (KeyboardInterrupt, SwitchboardError):
-        errors().print("stopped; run the same command again to go on, nothing is taken twice", style="yellow")
-        if not as_json:
-            _show(tally)
+        if tally.begun:
+            errors().print("stopped; run the same command again to go on, nothing is taken twice", style="yellow")
+            errors().print(_counts(tally))
         raise
     if as_json:
         print_json(_summary(tally))
@@ -273,11 +280,16 @@ def _summary(tally: Tally) -> dict[str, Any]:
 
 def _show(tally: Tally) -> None:
     console = out()
-    reasons = [(f"  {code}", count) for code, count in tally.refused.most_common()]
-    rows = [("new", tally.new), ("duplicates", tally.duplicates), ("refused", tally.refused.total()), *reasons]
-    console.print(table("", "", rows=rows))
+    console.print(_counts(tally))
     if tally.refusals:
         listed = ((r.file, r.place, r.code, one_line(r.reason, 300)) for r in tally.refusals)
+        console.print()
         console.print(table("refused in", "at", "code", "why", rows=listed, wrap=True))
     if tally.refused.total() > len(tally.refusals):
         console.print(f"… and {tally.refused.total() - len(tally.refusals)} more")
+
+
+def _counts(tally: Tally) -> RenderableType:
+    reasons = [(f"  {code}", count) for code, count in tally.refused.most_common()]
+    rows = [("new", tally.new), ("duplicates", tally.duplicates), ("refused", tally.refused.total()), *reasons]
+    return table("", "", rows=rows)

@@ -20,7 +20,7 @@ def list_lanes(*, as_json: AsJson = False) -> None:
         print_json(found)
         return
     rows = (
-        (x["key"], state(x["state"]), x["last_seq"] - x["done_seq"], x["attempts"], when(x["ready_at"], short=True))
+        (x["lane"], state(x["state"]), x["waiting"], x["attempts"], when(x["ready_at"], short=True))
         for x in found["lanes"]
     )
     out().print(table("lane", "state", "waiting", "attempts", "due", rows=rows, keep=("lane", "state", "due")))

@@ -32,15 +32,12 @@ def list_replies(
             r["outbox_id"],
             when(r["created_at"], short=True),
             f"{r['channel']}/{r['endpoint']}",
-            r["recipient"],
             state(r["state"]),
             one_line(r.get("error") or r["text"]),
         )
         for r in found["replies"]
     )
-    out().print(
-        table("id", "since", "account", "recipient", "state", "text or error", rows=rows, keep=("id", "since", "state"))
-    )
+    out().print(table("id", "since", "account", "state", "text or error", rows=rows, keep=("id", "since", "state")))
 
 
 @app.command("resend")

@@ -42,6 +42,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _PLAIN_WIDTH: Final = 200
+_WIDEST: Final = 24
+"""Cells that a column has at most unless it is kept whole or is the last."""
 
 STATE_STYLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("answered", "sent", "delivered", "healthy", "online", "handled", "ok"), "green"),
@@ -135,23 +137,30 @@ def state(value: object) -> Text:
 def table(
     *columns: str, rows: Iterable[Sequence[object]], keep: Iterable[str] = (), wrap: bool = False
 ) -> RenderableType:
-    """A table; cells are cleaned. Columns in `keep` (ids, states) are never cut, the others are, unless they `wrap`.
+    """A table; cells are cleaned. Columns in `keep` (ids, states) are never cut, the last gets what room is left.
 
-    Columns without names make a table without a head. Without rows it is a word that says so.
+    `wrap`: the last column goes on in the next line instead of being cut. Columns without names make a table without a
+    head. Without rows it is a word that says so.
     """
-    cells = [
-        [cell if isinstance(cell, Text) else Text(clean("" if cell is None else cell)) for cell in row] for row in rows
-    ]
+    cells = [[_cell(cell) for cell in row] for row in rows]
     if not cells:
         return Text("none", style="dim")
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=any(columns))
-    kept = set(keep)
-    for at, name in enumerate(columns):
-        width = max(cell_len(name), *(row[at].cell_len for row in cells)) if name in kept else None
-        made.add_column(name, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis", min_width=width)
+    for at, name in enumerate(columns[:-1]):
+        natural = max(cell_len(name), *(row[at].cell_len for row in cells))
+        made.add_column(
+            name, no_wrap=True, overflow="ellipsis", width=natural if name in keep else min(natural, _WIDEST)
+        )
+    # For Rich it wraps in any case: only columns that may wrap give way to the others when there is little room.
+    made.add_column(columns[-1], overflow="fold" if wrap else "ellipsis")
     for row in cells:
+        row[-1].no_wrap = not wrap
         made.add_row(*row)
     return made
+
+
+def _cell(value: object) -> Text:
+    return value if isinstance(value, Text) else Text(clean("" if value is None else value))
 
 
 def done(code: int) -> None:

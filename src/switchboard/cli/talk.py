@@ -111,7 +111,9 @@ async def _reasons(client: Client, request_id: str) -> tuple[str, ...]:
 
 def show_reply(reply: Json) -> None:
     """A reply as people read it: who says what."""
-    out().print(Text(f"{clean(reply['system_id'])}: ", style="bold cyan").append(clean(reply["text"]), style="default"))
+    out().print(
+        Text(f"{clean(reply['system_id'])}: ", style="bold cyan").append(clean(reply["text"]), style="not bold default")
+    )
 
 
 def show_silence(answer: Answer) -> None:

@@ -34,7 +34,7 @@ def create(  # noqa: PLR0913 - the options of a command
     endpoint: Annotated[str | None, typer.Option(help="A connector's account.")] = None,
     system: Annotated[str | None, typer.Option(help="An agent's id, such as System1/memo.")] = None,
     expires_in_days: Annotated[
-        float | None, typer.Option(help="It is good for so many days; by default for ever.")
+        int | None, typer.Option(min=1, help="It is good for so many days; by default for ever.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

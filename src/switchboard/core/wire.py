@@ -40,6 +40,8 @@ def parse_envelope(raw: bytes | Mapping[str, object], *, now: datetime) -> Envel
     metadata_raw_must_be_null, empty_message. `field` is None only where the input as a whole is at fault.
     """
     data = raw if isinstance(raw, bytes) else _encoded(raw)
+    if b"\\u0000" in data:
+        data = _without_nul(data)
     try:
         envelope = Envelope.model_validate_json(data)
     except ValidationError as error:
@@ -119,6 +121,26 @@ def _encoded(raw: Mapping[str, object]) -> bytes:
         raise InvalidInput(f"the envelope must hold only JSON values: {error}", code="invalid_json") from None
 
 
+def _without_nul(data: bytes) -> bytes:
+    """The same JSON without NUL in names and strings, which PostgreSQL cannot store; `payload.raw` stays as it is."""
+    try:
+        envelope = json.loads(data)
+    except (ValueError, RecursionError):
+        return data  # the validator says better what is wrong with it
+    cleaned = _freed(envelope)
+    if isinstance(cleaned, dict) and isinstance(payload := cleaned.get("payload"), dict) and "raw" in payload:
+        payload["raw"] = envelope["payload"]["raw"]
+    return json.dumps(cleaned).encode()
+
+
+def _freed(value: object) -> Any:
+    if isinstance(value, dict):
+        return {name.replace("\x00", ""): _freed(child) for name, child in value.items()}
+    if isinstance(value, list):
+        return [_freed(child) for child in value]
+    return value.replace("\x00", "") if isinstance(value, str) else value
+
+
 def _too_deep() -> InvalidInput:
     return InvalidInput(f"the JSON must not be nested deeper than {MAX_DEPTH} levels", code="too_deep")
 
@@ -182,6 +204,7 @@ _FIELD_OF_CODE: Final[Mapping[str, str]] = {
 _OUR_CODES: Final[Mapping[str, str]] = {
     "timezone_required": "must be an RFC 3339 time with a zone, such as 2026-01-31T12:00:00Z",
     "rfc3339_string_required": "must be an RFC 3339 string with a zone, such as 2026-01-31T12:00:00Z",
+    "wrong_type": "must be an object, a string or null",
     "too_deep": f"must not be nested deeper than {MAX_DEPTH} levels",
     "not_a_json_number": "must not hold NaN or Infinity",
     "metadata_raw_must_be_null": "must be null when control.ingestion_tier is 'metadata'",

@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Any, Literal, NewType
 from uuid import UUID
 
+from msgspec import Struct
+
 TeamId = NewType("TeamId", str)
 SystemId = NewType("SystemId", str)
 """`System1/interviewer`, `System4/root`: the role's number, then the name; unique in the whole tree."""
@@ -105,8 +107,7 @@ StepReason = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class TrailStep:
+class TrailStep(Struct, frozen=True):
     """What happened in one team on the way down, and why."""
 
     team_id: TeamId
@@ -135,8 +136,7 @@ class Unrouted:
     handler: SystemId | None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """What was chosen, by which version of the rules, and why. Never empty: a butler or a dead letter."""
 
     version: int

@@ -152,7 +152,7 @@ class TurnLeg:
             reason = f"{work.system_id} is not a member any more" if member is None else f"no engine {member.engine!r}"
             return self._buried(draft, work, "target_unavailable", reason)
         try:
-            async with asyncio.timeout(float(member.options.get("timeout", self._limits.timeout))):
+            async with asyncio.timeout(self._patience(member)):
                 journal = await Journal.open(self._database, hold.worker, item)
                 result = await engine.run(Turn(work, member, item.attempts), journal)
         except OutcomeUnknown as error:
@@ -162,6 +162,11 @@ class TurnLeg:
         except EngineFailure as error:
             return self._failed(draft, work, error)
         return self._finished(draft, work, result)
+
+    def _patience(self, member: Member) -> float:
+        """A little more than the engine's own limit, whose error says more. What is no number the engine refuses."""
+        own = member.options.get("timeout")
+        return own + 5.0 if isinstance(own, (int, float)) and own > 0 else self._limits.timeout
 
     def _finished(self, draft: Settlement, work: Work, result: TurnResult) -> Settlement:
         if isinstance(result, Refusal):

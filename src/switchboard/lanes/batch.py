@@ -66,6 +66,9 @@ class Batch(Generic[Ask, Answer]):
     async def _write_out(self, taken: Sequence[tuple[Ask, asyncio.Future[Answer]]]) -> None:
         try:
             answers = await self._write([ask for ask, _ in taken])
+            if len(answers) != len(taken):
+                # Nobody can say whose answer is missing; alone, everyone gets his own or hears of it.
+                raise ValueError(f"{len(taken)} were handed in, {len(answers)} answered")  # noqa: TRY301
         except SwitchboardError as error:
             _fail(taken, error)
         except asyncio.CancelledError as error:

@@ -6,7 +6,7 @@ An engine runs each part of its turn through `Journal.step`. On resume a finishe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 from uuid import UUID, uuid5
 
 from switchboard.domain.ledger import Item
@@ -16,6 +16,10 @@ from switchboard.store.database import Database
 from switchboard.store.lanes import Effect, Step
 
 _NAMESPACE = UUID("6f0b2f0a-6a0e-5d3e-9c3b-0f6f0d1c7a11")
+
+
+NOT_DONE: Final = object()
+"""What `ask` answers when the step has had no effect."""
 
 
 class Fenced(Exception):
@@ -53,22 +57,23 @@ class Journal:
         act: Callable[[UUID], Awaitable[Any]],
         *,
         effect: Effect = "idempotent",
-        ask: Callable[[UUID], Awaitable[Any | None]] | None = None,
+        ask: Callable[[UUID], Awaitable[Any]] | None = None,
     ) -> Any:
         """Run `act(idempotency_key)` once and return its JSON value; on resume return what it gave then.
 
         idempotent: repeated with the same key when its end is not on record. queryable: `ask(key)` tells what became
-        of it (None: nothing, so do it). effectful: raises `OutcomeUnknown`. Raises `Fenced` when the lane has moved on.
+        of it (`NOT_DONE`: nothing, so do it). effectful: raises `OutcomeUnknown`. Raises `Fenced` when the lane has
+        moved on.
         """
         self._n += 1
         key = idempotency_key(self._item, self._n)
         known = self._known.get(self._n)
         if known is not None and known.name != name:
-            raise OutcomeUnknown(f"step {self._n} was {known.name!r} before the crash and is {name!r} now")
+            raise OutcomeUnknown(f"step {self._n} was {known.name!r} before the interruption and is {name!r} now")
         if known is not None and known.state == "done":
             return known.result
         result = await self._resolve(known, key, effect, ask)
-        if result is None:
+        if result is NOT_DONE:
             if effect != "idempotent":
                 await self._write(Step(self._n, name, "started", key, None), effect)
             result = await act(key)
@@ -77,13 +82,13 @@ class Journal:
         return result
 
     async def _resolve(
-        self, known: Step | None, key: UUID, effect: Effect, ask: Callable[[UUID], Awaitable[Any | None]] | None
-    ) -> Any | None:
+        self, known: Step | None, key: UUID, effect: Effect, ask: Callable[[UUID], Awaitable[Any]] | None
+    ) -> Any:
         if known is None or effect == "idempotent":
-            return None
+            return NOT_DONE
         if effect == "queryable" and ask is not None:
             return await ask(key)
-        raise OutcomeUnknown(f"{known.name} was begun before a crash; whether it took effect is not known")
+        raise OutcomeUnknown(f"{known.name} was begun and interrupted; whether it took effect is not known")
 
     async def _write(self, step: Step, effect: Effect) -> None:
         if not await store.write_step(self._database, self._worker, self._item, step, effect):

@@ -20,6 +20,9 @@ class Polls:
         self._open: set[asyncio.Event] = set()
         self._stopping = False
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     @asynccontextmanager
     async def watch(self, receive: Receive) -> AsyncIterator[asyncio.Event]:
         """An event that is set when the client hangs up or the server stops. The body must have been read."""

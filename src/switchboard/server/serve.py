@@ -54,6 +54,7 @@ async def run_doors(
             access_log=False,
             lifespan="on",
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=_GRACE_S,
             backlog=_BACKLOG,
         )

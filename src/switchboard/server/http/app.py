@@ -22,7 +22,7 @@ from switchboard.server.http import health, ingest, ledger, messages, outbox, te
 from switchboard.server.http.docs import docs_page
 from switchboard.server.http.doors import Doors
 from switchboard.server.http.errors import install_errors
-from switchboard.server.http.gate import PUBLIC, Gate
+from switchboard.server.http.gate import PUBLIC, Gate, Limits
 from switchboard.server.mcp import McpDoor
 
 _DESCRIPTION: Final = (
@@ -76,7 +76,9 @@ def create_app(switchboard: Switchboard) -> FastAPI:
 def _gate(app: FastAPI, doors: Doors, switchboard: Switchboard) -> None:
     sizes = switchboard.core.settings.accept
     large = dict.fromkeys(("/v1/ingest/batch", "/mcp"), sizes.batch_bytes)
-    app.add_middleware(Gate, access=doors.access, limits=large, limit=sizes.message_bytes)
+    limits = Limits(large, sizes.message_bytes)
+    direct = {"/v1/ingest": ingest.ingest, "/v1/ingest/batch": ingest.ingest_batch}
+    app.add_middleware(Gate, access=doors.access, limits=limits, direct=direct)
 
 
 def _docs(app: FastAPI) -> Any:

@@ -6,11 +6,14 @@ A plain ASGI middleware that `app.py` puts before all routes, MCP included. In: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bind_contextvars
 
 from switchboard.app.access import Access
 from switchboard.domain.errors import SwitchboardError, TooLarge
@@ -20,14 +23,29 @@ PUBLIC: Final = frozenset({"/health", "/docs", "/openapi.json", "/schemas/ingest
 """What needs no token."""
 
 
-class Gate:
-    """Asks for a token and limits bodies; `limits` in bytes by path, `limit` for all other paths."""
+Direct = Callable[[Request], Awaitable[Response]]
 
-    def __init__(self, app: ASGIApp, access: Access, limits: Mapping[str, int], limit: int) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bytes of a body, by path; `other` for all other paths."""
+
+    by_path: Mapping[str, int]
+    other: int
+
+
+class Gate:
+    """Asks for a token and limits bodies.
+
+    `direct` are handlers by path that are called at once when something is POSTed: the framework's way to a route costs
+    as much as storing the message.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, limits: Limits, direct: Mapping[str, Direct]) -> None:
         self._app = app
         self._access = access
         self._limits = limits
-        self._limit = limit
+        self._direct = direct
         self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,17 +53,19 @@ class Gate:
             await self._app(scope, receive, send)
             return
         self._requests += 1
-        with bound_contextvars(http_request=self._requests):
-            await self._serve(scope, receive, send)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        limit = self._limits.get(scope["path"], self._limit)
+        bind_contextvars(http_request=self._requests)  # never unbound: every request has a task of its own
+        path = scope["path"]
+        limit = self._limits.by_path.get(path, self._limits.other)
+        direct = self._direct.get(path) if scope["method"] == "POST" else None
         try:
             await self._admit(scope, limit)
+            response = None if direct is None else await direct(Request(scope, _limited(receive, limit)))
         except SwitchboardError as error:
-            await error_response(error)(scope, receive, send)
-            return
-        await self._app(scope, _limited(receive, limit), send)
+            response = error_response(error)
+        if response is None:
+            await self._app(scope, _limited(receive, limit), send)
+        else:
+            await response(scope, receive, send)
 
     async def _admit(self, scope: Scope, limit: int) -> None:
         authorization = length = None

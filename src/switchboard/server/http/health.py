@@ -42,5 +42,6 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 )
 async def metrics(parts: Parts) -> Response:
     """Counters of this process, and gauges of the ledger as it is now."""
+    parts.meters.polls.set(len(parts.polls))
     text = await parts.meters.render(parts.switchboard.core.database)
     return Response(text, media_type="text/plain; version=0.0.4")

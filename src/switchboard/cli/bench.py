@@ -1,0 +1,105 @@
+"""`switchboard bench`: measure it, as ratios to a baseline of the same run.
+
+Called by `main.py`. Options enter, a table (or JSON) leaves; what is measured lives in `app/bench/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from switchboard.cli.output import AsJson, out, print_json, table
+from switchboard.domain.errors import ConfigurationError
+
+app = typer.Typer(no_args_is_help=True)
+
+Rounds = Annotated[int, typer.Option(min=1, max=50, help="Rounds; the median counts.")]
+Seconds = Annotated[float, typer.Option(min=0.5, max=120, help="Seconds for each measurement of a round.")]
+
+
+@app.command()
+def ingest(*, rounds: Rounds = 3, seconds: Seconds = 3.0, as_json: AsJson = False) -> None:
+    """Durable ingest, in batches over MCP and by single POSTs from 64 clients, beside pgbench and an empty door."""
+    module = _bench("ingest")
+    result = asyncio.run(module.measure(rounds, seconds))
+    pgbench, nothing = (lambda r: r.pgbench), (lambda r: r.nothing)
+    rows = [
+        ("pgbench, 64 clients, single-row inserts", result.rate(pgbench), None, None),
+        ("FastAPI door that stores nothing", result.rate(nothing), result.ratio(nothing, pgbench), 1.0),
+        ("ingest_batch over MCP", *_rated(result, lambda r: r.batch)),
+        ("single POSTs, 64 clients", *_rated(result, lambda r: r.single)),
+    ]
+    _show(as_json, ("what", "per second", "x pgbench", "x empty door"), rows)
+
+
+def _rated(result: Any, of: Any) -> tuple[float, float, float]:
+    return result.rate(of), result.ratio(of, lambda r: r.pgbench), result.ratio(of, lambda r: r.nothing)
+
+
+@app.command()
+def route(
+    *,
+    sizes: Annotated[str, typer.Option(help="Numbers of rules, with commas.")] = "10,1000,100000,1000000",
+    as_json: AsJson = False,
+) -> None:
+    """Decisions by rules: a hit, a miss, three levels of teams, beside a linear scan of the same rules."""
+    module = _bench("route")
+    measured = [asdict(row) for row in module.measure([int(size) for size in sizes.split(",")])]
+    _show(as_json, tuple(measured[0]), [tuple(row.values()) for row in measured])
+
+
+@app.command()
+def turn(*, rounds: Rounds = 3, seconds: Seconds = 5.0, as_json: AsJson = False) -> None:
+    """From a message in to its reply in the outbox at 200 a second; and jobs a second with two workers."""
+    result = asyncio.run(_bench("turn").measure(rounds, seconds))
+    rows = [
+        ("message in → reply in the outbox at 200/s, p50", f"{result.p50_ms:.1f} ms", None),
+        ("message in → reply in the outbox at 200/s, p99", f"{result.p99_ms:.1f} ms", None),
+        ("pgbench, 64 clients, single-row inserts", f"{result.pgbench_per_s:.0f} /s", 1.0),
+        (
+            "jobs, enqueue → done, 2 workers, 500 conversations",
+            f"{result.jobs_per_s:.0f} /s",
+            result.jobs_per_s / result.pgbench_per_s,
+        ),
+    ]
+    _show(as_json, ("what", "measured", "x pgbench"), rows)
+
+
+@app.command()
+def start(*, rounds: Rounds = 3, as_json: AsJson = False) -> None:
+    """Start-up, database included, from nothing and warm; resident memory without the database."""
+    result = asyncio.run(_bench("start").measure(rounds))
+    rows = [
+        ("from nothing until ready", f"{result.cold_s:.2f} s", result.cold_s / result.imports_s),
+        ("warm until ready", f"{result.warm_s:.2f} s", result.warm_s / result.imports_s),
+        ("a Python that imports FastAPI, uvicorn, asyncpg", f"{result.imports_s:.2f} s", 1.0),
+        ("resident memory of doors and worker", f"{result.memory_mb or 0:.0f} MB", None),
+    ]
+    _show(as_json, ("what", "measured", "x imports"), rows)
+
+
+def _bench(name: str) -> Any:
+    try:
+        return import_module(f"switchboard.app.bench.{name}")
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"the benchmarks need the package {error.name}: pip install 'switchboard[bench]'"
+        ) from error
+
+
+def _show(as_json: bool, columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
+    if as_json:
+        print_json({"rows": [dict(zip(columns, row, strict=True)) for row in rows]})
+        return
+    out().print(table(*columns, rows=[tuple(_figure(cell) for cell in row) for row in rows]))
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+    return "" if value is None else str(value)

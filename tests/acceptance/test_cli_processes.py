@@ -1,0 +1,363 @@
+"""The executable as its users run it: real processes, real signals, a real terminal, the embedded database."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard.cli.main import COMMANDS
+from tests.processes import DEADLINE, EXECUTABLE, environment, running, switchboard, told
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """An empty directory that other users may pass through: as root, the database runs as another user."""
+    directory = Path(tempfile.mkdtemp(prefix="switchboard cli ")).resolve()
+    directory.chmod(0o711)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """The same for a module, with a database that is made once."""
+    directory = Path(tempfile.mkdtemp(prefix="switchboard-cli-")).resolve()
+    directory.chmod(0o711)
+    yield directory
+    shutil.rmtree(directory)
+
+
+HELP = (
+    *((entry.name,) for entry in COMMANDS if entry.name not in ("demo", "bench")),
+    *(("messages", name) for name in ("list", "get", "raw")),
+    *(("dlq", name) for name in ("list", "show")),
+    *(("tokens", name) for name in ("create", "list", "revoke")),
+    *(("outbox", name) for name in ("list", "resend")),
+    *(("lanes", name) for name in ("list", "resume")),
+    *(("db", name) for name in ("migrate", "backup", "restore")),
+)
+OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("up",): ("--host", "--port", "--workers", "--concurrency"),
+    ("serve",): ("--host", "--port"),
+    ("work",): ("--concurrency", "--name"),
+    ("chat",): ("--session", "--endpoint", "--once", "--wait"),
+    ("send",): ("--channel", "--endpoint", "--sender", "--thread", "--id", "--wait"),
+    ("import",): ("--endpoint", "--kind", "PATH"),
+    ("messages", "list"): ("--limit", "--cursor", "--channel", "--endpoint"),
+    ("tokens", "create"): ("--role", "--channel", "--endpoint", "--system", "--expires-in-days"),
+    ("db", "restore"): ("--force",),
+    ("dlq", "list"): ("--team", "--status", "--category"),
+}
+GROUPS = {("dlq",), ("tokens",), ("outbox",), ("lanes",), ("db",)}
+
+
+@pytest.mark.parametrize("command", HELP, ids=" ".join)
+def test_every_command_helps(command: tuple[str, ...], tmp_path: Path) -> None:
+    done = switchboard(environment(tmp_path), *command, "--help")
+    assert done.returncode == 0, done.stderr
+    expected = OPTIONS.get(command, ()) + (() if command in GROUPS else ("--json",))
+    assert [option for option in expected if option not in done.stdout] == []
+    assert "--while-stdin" not in done.stdout
+
+
+def test_help_is_fast_and_knows_all_commands(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    took = []
+    for _ in range(5):
+        started = time.perf_counter()
+        done = switchboard(env, "--help")
+        took.append(time.perf_counter() - started)
+        assert [entry.name for entry in COMMANDS if entry.name not in done.stdout] == []
+    assert min(took) < 0.4
+
+
+def test_usage_errors(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    assert switchboard(env, "sned").returncode == 2
+    assert "Did you mean" in switchboard(env, "sned").stderr
+    assert switchboard(env, "send").returncode == 2
+    assert switchboard(env, "up", "--port", "many").returncode == 2
+    assert told(env, "version")["version"]
+
+
+def test_settings_that_are_wrong_stop_the_start(tmp_path: Path) -> None:
+    (tmp_path / "switchboard.toml").write_text('host = "127.0.0.1"\nportt = 1\n')
+    done = switchboard(environment(tmp_path), "up", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "switchboard.toml, line 2: portt: there is no such setting" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_up_from_nothing_on_the_embedded_database(place: Path) -> None:
+    """The three lines; a message; a second start that remembers; nothing is left running."""
+    env = environment(place / "data")
+    with running(env, "up") as server:
+        token = Path(server.said["token_file"])
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        sent = told(server.environment, "send", "remember the milk", "--wait", "30")
+        doctor = told(server.environment, "doctor")
+        assert doctor["healthy"], doctor
+        assert server.stop() == 0
+    assert told(server.environment, "messages", "list", code=3)["error"]["code"] == "no_server"
+    assert not (place / "data/postgres/postmaster.pid").exists()
+    # While nothing runs, the doctor opens the database itself.
+    down = {f["name"]: f["status"] for f in told(server.environment, "doctor", code=1)["findings"]}
+    assert (down["server"], down["workers"], down["books: messages"]) == ("bad", "bad", "good")
+    assert not (place / "data/postgres/postmaster.pid").exists()
+    process = subprocess.Popen(
+        [EXECUTABLE, "up"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    try:
+        lines = [process.stdout.readline() for _ in range(3)]
+        url = re.search(r"http://\S+", lines[0])
+        assert url is not None
+        assert str(token) in lines[1]
+        assert lines[2] == f"Try it: SWITCHBOARD_URL={url[0]} switchboard chat\n"
+        listed = told({**env, "SWITCHBOARD_URL": url[0]}, "messages", "list")["messages"]
+        assert [m["request_id"] for m in listed] == [sent["request_id"]]
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE) == 0
+        process.stdout.close()
+    assert not (place / "data/postgres/postmaster.pid").exists()
+
+
+def test_the_port_is_in_use(home: Path) -> None:
+    env = environment(home / "data")
+    with running(env, "serve") as server:
+        port = server.said["url"].rpartition(":")[2]
+        done = switchboard(env, "serve", "--port", port)
+        assert done.returncode == 1
+        assert "is in use" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_doors_and_workers_apart(home: Path) -> None:
+    """`serve` takes, `work` answers; a drained worker ends with 0."""
+    env = environment(home / "data")
+    with running(env, "serve") as doors:
+        waiting = told(doors.environment, "send", "is anybody there?", "--wait", "0.3", code=1)
+        assert waiting["settled"] is False
+        with running(env, "work", "--concurrency", "2", "--name", "w1") as worker:
+            answered = told(doors.environment, "send", "and now?", "--wait", "30")
+            assert answered["state"] == "answered"
+            assert told(doors.environment, "messages", "get", waiting["request_id"])["state"] == "answered"
+            assert worker.stop() == 0
+
+
+def test_a_killed_worker_process_is_replaced(home: Path) -> None:
+    env = environment(home / "data")
+    with running(env, "up", "--workers", "1") as server:
+        first = _children(server.process.pid)
+        os.kill(first.pop(), signal.SIGKILL)
+        second = _until(lambda: _children(server.process.pid) - first or None)
+        assert second
+        assert told(server.environment, "send", "still there?", "--wait", "30")["state"] == "answered"
+    for pid in second:
+        assert not Path(f"/proc/{pid}/cmdline").exists()
+
+
+def test_workers_end_with_a_parent_that_was_killed(home: Path) -> None:
+    env = environment(home / "data")
+    with running(env, "up", "--workers", "1") as server:
+        [worker] = _until(lambda: _children(server.process.pid) or None)
+        server.process.kill()
+        _until(lambda: True if not _lives(worker) else None)
+    # The database has survived; the next one to use it stops it again.
+    assert told(env, "db", "migrate")["applied"] == []
+
+
+def _children(pid: int) -> set[int]:
+    """The worker processes of a server."""
+    found = set()
+    for stat_file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat_file.read_text().rpartition(")")[2].split()
+            command = stat_file.with_name("cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == pid and b"work" in command:
+            found.add(int(stat_file.parent.name))
+    return found
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _until(look: Any) -> Any:
+    """The first answer that is not None, within the deadline."""
+    deadline = time.monotonic() + DEADLINE
+    while (found := look()) is None:
+        assert time.monotonic() < deadline, "it did not happen in time"
+        select.select([], [], [], 0.02)
+    return found
+
+
+def test_an_import_that_is_killed_and_run_again_takes_nothing_twice(home: Path, tmp_path: Path) -> None:
+    count = 3000
+    line = "From joe@example.org Mon Jan  5 10:00:00 2026\n"
+    mails = (f"{line}From: joe@example.org\nMessage-ID: <{n}@kill>\n\nmail {n}\n\n" for n in range(count))
+    (tmp_path / "box.mbox").write_text("".join(mails))
+    command = ("import", str(tmp_path / "box.mbox"), "--endpoint", "kill@example.org")
+    with running(environment(home / "data", LOG_LEVEL="error"), "serve") as server:
+        killed = subprocess.Popen([EXECUTABLE, *command], env=dict(server.environment), stdout=subprocess.DEVNULL)
+        first = _until(lambda: _newest(server.environment) or None)
+        killed.kill()
+        killed.wait(DEADLINE)
+
+        stopped = subprocess.Popen(
+            [EXECUTABLE, *command], env=dict(server.environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        _until(lambda: True if _newest(server.environment) > first else None)
+        stopped.send_signal(signal.SIGINT)
+        _, said = stopped.communicate(timeout=DEADLINE)
+        assert stopped.returncode == 130
+        assert b"run the same command again" in said
+
+        last = told(server.environment, *command)
+        assert 0 < last["duplicates"] < count
+        assert last["new"] + last["duplicates"] == count
+        assert _taken(server.environment) == count
+        assert told(server.environment, *command)["duplicates"] == count
+
+
+def _newest(env: Mapping[str, str]) -> str:
+    """The id of the newest message, which grows; empty before there is any."""
+    page = told(env, "messages", "list", "--endpoint", "kill@example.org", "--limit", "1")["messages"]
+    return page[0]["request_id"] if page else ""
+
+
+def _taken(env: Mapping[str, str]) -> int:
+    """How many messages the books know of this account."""
+    command = ("messages", "list", "--endpoint", "kill@example.org", "--limit", "500")
+    taken, cursor = 0, None
+    while True:
+        page = told(env, *command, *(["--cursor", cursor] if cursor else []))
+        taken, cursor = taken + len(page["messages"]), page["next_cursor"]
+        if not cursor:
+            return taken
+
+
+@contextmanager
+def terminal(env: Mapping[str, str], *arguments: str) -> Iterator[Terminal]:
+    """A command on a terminal of 100 columns."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([EXECUTABLE, *arguments], env=dict(env), stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    try:
+        yield Terminal(ours, process)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+class Terminal:
+    """What is typed and what appears."""
+
+    def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
+        self._descriptor = descriptor
+        self.process = process
+        self.screen = ""
+        self._at = 0
+
+    def type(self, text: str) -> None:
+        os.write(self._descriptor, text.encode())
+
+    def expect(self, text: str) -> None:
+        """Read until `text` appears, after what was expected before."""
+        deadline = time.monotonic() + DEADLINE
+        while text not in self.screen[self._at :]:
+            readable, _, _ = select.select([self._descriptor], [], [], deadline - time.monotonic())
+            assert readable, f"{text!r} did not appear; the screen shows {self.screen!r}"
+            self.screen += os.read(self._descriptor, 4096).decode(errors="replace")
+        self._at = self.screen.index(text, self._at) + len(text)
+
+
+def test_chat_on_a_terminal(home: Path, tmp_path: Path) -> None:
+    env = environment(home / "data") | {"XDG_STATE_HOME": str(tmp_path), "TERM": "xterm"}
+    with running(env, "up") as server:
+        with terminal(server.environment, "chat", "--session", "pty") as screen:
+            screen.expect("you: ")
+            screen.type("the plumber comes on friday\n")
+            screen.expect("System1/memo")
+            screen.expect("you: ")
+            screen.type("\x1b[A\n")  # the line before, once more: another message
+            screen.expect("System1/memo")
+            screen.expect("you: ")
+            screen.type("\x04")
+            assert screen.process.wait(DEADLINE) == 0
+        listed = told(server.environment, "messages", "list", "--channel", "cli", "--limit", "2")["messages"]
+        assert [m["text"] for m in listed] == ["the plumber comes on friday"] * 2
+        assert {m["thread"] for m in listed} == {"pty"}
+        history = tmp_path / "switchboard/chat_history"
+        assert "plumber" in history.read_text()
+        assert stat.S_IMODE(history.stat().st_mode) == 0o600
+
+
+def test_no_colour_but_on_a_terminal_that_wants_it(home: Path) -> None:
+    env = environment(home / "data") | {"TERM": "xterm"}
+    plain = env | {"NO_COLOR": "1"}
+    for environ, coloured in ((env, True), (plain, False)):
+        with terminal(environ, "doctor") as screen:
+            screen.expect("checks failed")
+            assert ("\x1b[32m" in screen.screen) is coloured
+    assert "\x1b" not in switchboard(env, "doctor").stdout
+
+
+def test_backup_and_restore_of_the_embedded_database(place: Path, tmp_path: Path) -> None:
+    env = environment(place / "data")
+    with running(env, "up") as server:
+        sent = told(server.environment, "send", "keep this", "--wait", "30")["request_id"]
+    assert told(env, "db", "backup", tmp_path / "b")["size_bytes"] > 10_000
+    other = environment(place / "other")
+    assert told(other, "doctor", code=1)["healthy"] is False
+    assert not (place / "other").exists()
+    assert told(other, "db", "restore", tmp_path / "b")["migrated"] == []
+    with running(other, "up") as server:
+        assert told(server.environment, "messages", "get", sent)["text"] == "keep this"
+
+
+def test_secrets_appear_nowhere(place: Path) -> None:
+    """A password in the URL and the operator's token: in no log, no output, no command line."""
+    env = environment(place / "data", LOG_LEVEL="debug")
+    wrong = env | {"SWITCHBOARD_DATABASE_URL": "postgresql://user:canary-password@127.0.0.1:9/x"}
+    for command in (("up",), ("doctor",), ("db", "migrate"), ("db", "backup", str(place / "b"))):
+        done = switchboard(wrong, *command)
+        assert done.returncode == 1
+        assert "canary-password" not in done.stdout + done.stderr, command
+    process = subprocess.Popen(
+        [EXECUTABLE, "up", "--json"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    said = json.loads(process.stdout.readline())
+    reached = env | {"SWITCHBOARD_URL": said["url"]}
+    secret = Path(said["token_file"]).read_text().strip()
+    outputs = [switchboard(reached, *c.split()) for c in ("doctor", "tokens list", "messages", "send x --wait 10")]
+    process.terminate()
+    out, err = process.communicate(timeout=DEADLINE)
+    everything = out + err + "".join(done.stdout + done.stderr for done in outputs)
+    assert "worker ready" in err
+    assert secret not in everything

@@ -1,0 +1,118 @@
+"""Workers that do only what a test tells them, engines that do what a test gives them, and questions to the books."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from switchboard.domain.ledger import Item
+from switchboard.journey.turn import Turn, TurnResult
+from switchboard.lanes.journal import Journal
+from switchboard.lanes.worker import Worker
+from switchboard.store import lanes
+from switchboard.store.books import audit_books
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+from switchboard.store.lanes import Settled, Settlement
+from tests.lab import Lab
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """An engine that is one function."""
+
+    play: Callable[[Turn, Journal], Awaitable[TurnResult]]
+
+    async def run(self, turn: Turn, journal: Journal) -> TurnResult:
+        return await self.play(turn, journal)
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """A registered worker without any loop: it claims and settles when told to. Closing `connection` kills it."""
+
+    database: Database
+    worker: int
+    connection: asyncpg.Connection
+
+    async def claim(self, *quota: int) -> list[Item]:
+        """Up to so many lanes per tier; one of any tier if nothing is said."""
+        if quota:
+            return await lanes.claim(self.database, self.worker, quota)
+        for tier in range(4):
+            if items := await lanes.claim(self.database, self.worker, [0] * tier + [1]):
+                return items
+        return []
+
+    async def answer(self, item: Item, text: str = "ok", *, pool: str | None = None, hand_on: bool = False) -> Settled:
+        """Settle with a reply; `pool` as of `reply_pool`."""
+        [settled] = await lanes.settle(
+            self.database,
+            self.worker,
+            [Settlement(item, "answered", "hand", None, hand_on=hand_on, outbox_id=new_uuid7(), text=text, pool=pool)],
+        )
+        return settled
+
+    async def fail(self, item: Item, delay: float = 0.0) -> bool:
+        """Put the item back for another attempt."""
+        failure = Settlement(item, "failed", "hand", None, error_class="internal", error="no")
+        return await lanes.retry(self.database, self.worker, failure, delay)
+
+    async def die(self) -> None:
+        """Let go of the lock without a word, as a killed process does; returns when the server knows."""
+        await self.connection.close()
+
+
+@asynccontextmanager
+async def a_hand(database: Database, *, ttl: float = 60.0, lock: bool = True) -> AsyncIterator[Hand]:
+    """A hand that lives until the end of the block."""
+    connection = await database.dedicated()
+    try:
+        worker = await lanes.register_worker(connection, host="test", pid=1, version="0", ttl=ttl, lock=lock)
+        yield Hand(database, worker, connection)
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def at_work(*workers: Worker) -> AsyncIterator[None]:
+    """Workers that run until the end of the block, and must end well."""
+    tasks = [asyncio.create_task(worker.run()) for worker in workers]
+    try:
+        async with asyncio.timeout(20):
+            for worker in workers:
+                await worker.ready.wait()
+        yield
+    finally:
+        for worker in workers:
+            worker.stop()
+        async with asyncio.timeout(30):
+            await asyncio.gather(*tasks)
+
+
+async def settled(parts: Lab) -> bool:
+    """Whether no lane of the workers has anything left to do."""
+    return not await parts.count("select count(*) from lane where state in ('ready', 'running') and pool = 'work'")
+
+
+async def turns(parts: Lab) -> list[tuple[str, int, str, str | None]]:
+    """(lane, seq, outcome, error class) of every turn, as they ended."""
+    rows = await parts.database.rows("select lane, seq, outcome, error_class from turn order by finished_at, seq, epoch")
+    return [(r["lane"], r["seq"], r["outcome"], r["error_class"]) for r in rows]
+
+
+async def dead_letters(parts: Lab) -> list[dict[str, Any]]:
+    """Every dead letter, oldest first."""
+    return [dict(r) for r in await parts.database.rows("select * from dead_letter order by dead_letter_id")]
+
+
+async def assert_balanced(parts: Lab) -> None:
+    """The books balance and nothing contradicts itself."""
+    books = await audit_books(parts.database)
+    assert books.balanced, books
+    assert books.problems == ()

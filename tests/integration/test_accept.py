@@ -1,0 +1,299 @@
+"""Accept on a real database: stored once, in the order of commits, byte for byte, and never half."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from switchboard.core.identity import conversation, dedupe_key
+from switchboard.domain.errors import InvalidInput, Overloaded, TooLarge, Unavailable
+from switchboard.domain.message import Message, RequestId
+from switchboard.domain.routing import Chosen, Decision, Member, SystemId, Team
+from switchboard.journey.accept import Submission
+from switchboard.store import inbox
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+from switchboard.store.inbox import Acceptance
+from tests.hands import assert_balanced
+from tests.lab import ROOT, Lab, butler, envelope, lab, rule, submission, to
+from tests.waiting import eventually
+
+TO_ECHO = Decision(1, (Chosen(SystemId("System1/echo"), ROOT),), (), ())
+
+
+def message(text: str = "hello", **more: Any) -> Message:
+    """A message as the accept leg would make it."""
+    given = envelope(text, **more)
+    return Message(
+        RequestId(new_uuid7()), conversation(given), dedupe_key(given), given, b"{}", "application/json", datetime.now(UTC)
+    )
+
+
+async def all_accepted(parts: Lab, submissions: list[Submission]) -> list[Acceptance]:
+    outcomes = await parts.accept.accept_all(submissions)
+    return [outcome for outcome in outcomes if isinstance(outcome, Acceptance)]
+
+
+async def test_the_same_event_is_one_message_and_every_sender_is_told_the_same_id(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        first = await parts.accept.accept(submission("one", event="e1"))
+        again = await parts.accept.accept(submission("one, sent again", event="e1"))
+        assert (first.duplicate, again.duplicate) == (False, True)
+        assert again.request_id == first.request_id
+        assert await parts.count("select count(*) from message_inbox") == 1
+        assert await parts.count("select count(*) from delivery") == 1
+        await assert_balanced(parts)
+
+
+async def test_an_event_that_is_twice_in_one_batch_is_one_message(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        events = ["a", "b", "a", "c", "b", "a"]
+        accepted = await all_accepted(parts, [submission(f"text {n}", event=e) for n, e in enumerate(events)])
+        assert [a.duplicate for a in accepted] == [False, False, True, False, True, True]
+        assert len({a.request_id for a in accepted}) == 3
+        for event in "abc":
+            assert len({a.request_id for a, e in zip(accepted, events, strict=True) if e == event}) == 1
+        stored = await parts.database.rows("select envelope #>> '{payload,normalized_text}' as text from message_inbox")
+        assert {row["text"] for row in stored} == {"text 0", "text 1", "text 3"}
+        assert await parts.count("select last_seq from lane") == 3, "a duplicate takes no place in its lane"
+        await assert_balanced(parts)
+
+
+async def test_the_same_text_under_two_ids_is_two_messages(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        accepted = await all_accepted(parts, [submission("ok", event="1"), submission("ok", event="2")])
+        assert [a.duplicate for a in accepted] == [False, False]
+        assert await parts.count("select count(*) from delivery") == 2
+
+
+async def test_one_idempotency_key_is_one_message_whatever_the_events_are_called(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        accepted = await all_accepted(parts, [submission("ok", event=str(n), key="k") for n in range(3)])
+        assert [a.duplicate for a in accepted] == [False, True, True]
+        other = await parts.accept.accept(submission("ok", event="0"))
+        assert not other.duplicate, "an idempotency key and an event id of the same name are not the same"
+
+
+async def test_two_accounts_may_use_the_same_event_id(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        accepted = await all_accepted(parts, [submission(event="7", endpoint=f"bot:{n}") for n in range(2)])
+        assert [a.duplicate for a in accepted] == [False, False]
+
+
+async def test_two_processes_that_accept_the_same_messages_at_once_store_each_once(database_url: str) -> None:
+    async with lab(database_url) as one, lab(database_url) as two:
+        for round_ in range(5):
+            given = [submission("x", event=f"{round_}-{n}", sender=f"s{n % 7}") for n in range(40)]
+            mirrored = list(reversed(given))
+            ours, theirs = await asyncio.gather(all_accepted(one, given), all_accepted(two, mirrored))
+            assert [a.request_id for a in ours] == [a.request_id for a in reversed(theirs)]
+            assert sum(not a.duplicate for a in ours + theirs) == 40
+        await assert_balanced(one)
+
+
+async def test_a_repeated_commit_whose_first_answer_was_lost_gives_its_own_id_and_is_no_duplicate(
+    database_url: str,
+) -> None:
+    async with lab(database_url) as parts:
+        batch = [(message(str(n)), TO_ECHO) for n in range(3)]
+        first = await inbox.accept(parts.database, batch)
+        unheard = await inbox.accept(parts.database, [*batch, (message("new"), TO_ECHO)])
+        assert [a.duplicate for a in unheard] == [False] * 4
+        assert [a.request_id for a in unheard[:3]] == [a.request_id for a in first]
+        assert await parts.count("select count(*) from delivery") == 4
+        await assert_balanced(parts)
+
+
+async def test_places_in_a_lane_are_given_in_the_order_of_commits(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        fast, slow = await parts.database.dedicated(), await parts.database.dedicated()
+        try:
+            early, late = message("begun first", sender="x"), message("committed first", sender="x")
+            transaction = slow.transaction()
+            await transaction.start()
+            await slow.execute("select now()")  # its clock stands still from here on
+            assert await _accept_by(parts, late) == 1
+            await slow.execute("select from lane for update")
+            blocked = asyncio.create_task(_accept_by(parts, early))
+            await eventually(lambda: _waits_for_lock(parts))
+            await transaction.commit()
+            assert await blocked == 2
+            assert early.request_id < late.request_id, "the ids are in the other order, and must not matter"
+        finally:
+            await fast.close()
+            await slow.close()
+
+
+async def _accept_by(parts: Lab, given: Message) -> int:
+    await inbox.accept(parts.database, [(given, TO_ECHO)])
+    return await parts.count("select seq from delivery where request_id = $1", given.request_id)
+
+
+async def _waits_for_lock(parts: Lab) -> bool:
+    return bool(
+        await parts.database.value(
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        )
+    )
+
+
+async def test_under_concurrent_accepts_no_lane_has_a_gap_and_each_sender_keeps_his_order(database_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        parts = [await stack.enter_async_context(lab(database_url)) for _ in range(3)]
+
+        async def send(by: Lab, sender: int) -> None:
+            for n in range(10):
+                await by.accept.accept(submission(f"{sender}:{n}", sender=str(sender % 3), event=f"{sender}-{n}"))
+
+        await asyncio.gather(*(send(parts[n % 3], n) for n in range(12)))
+        rows = await parts[0].database.rows(
+            "select lane, seq, m.envelope #>> '{payload,normalized_text}' as text"
+            " from delivery join message_inbox m using (request_id) order by lane, seq"
+        )
+        numbers, orders = defaultdict(list), defaultdict(list)
+        for row in rows:
+            who, _, n = row["text"].partition(":")
+            numbers[row["lane"]].append(row["seq"])
+            orders[who].append(int(n))
+        assert all(seqs == list(range(1, 41)) for seqs in numbers.values())
+        assert all(order == list(range(10)) for order in orders.values()), "an acknowledged message stays in front"
+        await assert_balanced(parts[0])
+
+
+RAW = [
+    b'{"schema_version" :\t"ingest.v1",\r\n "x": 1.0, "x": 2e0}   \n',
+    b'{"text": "\\u0000 \\ud800 \\u00e9"}',
+    b"\xff\xfe\x00binary\x00",
+    b"",
+]
+
+
+@pytest.mark.parametrize("raw", RAW)
+async def test_what_arrived_is_kept_byte_for_byte(database_url: str, raw: bytes) -> None:
+    async with lab(database_url) as parts:
+        accepted = await parts.accept.accept(Submission(envelope("hello"), raw, "message/x"))
+        assert await inbox.get_raw(parts.database, accepted.request_id) == (raw, "message/x")
+
+
+async def test_an_envelope_that_holds_nul_and_odd_spaces_is_taken_and_its_bytes_are_kept(database_url: str) -> None:
+    odd = submission("  a\u0000b\u2028 ", sender="al\u0000ice", raw={"nul": "\u0000", "deep": [{"\u0000": 1}]})
+    async with lab(database_url) as parts:
+        accepted = await parts.accept.accept(odd)
+        assert await inbox.get_raw(parts.database, accepted.request_id) == (odd.raw, "application/json")
+        stored = await inbox.get_message(parts.database, accepted.request_id)
+        assert stored is not None
+        assert (stored.sender, stored.state) == ("alice", "in_flight")
+        assert stored.envelope["payload"]["normalized_text"] == "ab"
+        assert "raw" not in stored.envelope["payload"]
+
+
+async def test_a_full_backlog_refuses_with_a_time_to_come_again_and_takes_messages_when_it_is_less(
+    database_url: str,
+) -> None:
+    async with lab(database_url, backlog=3) as parts:
+        assert len(await all_accepted(parts, [submission(str(n)) for n in range(3)])) == 3
+        watching = asyncio.create_task(parts.accept.watch_backlog(every=0.02))
+        try:
+            await eventually(lambda: _is_refused(parts))
+            stored = await parts.count("select count(*) from message_inbox")
+            with pytest.raises(Overloaded) as refused:
+                await parts.accept.accept(submission("too much"))
+            assert refused.value.retry_after > 0
+            assert await parts.count("select count(*) from message_inbox") == stored, "nothing was stored"
+            await parts.database.run("update lane set done_seq = last_seq, state = 'idle'")
+            await eventually(lambda: _is_taken(parts))
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _is_refused(parts: Lab) -> bool:
+    return not await _is_taken(parts)
+
+
+async def _is_taken(parts: Lab) -> bool:
+    [outcome] = await parts.accept.accept_all([submission("probe", event="probe")])
+    return isinstance(outcome, Acceptance)
+
+
+async def test_what_is_good_of_a_batch_is_kept_and_the_rest_is_told_why(database_url: str) -> None:
+    async with lab(database_url, message_bytes=2000) as parts:
+        wrong = submission("x", channel="telegram")
+        wrong = Submission(
+            wrong.envelope.model_copy(
+                update={"source": wrong.envelope.source.model_copy(update={"provider": "pigeon"})}
+            ),
+            wrong.raw,
+        )
+        outcomes = await parts.accept.accept_all([submission("good"), submission("x" * 3000), wrong, submission("too")])
+        assert [type(o) for o in outcomes] == [Acceptance, TooLarge, InvalidInput, Acceptance]
+        assert await parts.count("select count(*) from message_inbox") == 2
+
+
+@pytest.mark.parametrize("poison", ["a\x00b", "a\ud800b"])
+async def test_a_message_that_cannot_be_stored_costs_the_others_nothing(database_url: str, poison: str) -> None:
+    async with lab(database_url) as parts:
+        bad = replace(submission("bad"), media_type=poison)
+        first, refused, last = await parts.accept.accept_all([submission("good"), bad, submission("too")])
+        assert (type(first), type(last)) == (Acceptance, Acceptance)
+        assert not isinstance(refused, (Acceptance, Unavailable)), "waiting will not make it better"
+        assert await parts.count("select count(*) from message_inbox") == 2
+
+
+async def test_a_message_for_several_butlers_and_one_dead_end_is_stored_whole_or_not_at_all(database_url: str) -> None:
+    members = (butler("a"), butler("b"), Member(SystemId("System4/root"), ROOT, 4, "echo"))
+    rules = [rule(ROOT, [to("System1/a"), to("System1/b"), to("System4/root")])]
+    async with lab(database_url, [Team(ROOT, None, members=members)], rules) as parts:
+        accepted = await parts.accept.accept(submission("for all"))
+        again = await parts.accept.accept(submission("for all", event="other", sender="bob"))
+        assert accepted.request_id != again.request_id
+        assert await parts.count("select count(*) from delivery") == 4
+        assert await parts.count("select count(*) from dead_letter") == 2
+        assert await parts.count("select count(*) from notice") == 2
+        await assert_balanced(parts)
+
+
+async def test_many_batches_over_the_same_conversations_in_random_order_never_lock_each_other_out(
+    database_url: str,
+) -> None:
+    members = (butler("a"), butler("b"), butler("c"))
+    dice = random.Random(7)
+
+    def batch(round_: int) -> list[tuple[Message, Decision]]:
+        made = []
+        for n in range(25):
+            chosen = dice.sample(members, dice.randint(1, 3))
+            decision = Decision(1, tuple(Chosen(m.system_id, ROOT) for m in chosen), (), ())
+            event = f"{round_}-{n}" if dice.random() < 0.6 else f"shared-{dice.randrange(40)}"
+            made.append((message("x", sender=f"s{dice.randrange(12)}", event=event), decision))
+        dice.shuffle(made)
+        return made
+
+    async with lab(database_url) as parts:
+        wide = await Database.connect(database_url, size=24)
+        try:
+            batches = [batch(n) for n in range(60)]
+            async with asyncio.timeout(30):
+                await asyncio.gather(*(inbox.accept(wide, b) for b in batches))
+        finally:
+            await wide.close()
+        for row in await parts.database.rows("select lane, array_agg(seq order by seq) as seqs from delivery group by 1"):
+            assert all(after == before + 1 for before, after in pairwise(row["seqs"]))
+        deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
+        assert await parts.count(deadlocks) == 0
+        await assert_balanced(parts)
+
+
+async def test_without_a_database_the_sender_is_told_to_come_again(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        parts.database.pool.terminate()
+        with pytest.raises(Unavailable):
+            await parts.accept.accept(submission("anyone there?"))

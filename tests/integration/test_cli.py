@@ -1,0 +1,449 @@
+"""Every command of the command line against a real server, in one process of ours: what it says, and its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from switchboard.cli.client import Client, open_client
+from switchboard.cli.main import main
+from tests.postgres import Postgres
+from tests.processes import Server, butler, environment, running, write_teams
+
+TEAM = {
+    "team": {"name": "root"},
+    "purpose": "Everything",
+    "systems": [
+        butler("memo"),
+        butler("loud", ["sed", "-E", r's/.*"normalized_text":"([^"]*)".*/\U\1/']),
+        butler("silent", ["true"]),
+        butler("stubborn", ["sh", "-c", "echo not my business >&2; exit 65"]),
+        {"type": "intelligence"},
+    ],
+    "routing_rules": [
+        {"name": "shouting", "channel": "cli", "targets": [{"system_id": "System1/loud"}]},
+        {"name": "from api", "channel": "api", "targets": [{"system_id": "System1/memo"}], "priority": -1},
+        {
+            "name": "refused",
+            "channel": "api",
+            "filters": {"sender": "nuisance"},
+            "targets": [{"system_id": "System1/stubborn"}],
+        },
+        {"name": "chat", "channel": "telegram", "targets": [{"system_id": "System1/memo"}]},
+        {"name": "mail", "channel": "email", "targets": [{"system_id": "System1/memo"}]},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def server(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """`switchboard up` on a database of its own."""
+    place = tmp_path_factory.mktemp("cli")
+    teams = write_teams(place / "teams", TEAM)
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        name = runner.run(postgres.create())
+        env = environment(place / "data", DATABASE_URL=postgres.url(name), TEAMS_DIR=str(teams), LOG_LEVEL="error")
+        with running(env, "up") as started:
+            yield started
+        runner.run(postgres.drop(name))
+
+
+class Cli:
+    """Commands as a user of the server would give them."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._patch = patch
+
+    def run(self, *arguments: object, given: str | bytes | None = None) -> tuple[int, str, str]:
+        """(exit code, stdout, stderr)."""
+        if given is not None:
+            data = given.encode() if isinstance(given, str) else given
+            self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        said = self._capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, said.out, said.err
+
+    def says(self, *arguments: object, code: int = 0, given: str | None = None) -> str:
+        """Stdout of a command that ends with `code`."""
+        ended, out, err = self.run(*arguments, given=given)
+        assert ended == code, (arguments, out, err)
+        return out
+
+    def json(self, *arguments: object, code: int = 0, given: str | None = None) -> dict[str, Any]:
+        """The one object that it prints."""
+        [line] = self.says(*arguments, "--json", code=code, given=given).splitlines()
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+
+@pytest.fixture
+def cli(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return Cli(capsys, monkeypatch)
+
+
+def ask(work: Callable[[Client], Any]) -> Any:
+    """A request that no command makes."""
+
+    async def run() -> Any:
+        async with open_client() as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+def envelope(event: str, *, channel: str = "telegram", text: str = "hello", **source: str) -> dict[str, Any]:
+    return {
+        "schema_version": "ingest.v1",
+        "source": {"channel": channel, "provider": channel, "endpoint_identity": "bot", **source},
+        "event": {"external_event_id": event, "observed_at": "2026-11-21T12:00:00Z"},
+        "sender": {"identity": "alice"},
+        "payload": {"raw": {"message": {"message_id": event}}, "normalized_text": text},
+    }
+
+
+def test_send_and_wait(cli: Cli) -> None:
+    said = cli.json("send", "hello", "--channel", "cli", "--wait", 30)
+    assert (said["state"], said["settled"], said["triage_target"]) == ("answered", True, "System1/loud")
+    assert [reply["text"] for reply in said["replies"]] == ["HELLO"]
+    assert cli.says("send", "-", "--channel", "cli", "--wait", 30, given="from stdin") == "System1/loud: FROM STDIN\n"
+
+
+def test_send_is_idempotent_by_its_id(cli: Cli) -> None:
+    event = str(uuid4())
+    first = cli.json("send", "once", "--id", event, "--thread", "t", "--sender", "s", "--endpoint", "e")
+    again = cli.json("send", "once", "--id", event, "--thread", "t", "--sender", "s", "--endpoint", "e")
+    assert (first["duplicate"], again["duplicate"]) == (False, True)
+    assert first["request_id"] == again["request_id"]
+    assert "it was here already" in cli.says(
+        "send", "o", "--id", event, "--thread", "t", "--sender", "s", "--endpoint", "e"
+    )
+
+
+def test_nothing_to_send_and_a_channel_that_is_not_there(cli: Cli) -> None:
+    assert cli.json("send", "   ", code=1)["error"]["code"] == "empty_message"
+    code, _, err = cli.run("send", "x", "--channel", "clli")
+    assert (code, "clli" in err) == (1, True)
+
+
+def test_a_message_that_its_butler_refuses(cli: Cli) -> None:
+    said = cli.json("send", "buy!", "--sender", "nuisance", "--wait", 30, code=1)
+    assert said["state"] in ("dead", "declined")
+    assert any("not my business" in reason for reason in said["reasons"])
+    code, out, err = cli.run("send", "buy!", "--sender", "nuisance", "--wait", 30)
+    assert (code, out) == (1, "")
+    assert "dead letter" in err
+    assert "not my business" in err
+
+
+def test_chat_from_a_pipe_and_once(cli: Cli) -> None:
+    out = cli.says("chat", "--session", "s1", given="one\n\ntwo\n")
+    assert out == "System1/loud: ONE\nSystem1/loud: TWO\n"
+    assert cli.says("chat", "--once", "three") == "System1/loud: THREE\n"
+    said = cli.json("chat", "--once", "four", "--session", "s1")
+    assert said["replies"][0]["text"] == "FOUR"
+    message = cli.json("messages", "get", said["request_id"])
+    assert (message["channel"], message["thread"]) == ("cli", "s1")
+
+
+def test_messages(cli: Cli) -> None:
+    sent = cli.json("send", "find me", "--endpoint", "messages", "--wait", 30)["request_id"]
+    listed = cli.json("messages", "list", "--endpoint", "messages", "--channel", "api")
+    assert [m["request_id"] for m in listed["messages"]] == [sent]
+    assert sent in cli.says("messages")
+    assert sent in cli.says("messages", "list", "--limit", 500)
+    assert "find me" in cli.says("messages", "get", sent)
+    raw = json.loads(cli.says("messages", "raw", sent))
+    assert raw["payload"]["normalized_text"] == "find me"
+    assert cli.json("messages", "raw", sent)["media_type"].startswith("application/json")
+
+
+def test_pages_go_on_at_the_cursor(cli: Cli) -> None:
+    sent = [cli.json("send", "x", "--endpoint", "pages")["request_id"] for _ in range(3)]
+    first = cli.json("messages", "list", "--endpoint", "pages", "--limit", 2)
+    rest = cli.json("messages", "list", "--endpoint", "pages", "--limit", 2, "--cursor", first["next_cursor"])
+    assert [m["request_id"] for page in (first, rest) for m in page["messages"]] == sent[::-1]
+    assert f"--cursor {first['next_cursor']}" in cli.says("messages", "list", "--endpoint", "pages", "--limit", 2)
+
+
+def test_explain_tells_why_and_what_became_of_it(cli: Cli) -> None:
+    sent = cli.json("send", "why?", "--wait", 30)["request_id"]
+    tree = cli.says("explain", sent)
+    rules = ("team root", "✗ refused", "sender should be 'nuisance', it is", "✓ from api", "→ System1/memo")
+    became = ("delivery System1/memo", "attempt memo", "step 1", "reply of System1/memo", "“why?”")
+    for expected in (sent, *rules, *became):
+        assert expected in tree, (expected, tree)
+    assert cli.json("explain", sent)["message"]["request_id"] == sent
+
+
+def test_explain_a_dead_letter(cli: Cli) -> None:
+    sent = ask(lambda c: c.post("/v1/ingest", envelope("e1", channel="sms")))["request_id"]
+    tree = cli.says("explain", sent)
+    assert "no route" in tree
+    assert "dead letter of team root no_route" in tree
+    assert "told System4/root" in tree
+    [letter] = [x for x in cli.json("dlq", "list", "--category", "no_route")["dead_letters"] if x["request_id"] == sent]
+    assert letter["dead_letter_id"] in cli.says("dlq", "list", "--team", "root", "--status", "pending")
+    assert "hello" in cli.says("dlq", "show", letter["dead_letter_id"])
+    assert cli.json("dlq", "show", letter["dead_letter_id"])["payload"]["payload"]["normalized_text"] == "hello"
+
+
+def test_teams_and_agents(cli: Cli) -> None:
+    tree = cli.says("teams")
+    assert "root  Everything" in tree
+    assert tree.index("rule refused  api sender=nuisance → System1/stubborn") < tree.index("rule from api")
+    assert cli.json("teams")["teams"][0]["team_id"] == "root"
+    assert cli.json("teams", "root")["team_id"] == "root"
+    assert "System4/root" in cli.says("teams", "root")
+    assert cli.json("teams", "nowhere", code=5)["error"]["code"] == "not_found"
+    assert {agent["system_id"] for agent in cli.json("agents")["agents"]} >= {"System1/memo", "System4/root"}
+    assert "System1/loud" in cli.says("agents")
+
+
+def test_tokens_open_what_they_are_for_and_nothing_once_revoked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cli.json("tokens", "create", "bot", "--role", "connector", "--channel", "telegram", "--endpoint", "bot")
+    assert made["token"].startswith("sb_")
+    listed = cli.says("tokens", "list")
+    assert "telegram/bot" in listed
+    assert made["token"] not in listed + json.dumps(cli.json("tokens", "list"))
+    with monkeypatch.context() as patch:
+        patch.setenv("SWITCHBOARD_TOKEN", made["token"])
+        assert cli.run("messages", "list")[0] == 0
+        assert cli.json("tokens", "list", code=4)["error"]["code"] == "forbidden"
+        patch.setenv("SWITCHBOARD_TOKEN", "sb_o_wrong")
+        assert cli.json("messages", "list", code=4)["error"]["code"] == "unauthenticated"
+    assert cli.json("tokens", "revoke", "bot")["status"] == "revoked"
+    assert "revoked" in cli.says("tokens", "list")
+    assert cli.run("tokens", "revoke", "bot")[0] == 5
+    code, out, err = cli.run("tokens", "create", "plain", "--role", "operator", "--expires-in-days", 1)
+    assert (code, out.startswith("sb_"), "not shown again" in err) == (0, True, True)
+
+
+def test_outbox_and_lanes(cli: Cli, server: Server) -> None:
+    sent = ask(lambda c: c.post("/v1/ingest", envelope("t1")))["request_id"]
+    ask(lambda c: c.get(f"/v1/messages/{sent}/replies", {"wait": 30}))
+    assert "telegram/bot" in cli.says("outbox", "list", "--state", "pending")
+    assert "send:" in cli.says("lanes", "list")
+
+    async def fail(client: Client) -> str:
+        [leased] = (await client.post("/v1/outbox/next", {"channel": "telegram", "endpoint": "bot"}))["replies"]
+        receipt = {"lease": leased["lease"], "outcome": "failed", "error": "chat not found"}
+        await client.post(f"/v1/outbox/{leased['outbox_id']}/receipt", receipt)
+        return str(leased["outbox_id"])
+
+    reply = ask(fail)
+    assert "chat not found" in cli.says("outbox", "list", "--state", "failed")
+    assert cli.json("outbox", "resend", reply)["state"] == "pending"
+    assert cli.run("outbox", "resend", reply)[0] == 1
+    assert cli.run("outbox", "resend", uuid4())[0] == 5
+
+    [lane] = [x["lane"] for x in cli.json("lanes", "list")["lanes"] if x["lane"].startswith("send:")]
+    assert cli.run("lanes", "resume", lane)[0] == 5
+    _execute(server.environment, "update switchboard.lane set state = 'paused' where key = $1", lane)
+    findings = {f["name"]: f for f in cli.json("doctor", code=1)["findings"]}
+    assert (findings["paused lane"]["status"], findings["paused lane"]["detail"]) == ("note", lane)
+    assert "goes on" in cli.says("lanes", "resume", lane)
+
+
+def _execute(env: Mapping[str, str], sql: str, *values: object) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(env["SWITCHBOARD_DATABASE_URL"])
+        await connection.execute(sql, *values)
+        await connection.close()
+
+    asyncio.run(run())
+
+
+def test_import_of_all_kinds_with_broken_entries(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "mails" / "deep"
+    folder.mkdir(parents=True)
+    for n in range(3):
+        (folder / f"{n}.eml").write_text(f"From: joe@example.org\nMessage-ID: <{n}@eml>\n\nmail {n}\n")
+    (folder / "broken.eml").write_bytes(b"\x00\x01 no mail")
+    mbox = tmp_path / "box.mbox"
+    line = "From joe@example.org Mon Jan  5 10:00:00 2026\n"
+    mails = [f"From: joe@example.org\nMessage-ID: <{n}@mbox>\n\nmail {n}\n\n" for n in range(3)]
+    mails.insert(1, "Subject: nobody wrote this\n\nhm\n\n")
+    mbox.write_text("".join(line + mail for mail in mails))
+    lines = [json.dumps(envelope(f"j{n}")) for n in range(150)]
+    lines[100:100] = ["not json", '{"schema_version": "ingest.v1", "more": 1}', "[]", '"\\ud800"']
+    (tmp_path / "list.jsonl").write_text("\n".join(lines))
+    paths = (tmp_path / "mails", mbox, tmp_path / "list.jsonl")
+
+    first = cli.json("import", *paths, "--endpoint", "me@example.org", code=1)
+    again = cli.json("import", *paths, "--endpoint", "me@example.org", code=1)
+
+    assert (first["new"], first["duplicates"], first["refused"]) == (156, 0, 6)
+    assert (again["new"], again["duplicates"], again["refused"]) == (0, 156, 6)
+    places = {(Path(r["file"]).name, r["place"], r["code"]) for r in first["refusals"]}
+    assert ("broken.eml", "", "unreadable_mail") in places
+    assert ("box.mbox", f"offset {len(line + mails[0])}", "unreadable_mail") in places
+    assert ("list.jsonl", "line 101", "invalid_json") in places
+    assert {place for name, place, _ in places if name == "list.jsonl"} == {f"line {n}" for n in range(101, 105)}
+    table = cli.says("import", *paths, "--endpoint", "me@example.org", code=1)
+    assert "duplicates" in table
+    assert "line 101" in table
+
+
+def test_import_keeps_the_order_of_a_thread(cli: Cli, tmp_path: Path) -> None:
+    mail = "From joe@example.org Mon Jan  5 10:00:00 2026\nFrom: joe@example.org\nMessage-ID: <{0}@order>\n{1}\n{0}\n\n"
+    references = ["References: <0@order>\n"] * 40
+    references[0] = ""
+    (tmp_path / "box").write_text("".join(mail.format(n, line) for n, line in enumerate(references)))
+    assert cli.json("import", tmp_path / "box", "--endpoint", "order@example.org")["new"] == 40
+    listed = cli.json("messages", "list", "--endpoint", "order@example.org")["messages"]
+    assert [m["text"] for m in listed] == [str(n) for n in reversed(range(40))]
+
+
+def test_import_says_what_it_needs(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "m.eml").write_text("From: a@b.c\n\nx")
+    assert cli.run("import", tmp_path / "m.eml")[0] == 2
+    assert cli.run("import", tmp_path / "nowhere")[0] == 5
+    assert cli.run("import")[0] == 2
+    said = cli.json("import", tmp_path / "m.eml", "--endpoint", "x@y.z", "--kind", "mbox", code=1)
+    assert said["refusals"][0]["code"] == "not_mbox"
+
+
+def test_import_of_a_mail_that_is_too_large_goes_on_after_it(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "1.eml").write_text("From: a@b.c\n\n" + "x" * 3_000_000)
+    (tmp_path / "2.eml").write_text(f"From: a@b.c\nMessage-ID: <{uuid4()}@x>\n\nsmall")
+    said = cli.json("import", tmp_path, "--endpoint", "x@y.z", code=1)
+    assert (said["new"], [r["code"] for r in said["refusals"]]) == (1, ["too_large"])
+
+
+def test_doctor_finds_nothing_wrong(cli: Cli) -> None:
+    said = cli.json("doctor", code=1)
+    bad = [f["name"] for f in said["findings"] if f["status"] == "bad"]
+    # The database of the tests is fast and forgetful on purpose.
+    assert bad == ["durability"]
+    assert "alter system set fsync = on" in cli.says("doctor", code=1)
+
+
+def test_doctor_finds_what_is_broken(cli: Cli, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = Path(server.environment["SWITCHBOARD_DATA_DIR"], "operator.token")
+    token.chmod(0o644)
+    insert = (
+        "insert into switchboard.rule select gen_random_uuid(), team_id, 'bad', 'telegramm', filters, targets, "
+        "priority, active, '', '', now(), now() from switchboard.rule limit 1"
+    )
+    _execute(server.environment, insert)
+    _execute(server.environment, "insert into switchboard.team values ('lonely', 'root', '')")
+    _execute(server.environment, "insert into switchboard.member values ('System1/x', 'lonely', 1, 'magic')")
+    monkeypatch.setenv("SWITCHBOARD_URL", "http://127.0.0.1:9")
+    try:
+        said = cli.says("doctor", code=1)
+    finally:
+        token.chmod(0o600)
+        for name in ("rule where name = 'bad'", "member where team_id = 'lonely'", "team where team_id = 'lonely'"):
+            _execute(server.environment, f"delete from switchboard.{name}")  # noqa: S608 - a constant
+    assert "chmod 600" in said
+    assert "did you mean telegram" in said
+    assert "the engine 'magic' is not installed" in said
+    assert "✗ server  no switchboard answers at http://127.0.0.1:9" in said
+
+
+def test_doctor_finds_books_that_do_not_balance(cli: Cli, server: Server) -> None:
+    sent = cli.json("send", "lost", "--wait", 30)["request_id"]
+    _execute(
+        server.environment, "create table kept as select * from switchboard.delivery where request_id = $1::uuid", sent
+    )
+    _execute(server.environment, "delete from switchboard.delivery where request_id = $1::uuid", sent)
+    try:
+        findings = cli.json("doctor", code=1)["findings"]
+    finally:
+        _execute(server.environment, "insert into switchboard.delivery select * from kept; drop table kept")
+    assert any(f["name"].startswith("books") and f["status"] == "bad" for f in findings)
+
+
+def test_doctor_says_when_settings_or_database_are_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("SWITCHBOARD_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/nothing")
+        [finding] = [f for f in cli.json("doctor", code=1)["findings"] if f["name"] == "database"]
+        assert "127.0.0.1:9" in finding["detail"]
+    monkeypatch.setenv("SWITCHBOARD_PORT", "many")
+    [finding] = cli.json("doctor", code=1)["findings"]
+    assert "SWITCHBOARD_PORT" in finding["detail"]
+
+
+def test_nobody_answers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHBOARD_URL", "http://127.0.0.1:9")
+    for command in (("messages",), ("send", "x"), ("teams",), ("chat", "--once", "x"), ("tokens", "list")):
+        code, _, err = cli.run(*command)
+        assert (code, "switchboard up" in err) == (3, True), command
+    assert cli.json("agents", code=3)["error"]["code"] == "no_server"
+
+
+def test_wrong_places(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("SWITCHBOARD_URL", "nonsense")
+        assert cli.run("messages", "list")[0] == 1
+    monkeypatch.setenv("SWITCHBOARD_DATA_DIR", str(tmp_path))
+    said = cli.json("messages", "list", code=4)
+    assert str(tmp_path / "operator.token") in said["error"]["message"]
+
+
+def test_ids_that_are_none_and_messages_that_are_not_there(cli: Cli) -> None:
+    for command in (("explain",), ("messages", "get"), ("messages", "raw"), ("dlq", "show")):
+        assert cli.run(*command, "not-an-id")[0] == 2
+        assert cli.run(*command, uuid4())[0] == 5
+
+
+def test_backup_while_it_works_and_no_restore_meanwhile(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "switchboard.backup"
+    said = cli.json("db", "backup", file)
+    assert said["size_bytes"] == file.stat().st_size > 10_000
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    assert cli.json("db", "restore", file, "--force", code=1)["error"]["code"] == "conflict"
+    assert cli.json("db", "migrate")["applied"] == []
+    assert cli.run("db", "backup", tmp_path / "no" / "file")[0] == 1
+
+
+def test_backup_and_restore_into_an_empty_database(
+    cli: Cli, tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = cli.json("send", "keep this", "--wait", 30)["request_id"]
+    cli.says("db", "backup", tmp_path / "b")
+    monkeypatch.setenv("SWITCHBOARD_DATABASE_URL", database_url)
+    assert cli.run("db", "backup", tmp_path / "c")[0] == 1
+    assert "restored" in cli.says("db", "restore", tmp_path / "b")
+    assert (
+        _value(
+            database_url,
+            "select envelope #>> '{payload,normalized_text}' from switchboard.message_inbox where request_id = $1",
+            sent,
+        )
+        == "keep this"
+    )
+    assert cli.json("db", "restore", tmp_path / "b", code=1)["error"]["code"] == "conflict"
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes((tmp_path / "b").read_bytes()[:5000])
+    assert cli.run("db", "restore", damaged, "--force")[0] == 1
+    assert _value(database_url, "select count(*) > 0 from switchboard.message_inbox") is True
+    assert cli.run("db", "restore", tmp_path / "b", "--force")[0] == 0
+    assert cli.run("db", "restore", tmp_path / "nowhere")[0] == 5
+
+
+def _value(url: str, sql: str, *values: object) -> object:
+    async def run() -> object:
+        connection = await asyncpg.connect(url)
+        try:
+            return await connection.fetchval(sql, *values)
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())

@@ -1,0 +1,409 @@
+"""The HTTP API over a real server: what goes in, what may be seen, how it says no, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from switchboard.domain.errors import ConfigurationError
+from switchboard.server.serve import bind
+from tests.doors import CONNECTOR, Opened, logged, open_doors
+from tests.lab import envelope_json
+from tests.waiting import eventually
+
+MAIL = b"From: Joe <joe@example.org>\r\nSubject: Hi\r\nMessage-ID: <1@example.org>\r\n\r\nHow are you?\r\n"
+
+
+@pytest.fixture
+async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_doors(database_url, tmp_path / "data") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def answering(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_doors(database_url, tmp_path / "data", worker=True) as opened:
+        yield opened
+
+
+def error_of(response: httpx2.Response) -> tuple[int, str]:
+    """Status and code; the shape is part of the assertion."""
+    body = response.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) in ({"code", "message"}, {"code", "message", "field"})
+    return response.status_code, body["error"]["code"]
+
+
+# In ------------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_is_stored_before_it_is_acknowledged_and_its_bytes_are_kept_exactly(doors: Opened) -> None:
+    raw = (json.dumps(envelope_json("hé  llo", channel="telegram"), ensure_ascii=False) + " \n").encode()
+    accepted = await doors.http.post("/v1/ingest", content=raw, headers={"content-type": "application/json"})
+    assert accepted.status_code == 202
+    body = accepted.json()
+    assert body["status"] == "accepted"
+    assert body["duplicate"] is False
+    assert (body["triage_decision"], body["triage_target"]) == ("routed", "System1/echo")
+    kept = await doors.http.get(f"/v1/messages/{body['request_id']}/raw")
+    assert kept.content == raw
+    assert kept.headers["content-type"] == "application/json"
+
+
+async def test_a_duplicate_gets_the_first_id(doors: Opened) -> None:
+    envelope = envelope_json("once", event="42")
+    first, second = [(await doors.submit(envelope)).json() for _ in range(2)]
+    assert second == {"request_id": first["request_id"], "duplicate": True, "status": "accepted"}
+
+
+async def test_a_message_for_nobody_is_a_dead_letter_and_says_so(doors: Opened) -> None:
+    body = (await doors.submit(envelope_json("?", channel="webhook") | {"source": _webhook()})).json()
+    assert (body["triage_decision"], body["triage_target"]) == ("dead_letter", "root")
+    letters = (await doors.http.get("/v1/dead-letters")).json()["dead_letters"]
+    assert [letter["request_id"] for letter in letters] == [body["request_id"]]
+    whole = (await doors.http.get(f"/v1/dead-letters/{letters[0]['dead_letter_id']}")).json()
+    assert whole["payload"]["payload"]["normalized_text"] == "?"
+    assert whole["category"] == "no_route"
+    assert [notice["system_id"] for notice in whole["notices"]] == ["System4/root"]
+
+
+def _webhook() -> dict[str, str]:
+    return {"channel": "webhook", "provider": "http", "endpoint_identity": "hook"}
+
+
+async def test_a_mail_comes_in_byte_for_byte(doors: Opened) -> None:
+    headers = {"content-type": "message/rfc822"}
+    answer = await doors.http.post("/v1/ingest?endpoint=me@example.org&provider=file", content=MAIL, headers=headers)
+    assert answer.status_code == 202
+    url = f"/v1/messages/{answer.json()['request_id']}"
+    kept = await doors.http.get(f"{url}/raw")
+    assert (kept.content, kept.headers["content-type"]) == (MAIL, "message/rfc822")
+    message = (await doors.http.get(url)).json()
+    assert (message["channel"], message["endpoint"], message["sender"]) == (
+        "email",
+        "me@example.org",
+        "joe@example.org",
+    )
+    explained = (await doors.http.get(f"{url}/explain")).json()
+    looked_at = explained["decisions"][0]["trail"][0]["considered"]
+    assert looked_at[-1]["fired"]
+
+
+async def test_a_mail_without_its_account_or_without_sense_is_refused(doors: Opened) -> None:
+    headers = {"content-type": "message/rfc822"}
+    assert error_of(await doors.http.post("/v1/ingest", content=MAIL, headers=headers)) == (422, "missing_field")
+    refused = await doors.http.post("/v1/ingest?endpoint=me@x.org", content=b"  ", headers=headers)
+    assert error_of(refused) == (422, "unreadable_mail")
+
+
+async def test_the_idempotency_key_header_fills_the_field(doors: Opened) -> None:
+    answers = [
+        (await doors.submit(envelope_json("pay", event=str(n)), **{"idempotency-key": "k1"})).json() for n in range(2)
+    ]
+    assert [a["duplicate"] for a in answers] == [False, True]
+    differing = await doors.submit(envelope_json("pay", key="other"), **{"idempotency-key": "k1"})
+    assert error_of(differing) == (422, "idempotency_key_mismatch")
+    assert error_of(await doors.submit(envelope_json("pay"), **{"idempotency-key": "k" * 513})) == (422, "invalid_value")
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type", "expected"),
+    [
+        (b"{", "application/json", (422, "invalid_json")),
+        (b"\xff\xfe", "application/json", (422, "invalid_utf8")),
+        (b"[]", "application/json", (422, "wrong_type")),
+        (b"{}", "application/json", (422, "missing_field")),
+        (b"{}", "text/plain", (415, "unsupported_media_type")),
+        (b"{}", "application/x-www-form-urlencoded", (415, "unsupported_media_type")),
+        (b'{"schema_version":"ingest.v2"}', "application/json", (422, "unsupported_schema_version")),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "application/json", (422, "too_deep")),
+        (b'{"schema_version":"\\ud800"}', "application/json; charset=utf-8", (422, "lone_surrogate")),
+    ],
+)
+async def test_what_is_not_an_envelope_is_refused_in_one_shape(
+    doors: Opened, content: bytes, media_type: str, expected: tuple[int, str]
+) -> None:
+    answer = await doors.http.post("/v1/ingest", content=content, headers={"content-type": media_type})
+    assert error_of(answer) == expected
+    assert await doors.lab.count("select count(*) from message_inbox") == 0
+
+
+async def test_too_large_bodies_are_cut_off_with_and_without_a_declared_length(
+    database_url: str, tmp_path: Path
+) -> None:
+    async def stream() -> AsyncIterator[bytes]:
+        for _ in range(50):
+            yield b"x" * 1000
+
+    headers = {"content-type": "application/json"}
+    async with open_doors(database_url, tmp_path / "data", message_bytes=10_000, batch_bytes=20_000) as doors:
+        for path in ("/v1/ingest", "/v1/ingest/batch", "/mcp", "/v1/outbox/next"):
+            declared = await doors.http.post(path, content=b"x" * 50_000, headers=headers)
+            assert error_of(declared) == (413, "too_large")
+            assert error_of(await doors.http.post(path, content=stream(), headers=headers)) == (413, "too_large")
+        # what fits into a batch may still be too large for one message
+        batch = {"envelopes": [envelope_json("x" * 12_000), envelope_json("small")]}
+        big, small = (await doors.http.post("/v1/ingest/batch", json=batch)).json()["results"]
+        assert big["error"]["code"] == "too_large"
+        assert small["status"] == "accepted"
+
+
+async def test_a_batch_answers_per_envelope_in_order_and_keeps_what_is_good(doors: Opened) -> None:
+    good, bad, unknown = envelope_json("a"), {"schema_version": "ingest.v1"}, envelope_json("b", channel="fax")
+    answer = await doors.http.post("/v1/ingest/batch", json={"envelopes": [good, bad, unknown, good]})
+    assert answer.status_code == 200
+    results = answer.json()["results"]
+    assert [r.get("status") or r["error"]["code"] for r in results] == [
+        "accepted",
+        "missing_field",
+        "unknown_channel",
+        "accepted",
+    ]
+    assert results[3]["request_id"] == results[0]["request_id"]
+    assert results[3]["duplicate"] is True
+    assert await doors.lab.count("select count(*) from message_inbox") == 1
+
+
+@pytest.mark.parametrize("envelopes", [[], [{}] * 201])
+async def test_a_batch_has_1_to_200_envelopes(doors: Opened, envelopes: list[object]) -> None:
+    assert error_of(await doors.http.post("/v1/ingest/batch", json={"envelopes": envelopes})) == (422, "batch_size")
+
+
+async def test_a_full_backlog_is_told_with_retry_after(database_url: str, tmp_path: Path) -> None:
+    async with open_doors(database_url, tmp_path / "data", backlog=1) as doors:
+        assert (await doors.submit(envelope_json("one"))).status_code == 202
+        watching = asyncio.create_task(doors.switchboard.accept.watch_backlog(0.01))
+        answer = await doors.submit(envelope_json("two"))
+        while answer.status_code == 202:  # until the backlog was measured
+            answer = await doors.submit(envelope_json("two"))
+        watching.cancel()
+        assert error_of(answer) == (429, "overloaded")
+        assert int(answer.headers["retry-after"]) >= 1
+
+
+async def test_a_lost_database_is_503_everywhere_and_told_by_health(doors: Opened) -> None:
+    await doors.http.get("/v1/teams")  # the token is known for two seconds
+    await doors.lab.database.close()
+    answer = await doors.submit(envelope_json("lost?"))
+    assert error_of(answer) == (503, "unavailable")
+    assert answer.headers["retry-after"] == "1"
+    health = await doors.http.get("/health")
+    assert (health.status_code, health.json()["status"]) == (503, "unavailable")
+
+
+# Out -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reply_is_waited_for_and_the_whole_way_can_be_explained(answering: Opened) -> None:
+    request_id = (await answering.submit(envelope_json("hello", channel="api"))).json()["request_id"]
+    replies = (await answering.http.get(f"/v1/messages/{request_id}/replies?wait=20")).json()
+    assert (replies["settled"], replies["state"]) == (True, "answered")
+    assert [reply["text"] for reply in replies["replies"]] == ["hello"]
+    explained = (await answering.http.get(f"/v1/messages/{request_id}/explain")).json()
+    [step] = explained["decisions"][0]["trail"]
+    assert step["reason"] == "rule"
+    assert [(one["fired"], one["failed_filter"]) for one in step["considered"]][-1] == (True, None)
+    [delivery] = explained["deliveries"]
+    assert delivery["delivery"]["state"] == "answered"
+    assert [attempt["outcome"] for attempt in delivery["attempts"]] == ["answered"]
+    assert explained["replies"][0]["reply"]["state"] == "sent"
+
+
+async def test_rules_that_changed_are_not_made_up_afterwards(doors: Opened) -> None:
+    request_id = (await doors.submit(envelope_json("hello"))).json()["request_id"]
+    await doors.lab.database.run("insert into rule_set (version, author, reason) values (99, 't', 't')")
+    await doors.lab.rule_book.refresh()
+    explained = (await doors.http.get(f"/v1/messages/{request_id}/explain")).json()
+    assert [step["considered"] for step in explained["decisions"][0]["trail"]] == [None]
+
+
+async def test_a_connector_fetches_replies_in_order_and_hands_in_receipts(answering: Opened) -> None:
+    headers = await answering.token_for(CONNECTOR)
+    ids = [(await answering.submit(envelope_json(text))).json()["request_id"] for text in ("one", "two")]
+    for request_id in ids:
+        await answering.http.get(f"/v1/messages/{request_id}/replies?wait=20")
+    request = {"channel": "telegram", "endpoint": "bot:house", "wait_s": 20}
+    seen = []
+    for _ in range(2):
+        [reply] = (await answering.http.post("/v1/outbox/next", json=request, headers=headers)).json()["replies"]
+        assert reply["idempotency_key"] == reply["outbox_id"]
+        assert (reply["recipient"], reply["thread"]) == ("alice", None)
+        seen.append(reply["text"])
+        url = f"/v1/outbox/{reply['outbox_id']}/receipt"
+        stale = {"lease": reply["lease"] + 1, "outcome": "sent"}
+        assert error_of(await answering.http.post(url, json=stale, headers=headers)) == (409, "conflict")
+        receipt = {"lease": reply["lease"], "outcome": "sent", "platform_message_id": "m1"}
+        assert (await answering.http.post(url, json=receipt, headers=headers)).json() == {"state": "sent"}
+        assert error_of(await answering.http.post(url, json=receipt, headers=headers)) == (409, "conflict")
+    assert seen == ["one", "two"]
+    refused = await answering.http.post(f"/v1/outbox/{uuid4()}/receipt", json={"lease": 1, "outcome": "sent"})
+    assert error_of(refused) == (404, "not_found")
+
+
+async def test_what_failed_is_sent_again_on_demand(answering: Opened) -> None:
+    request_id = (await answering.submit(envelope_json("one"))).json()["request_id"]
+    await answering.http.get(f"/v1/messages/{request_id}/replies?wait=20")
+    [reply] = (
+        await answering.http.post("/v1/outbox/next", json={"channel": "telegram", "endpoint": "bot:house"})
+    ).json()["replies"]
+    url = f"/v1/outbox/{reply['outbox_id']}"
+    assert error_of(await answering.http.post(f"{url}/resend")) == (422, "invalid_input")
+    await answering.http.post(f"{url}/receipt", json={"lease": reply["lease"], "outcome": "failed", "error": "blocked"})
+    [failed] = (await answering.http.get("/v1/outbox?state=failed")).json()["replies"]
+    assert failed["error"] == "blocked"
+    assert (await answering.http.post(f"{url}/resend")).json() == {"state": "pending"}
+
+
+async def test_a_connector_that_hangs_up_while_waiting_loses_nothing(answering: Opened) -> None:
+    request = {"channel": "telegram", "endpoint": "bot:house", "wait_s": 30}
+    with pytest.raises(httpx2.ReadTimeout):
+        await answering.http.post("/v1/outbox/next", json=request, timeout=0.3)
+    await answering.submit(envelope_json("still there?"))
+    [reply] = (await answering.http.post("/v1/outbox/next", json=request)).json()["replies"]
+    assert reply["text"] == "still there?"
+
+
+async def test_pages_hold_everything_once_newest_first(doors: Opened) -> None:
+    sent = [(await doors.submit(envelope_json(f"m{n}", sender=f"s{n}"))).json()["request_id"] for n in range(7)]
+    for path, key in (("/v1/messages", "messages"), ("/v1/deliveries", "deliveries")):
+        seen: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = (await doors.http.get(path, params={"limit": 3, **({"cursor": cursor} if cursor else {})})).json()
+            seen += [row["request_id"] for row in page[key]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert seen == sent[::-1]
+        assert error_of(await doors.http.get(path, params={"cursor": "?"})) == (422, "invalid_cursor")
+
+
+async def test_filters_narrow_lists(answering: Opened) -> None:
+    request_id = (await answering.submit(envelope_json("a", channel="api"))).json()["request_id"]
+    await answering.submit(envelope_json("b", channel="telegram"))
+    await answering.http.get(f"/v1/messages/{request_id}/replies?wait=20")
+    found = (await answering.http.get("/v1/messages?channel=api&endpoint=bot:house")).json()["messages"]
+    assert [m["request_id"] for m in found] == [request_id]
+    answered = (await answering.http.get("/v1/deliveries?state=answered&system_id=System1/echo")).json()["deliveries"]
+    assert request_id in [d["request_id"] for d in answered]
+    assert error_of(await answering.http.get("/v1/deliveries?state=lost"))[0] == 422
+
+
+async def test_teams_agents_connectors_lanes(doors: Opened) -> None:
+    teams = (await doors.http.get("/v1/teams")).json()
+    assert [team["team_id"] for team in teams["teams"]] == ["root", "side"]
+    assert "options" not in teams["teams"][0]["members"][0]
+    assert (await doors.http.get("/v1/teams/side")).json()["parent_id"] == "root"
+    assert error_of(await doors.http.get("/v1/teams/nobody")) == (404, "not_found")
+    await doors.submit(envelope_json("a"))
+    agents = {a["system_id"]: a for a in (await doors.http.get("/v1/agents")).json()["agents"]}
+    assert agents["System1/echo"]["in_flight"] == 1
+    beat = {
+        "channel": "telegram",
+        "endpoint": "bot:house",
+        "instance_id": "i1",
+        "state": "healthy",
+        "counters": {"a": 1},
+    }
+    assert (await doors.http.post("/v1/connectors/heartbeat", json=beat)).json() == {"status": "ok", "interval_s": 120}
+    [connector] = (await doors.http.get("/v1/connectors")).json()["connectors"]
+    assert (connector["liveness"], connector["counters"]) == ("online", {"a": 1})
+    await doors.lab.database.run("update connector set last_seen_at = now() - interval '9 minutes'")
+    assert (await doors.http.get("/v1/connectors")).json()["connectors"][0]["liveness"] == "stale"
+    [lane] = (await doors.http.get("/v1/lanes")).json()["lanes"]
+    assert error_of(await doors.http.post("/v1/lanes/resume", json={"lane": lane["lane"]})) == (404, "not_found")
+    await doors.lab.database.run("update lane set state = 'paused'")
+    resumed = await doors.http.post("/v1/lanes/resume", json={"lane": lane["lane"]})
+    assert resumed.json()["state"] == "resumed"
+
+
+async def test_metrics_count_what_doors_did(doors: Opened) -> None:
+    envelope = envelope_json("a", event="1")
+    await doors.submit(envelope)
+    await doors.submit(envelope)
+    await doors.submit({})
+    text = (await doors.http.get("/metrics")).text
+    assert 'switchboard_accepted_total{channel="telegram"} 1.0' in text
+    assert "switchboard_duplicates_total 1.0" in text
+    assert 'switchboard_refused_total{code="missing_field"} 1.0' in text
+    assert "switchboard_backlog 1.0" in text
+    assert 'switchboard_lanes{state="ready"} 1.0' in text
+    assert 'switchboard_books_difference{kind="messages"} 0.0' in text
+
+
+async def test_the_documentation_needs_no_internet(doors: Opened) -> None:
+    page = await doors.http.get("/docs", headers={"authorization": ""})
+    assert page.status_code == 200
+    assert not re.search(r'(src|href)="(https?:)?//', page.text)
+    assert "<script" not in page.text
+    assert "/v1/outbox/next" in page.text
+    schema = (await doors.http.get("/openapi.json", headers={"authorization": ""})).json()
+    assert schema["components"]["schemas"]["Envelope"]["required"]
+    published = (await doors.http.get("/schemas/ingest.v1.json", headers={"authorization": ""})).json()
+    assert published["$id"] == "/schemas/ingest.v1.json"
+
+
+async def test_unknown_paths_and_methods_answer_in_our_shape(doors: Opened) -> None:
+    assert error_of(await doors.http.get("/v1/nothing")) == (404, "not_found")
+    wrong = await doors.http.put("/v1/ingest")
+    assert error_of(wrong) == (405, "method_not_allowed")
+    assert wrong.headers["allow"] == "POST"
+    assert error_of(await doors.http.get("/v1/messages/no-uuid"))[0] == 422
+    nul = await doors.http.get("/v1/messages", params={"channel": "a\x00b"})
+    assert error_of(nul)[0] == 422
+
+
+# The end -------------------------------------------------------------------------------------------------------------
+
+
+async def both_wait(doors: Opened) -> bool:
+    return "switchboard_long_polls 2.0" in (await doors.http.get("/metrics")).text
+
+
+async def test_it_stops_within_three_seconds_although_somebody_waits(doors: Opened) -> None:
+    request_id = (await doors.submit(envelope_json("a"))).json()["request_id"]
+    waiting = [
+        asyncio.create_task(doors.http.get(f"/v1/messages/{request_id}/replies?wait=60", timeout=70)),
+        asyncio.create_task(
+            doors.http.post("/v1/outbox/next", json={"channel": "slack", "endpoint": "x", "wait_s": 60}, timeout=70)
+        ),
+    ]
+    await eventually(lambda: both_wait(doors))
+    started = time.monotonic()
+    doors.stop.set()
+    replies, outbox = await asyncio.gather(*waiting)
+    await doors.served
+    assert time.monotonic() - started < 3
+    assert replies.json()["settled"] is False
+    assert outbox.json() == {"replies": []}
+
+
+async def test_a_port_in_use_is_named_with_what_to_do(doors: Opened) -> None:
+    port = int(doors.url.rpartition(":")[2])
+    with pytest.raises(ConfigurationError, match=rf"127.0.0.1:{port} is in use .* choose another port"):
+        bind("127.0.0.1", port)
+    with pytest.raises(ConfigurationError, match="no address to listen on"):
+        bind("nowhere.invalid", 0)
+
+
+async def test_secrets_and_bodies_are_never_logged(database_url: str, tmp_path: Path) -> None:
+    entries = logged()
+    async with open_doors(database_url, tmp_path / "data", worker=True) as doors:
+        headers = await doors.token_for(CONNECTOR)
+        await doors.submit(envelope_json("canary-text"))
+        await doors.http.get("/v1/books", headers=headers)
+        await doors.http.get("/v1/books", headers={"authorization": "Bearer sb_o_canary-token"})
+        text = repr(entries)
+        assert any(entry["event"] == "refused" for entry in entries)
+        for secret in (doors.token, headers["authorization"], "canary-text", "canary-token"):
+            assert secret not in text
+        audited = await doors.lab.database.rows("select actor, action, detail::text from audit")
+        assert doors.token not in repr(audited)

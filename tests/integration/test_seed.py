@@ -1,0 +1,102 @@
+"""Teams from files enter the database once, whole, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard.app.seed import seed_teams
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.routing import RuleSet
+from switchboard.store.database import Database
+from switchboard.store.migrate import migrate
+from switchboard.store.teams import load_rule_set, rule_set_version
+from tests.processes import butler, write_teams
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    opened = await Database.connect(database_url, size=2)
+    await migrate(opened)
+    yield opened
+    await opened.close()
+
+
+def root(**more: Any) -> dict[str, Any]:
+    rule = {"name": "all", "channel": "*", "targets": [{"system_id": "System1/memo"}]}
+    return {"team": {"name": "root"}, "systems": [butler("memo")], "routing_rules": [rule], **more}
+
+
+def home(**more: Any) -> dict[str, Any]:
+    return {"team": {"name": "home", "parent": "root"}, "systems": [butler("cook")], **more}
+
+
+def names(rules: RuleSet) -> set[tuple[str, str, str]]:
+    return {(rule.team_id, rule.name, rule.created_by) for rule in rules.rules}
+
+
+async def test_a_new_installation_has_a_team_that_answers(database: Database) -> None:
+    await seed_teams(database, None)
+    await seed_teams(database, None)
+    rules = await load_rule_set(database)
+    assert (rules.version, [team.team_id for team in rules.teams]) == (1, ["root"])
+    assert names(rules) == {("root", "Everything to memo", "default")}
+
+
+async def test_teams_of_files_children_named_first(database: Database, tmp_path: Path) -> None:
+    write_teams(tmp_path, root(), home())
+    (tmp_path / "home.json").rename(tmp_path / "a.json")
+    await seed_teams(database, tmp_path)
+    rules = await load_rule_set(database)
+    assert {(team.team_id, team.parent_id) for team in rules.teams} == {("root", None), ("home", "root")}
+    assert names(rules) == {("root", "all", "file:root.json")}
+
+
+async def test_a_known_team_keeps_its_rules_and_gets_its_members(database: Database, tmp_path: Path) -> None:
+    write_teams(tmp_path, root())
+    await seed_teams(database, tmp_path)
+    await seed_teams(database, tmp_path)
+    assert await rule_set_version(database) == 1
+    new_rule = {"name": "another", "channel": "email", "targets": [{"system_id": "System1/clerk"}]}
+    write_teams(tmp_path, root(systems=[butler("memo"), butler("clerk")], routing_rules=[new_rule]))
+    await seed_teams(database, tmp_path)
+    rules = await load_rule_set(database)
+    assert rules.version == 2
+    assert {member.name for member in rules.teams[0].members} == {"memo", "clerk"}
+    assert names(rules) == {("root", "all", "file:root.json")}
+
+
+@pytest.mark.parametrize(
+    ("teams", "told"),
+    [
+        ([home()], "no parent"),
+        ([root(), {"team": {"name": "x", "parent": "rooot"}}], "x.json: there is no team 'rooot'; did you mean root"),
+        ([root(), {"team": {"name": "other"}}], "only one team may have no parent"),
+        (
+            [root(routing_rules=[{"name": "r", "channel": "telegramm", "targets": [{"system_id": "System1/memo"}]}])],
+            "root.json: routing_rules[0].channel (r): there is no channel 'telegramm'; did you mean telegram",
+        ),
+        (
+            [root(), home(routing_rules=[{"name": "r", "channel": "*", "targets": [{"system_id": "System1/memo"}]}])],
+            "home.json: routing_rules[0].targets[0].system_id (r): System1/memo is in team root",
+        ),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_before_anything_is_written(
+    database: Database, tmp_path: Path, teams: list[dict[str, Any]], told: str
+) -> None:
+    write_teams(tmp_path, *teams)
+    with pytest.raises(ConfigurationError) as caught:
+        await seed_teams(database, tmp_path)
+    assert told in caught.value.message
+    assert await rule_set_version(database) == 0
+
+
+async def test_channels_of_plug_ins_may_be_named(database: Database, tmp_path: Path) -> None:
+    rule = {"name": "r", "channel": "pager", "targets": [{"system_id": "System1/memo"}]}
+    write_teams(tmp_path, root(routing_rules=[rule]))
+    await seed_teams(database, tmp_path, {"pager"})
+    assert await rule_set_version(database) == 1

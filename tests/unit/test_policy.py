@@ -1,0 +1,83 @@
+"""Backoff and shares: pure arithmetic that everything waiting depends on."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard.core.policy.retry import backoff
+from switchboard.core.policy.shares import NO_CREDIT, WEIGHTS, shares
+
+TIERS = range(len(WEIGHTS))
+ALL = sum(WEIGHTS)
+
+
+def test_the_wait_doubles_from_the_base_up_to_the_cap() -> None:
+    waits = [backoff(n, base=1.0, cap=10.0, jitter=0.0) for n in range(1, 7)]
+    assert waits == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+
+
+@given(
+    attempt=st.integers(1, 10_000),
+    base=st.floats(0.001, 100),
+    cap=st.floats(0.001, 10_000),
+    jitter=st.floats(0, 1, exclude_max=True),
+)
+def test_every_wait_lies_in_the_upper_half_of_what_its_attempt_allows(
+    attempt: int, base: float, cap: float, jitter: float
+) -> None:
+    full = min(cap, base * 2.0 ** min(attempt - 1, 30))
+    assert full / 2 <= backoff(attempt, base=base, cap=cap, jitter=jitter) <= full <= cap
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_the_wait_never_shrinks_from_one_attempt_to_the_next(jitter: float) -> None:
+    waits = [backoff(n, jitter=jitter) for n in range(1, 40)]
+    assert all(before <= after for before, after in pairwise(waits))
+
+
+def test_without_tuning_nobody_waits_longer_than_five_minutes() -> None:
+    assert max(backoff(n, jitter=0.999) for n in range(1, 100)) <= 300
+
+
+def _deal(portions: list[int]) -> list[tuple[int, ...]]:
+    credit, dealt = NO_CREDIT, []
+    for places in portions:
+        given_out, credit = shares(credit, places)
+        assert sum(given_out) == places
+        dealt.append(given_out)
+    return dealt
+
+
+@given(st.lists(st.integers(0, 40), max_size=30))
+def test_over_any_fifteen_places_in_a_row_each_tier_gets_its_weight(portions: list[int]) -> None:
+    # However the places were portioned out before: what comes next, one by one, is a window that begins anywhere.
+    credit = NO_CREDIT
+    for places in portions:
+        _, credit = shares(credit, places)
+    window = [0] * len(WEIGHTS)
+    for _ in range(ALL):
+        one, credit = shares(credit, 1)
+        window = [w + o for w, o in zip(window, one, strict=True)]
+    assert tuple(window) == WEIGHTS
+
+
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=60))
+def test_how_places_are_portioned_out_changes_nothing(portions: list[int]) -> None:
+    parts = _deal(portions)
+    [whole] = _deal([sum(portions)])
+    assert tuple(sum(part[tier] for part in parts) for tier in TIERS) == whole
+
+
+@given(st.integers(1, 400))
+def test_no_tier_ever_starves(places: int) -> None:
+    [dealt] = _deal([places])
+    for tier in TIERS:
+        assert abs(dealt[tier] - places * WEIGHTS[tier] / ALL) < 1 + WEIGHTS[0] / ALL * len(WEIGHTS)
+        assert dealt[tier] >= places // ALL * WEIGHTS[tier]
+
+
+def test_the_highest_tier_comes_first() -> None:
+    assert _deal([1]) == [(1, 0, 0, 0)]
