@@ -102,7 +102,9 @@ async def settled(parts: Lab) -> bool:
 
 async def turns(parts: Lab) -> list[tuple[str, int, str, str | None]]:
     """(lane, seq, outcome, error class) of every turn, as they ended."""
-    rows = await parts.database.rows("select lane, seq, outcome, error_class from turn order by finished_at, seq, epoch")
+    rows = await parts.database.rows(
+        "select lane, seq, outcome, error_class from turn order by finished_at, seq, epoch"
+    )
     return [(r["lane"], r["seq"], r["outcome"], r["error_class"]) for r in rows]
 
 

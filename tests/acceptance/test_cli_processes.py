@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from switchboard.cli.main import COMMANDS
-from tests.processes import DEADLINE, EXECUTABLE, environment, running, switchboard, told
+from tests.processes import DEADLINE, EXECUTABLE, butler, environment, running, switchboard, told, write_teams
 
 pytestmark = pytest.mark.slow
 
@@ -183,6 +183,50 @@ def test_workers_end_with_a_parent_that_was_killed(home: Path) -> None:
         _until(lambda: True if not _lives(worker) else None)
     # The database has survived; the next one to use it stops it again.
     assert told(env, "db", "migrate")["applied"] == []
+
+
+def test_the_first_signal_drains_and_the_second_ends_at_once(place: Path) -> None:
+    slow = {"team": {"name": "root"}, "systems": [butler("slow", ["sleep", "600"])]}
+    slow |= {"routing_rules": [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/slow"}]}]}
+    env = environment(place / "data", TEAMS_DIR=str(write_teams(place / "teams", slow)), WORKER__DRAIN="600")
+    with running(env, "up") as server:
+        sent = told(server.environment, "send", "take your time")["request_id"]
+        ours = ("messages", "get", sent)
+        _until(lambda: told(server.environment, *ours)["deliveries"][0]["state"] == "running" or None)
+        server.process.terminate()
+        _until(lambda: switchboard(server.environment, *ours).returncode == 3 or None)
+        assert server.process.poll() is None
+        assert server.stop() == 128 + signal.SIGTERM
+    with running(env, "serve") as server:
+        assert told(server.environment, *ours)["state"] == "in_flight"
+
+
+def test_an_import_waits_for_a_busy_server(place: Path, tmp_path: Path) -> None:
+    """429: nothing is refused, nothing is lost, it goes on when there is room again."""
+    for n in range(60):
+        (tmp_path / f"{n}.eml").write_text(f"From: joe@example.org\nMessage-ID: <{n}@busy>\n\nmail {n}\n")
+    env = environment(place / "data", ACCEPT__BACKLOG="10", LOG_LEVEL="error")
+    command = ("import", str(tmp_path), "--endpoint", "busy@example.org", "--json")
+    with running(env, "serve") as server:
+        _until(lambda: switchboard(server.environment, "send", "x").returncode or None)
+        assert told(server.environment, "send", "x", code=1)["error"]["code"] == "overloaded"
+        importing = subprocess.Popen(
+            [EXECUTABLE, *command],
+            env=dict(server.environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert importing.stderr is not None
+            assert importing.stderr.readline().startswith("waiting: ")
+            with running(env, "work"):
+                out, _ = importing.communicate(timeout=DEADLINE)
+        finally:
+            importing.kill()
+            importing.communicate()
+        said = json.loads(out)
+        assert (said["new"], said["duplicates"], said["refused"]) == (60, 0, 0)
 
 
 def _children(pid: int) -> set[int]:

@@ -48,6 +48,8 @@ class Crew:
     directory: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     traces: list[Path] = field(default_factory=list)
+    stopped: subprocess.Popen[bytes] | None = None
+    """The zombie, while it is stopped: it is to wake up, not to be killed."""
 
     def hire(self) -> subprocess.Popen[bytes]:
         trace = self.directory / f"trace-{len(self.traces)}"
@@ -118,14 +120,15 @@ async def _until_acknowledged(parts: Lab, batch: list[Submission]) -> int:
 async def _havoc(plan: Plan, dice: random.Random, crew: Crew, data: Path, feeding: asyncio.Task[int]) -> None:
     kills = 0
     crash_at, zombie_at = plan.kills // 3, plan.kills // 2
+    zombie: asyncio.Task[None] | None = None
     while kills < plan.kills or not feeding.done():
         await asyncio.sleep(0.9 + dice.random() * 0.4)
         while len(crew.alive()) < plan.workers:
             crew.hire()
-        victim = dice.choice(crew.alive())
+        victim = dice.choice([p for p in crew.alive() if p is not crew.stopped])
         if kills == zombie_at:
             zombie_at = -1
-            asyncio.get_running_loop().create_task(_zombie(victim))
+            zombie = asyncio.create_task(_zombie(crew, victim))
         elif kills == crash_at:
             crash_at = -1
             await _crash(data)
@@ -136,14 +139,18 @@ async def _havoc(plan: Plan, dice: random.Random, crew: Crew, data: Path, feedin
             print(f"kill -9 number {kills}", flush=True)
     while len(crew.alive()) < plan.workers:
         crew.hire()
+    if zombie is not None:
+        await zombie
 
 
-async def _zombie(victim: subprocess.Popen[bytes]) -> None:
+async def _zombie(crew: Crew, victim: subprocess.Popen[bytes]) -> None:
     """Stop a worker for longer than its TTL, then let it go on: whatever it still writes must be refused."""
+    crew.stopped = victim
     os.kill(victim.pid, signal.SIGSTOP)
     print("a worker is stopped for 6 s", flush=True)
     await asyncio.sleep(6)
     os.kill(victim.pid, signal.SIGCONT)
+    crew.stopped = None
     print("the zombie is awake again", flush=True)
 
 

@@ -160,6 +160,12 @@ def test_chat_from_a_pipe_and_once(cli: Cli) -> None:
     assert (message["channel"], message["thread"]) == ("cli", "s1")
 
 
+def test_bytes_that_are_no_text(cli: Cli) -> None:
+    assert cli.run("send", "-", "--channel", "cli", "--wait", 30, given=b"caf\xe9")[1] == "System1/loud: CAF\ufffd\n"
+    assert cli.run("chat", given=b"caf\xe9\n")[1] == "System1/loud: CAF\ufffd\n"
+    assert cli.says("send", "caf\udce9", "--channel", "cli", "--wait", 30) == "System1/loud: CAF?\n"
+
+
 def test_messages(cli: Cli) -> None:
     sent = cli.json("send", "find me", "--endpoint", "messages", "--wait", 30)["request_id"]
     listed = cli.json("messages", "list", "--endpoint", "messages", "--channel", "api")

@@ -17,10 +17,10 @@ from switchboard.journey.turn import Answer, EngineFailure, Refusal, Turn, TurnL
 from switchboard.lanes.journal import Journal
 from switchboard.lanes.worker import Hold, Upkeep, Worker, WorkerSettings
 from switchboard.store import lanes, schedule
-from switchboard.store.lanes import Burial, Settlement, Step
 from switchboard.store.ids import new_uuid7
+from switchboard.store.lanes import Burial, Settlement, Step
 from tests.hands import Scripted, a_hand, assert_balanced, at_work, dead_letters, settled, turns
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import ROOT, Lab, butler, lab, submission
 from tests.waiting import eventually
 
 LIMITS = TurnLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
@@ -75,7 +75,7 @@ async def test_a_lane_whose_owner_is_gone_from_the_register_is_taken_over(databa
 
 async def test_one_lane_is_strictly_in_order_and_many_run_side_by_side(database_url: str) -> None:
     begun: dict[str, list[int]] = defaultdict(list)
-    at_once, most, ended = Counter[str](), 0, 0
+    at_once, most = Counter[str](), 0
 
     async def play(turn: Turn, _: Journal) -> TurnResult:
         nonlocal most
@@ -322,7 +322,14 @@ async def test_a_retry_keeps_its_place_and_nothing_overtakes_it(database_url: st
         async with at_work(parts.worker({"echo": Scripted(play)}, limits=LIMITS)):
             await eventually(lambda: settled(parts))
         assert order == [("0", 1), ("1", 1), ("1", 2), ("1", 3), ("2", 1), ("3", 1)]
-        assert [t[2] for t in await turns(parts)] == ["answered", "failed", "failed", "answered", "answered", "answered"]
+        assert [t[2] for t in await turns(parts)] == [
+            "answered",
+            "failed",
+            "failed",
+            "answered",
+            "answered",
+            "answered",
+        ]
         await assert_balanced(parts)
 
 
@@ -352,7 +359,11 @@ async def test_attempts_used_up_end_in_a_dead_letter_with_the_whole_message_and_
         async with at_work(parts.worker({"echo": Scripted(play)}, limits=LIMITS)):
             await eventually(lambda: settled(parts))
         [dead] = await dead_letters(parts)
-        assert (dead["request_id"], dead["category"], dead["reason"]) == (accepted.request_id, "retry_exhausted", "no luck")
+        assert (dead["request_id"], dead["category"], dead["reason"]) == (
+            accepted.request_id,
+            "retry_exhausted",
+            "no luck",
+        )
         assert bytes(dead["raw"]) == given.raw
         assert dead["payload"]["payload"]["normalized_text"] == "0"
         assert (dead["handler"], dead["system_id"]) == ("System4/root", "System1/echo")

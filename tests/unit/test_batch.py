@@ -63,7 +63,7 @@ async def test_two_writers_commit_side_by_side() -> None:
     asks = []
     for n in range(2):
         asks.append(asyncio.create_task(batch.put(n)))
-        await eventually(lambda n=n: _is(len(ledger.commits) == n + 1))
+        await eventually(lambda: _is(len(batch) == 0 and len(ledger.commits) == len(asks)))
     asks.append(asyncio.create_task(batch.put(2)))
     await eventually(lambda: _is(len(batch) == 1))
     assert ledger.commits == [[0], [1]]

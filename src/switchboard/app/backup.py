@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +35,11 @@ _EVERY: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Tools:
-    """A directory with pg_dump, pg_restore and psql of one version."""
+    """A directory with pg_dump, pg_restore and psql of one version, and the environment they run in."""
 
     directory: Path
     major: int
+    environment: Mapping[str, str]
 
 
 @asynccontextmanager
@@ -51,10 +52,17 @@ async def existing_url(settings: Settings, *, create: bool = False) -> AsyncIter
         yield settings.database_url.get_secret_value()
         return
     place = settings.data_dir / "postgres"
-    if not create and not (place / "PG_VERSION").exists():
+    if not create and not _holds_database(place):
         raise ConfigurationError(f"there is no database in {place} yet; `switchboard up` makes one")
     async with embedded_postgres(place, binaries=settings.postgres_binaries) as server:
         yield server.url
+
+
+def _holds_database(place: Path) -> bool:
+    try:
+        return (place / "PG_VERSION").exists()
+    except OSError as error:
+        raise ConfigurationError(f"the database in {place} cannot be seen: {error.strerror}") from error
 
 
 @asynccontextmanager
@@ -161,7 +169,8 @@ async def _unpack(tools: _Tools, file: Path, script: Path, watch: Callable[[], N
 
 async def _tools(settings: Settings, server: int) -> _Tools:
     """Programs that understand this server: of its own version if there are any, else the next newer ones."""
-    found = [tools for place in await _places(settings) if (tools := await _look(place))]
+    environment = _environment(embedded=settings.database_url is None)
+    found = [tools for place in await _places(settings) if (tools := await _look(place, environment))]
     fitting = [tools for tools in found if tools.major >= server]
     if not fitting:
         have = ", ".join(f"{tools.major} in {tools.directory}" for tools in found) or "none"
@@ -181,13 +190,13 @@ async def _places(settings: Settings) -> Iterable[Path]:
     return places
 
 
-async def _look(place: Path) -> _Tools | None:
+async def _look(place: Path, environment: Mapping[str, str]) -> _Tools | None:
     if not all(os.access(place / name, os.X_OK) for name in ("pg_dump", "pg_restore", "psql")):
         return None
     process = await asyncio.create_subprocess_exec(place / "pg_dump", "--version", stdout=subprocess.PIPE)
     output, _ = await process.communicate()
     version = re.search(rb"\d+", output)
-    return _Tools(place, int(version[0])) if version else None
+    return _Tools(place, int(version[0]), environment) if version else None
 
 
 async def _run(tools: _Tools, name: str, options: list[str], url: str | None, watch: Callable[[], None]) -> None:
@@ -200,7 +209,7 @@ async def _run(tools: _Tools, name: str, options: list[str], url: str | None, wa
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env=_environment() | secrets,
+        env={**tools.environment, **secrets},
     )
     watching = asyncio.create_task(_watch(watch))
     try:
@@ -222,9 +231,10 @@ async def _watch(watch: Callable[[], None]) -> None:
         await asyncio.sleep(_EVERY)
 
 
-def _environment() -> dict[str, str]:
-    """Ours without PG*, which would bend the connection; in English, so that messages are the same everywhere."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("PG")} | {"LC_ALL": "C"}
+def _environment(*, embedded: bool) -> dict[str, str]:
+    """Ours, in English. PG* are for a database of the user's own; the way to the embedded one they could only bend."""
+    kept = {key: value for key, value in os.environ.items() if not (embedded and key.startswith("PG"))}
+    return kept | {"LC_ALL": "C"}
 
 
 def _without_password(url: str) -> tuple[str, dict[str, str]]:

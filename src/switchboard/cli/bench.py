@@ -96,7 +96,7 @@ def _show(as_json: bool, columns: tuple[str, ...], rows: Sequence[tuple[object, 
     if as_json:
         print_json({"rows": [dict(zip(columns, row, strict=True)) for row in rows]})
         return
-    out().print(table(*columns, rows=[tuple(_figure(cell) for cell in row) for row in rows]))
+    out().print(table(*columns, rows=[tuple(_figure(cell) for cell in row) for row in rows], keep=columns))
 
 
 def _figure(value: object) -> str:

@@ -89,9 +89,9 @@ async def _exchange(client: Client, draft: Draft, wait: float, *, as_json: bool)
 
 def _piped() -> Iterator[str]:
     """The lines of stdin that are not blank."""
-    for line in sys.stdin:
-        if line.strip():
-            yield line.rstrip("\n")
+    for line in sys.stdin.buffer:
+        if text := line.decode(errors="replace").strip():
+            yield text
 
 
 def _typed() -> Iterator[str]:

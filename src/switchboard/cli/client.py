@@ -119,7 +119,7 @@ class Client:
         except httpx2.TransportError as error:
             why = str(error) or type(error).__name__
             raise Unavailable(f"the connection to {self.place.url} failed: {why}", code="connection") from error
-        except (httpx2.InvalidURL, ValueError) as error:
+        except httpx2.InvalidURL as error:
             raise ConfigurationError(f"{self.place.url!r} is no URL of a switchboard: {error}") from error
         if not response.is_success:
             raise _refusal(response, self.place)

@@ -24,7 +24,20 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from switchboard.cli.client import Client, ask
-from switchboard.cli.output import FAILED, OK, AsJson, Json, NoServer, done, errors, one_line, out, print_json, table
+from switchboard.cli.output import (
+    FAILED,
+    OK,
+    AsJson,
+    Json,
+    NoServer,
+    clean,
+    done,
+    errors,
+    one_line,
+    out,
+    print_json,
+    table,
+)
 from switchboard.cli.sources import Item, Kind, Source, find_sources, read_items, thread_of
 from switchboard.core.imports import MAX_ENTRY
 from switchboard.core.wire import parse_envelope
@@ -58,6 +71,8 @@ class Tally:
     duplicates: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     refusals: list[Refusal] = field(default_factory=list)
+    troubles: set[str] = field(default_factory=set)
+    """Codes of what had to be waited for; each is told once."""
 
     @property
     def begun(self) -> bool:
@@ -70,6 +85,12 @@ class Tally:
             self.duplicates += 1
         else:
             self.new += 1
+
+    def wait(self, error: SwitchboardError) -> None:
+        """Say why it does not go on for a while."""
+        if error.code not in self.troubles:
+            self.troubles.add(error.code)
+            errors().print(f"waiting: {clean(error.message)}", style="yellow", soft_wrap=True)
 
     def refuse(self, item: Item, code: str, reason: str) -> None:
         """Count one that nobody takes."""
@@ -179,7 +200,9 @@ async def _submit_batch(client: Client, batch: Sequence[Item], tally: Tally) -> 
         return
     body = b'{"envelopes":[' + b",".join(item.data for item in items) + b"]}"
     try:
-        answer = await patiently(lambda: client.post("/v1/ingest/batch", body, headers=_as("application/json")))
+        answer = await patiently(
+            lambda: client.post("/v1/ingest/batch", body, headers=_as("application/json")), tally.wait
+        )
     except (InvalidInput, TooLarge) as error:
         if len(items) == 1:
             tally.refuse(items[0], error.code, error.message)
@@ -217,9 +240,10 @@ def _is_json(item: Item, tally: Tally) -> bool:
 async def _submit_mail(client: Client, item: Item, endpoint: str, tally: Tally) -> None:
     query = {"endpoint": endpoint, "provider": "file"}
     try:
-        tally.take(
-            await patiently(lambda: client.post("/v1/ingest", item.data, params=query, headers=_as("message/rfc822")))
+        answer = await patiently(
+            lambda: client.post("/v1/ingest", item.data, params=query, headers=_as("message/rfc822")), tally.wait
         )
+        tally.take(answer)
     except (InvalidInput, TooLarge) as error:
         tally.refuse(item, error.code, error.message)
 
@@ -228,15 +252,16 @@ def _as(media_type: str) -> dict[str, str]:
     return {"content-type": media_type}
 
 
-async def patiently(work: Callable[[], Awaitable[_T]], patience: float = PATIENCE) -> _T:
-    """Do `work` again while the server is busy or away, for at most `patience` seconds from the first trouble."""
+async def patiently(work: Callable[[], Awaitable[_T]], tell: Callable[[SwitchboardError], None]) -> _T:
+    """Do `work` again while the server is busy or away, for at most PATIENCE seconds; `tell` hears why."""
     started, delay = time.monotonic(), 0.25
     while True:
         try:
             return await work()
         except (Overloaded, Unavailable, NoServer) as error:
-            if time.monotonic() - started > patience:
+            if time.monotonic() - started > PATIENCE:
                 raise
+            tell(error)
             await asyncio.sleep(error.retry_after if isinstance(error, Overloaded) else delay)
             delay = min(delay * 2, 5.0)
 

@@ -40,7 +40,7 @@ NOT_FOUND: Final = 5
 Json = dict[str, Any]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines on stdout.")]
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _PLAIN_WIDTH: Final = 200
 _WIDEST: Final = 24
 """Cells that a column has at most unless it is kept whole or is the last."""

@@ -55,12 +55,12 @@ async def _run(settings: Settings, parts: Parts) -> None:
         doors = asyncio.create_task(asyncio.to_thread(import_module, _DOORS)) if parts.doors else None
         core = await stack.enter_async_context(open_core(settings))
         work: list[Coroutine[object, object, None]] = []
-        if parts.worker:
-            work.append(_work(make_worker(core, concurrency=parts.concurrency), stop, parts))
-        work += [_supervise(number, parts, stop) for number in range(1, parts.extra_workers + 1)]
         if doors is not None:
             switchboard = await stack.enter_async_context(open_switchboard(core))
             work.append(_serve((await doors).run_doors, switchboard, parts, stop))
+        if parts.worker:
+            work.append(_work(make_worker(core, concurrency=parts.concurrency), stop, parts))
+        work += [_supervise(number, parts, stop) for number in range(1, parts.extra_workers + 1)]
         await _together(work, stop)
 
 

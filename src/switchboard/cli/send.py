@@ -49,7 +49,7 @@ def send(  # noqa: PLR0913 - the options of a command
 
 
 def _text(text: str) -> str:
-    given = sys.stdin.read() if text == "-" else text
+    given = sys.stdin.buffer.read().decode(errors="replace") if text == "-" else text
     if not given.strip():
         raise InvalidInput("there is nothing to send: the text is empty", code="empty_message")
     return given

@@ -7,6 +7,7 @@ an `Answer`. Next: `client.py`.
 from __future__ import annotations
 
 import getpass
+import json
 import socket
 import time
 from collections.abc import Callable
@@ -84,7 +85,9 @@ def envelope(draft: Draft) -> Json:
 
 async def submit(client: Client, draft: Draft) -> Json:
     """Hand it in; {request_id, duplicate, …}."""
-    return await client.post("/v1/ingest", envelope(draft))
+    # Bytes that are no text come from a terminal as lone surrogates, which are no text for anybody else either.
+    body = json.dumps(envelope(draft), ensure_ascii=False).encode(errors="replace")
+    return await client.post("/v1/ingest", body, headers={"content-type": "application/json"})
 
 
 async def follow(client: Client, request_id: str, *, wait: float, show: Callable[[Json], None]) -> Answer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
@@ -71,6 +72,7 @@ def _family(envelope: Envelope) -> str:
     return {"mail": "email", "gmail": "email", "imap": "email"}.get(name, name)
 
 
+@lru_cache(maxsize=8192)  # the same accounts and chats write again and again
 def _quoted(text: str) -> str:
     return quote(text, safe="", errors="surrogatepass")
 

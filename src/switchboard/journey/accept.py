@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import structlog
+
 from switchboard.core.channels import check_source
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.domain.envelope import Envelope
@@ -25,6 +27,8 @@ from switchboard.store import inbox as store
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import Acceptance
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +130,7 @@ class AcceptLeg:
 def _outcome(answer: Acceptance | BaseException) -> Acceptance | SwitchboardError:
     if isinstance(answer, (Acceptance, SwitchboardError)):
         return answer
-    raise answer
+    if not isinstance(answer, Exception):
+        raise answer
+    log.error("message not stored", exc_info=answer)
+    return SwitchboardError("this message could not be stored; nothing of it was kept, and the reason is in the log")

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 from uuid import UUID
 
+import structlog
+
 from switchboard.core.policy.retry import backoff
 from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.ledger import Item, OutboxRow, OutboxState
@@ -22,9 +24,11 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.journal import Fenced
 from switchboard.lanes.worker import Hold
 from switchboard.store import outbox as store
-from switchboard.store.database import Database
+from switchboard.store.database import Database, storable_text
 from switchboard.store.lanes import WORK_POOL, Work
 from switchboard.store.outbox import Receipt
+
+log = structlog.get_logger(__name__)
 
 DOOR_CHANNELS: Final = frozenset({"cli", "api", "mcp", "dashboard"})
 """Channels whose replies are read at the door."""
@@ -81,7 +85,11 @@ class SendLeg:
         callback = self._callbacks.get(reply.endpoint)
         if callback is None:
             return Receipt("failed", error=f"no callback is configured for the api endpoint {reply.endpoint!r}")
-        return await callback.send(reply)
+        try:
+            return await callback.send(reply)
+        except Exception as error:  # against its promise; the attempts must run out all the same
+            log.exception("callback raised", endpoint=reply.endpoint)
+            return Receipt("retryable", error=storable_text(f"{type(error).__name__}: {error}")[:2000])
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 import structlog
 
 from switchboard.core.policy.retry import backoff
+from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.domain.routing import DeadLetterCategory, Member
 from switchboard.journey.rulebook import RuleBook
@@ -26,7 +27,7 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.journal import Fenced, Journal, OutcomeUnknown
 from switchboard.lanes.worker import Hold
 from switchboard.store import lanes as store
-from switchboard.store.database import Database
+from switchboard.store.database import Database, storable_text
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import Burial, Settlement, Work
 
@@ -121,18 +122,44 @@ class TurnLeg:
         self._settle: dict[int, Batch[Settlement, store.Settled]] = {}
 
     async def __call__(self, item: Item, hold: Hold) -> Item | None:
-        work = await self._load.put(item)
+        try:
+            work = await self._load.put(item)
+        except Unavailable:
+            raise
+        except Exception as error:
+            if item.attempts <= self._limits.attempts:
+                raise
+            return await self._save(self._unreadable(item, hold, error), hold)
         settlement = await self._attempt(item, work, hold)
         if settlement.outcome == "failed" and settlement.burial is None:
             await self._retry(settlement, hold)
             return None
+        following = await self._save(settlement, hold)
+        self._announce(work, settlement)
+        return following
+
+    async def _save(self, settlement: Settlement, hold: Hold) -> Item | None:
+        """Write the end of a turn; gives the next item of the lane if it was handed on."""
         point("before_complete")
         settled = await self._settle_batch(hold.worker).put(settlement)
         point("after_complete")
         if not settled.ok:
             raise Fenced
-        self._announce(work, settlement)
-        return None if settled.next_seq is None else replace(item, seq=settled.next_seq, attempts=1)
+        return None if settled.next_seq is None else replace(settlement.item, seq=settled.next_seq, attempts=1)
+
+    def _unreadable(self, item: Item, hold: Hold, error: Exception) -> Settlement:
+        """The end of an item whose message this release cannot read; nobody is told, for nobody could read it."""
+        reason = storable_text(f"the message cannot be read: {error}")[:2000]
+        burial = Burial(new_uuid7(), "poison", reason, None) if item.kind == "turn" else None
+        return Settlement(
+            item,
+            "failed" if burial else "refused",
+            *(None, None),
+            error_class="poison",
+            error=reason,
+            hand_on=hold.hand_on,
+            burial=burial,
+        )
 
     async def _attempt(self, item: Item, work: Work, hold: Hold) -> Settlement:
         """Run the engine and say in one value how it ended."""
@@ -153,7 +180,7 @@ class TurnLeg:
             return self._buried(draft, work, "target_unavailable", reason)
         try:
             async with asyncio.timeout(self._patience(member)):
-                journal = await Journal.open(self._database, hold.worker, item)
+                journal = await Journal.open(self._database, hold.worker, item, resumed=work.resumed)
                 result = await engine.run(Turn(work, member, item.attempts), journal)
         except OutcomeUnknown as error:
             return self._buried(replace(draft, outcome="unknown"), work, "outcome_unknown", str(error))
@@ -172,15 +199,19 @@ class TurnLeg:
         if isinstance(result, Refusal):
             return self._buried(replace(draft, outcome="refused"), work, "refused", result.reason)
         if isinstance(result, NoReply):
-            return replace(draft, outcome="declined", error=_clean(result.reason) or None)
+            return replace(draft, outcome="declined", error=storable_text(result.reason) or None)
         if work.dead_letter is not None:
             return replace(draft, outcome="answered")  # a notice has nobody to reply to
         return replace(
-            draft, outcome="answered", outbox_id=new_uuid7(), text=_clean(result.text), pool=self._reply_pool(work)
+            draft,
+            outcome="answered",
+            outbox_id=new_uuid7(),
+            text=storable_text(result.text),
+            pool=self._reply_pool(work),
         )
 
     def _failed(self, draft: Settlement, work: Work, error: EngineFailure) -> Settlement:
-        failed = replace(draft, error_class=error.error_class, error=_clean(str(error))[:2000])
+        failed = replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])
         if not error.retryable:
             return self._buried(failed, work, "target_unavailable", str(error))
         if draft.item.attempts >= self._limits.attempts:
@@ -189,7 +220,7 @@ class TurnLeg:
 
     def _buried(self, draft: Settlement, work: Work, category: DeadLetterCategory, reason: str) -> Settlement:
         """The end of a delivery that nobody could carry out; a notice has no dead letter of its own."""
-        clean = _clean(reason)[:2000]
+        clean = storable_text(reason)[:2000]
         ended = replace(draft, error=draft.error or clean, error_class=draft.error_class or category)
         if work.dead_letter is not None:
             return replace(ended, outcome="refused" if draft.outcome == "failed" else draft.outcome)
@@ -220,8 +251,3 @@ class TurnLeg:
             self._bell.ring(WORK if settlement.pool == store.WORK_POOL else outbox_topic(settlement.pool))
         if settlement.burial is not None:
             self._bell.ring(WORK)
-
-
-def _clean(text: str) -> str:
-    """PostgreSQL stores neither NUL nor lone surrogates, and an engine may say anything."""
-    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")

@@ -6,13 +6,23 @@ No timer: waiting for company was measured to be slower at every load. Used by a
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from switchboard.domain.errors import SwitchboardError
 
 Ask = TypeVar("Ask")
 Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group(Generic[Ask, Answer]):
+    """What was handed in together."""
+
+    asks: Sequence[Ask]
+    outcomes: asyncio.Future[Sequence[Answer | BaseException]]
 
 
 class Batch(Generic[Ask, Answer]):
@@ -27,26 +37,29 @@ class Batch(Generic[Ask, Answer]):
         self._write = write
         self._most = most
         self._free_writers = writers
-        self._waiting: list[tuple[Ask, asyncio.Future[Answer]]] = []
+        self._waiting: deque[_Group[Ask, Answer]] = deque()
+        self._size = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._size
 
     async def put(self, ask: Ask) -> Answer:
         """Hand in one; returns after its transaction is committed. Raises what its write raised."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((ask, future))
-        self._start_writer()
-        return await future
+        [outcome] = await self.put_all([ask])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
-    async def put_all(self, asks: Sequence[Ask]) -> list[Answer | BaseException]:
-        """Hand in many at once; per ask its answer or what it raised."""
+    async def put_all(self, asks: Sequence[Ask]) -> Sequence[Answer | BaseException]:
+        """Hand in many at once, which share a commit as far as `most` allows; per ask its answer or what it raised."""
         loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[Answer]] = [loop.create_future() for _ in asks]
-        self._waiting.extend(zip(asks, futures, strict=True))
+        parts = (asks[at : at + self._most] for at in range(0, len(asks), self._most))
+        groups: list[_Group[Ask, Answer]] = [_Group(part, loop.create_future()) for part in parts]
+        self._waiting.extend(groups)
+        self._size += len(asks)
         self._start_writer()
-        return await asyncio.gather(*futures, return_exceptions=True)
+        return [outcome for group in groups for outcome in await group.outcomes]
 
     def _start_writer(self) -> None:
         if self._free_writers:
@@ -58,39 +71,46 @@ class Batch(Generic[Ask, Answer]):
     async def _drain(self) -> None:
         try:
             while self._waiting:
-                taken, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-                await self._write_out(taken)
+                await self._write_out(self._take())
         finally:
             self._free_writers += 1
 
-    async def _write_out(self, taken: Sequence[tuple[Ask, asyncio.Future[Answer]]]) -> None:
+    def _take(self) -> list[_Group[Ask, Answer]]:
+        """The next groups, together not more than `most`."""
+        taken = [self._waiting.popleft()]
+        size = len(taken[0].asks)
+        while self._waiting and size + len(self._waiting[0].asks) <= self._most:
+            taken.append(self._waiting.popleft())
+            size += len(taken[-1].asks)
+        self._size -= size
+        return taken
+
+    async def _write_out(self, groups: Sequence[_Group[Ask, Answer]]) -> None:
         try:
-            answers = await self._write([ask for ask, _ in taken])
-            if len(answers) != len(taken):
-                # Nobody can say whose answer is missing; alone, everyone gets his own or hears of it.
-                raise ValueError(f"{len(taken)} were handed in, {len(answers)} answered")  # noqa: TRY301
-        except SwitchboardError as error:
-            _fail(taken, error)
-        except asyncio.CancelledError as error:
-            _fail(taken, error)
+            outcomes = await self._outcomes([ask for group in groups for ask in group.asks])
+        except asyncio.CancelledError:
+            for group in groups:
+                group.outcomes.cancel()
             raise
+        at = 0
+        for group in groups:
+            if not group.outcomes.done():
+                group.outcomes.set_result(outcomes[at : at + len(group.asks)])
+            at += len(group.asks)
+
+    async def _outcomes(self, asks: Sequence[Ask]) -> Sequence[Answer | BaseException]:
+        try:
+            answers = await self._write(asks)
+        except SwitchboardError as error:
+            return [error] * len(asks)
         except Exception as error:  # whatever it is, it goes to those who asked
-            if len(taken) == 1:
-                _fail(taken, error)
-            else:
-                for one in taken:
-                    await self._write_out([one])
-        else:
-            for (_, future), answer in zip(taken, answers, strict=True):
-                if not future.done():
-                    future.set_result(answer)
+            return [error] if len(asks) == 1 else await self._one_by_one(asks)
+        if len(answers) == len(asks):
+            return answers
+        if len(asks) == 1:
+            return [ValueError(f"one was handed in, {len(answers)} answered")]
+        # Nobody can say whose answer is missing; alone, everyone gets his own or hears of it.
+        return await self._one_by_one(asks)
 
-
-def _fail(taken: Sequence[tuple[Ask, asyncio.Future[Answer]]], error: BaseException) -> None:
-    for _, future in taken:
-        if future.done():
-            continue
-        if isinstance(error, asyncio.CancelledError):
-            future.cancel()
-        else:
-            future.set_exception(error)
+    async def _one_by_one(self, asks: Sequence[Ask]) -> list[Answer | BaseException]:
+        return [outcome for ask in asks for outcome in await self._outcomes([ask])]

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 from switchboard.domain.ledger import Item
 from switchboard.lanes.faults import point
 from switchboard.store import lanes as store
-from switchboard.store.database import Database
+from switchboard.store.database import Database, storable_json
 from switchboard.store.lanes import Effect, Step
 
 _NAMESPACE = UUID("6f0b2f0a-6a0e-5d3e-9c3b-0f6f0d1c7a11")
@@ -46,9 +46,9 @@ class Journal:
         self._n = 0
 
     @classmethod
-    async def open(cls, database: Database, worker: int, item: Item) -> Journal:
-        """Begin or resume: a first attempt has nothing to load."""
-        known = await store.load_steps(database, item) if item.attempts > 1 else {}
+    async def open(cls, database: Database, worker: int, item: Item, *, resumed: bool = True) -> Journal:
+        """Begin or resume. A first attempt may have steps, too: one that was cut short by a stop did not count."""
+        known = await store.load_steps(database, item) if resumed else {}
         return cls(database, worker, item, known)
 
     async def step(
@@ -76,7 +76,7 @@ class Journal:
         if result is NOT_DONE:
             if effect != "idempotent":
                 await self._write(Step(self._n, name, "started", key, None), effect)
-            result = await act(key)
+            result = storable_json(await act(key))
         await self._write(Step(self._n, name, "done", key, result), effect)
         point("between_steps")
         return result

@@ -10,7 +10,8 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from time import monotonic
@@ -21,19 +22,21 @@ import structlog
 
 from switchboard import __version__
 from switchboard.core.policy.shares import NO_CREDIT, shares
-from switchboard.domain.errors import SwitchboardError, Unavailable
+from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.lanes.bell import CHANNEL, WORK, Bell
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import Fenced
 from switchboard.store import lanes as store
 from switchboard.store import schedule
-from switchboard.store.database import Database
+from switchboard.store.database import Database, storable_text
 
 log = structlog.get_logger(__name__)
 
 _IN_A_ROW: Final = 16
 """Items that one lane may do before it lets others have its place."""
+_PAUSE_AFTER_DEFECT: Final = 1.0
+"""Seconds before an item is tried again that failed in a way nobody foresaw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +136,25 @@ class _Session:
 
     async def run(self, ready: asyncio.Event) -> None:
         async with AsyncExitStack() as stack:
-            connection = await self._register(stack)
+            await self._register(stack)
+            # Self-fence, in whatever way we leave. From below: nothing more is claimed, what runs is cancelled, and
+            # only then do we let go of the connection with the lock, after which others may take the lanes.
+            stack.push_async_callback(self._cancel_running)
             stack.callback(self._bell.subscribe(WORK, self._wake.set))
-            chores = [asyncio.create_task(chore()) for chore in (self._claim_loop, self._beat_loop, self._rescue_loop)]
-            chores.append(asyncio.create_task(self._upkeep_loop()))
+            claiming = asyncio.create_task(self._claim_loop())
+            chores = [claiming, *(asyncio.create_task(chore()) for chore in (self._beat_loop, self._rescue_loop))]
+            if self._upkeep:
+                chores.append(asyncio.create_task(self._upkeep_loop()))
             stack.push_async_callback(_cancel, chores)
             log.info("worker ready", worker=self._worker)
             ready.set()
             await self._until_over(chores)
-            await self._leave(connection)
+            if not self._lost.is_set():
+                await self._leave(claiming)
+            elif not self._stopping.is_set():
+                raise Unavailable("the session was lost")
 
-    async def _register(self, stack: AsyncExitStack) -> asyncpg.Connection:
+    async def _register(self, stack: AsyncExitStack) -> None:
         connection = await self._database.dedicated()
         stack.push_async_callback(_close, connection)
         try:
@@ -159,7 +170,6 @@ class _Session:
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             raise Unavailable(f"the worker could not register: {error}") from error
         connection.add_termination_listener(lambda _: self._lost.set())
-        return connection
 
     async def _until_over(self, chores: list[asyncio.Task[None]]) -> None:
         """Until we are told to stop, are lost, or a chore fails."""
@@ -173,23 +183,27 @@ class _Session:
                 self._lost.set()
                 log.warning("worker chore failed", error=repr(task.exception()))
 
-    async def _leave(self, connection: asyncpg.Connection) -> None:
-        if not self._lost.is_set() and self._running:
+    async def _leave(self, claiming: asyncio.Task[None]) -> None:
+        """In good order: end claiming first (a claim that came after our release would be nobody's), then drain."""
+        self._wake.set()
+        await self._unless_lost(asyncio.wait([claiming], timeout=self._settings.drain))
+        if self._running:
             log.info("draining", running=len(self._running), limit_s=self._settings.drain)
-            lost = asyncio.create_task(self._lost.wait())
-            waiting = asyncio.create_task(asyncio.wait(self._running, timeout=self._settings.drain))
-            await asyncio.wait([lost, waiting], return_when=asyncio.FIRST_COMPLETED)
-            await _cancel([lost, waiting])
-        # Self-fence: what still runs must not go on once others may take its lane.
-        await _cancel(tuple(self._running))
+            await self._unless_lost(asyncio.wait(self._running, timeout=self._settings.drain))
         if self._lost.is_set():
-            # Only now is it safe to let go of the lock: nothing of ours runs any more.
-            await _close(connection)
-            if not self._stopping.is_set():
-                raise Unavailable("the session was lost")
-            return
+            return  # the others see it by the lock, or by the beat
+        await _cancel([claiming])
+        await self._cancel_running()
         await store.release_worker(self._database, self._worker)
         self._bell.ring(WORK)
+
+    async def _unless_lost(self, waiting: Coroutine[Any, Any, object]) -> None:
+        tasks = [asyncio.create_task(waiting), asyncio.create_task(self._lost.wait())]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await _cancel(tasks)
+
+    async def _cancel_running(self) -> None:
+        await _cancel(tuple(self._running))
 
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
@@ -218,33 +232,39 @@ class _Session:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         self._wake.set()
-        if not task.cancelled() and isinstance(task.exception(), SwitchboardError):
+        if task.cancelled() or task.exception() is not None:
             # The item is still ours in the database, but nothing works on it: only a new session sets it free.
             self._lost.set()
 
     async def _work(self, item: Item) -> None:
-        handler = self._handlers[item.kind]
         for n in range(_IN_A_ROW):
             last = n == _IN_A_ROW - 1 or self._stopping.is_set()
-            following = await self._run_one(handler, item, Hold(self._worker, hand_on=not last))
+            following = await self._run_one(item, Hold(self._worker, hand_on=not last))
             if following is None:
                 return
             item = following
 
-    async def _run_one(self, handler: Handler, item: Item, hold: Hold) -> Item | None:
+    async def _run_one(self, item: Item, hold: Hold) -> Item | None:
         try:
-            return await handler(item, hold)
+            return await self._handlers[item.kind](item, hold)
         except Fenced:
             log.info("fenced", lane=item.lane, seq=item.seq, epoch=item.epoch)
             return None
-        except SwitchboardError:
+        except Unavailable:
             raise
-        except Exception as error:
-            # A defect of ours: never silent, never a stuck lane. It counts as an attempt, and the limit ends it.
-            log.exception("item failed unexpectedly", lane=item.lane, seq=item.seq)
-            failed = store.Settlement(item, "failed", None, None, error_class="internal", error=repr(error)[:2000])
-            await store.retry(self._database, self._worker, failed, 1.0)
+        except (Exception, asyncio.CancelledError) as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            await self._put_back(item, error)
             return None
+
+    async def _put_back(self, item: Item, error: BaseException) -> None:
+        """A defect of ours: never silent, never a stuck lane. It counts as an attempt, and the limit ends it."""
+        what = storable_text("".join(traceback.format_exception_only(error)).strip())[:2000]
+        failed = store.Settlement(item, "failed", None, None, error_class="internal", error=what)
+        await store.retry(self._database, self._worker, failed, _PAUSE_AFTER_DEFECT)
+        where = storable_text("".join(traceback.format_exception(error)))
+        log.error("item failed unexpectedly", lane=item.lane, seq=item.seq, exception=where)
 
     async def _beat_loop(self) -> None:
         self._last_beat = monotonic()
@@ -269,7 +289,7 @@ class _Session:
     async def _upkeep_loop(self) -> None:
         await schedule.plan(self._database, {chore.name: chore.every for chore in self._upkeep})
         while True:
-            for name in await schedule.due(self._database):
+            for name in await schedule.due(self._database, [chore.name for chore in self._upkeep]):
                 await self._do_chore(name)
             await asyncio.sleep(0.5)
 

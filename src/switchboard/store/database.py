@@ -30,7 +30,7 @@ _LOST = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,  # connections, memory, disk
     asyncpg.ReadOnlySQLTransactionError,
     TimeoutError,
 )
@@ -46,6 +46,24 @@ def to_json(value: object) -> str:
 def from_json(text: str) -> Any:
     """The value of a jsonb column."""
     return msgspec.json.decode(text)
+
+
+def storable_text(text: str) -> str:
+    """PostgreSQL stores neither NUL nor lone surrogates, and an engine may say anything."""
+    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+
+
+def storable_json(value: object) -> Any:
+    """What a jsonb column gives back of `value`: plain JSON, every text in it cleaned."""
+    return from_json(to_json(_clean(msgspec.to_builtins(value, str_keys=True))))
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, str):
+        return storable_text(value)
+    if isinstance(value, dict):
+        return {storable_text(name): _clean(child) for name, child in value.items()}
+    return [_clean(child) for child in value] if isinstance(value, list | tuple) else value
 
 
 @cache
@@ -128,6 +146,8 @@ class Database:
             async with self.pool.acquire(timeout=10) as connection:
                 yield connection
         except _LOST as error:
+            if isinstance(error, ValueError):
+                raise  # asyncpg cannot encode an argument: no outage, and no better the next time
             raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
 
     async def dedicated(self) -> asyncpg.Connection:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from secrets import randbits
 from threading import Lock
 from uuid import UUID
 
@@ -24,7 +23,7 @@ class _Sequence:
 
     def next(self) -> UUID:
         with self._lock:
-            self._last = next_uuid7(self._last, time.time_ns() // 1_000_000, randbits(74))
+            self._last = next_uuid7(self._last, time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big"))
             return self._last
 
     def restart(self) -> None:

@@ -42,6 +42,8 @@ class Work:
     received_at: datetime
     dead_letter: Mapping[str, Any] | None
     """For a notice: dead_letter_id, category, reason."""
+    resumed: bool = True
+    """Whether an earlier attempt may have left steps in the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +129,10 @@ async def claim(database: Database, worker: int, quota: Sequence[int]) -> list[I
 
 
 async def load_work(database: Database, items: Sequence[Item]) -> list[Work]:
-    """The message of each item, in order."""
+    """The message of each item, in order. Raises `LookupError` if one has none."""
     rows = await database.rows(query("lanes.load"), [i.lane for i in items], [i.seq for i in items])
+    if len(rows) != len(items):
+        raise LookupError(f"{len(items) - len(rows)} of {[(i.lane, i.seq) for i in items]} are nowhere")
     return [
         Work(
             lane=LaneKey(r["lane"]),
@@ -141,6 +145,7 @@ async def load_work(database: Database, items: Sequence[Item]) -> list[Work]:
             envelope=Envelope.model_validate_json(r["envelope"]),
             received_at=r["received_at"],
             dead_letter=r["dead_letter"],
+            resumed=r["resumed"],
         )
         for r in rows
     ]

@@ -5,9 +5,9 @@ Used by `lanes/worker.py`. A chore whose worker dies is due again after its inte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from switchboard.store.database import Database, query, seconds
+from switchboard.store.database import Database, query, seconds, storable_text
 
 
 async def plan(database: Database, chores: Mapping[str, float]) -> None:
@@ -15,11 +15,11 @@ async def plan(database: Database, chores: Mapping[str, float]) -> None:
     await database.run(query("schedule.plan"), list(chores), [seconds(every) for every in chores.values()])
 
 
-async def due(database: Database) -> list[str]:
-    """Take the chores that are due; nobody else gets them until their next time."""
-    return [row["name"] for row in await database.rows(query("schedule.due"))]
+async def due(database: Database, names: Sequence[str]) -> list[str]:
+    """Take the chores of these names that are due; nobody else gets them until their next time."""
+    return [row["name"] for row in await database.rows(query("schedule.due"), list(names))]
 
 
 async def done(database: Database, name: str, error: str | None) -> None:
     """Record the end of a run."""
-    await database.run(query("schedule.done"), name, error)
+    await database.run(query("schedule.done"), name, error if error is None else storable_text(error))

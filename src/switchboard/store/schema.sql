@@ -443,6 +443,8 @@ language sql as $$
             where l.state = 'ready' and l.pool = _pool and l.tier = q.tier - 1 and l.ready_at <= clock_timestamp()
             order by l.ready_at limit q.n for no key update skip locked
         ) p
+        -- whoever was declared dead while he was stopped must not begin anew under his old name
+        where _owner is null or exists (select from worker w where w.worker_id = _owner)
     )
     update lane l set state = 'running', owner = _owner, lease_until = clock_timestamp() + _lease, epoch = l.epoch + 1,
                       attempts = l.attempts + 1
@@ -460,9 +462,13 @@ language sql as $$
         select from lane l
         where l.key = _lane and l.owner = _owner and l.epoch = _epoch and l.state = 'running' and l.done_seq + 1 = _seq
         for share
-    ), beaten as (
-        update worker w set beat = clock_timestamp()
+    ), due as (
+        -- A rescue locks workers before lanes. Whoever holds a lane must therefore never wait for a worker.
+        select w.worker_id from worker w
         where w.worker_id = _owner and w.beat < clock_timestamp() - w.ttl / 8 and exists (select from held)
+        for no key update skip locked
+    ), beaten as (
+        update worker w set beat = clock_timestamp() from due where w.worker_id = due.worker_id
     ), written as (
         insert into step (lane, seq, n, name, effect, state, idempotency_key, epoch, result, done_at)
             select _lane, _seq, _n, _name, _effect, _state, _key, _epoch, _result::jsonb,
@@ -608,12 +614,12 @@ language sql as $$
 $$;
 
 -- Rescue: workers that let go of their lock or stopped beating lose their lanes to whoever is alive.
--- The lock is only asked of workers that took one: the others live by their beat alone.
+-- The lock is only asked of workers that took one: the others live by their beat alone. A lane is freed because its owner
+-- is not registered, whenever that came about: a claim may be committed after its worker was struck off.
 create function rescue_lanes(_lock_class integer) returns bigint
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    _gone bigint[];
     _count bigint;
 begin
     with gone as (
@@ -621,15 +627,13 @@ begin
         where w.beat + w.ttl < clock_timestamp()
            or (w.has_lock and pg_try_advisory_xact_lock(_lock_class, w.worker_id::integer))
         for update skip locked
-    ), removed as (
-        delete from worker w using gone where w.worker_id = gone.worker_id returning w.worker_id
     )
-    select array_agg(r.worker_id) into _gone from removed r;
-    if _gone is null then
-        return 0;
-    end if;
+    delete from worker w using gone where w.worker_id = gone.worker_id;
     with freed as (
-        select l.key, l.owner from lane l where l.owner = any (_gone) and l.state = 'running' order by l.key for no key update
+        select l.key, l.owner from lane l
+        where l.state = 'running' and l.owner is not null
+          and not exists (select from worker w where w.worker_id = l.owner)
+        order by l.key for no key update
     ), moved as (
         update lane l set state = 'ready', owner = null, ready_at = clock_timestamp()
         from freed where l.key = freed.key returning l.key, l.kind, l.done_seq + 1 as seq, l.epoch, freed.owner
@@ -648,15 +652,17 @@ end $$;
 
 -- A worker that leaves in good order: what it could not finish is taken over at once, and does not count as an attempt.
 create function release_worker(_worker bigint) returns bigint
-language sql as $$
-    with freed as (
-        update lane l set state = 'ready', owner = null, ready_at = clock_timestamp(), attempts = greatest(l.attempts - 1, 0)
-        where l.owner = _worker and l.state = 'running' returning l.key
-    ), removed as (
-        delete from worker w where w.worker_id = _worker
-    )
-    select count(*) from freed;
-$$;
+language plpgsql as $$
+declare
+    _count bigint;
+begin
+    delete from worker w where w.worker_id = _worker;
+    perform from lane l where l.owner = _worker and l.state = 'running' order by l.key for no key update;
+    update lane l set state = 'ready', owner = null, ready_at = clock_timestamp(), attempts = greatest(l.attempts - 1, 0)
+        where l.owner = _worker and l.state = 'running';
+    get diagnostics _count = row_count;
+    return _count;
+end $$;
 
 -- Lease replies of one endpoint to a connector, the next of each conversation, oldest first (send lanes are of tier 1).
 create function lease_replies(_pool text, _limit integer, _lease interval, _idempotent boolean)

@@ -123,17 +123,18 @@ _PGBENCH_TABLE: Final = """
 create table if not exists bench_insert (
     id uuid primary key, source text not null, dedupe text not null, body jsonb not null, unique (source, dedupe));
 """
+# The row is as large as the message that the other measurements submit.
 _PGBENCH_SCRIPT: Final = """\\set n random(1, 1000000000)
 insert into bench_insert values (gen_random_uuid(), 'bench', 'event-' || :n || '-' || :client_id || '-' || random(),
-    '{"text": "Could you remind me on Thursday that the plumber comes between nine and eleven?"}')
-    on conflict do nothing;
+    '{body}') on conflict do nothing;
 """
 
 
 async def pgbench(server: EmbeddedServer, seconds: float, clients: int = 64) -> float:
     """The baseline: transactions per second of PostgreSQL's own client doing durable single-row inserts."""
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
-        script.write(_PGBENCH_SCRIPT)
+        size = len(json.dumps(_message("event", "chat")))
+        script.write(_PGBENCH_SCRIPT.replace("{body}", json.dumps({"text": "x" * size})))
         script.flush()
         where = ("-h", str(server.socket_dir), "-p", str(server.port), "-U", "postgres", "postgres")
         binaries = (await find_programs(None, None)).directory

@@ -6,7 +6,7 @@ update worker set beat = clock_timestamp() where worker_id = $1;
 
 -- name: load
 select i.lane, i.seq, x.request_id, x.conversation, x.system_id, x.team_id, x.segment, m.envelope::text as envelope,
-       m.received_at, x.dead_letter
+       m.received_at, x.dead_letter, exists (select from step s where s.lane = i.lane and s.seq = i.seq) as resumed
 from unnest($1::text[], $2::bigint[]) with ordinality as i (lane, seq, ord)
 join lateral (
     select d.request_id, d.conversation, d.system_id, d.team_id, d.segment, null::jsonb as dead_letter

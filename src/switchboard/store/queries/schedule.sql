@@ -4,7 +4,7 @@ on conflict (name) do update set every = excluded.every where schedule.every <> 
 
 -- name: due
 update schedule s set next_at = clock_timestamp() + s.every
-from (select name from schedule where next_at <= clock_timestamp() order by name for update skip locked) d
+from (select name from schedule where next_at <= clock_timestamp() and name = any ($1) order by name for update skip locked) d
 where s.name = d.name
 returning s.name;
 

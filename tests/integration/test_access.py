@@ -1,0 +1,334 @@
+"""Tokens and scopes: who comes in, how far, and that every refusal is on record."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from switchboard.app.access import CACHE_S, Access, Principal, ensure_operator_token
+from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, NotFound, Unauthenticated
+from switchboard.store import audit, tokens
+from switchboard.store.database import Database
+from switchboard.store.migrate import migrate
+from tests.doors import AGENT, CONNECTOR, HANDLER, Opened, open_doors
+from tests.lab import envelope_json
+
+OPERATOR = Principal("operator", "boss")
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    opened = await Database.connect(database_url)
+    await migrate(opened)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_doors(database_url, tmp_path / "data") as opened:
+        yield opened
+
+
+# Tokens --------------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_only_the_hash_of_a_token_is_kept(database: Database) -> None:
+    issued = await Access(database).issue(OPERATOR, CONNECTOR)
+    assert issued.secret.startswith("sb_c_")
+    assert len(issued.secret) == 5 + 43
+    rows = await database.rows("select t::text as row from token t union all select a::text from audit a")
+    assert all(issued.secret not in row["row"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", "Basic sb_o_x", "Bearer sb_o_wrong", "Bearer \u00e4"]
+)
+async def test_no_token_or_a_wrong_one_opens_nothing(database: Database, header: str | None) -> None:
+    with pytest.raises(Unauthenticated):
+        await Access(database).authenticate(header)
+
+
+async def test_a_token_opens_until_it_is_revoked_elsewhere_plus_two_seconds(database: Database) -> None:
+    clock = Clock()
+    here, elsewhere = Access(database, clock=clock), Access(database)
+    issued = await here.issue(OPERATOR, CONNECTOR)
+    header = f"bearer {issued.secret}"
+    assert await here.authenticate(header) == CONNECTOR
+    await elsewhere.revoke(OPERATOR, CONNECTOR.name)
+    clock.now += CACHE_S
+    with pytest.raises(Unauthenticated):
+        await here.authenticate(header)
+
+
+async def test_a_token_revoked_here_is_dead_at_once(database: Database) -> None:
+    access = Access(database)
+    issued = await access.issue(OPERATOR, CONNECTOR)
+    await access.authenticate(f"Bearer {issued.secret}")
+    await access.revoke(OPERATOR, CONNECTOR.name)
+    with pytest.raises(Unauthenticated):
+        await access.authenticate(f"Bearer {issued.secret}")
+    with pytest.raises(NotFound):
+        await access.revoke(OPERATOR, CONNECTOR.name)
+    assert [e.action for e in await audit.list_entries(database)] == ["token:revoked", "token:issued"]
+
+
+async def test_an_expired_token_is_dead(database: Database) -> None:
+    access = Access(database)
+    issued = await access.issue(OPERATOR, CONNECTOR)
+    await database.run("update token set expires_at = now() - interval '1 second'")
+    with pytest.raises(Unauthenticated):
+        await access.authenticate(f"Bearer {issued.secret}")
+
+
+async def test_a_name_is_free_again_once_its_token_is_revoked(database: Database) -> None:
+    access = Access(database)
+    await access.issue(OPERATOR, AGENT)
+    with pytest.raises(Conflict):
+        await access.issue(OPERATOR, AGENT)
+    await access.revoke(OPERATOR, AGENT.name)
+    await access.issue(OPERATOR, AGENT)
+
+
+async def test_the_operators_token_is_made_once_and_only_for_him_to_read(database: Database, tmp_path: Path) -> None:
+    data_dir = tmp_path / "new"
+    await ensure_operator_token(database, data_dir)
+    file = data_dir / "operator.token"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700
+    secret = file.read_text().strip()
+    assert (await Access(database).authenticate(f"Bearer {secret}")).role == "operator"
+    file.chmod(0o644)
+    await ensure_operator_token(database, data_dir)
+    assert file.read_text().strip() == secret
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [t.name for t in await tokens.list_tokens(database)] == ["operator-1"]
+
+
+@pytest.mark.parametrize("harm", ["missing", "revoked", "garbled"])
+async def test_an_operators_token_that_opens_nothing_is_replaced(database: Database, tmp_path: Path, harm: str) -> None:
+    await ensure_operator_token(database, tmp_path)
+    file = tmp_path / "operator.token"
+    old = file.read_text()
+    if harm == "missing":
+        file.unlink()
+    elif harm == "revoked":
+        await tokens.revoke(database, "operator-1")
+    else:
+        file.write_text("sb_o_half")
+    await ensure_operator_token(database, tmp_path)
+    new = file.read_text()
+    assert new != old
+    assert (await Access(database).authenticate(f"Bearer {new.strip()}")).name == "operator-2"
+    assert _names(tmp_path) == ["operator.token"]
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+async def test_the_token_of_the_directory_works_with_a_new_database(database: Database, tmp_path: Path) -> None:
+    await ensure_operator_token(database, tmp_path)
+    secret = (tmp_path / "operator.token").read_text()
+    await database.run("delete from token")
+    await ensure_operator_token(database, tmp_path)
+    assert (tmp_path / "operator.token").read_text() == secret
+    assert (await Access(database).authenticate(f"Bearer {secret.strip()}")).role == "operator"
+
+
+async def test_a_directory_that_cannot_be_written_is_named(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"operator\.token"):
+        await ensure_operator_token(database, tmp_path / "file")
+
+
+# Scopes --------------------------------------------------------------------------------------------------------------
+
+_BEAT = {"channel": "telegram", "endpoint": "bot:house", "instance_id": "i", "state": "healthy"}
+_PULL = {"channel": "telegram", "endpoint": "bot:house"}
+_TOKEN = {"name": "new", "role": "operator"}
+_NEW = str(uuid4())
+
+ROUTES: tuple[tuple[str, str, object, str], ...] = (
+    ("POST", "/v1/ingest", envelope_json("x", event="scope"), "connector"),
+    ("POST", "/v1/ingest/batch", {"envelopes": [envelope_json("x", event="scope")]}, "connector"),
+    ("GET", "/v1/messages", None, "connector"),
+    ("GET", "/v1/messages/{own}", None, "connector"),
+    ("GET", "/v1/messages/{own}/raw", None, "connector"),
+    ("GET", "/v1/messages/{own}/replies", None, "connector"),
+    ("GET", "/v1/messages/{own}/explain", None, ""),
+    ("GET", "/v1/deliveries", None, "agent handler"),
+    ("POST", "/v1/outbox/next", _PULL, "connector"),
+    ("POST", f"/v1/outbox/{_NEW}/receipt", {"lease": 1, "outcome": "sent"}, "connector"),
+    ("GET", "/v1/outbox", None, ""),
+    ("POST", f"/v1/outbox/{_NEW}/resend", None, ""),
+    ("GET", "/v1/teams", None, "agent handler"),
+    ("GET", "/v1/teams/root", None, "agent handler"),
+    ("GET", "/v1/agents", None, "agent handler"),
+    ("GET", "/v1/dead-letters", None, "handler"),
+    ("GET", "/v1/dead-letters/{dead}", None, "handler"),
+    ("GET", "/v1/lanes", None, ""),
+    ("POST", "/v1/lanes/resume", {"lane": "turn:x"}, ""),
+    ("POST", "/v1/connectors/heartbeat", _BEAT, "connector"),
+    ("GET", "/v1/connectors", None, ""),
+    ("GET", "/v1/tokens", None, ""),
+    ("POST", "/v1/tokens", _TOKEN, ""),
+    ("DELETE", "/v1/tokens/nobody", None, ""),
+    ("GET", "/v1/books", None, ""),
+    ("GET", "/metrics", None, ""),
+)
+"""Every route with a body that is right, and which roles beside the operator may use it."""
+
+
+async def _places(doors: Opened) -> Mapping[str, str]:
+    own = (await doors.submit(envelope_json("mine", event="own"))).json()["request_id"]
+    envelope = envelope_json("lost", channel="webhook")
+    envelope["source"] = {"channel": "webhook", "provider": "http", "endpoint_identity": "hook"}
+    await doors.submit(envelope)
+    dead = await doors.lab.database.value("select dead_letter_id from dead_letter where team_id = 'root'")
+    return {"own": own, "dead": str(dead)}
+
+
+async def test_every_role_at_every_route(doors: Opened) -> None:
+    """Who is not named gets 401 (nobody) or 403 or 404 (somebody else), and is on record."""
+    places = await _places(doors)
+    headers = {
+        "connector": await doors.token_for(CONNECTOR),
+        "agent": await doors.token_for(AGENT),
+        "handler": await doors.token_for(HANDLER),
+    }
+    for method, path, body, allowed in ROUTES:
+        url = path.format(**places)
+        nobody = await doors.http.request(method, url, json=body, headers={"authorization": ""})
+        assert nobody.status_code == 401, (method, path)
+        assert nobody.headers["www-authenticate"] == "Bearer"
+        for role, header in headers.items():
+            before = await doors.lab.count("select count(*) from audit where action like 'refused:%'")
+            answer = await doors.http.request(method, url, json=body, headers=header)
+            after = await doors.lab.count("select count(*) from audit where action like 'refused:%'")
+            if role in allowed.split():
+                assert answer.status_code in (200, 201, 202) or _NEW in path, (role, method, path, answer.text)
+                assert after == before, (role, method, path)
+            else:
+                assert answer.status_code in (403, 404), (role, method, path, answer.text)
+                assert after == before + 1, (role, method, path)
+
+
+async def test_the_table_above_has_every_route(doors: Opened) -> None:
+    paths = (await doors.http.get("/openapi.json")).json()["paths"]
+    public = {"/health", "/schemas/ingest.v1.json"}
+    known = {(method.upper(), path.count("/")) for path in paths if path not in public for method in paths[path]}
+    assert {(method, path.count("/")) for method, path, _, _ in ROUTES} == known
+    assert len(ROUTES) == sum(len(paths[path]) for path in paths if path not in public)
+
+
+async def test_a_connector_reaches_only_its_own_endpoint(doors: Opened) -> None:
+    header = await doors.token_for(CONNECTOR)
+    foreign = envelope_json("x", endpoint="bot:other")
+    answer = await doors.http.post("/v1/ingest", json=foreign, headers=header)
+    assert (answer.status_code, answer.json()["error"]["field"]) == (403, "source.endpoint_identity")
+    batch = {"envelopes": [foreign, envelope_json("y"), foreign]}
+    results = (await doors.http.post("/v1/ingest/batch", json=batch, headers=header)).json()["results"]
+    assert [r.get("status") or r["error"]["code"] for r in results] == ["forbidden", "accepted", "forbidden"]
+    for path, body in (
+        ("/v1/outbox/next", {"channel": "telegram", "endpoint": "bot:other"}),
+        ("/v1/outbox/next", {"channel": "email", "endpoint": "bot:house"}),
+        ("/v1/connectors/heartbeat", {**_BEAT, "endpoint": "bot:other"}),
+    ):
+        assert (await doors.http.post(path, json=body, headers=header)).status_code == 403
+    other = (await doors.submit(foreign)).json()["request_id"]
+    for path in ("", "/raw", "/replies"):
+        hidden = await doors.http.get(f"/v1/messages/{other}{path}", headers=header)
+        never = await doors.http.get(f"/v1/messages/{_NEW}{path}", headers=header)
+        assert hidden.status_code == never.status_code == 404
+        assert hidden.text.replace(other, _NEW) == never.text
+    seen = (await doors.http.get("/v1/messages", headers=header)).json()["messages"]
+    assert {m["endpoint"] for m in seen} == {"bot:house"}
+    assert (await doors.http.get("/v1/messages?endpoint=bot:other", headers=header)).status_code == 403
+    refused = [e for e in await audit.list_entries(doors.lab.database) if e.action.startswith("refused")]
+    assert len(refused) == 1 + 1 + 3 + 3 + 1
+    assert {"foreign_envelopes": 2, "role": "connector"} in [e.detail for e in refused]
+
+
+async def test_a_connector_cannot_settle_the_reply_of_another(database_url: str, tmp_path: Path) -> None:
+    async with open_doors(database_url, tmp_path / "data", worker=True) as doors:
+        request_id = (await doors.submit(envelope_json("x", endpoint="bot:other"))).json()["request_id"]
+        await doors.http.get(f"/v1/messages/{request_id}/replies?wait=20")
+        request = {"channel": "telegram", "endpoint": "bot:other"}
+        [reply] = (await doors.http.post("/v1/outbox/next", json=request)).json()["replies"]
+        receipt = {"lease": reply["lease"], "outcome": "sent"}
+        url = f"/v1/outbox/{reply['outbox_id']}/receipt"
+        assert (await doors.http.post(url, json=receipt, headers=await doors.token_for(CONNECTOR))).status_code == 404
+        assert (await doors.http.post(url, json=receipt)).json() == {"state": "sent"}
+
+
+async def test_an_agent_sees_only_its_own(doors: Opened) -> None:
+    await doors.submit(envelope_json("to echo"))
+    source = {"channel": "slack", "provider": "slack", "endpoint_identity": "team"}
+    await doors.submit({**envelope_json("to side"), "source": source})
+    echo, handler = await doors.token_for(AGENT), await doors.token_for(HANDLER)
+    side = await doors.token_for(Principal("agent", "side4", system_id="System4/side"))
+    assert len((await doors.http.get("/v1/deliveries")).json()["deliveries"]) >= 1
+    own = (await doors.http.get("/v1/deliveries", headers=echo)).json()["deliveries"]
+    assert {d["system_id"] for d in own} == {"System1/echo"}
+    assert (await doors.http.get("/v1/deliveries?system_id=System1/side", headers=echo)).status_code == 403
+    places = await _places(doors)
+    letters = (await doors.http.get("/v1/dead-letters", headers=handler)).json()["dead_letters"]
+    assert {letter["team_id"] for letter in letters} == {"root"}
+    assert (await doors.http.get("/v1/dead-letters?team_id=side", headers=handler)).status_code == 403
+    side_sees = (await doors.http.get("/v1/dead-letters", headers=side)).json()["dead_letters"]
+    assert {letter["team_id"] for letter in side_sees} == {"side"}
+    assert (await doors.http.get(f"/v1/dead-letters/{places['dead']}", headers=side)).status_code == 404
+    assert (await doors.http.get(f"/v1/dead-letters/{UUID(int=0)}", headers=handler)).status_code == 404
+
+
+async def test_tokens_are_made_listed_and_revoked_over_http(doors: Opened) -> None:
+    body = {"name": "bot", "role": "connector", "channel": "telegram", "endpoint": "bot:house", "expires_in_days": 1}
+    made = await doors.http.post("/v1/tokens", json=body)
+    assert made.status_code == 201
+    header = {"authorization": f"Bearer {made.json()['token']}"}
+    assert (await doors.http.get("/v1/messages", headers=header)).status_code == 200
+    assert (await doors.http.post("/v1/tokens", json=body)).status_code == 409
+    listed = (await doors.http.get("/v1/tokens")).json()["tokens"]
+    assert [t["name"] for t in listed] == ["operator-1", "bot"]
+    assert all("token" not in t and "hash" not in t for t in listed)
+    assert (await doors.http.delete("/v1/tokens/bot")).json() == {"name": "bot", "status": "revoked"}
+    assert (await doors.http.get("/v1/messages", headers=header)).status_code == 401
+    assert (await doors.http.delete("/v1/tokens/bot")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"role": "connector"},
+        {"role": "connector", "channel": "telegram"},
+        {"role": "agent"},
+        {"role": "operator", "channel": "telegram"},
+        {"role": "agent", "system_id": "System1/x", "channel": "telegram"},
+        {"role": "root"},
+        {"role": "operator", "name": "a b"},
+    ],
+)
+async def test_a_token_is_bound_as_its_role_needs(doors: Opened, wrong: Mapping[str, str]) -> None:
+    assert (await doors.http.post("/v1/tokens", json={"name": "x", **wrong})).status_code == 422
+
+
+async def test_refusing_works_without_the_audit_trail(database: Database) -> None:
+    access = Access(database)
+    await database.close()
+    with pytest.raises(Forbidden):
+        await access.check(AGENT, "ingest")

@@ -1,0 +1,161 @@
+"""The books: a sound ledger balances, and each thing broken on purpose is named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from switchboard.journey.reply import pull_pool
+from switchboard.store import outbox
+from switchboard.store.books import Balance, Books, audit_books
+from switchboard.store.database import Database
+from switchboard.testing.echo import Echo
+from tests.lab import ROOT, Lab, lab, rule, submission, to
+from tests.waiting import eventually
+
+RULES = (rule(ROOT, [to("System1/echo")], channel="telegram"), rule(ROOT, [to("System1/echo")], channel="api"))
+
+
+@asynccontextmanager
+async def worked(url: str) -> AsyncIterator[Lab]:
+    """Two answered messages, one that waits, one for nobody; the worker has gone."""
+    async with lab(url, rules=RULES) as made:
+        await made.accept.accept(submission("a", channel="telegram", sender="a"))
+        await made.accept.accept(submission("b", channel="api", sender="b"))
+        await made.accept.accept(submission("c", channel="email", sender="c"))
+        await answered(made)
+        await made.accept.accept(submission("d", channel="telegram", sender="d"))
+        yield made
+
+
+async def answered(made: Lab) -> None:
+    worker = made.worker({"echo": Echo()})
+    running = asyncio.create_task(worker.run())
+
+    async def done() -> bool:
+        return await made.count("select count(*) from lane where kind <> 'send' and state <> 'idle'") == 0
+
+    await eventually(done)
+    worker.stop()
+    await running
+
+
+async def test_a_sound_ledger_balances(database_url: str) -> None:
+    async with worked(database_url) as made:
+        books = await audit_books(made.database)
+        assert books == Books(
+            Balance(accepted=4, in_flight=1, answered=2, declined=0, dead=1, cancelled=0),
+            Balance(accepted=4, in_flight=1, answered=2, declined=0, dead=1, cancelled=0),
+            (),
+        )
+        assert books.balanced
+
+
+async def test_a_lease_and_receipts_are_sound_as_well(database_url: str) -> None:
+    async with worked(database_url) as made:
+        pool = pull_pool("telegram", "bot:house")
+        [reply] = await outbox.lease(made.database, pool, limit=5, lease_s=60, idempotent=False)
+        assert (await audit_books(made.database)).problems == ()
+        await outbox.settle_send(made.database, None, reply.lane, reply.lease, reply.seq, outbox.Receipt("sent"))
+        assert (await audit_books(made.database)).problems == ()
+
+
+LANES = {
+    "PENDING": "(select lane from delivery where state = 'pending')",
+    "ANSWERED": "(select lane from delivery where state = 'answered' limit 1)",
+}
+
+BREAKS = (
+    ("delete from decision", "has no decision"),
+    ("update decision set branches = 2", "was decided to go 2 ways, and 1 are on the books"),
+    ("delete from delivery where state = 'pending'", "was decided to go 1 ways, and 0 are on the books"),
+    ("delete from delivery where state = 'pending'", "waits for item 1, which does not exist"),
+    ("delete from message_inbox", "is not in the inbox"),
+    ("delete from message_inbox where channel = 'email'", "dead letter"),
+    ("update lane set done_seq = 1 where key = PENDING", "is pending, but its lane is already at 1"),
+    ("update lane set done_seq = 0 where key = ANSWERED", "is answered, but its lane is only at 0"),
+    ("delete from lane where key = PENDING", "has no lane"),
+    ("update delivery set seq = 9 where state = 'pending'", "waits for item 1, which does not exist"),
+    ("update delivery set seq = 9 where state = 'answered'", "is only at 1"),
+    ("delete from turn", "is answered without a turn that says so"),
+    ("delete from outbox", "but 0 of its 1 replies are in the outbox"),
+    ("update delivery set state = 'dead', settled_at = now() where state = 'answered'", "but there is no dead letter"),
+    ("delete from notice", "but there is no notice"),
+    ("update outbox set state = 'sending', seq = 0", "is sending, but its lane is already at"),
+    ("update lane set state = 'idle' where key = PENDING", "is idle with 1 items waiting"),
+    ("update lane set state = 'ready' where key = ANSWERED", "is ready, but nothing is in it"),
+    ("update lane set done_seq = 7 where key = PENDING", "is at 7, beyond its end (1)"),
+    (
+        "update lane set state = 'running', owner = 4711 where key = PENDING",
+        "runs on worker 4711, who is not registered",
+    ),
+    ("update lane set state = 'running' where key = PENDING", "belongs to nobody and has no lease"),
+    (
+        "update lane set state = 'running', lease_until = now() - interval '1 hour' where key = PENDING",
+        "has a lease that ran out",
+    ),
+    ("update lane set state = 'paused' where key = PENDING", "is paused with 1 items waiting"),
+    ("update lane set ready_at = now() - interval '1 hour' where key = PENDING", "has waited for a worker since"),
+)
+
+
+@pytest.mark.parametrize(("damage", "sentence"), BREAKS)
+async def test_what_is_broken_is_named(database_url: str, damage: str, sentence: str) -> None:
+    async with worked(database_url) as made:
+        for name, lane in LANES.items():
+            damage = damage.replace(name, lane)
+        tag = await made.database.run(damage)
+        assert not tag.endswith(" 0"), "the damage did nothing"
+        problems = (await audit_books(made.database)).problems
+        assert any(sentence in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("damage", "messages", "targets"),
+    [
+        ("delete from delivery where state = 'pending'", 1, 1),
+        ("delete from dead_letter", 1, 1),
+        ("delete from message_inbox where channel = 'api'", 0, 0),
+        (
+            "insert into dead_letter select gen_random_uuid(), conversation, request_id, team_id, channel, payload, "
+            "raw, category, reason, null, null, system_id, handler, received_at, created_at from dead_letter",
+            0,
+            -1,
+        ),
+    ],
+)
+async def test_what_is_lost_or_doubled_shows_in_the_balance(
+    database_url: str, damage: str, messages: int, targets: int
+) -> None:
+    async with worked(database_url) as made:
+        await made.database.run(damage)
+        books = await audit_books(made.database)
+        assert (books.messages.difference, books.targets.difference) == (messages, targets)
+        assert books.balanced is (messages == 0 and targets == 0)
+
+
+async def test_an_audit_of_a_large_ledger_takes_few_passes(database_url: str) -> None:
+    """No statement looks once per row: 20,000 deliveries are audited in seconds, not minutes."""
+    async with lab(database_url, rules=RULES) as made:
+        await _many(made.database, 20_000)
+        async with asyncio.timeout(20):
+            books = await audit_books(made.database)
+        assert books.messages.accepted == 20_000
+        assert books.balanced
+
+
+async def _many(database: Database, count: int) -> None:
+    for statement in (
+        """insert into message_inbox select ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'c' || n,
+           'api', 'e', 's', null, '{}', '', 'application/json', now() from generate_series(1, $1) n""",
+        "insert into decision select request_id, conversation, 1, 1, 1, '[]', now() from message_inbox limit $1",
+        """insert into delivery select 'turn:System1/echo:' || conversation, 1, conversation, request_id,
+           'System1/echo', 'root', 0, 'pending', null, now(), null from message_inbox limit $1""",
+        "insert into lane (key, kind, pool, tier, last_seq, state) select lane, 'turn', 'work', 2, 1, 'ready' "
+        "from delivery limit $1",
+    ):
+        await database.run(statement, count)
+    await database.run("analyze")

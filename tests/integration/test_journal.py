@@ -1,0 +1,263 @@
+"""The journal: what was done is never done again, what may have happened is never repeated blindly."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+from uuid import UUID
+
+import pytest
+
+from switchboard.domain.ledger import Item
+from switchboard.journey.turn import Answer, EngineFailure, Turn, TurnLimits, TurnResult
+from switchboard.lanes.journal import NOT_DONE, Fenced, Journal, OutcomeUnknown, idempotency_key
+from switchboard.store import lanes
+from tests.hands import Hand, Scripted, a_hand, assert_balanced, at_work, dead_letters, settled
+from tests.lab import Lab, lab, submission
+from tests.waiting import eventually
+
+LIMITS = TurnLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
+
+
+class World:
+    """Where steps have their effects, and what it can be asked."""
+
+    def __init__(self) -> None:
+        self.effects: list[UUID] = []
+        self.asked: list[UUID] = []
+        self.dies_after_effect = False
+        self.dies_before_effect = False
+
+    async def act(self, key: UUID) -> dict[str, str]:
+        if self.dies_before_effect:
+            raise ConnectionError("before")
+        self.effects.append(key)
+        if self.dies_after_effect:
+            raise ConnectionError("after")
+        return {"key": str(key)}
+
+    async def ask(self, key: UUID) -> object:
+        self.asked.append(key)
+        return {"found": str(key)} if key in self.effects else NOT_DONE
+
+
+async def begin(parts: Lab, hand: Hand) -> tuple[Item, Journal]:
+    await parts.accept.accept(submission("x", channel="api"))
+    [item] = await hand.claim()
+    return item, await Journal.open(parts.database, hand.worker, item)
+
+
+async def resume(hand: Hand, item: Item) -> tuple[Item, Journal]:
+    """The next attempt, as after a crash."""
+    assert await hand.fail(item)
+    [again] = await hand.claim()
+    assert (again.lane, again.seq) == (item.lane, item.seq)
+    return again, await Journal.open(hand.database, hand.worker, again)
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "queryable", "effectful"])
+async def test_a_step_that_is_done_is_replayed_and_never_run_again(
+    database_url: str, effect: Literal["idempotent", "queryable", "effectful"]
+) -> None:
+    world = World()
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        item, journal = await begin(parts, hand)
+        first = [await journal.step(f"s{n}", world.act, effect=effect) for n in range(3)]
+        item, journal = await resume(hand, item)
+        assert [await journal.step(f"s{n}", world.act, effect=effect, ask=world.ask) for n in range(3)] == first
+        assert len(set(world.effects)) == len(world.effects) == 3
+        assert world.asked == []
+        await journal.step("s3", world.act, effect=effect)
+        assert len(world.effects) == 4
+
+
+@pytest.mark.parametrize("value", [None, False, 0, "", [], {}, {"a": [1, 2.5, None, "ü"]}])
+async def test_whatever_a_step_gave_it_gives_again(database_url: str, value: object) -> None:
+    calls = 0
+
+    async def act(_: UUID) -> object:
+        nonlocal calls
+        calls += 1
+        return value
+
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        item, journal = await begin(parts, hand)
+        assert await journal.step("s", act, effect="effectful") == value
+        _, journal = await resume(hand, item)
+        assert await journal.step("s", act, effect="effectful") == value
+        assert calls == 1
+
+
+async def test_what_the_engine_is_given_the_first_time_is_what_it_is_given_on_resume(database_url: str) -> None:
+    async def act(key: UUID) -> object:
+        return {"id": key, "pair": (1, 2), 3: float("nan")}
+
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        item, journal = await begin(parts, hand)
+        first = await journal.step("s", act)
+        _, journal = await resume(hand, item)
+        assert await journal.step("s", act) == first
+        assert first == {"id": str(idempotency_key(item, 1)), "pair": [1, 2], "3": None}
+
+
+async def test_an_effect_that_may_have_happened_is_never_repeated(database_url: str) -> None:
+    world = World()
+    world.dies_after_effect = True
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        item, journal = await begin(parts, hand)
+        with pytest.raises(ConnectionError):
+            await journal.step("pay", world.act, effect="effectful")
+        _, journal = await resume(hand, item)
+        with pytest.raises(OutcomeUnknown, match="pay"):
+            await journal.step("pay", world.act, effect="effectful")
+        assert len(world.effects) == 1
+
+
+async def test_it_is_on_record_before_the_effect_that_the_effect_was_begun(database_url: str) -> None:
+    seen: list[tuple[str, str]] = []
+
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        _, journal = await begin(parts, hand)
+
+        async def act(_: UUID) -> None:
+            seen.extend([tuple(r) for r in await parts.database.rows("select name, state from step")])
+
+        await journal.step("pay", act, effect="effectful")
+        assert seen == [("pay", "started")]
+        assert await parts.count("select count(*) from step where state = 'done' and done_at >= started_at") == 1
+
+
+@pytest.mark.parametrize("happened", [True, False])
+async def test_what_can_be_asked_is_asked_and_done_only_if_it_was_not(database_url: str, happened: bool) -> None:
+    world = World()
+    world.dies_after_effect, world.dies_before_effect = happened, not happened
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        item, journal = await begin(parts, hand)
+        with pytest.raises(ConnectionError):
+            await journal.step("book", world.act, effect="queryable", ask=world.ask)
+        world.dies_after_effect = world.dies_before_effect = False
+        _, journal = await resume(hand, item)
+        result = await journal.step("book", world.act, effect="queryable", ask=world.ask)
+        key = str(idempotency_key(item, 1))
+        assert result == ({"found": key} if happened else {"key": key})
+        assert world.effects == [UUID(key)]
+        assert world.asked == [UUID(key)]
+
+
+async def test_what_may_be_repeated_is_repeated_with_the_same_key(database_url: str) -> None:
+    world = World()
+    world.dies_after_effect = True
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        item, journal = await begin(parts, hand)
+        with pytest.raises(ConnectionError):
+            await journal.step("put", world.act)
+        world.dies_after_effect = False
+        _, journal = await resume(hand, item)
+        await journal.step("put", world.act)
+        assert world.effects == [idempotency_key(item, 1)] * 2
+
+
+async def test_keys_differ_between_steps_items_and_lanes(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        for n in range(4):
+            await parts.accept.accept(submission("x", channel="api", sender=f"s{n // 2}"))
+        keys: set[UUID] = set()
+        while items := await hand.claim():
+            keys |= {idempotency_key(items[0], n) for n in range(3)}
+            await hand.answer(items[0])
+        assert len(keys) == 12
+
+
+async def test_a_step_that_has_changed_its_name_is_not_taken_for_the_old_one(database_url: str) -> None:
+    world = World()
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        item, journal = await begin(parts, hand)
+        await journal.step("old", world.act)
+        _, journal = await resume(hand, item)
+        with pytest.raises(OutcomeUnknown, match=r"'old'.*'new'"):
+            await journal.step("new", world.act)
+        assert len(world.effects) == 1
+
+
+async def test_a_fenced_turn_hears_of_it_at_its_next_step(database_url: str) -> None:
+    world = World()
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        item, journal = await begin(parts, hand)
+        assert await hand.fail(item)
+        with pytest.raises(Fenced):
+            await journal.step("pay", world.act, effect="effectful")
+        assert world.effects == [], "the fence stands before the effect"
+        assert await parts.count("select count(*) from step") == 0
+
+
+async def test_a_step_shows_that_its_worker_lives(database_url: str) -> None:
+    world = World()
+    async with lab(database_url) as parts, a_hand(parts.database, ttl=10) as hand:
+        _, journal = await begin(parts, hand)
+        await parts.database.run("update worker set beat = beat - interval '9 s'")
+        await journal.step("s", world.act)
+        assert await parts.count("select count(*) from worker where beat > clock_timestamp() - interval '5 s'") == 1
+
+
+async def test_an_unknown_outcome_ends_as_a_dead_letter_and_the_step_is_not_run_again(database_url: str) -> None:
+    world = World()
+    world.dies_after_effect = True
+
+    async def play(turn: Turn, journal: Journal) -> TurnResult:
+        if turn.work.dead_letter is not None:
+            return Answer("noted")
+        try:
+            await journal.step("pay", world.act, effect="effectful")
+        except ConnectionError as error:
+            raise EngineFailure("cut off") from error
+        return Answer("paid")
+
+    await _ends_unknown(database_url, play, "pay was begun")
+    assert len(world.effects) == 1
+
+
+async def test_a_turn_that_was_too_slow_within_an_effect_ends_as_outcome_unknown(database_url: str) -> None:
+    begun = 0
+
+    async def stuck(_: UUID) -> None:
+        nonlocal begun
+        begun += 1
+        await eventually(_never, within=60)
+
+    async def play(turn: Turn, journal: Journal) -> TurnResult:
+        if turn.work.dead_letter is None:
+            await journal.step("slow", stuck, effect="effectful")
+        return Answer("ok")
+
+    await _ends_unknown(database_url, play, "slow was begun", timeout=0.1)
+    assert begun == 1
+
+
+async def _never() -> bool:
+    return False
+
+
+async def _ends_unknown(
+    url: str, play: Callable[[Turn, Journal], Awaitable[TurnResult]], reason: str, **more: Any
+) -> None:
+    limits = TurnLimits(attempts=3, timeout=more.get("timeout", 10), backoff_base=0.02, backoff_cap=0.05)
+    async with lab(url) as parts:
+        await parts.accept.accept(submission("x", channel="api"))
+        async with at_work(parts.worker({"echo": Scripted(play)}, limits=limits)):
+            await eventually(lambda: settled(parts))
+        [dead] = await dead_letters(parts)
+        assert dead["category"] == "outcome_unknown"
+        assert dead["reason"].startswith(reason)
+        assert await parts.count("select count(*) from notice where state = 'delivered'") == 1
+        await assert_balanced(parts)
+
+
+async def test_the_journal_of_another_item_is_never_replayed(database_url: str) -> None:
+    world = World()
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        item, journal = await begin(parts, hand)
+        await journal.step("s", world.act)
+        await parts.accept.accept(submission("next", channel="api"))
+        settled_ = await hand.answer(item, hand_on=True)
+        assert settled_.next_seq == 2
+        assert await lanes.load_steps(parts.database, Item(item.lane, "turn", 2, 2, item.epoch, 1)) == {}
