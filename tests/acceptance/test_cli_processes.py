@@ -20,7 +20,9 @@ from typing import Any
 
 import pytest
 
+from switchboard.cli import talk
 from switchboard.cli.main import COMMANDS
+from switchboard.cli.talk import Draft
 from tests.processes import DEADLINE, EXECUTABLE, butler, environment, running, switchboard, told, write_teams
 
 pytestmark = pytest.mark.slow
@@ -203,10 +205,10 @@ def test_the_first_signal_drains_and_the_second_ends_at_once(place: Path) -> Non
 
 def test_an_import_waits_for_a_busy_server(place: Path, tmp_path: Path) -> None:
     """429: nothing is refused, nothing is lost, it goes on when there is room again."""
-    for n in range(60):
-        (tmp_path / f"{n}.eml").write_text(f"From: joe@example.org\nMessage-ID: <{n}@busy>\n\nmail {n}\n")
+    lines = [json.dumps(talk.envelope(Draft("x", "api", "busy", "joe", None, f"busy {n}"))) for n in range(300)]
+    (tmp_path / "list.jsonl").write_text("\n".join(lines))
     env = environment(place / "data", ACCEPT__BACKLOG="10", LOG_LEVEL="error")
-    command = ("import", str(tmp_path), "--endpoint", "busy@example.org", "--json")
+    command = ("import", str(tmp_path / "list.jsonl"), "--json")
     with running(env, "serve") as server:
         _until(lambda: switchboard(server.environment, "send", "x").returncode or None)
         assert told(server.environment, "send", "x", code=1)["error"]["code"] == "overloaded"
@@ -226,7 +228,7 @@ def test_an_import_waits_for_a_busy_server(place: Path, tmp_path: Path) -> None:
             importing.kill()
             importing.communicate()
         said = json.loads(out)
-        assert (said["new"], said["duplicates"], said["refused"]) == (60, 0, 0)
+        assert (said["new"], said["duplicates"], said["refused"]) == (300, 0, 0)
 
 
 def _children(pid: int) -> set[int]:

@@ -111,7 +111,10 @@ async def test_the_idempotency_key_header_fills_the_field(doors: Opened) -> None
     assert [a["duplicate"] for a in answers] == [False, True]
     differing = await doors.submit(envelope_json("pay", key="other"), **{"idempotency-key": "k1"})
     assert error_of(differing) == (422, "idempotency_key_mismatch")
-    assert error_of(await doors.submit(envelope_json("pay"), **{"idempotency-key": "k" * 513})) == (422, "invalid_value")
+    assert error_of(await doors.submit(envelope_json("pay"), **{"idempotency-key": "k" * 513})) == (
+        422,
+        "invalid_value",
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,6 +200,15 @@ async def test_a_lost_database_is_503_everywhere_and_told_by_health(doors: Opene
     assert answer.headers["retry-after"] == "1"
     health = await doors.http.get("/health")
     assert (health.status_code, health.json()["status"]) == (503, "unavailable")
+
+
+async def test_a_defect_of_ours_is_500_in_our_shape_and_tells_nothing(doors: Opened) -> None:
+    await doors.lab.database.run("alter function accept_messages rename to no_longer_there")
+    await doors.lab.database.run("alter table delivery rename to gone")
+    for answer in (await doors.submit(envelope_json("x")), await doors.http.get("/v1/deliveries")):
+        assert error_of(answer) == (500, "internal_error")
+        assert "accept_messages" not in answer.text
+        assert "delivery" not in answer.text
 
 
 # Out -----------------------------------------------------------------------------------------------------------------

@@ -143,6 +143,18 @@ async def test_a_lost_database_is_an_error_and_never_a_success(doors: Opened) ->
         assert error_of(lost)["code"] == "unavailable"
 
 
+async def test_a_defect_of_ours_is_never_a_success(doors: Opened) -> None:
+    await doors.lab.database.run("alter function accept_messages rename to no_longer_there")
+    async with client_for(doors) as client:
+        for call in (
+            ("ingest", {"envelope": envelope_json("x")}),
+            ("ingest_batch", {"envelopes": [envelope_json("x")]}),
+        ):
+            with pytest.raises(MCPError) as caught:
+                await client.call_tool(*call)
+            assert "accept_messages" not in str(caught.value)
+
+
 async def test_the_door_itself(doors: Opened) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ingest", "arguments": {}}}
     headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}

@@ -249,7 +249,8 @@ async def test_a_reply_goes_to_where_its_message_came_from_and_nowhere_else(data
         async with at_work(parts.worker()):
             await eventually(lambda: settled(parts))
         rows = await parts.database.rows(
-            "select o.text, o.recipient, o.endpoint, o.thread, o.reply_to, m.envelope #>> '{event,external_event_id}' as e"
+            "select o.text, o.recipient, o.endpoint, o.thread, o.reply_to,"
+            " m.envelope #>> '{event,external_event_id}' as e"
             " from outbox o join message_inbox m using (request_id)"
         )
         assert len(rows) == 6

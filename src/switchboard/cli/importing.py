@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 from zlib import crc32
@@ -50,6 +51,7 @@ FLIGHTS: Final = 8
 PATIENCE: Final = 120.0
 """Seconds that a server may be busy or gone in the middle before we give up (and can be run again)."""
 _LISTED: Final = 1000
+_BUSY: Final = frozenset({Overloaded.code, Unavailable.code})
 _T = TypeVar("_T")
 
 
@@ -195,31 +197,40 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 async def _submit_batch(client: Client, batch: Sequence[Item], tally: Tally) -> None:
-    items = [item for item in batch if _is_json(item, tally)]
-    if not items:
-        return
+    left = [item for item in batch if _is_json(item, tally)]
+    while left:
+        left = await patiently(partial(_submit_once, client, left, tally), tally.wait)
+
+
+async def _submit_once(client: Client, items: Sequence[Item], tally: Tally) -> list[Item]:
+    """Hand in a batch; returns those that the server had no room for. Raises Overloaded when it had none for any."""
     body = b'{"envelopes":[' + b",".join(item.data for item in items) + b"]}"
     try:
-        answer = await patiently(
-            lambda: client.post("/v1/ingest/batch", body, headers=_as("application/json")), tally.wait
-        )
+        results = (await client.post("/v1/ingest/batch", body, headers=_as("application/json")))["results"]
     except (InvalidInput, TooLarge) as error:
         if len(items) == 1:
             tally.refuse(items[0], error.code, error.message)
-            return
+            return []
         # The batch as a whole is not understood: each by itself shows whose fault it is.
         for item in items:
             await _submit_batch(client, [item], tally)
-        return
-    for item, result in zip(items, answer["results"], strict=True):
-        _count(item, result, tally)
+        return []
+    busy = [item for item, result in zip(items, results, strict=True) if not _count(item, result, tally)]
+    if len(busy) == len(items):
+        raise Overloaded(str(results[0]["error"]["message"]), retry_after=1.0)
+    return busy
 
 
-def _count(item: Item, result: Json, tally: Tally) -> None:
-    if "error" in result:
-        tally.refuse(item, str(result["error"]["code"]), str(result["error"]["message"]))
-    else:
+def _count(item: Item, result: Json, tally: Tally) -> bool:
+    """Count what the server said of one item; False: nothing yet, it is to come again."""
+    error = result.get("error")
+    if error is None:
         tally.take(result)
+    elif error["code"] in _BUSY:
+        return False
+    else:
+        tally.refuse(item, str(error["code"]), str(error["message"]))
+    return True
 
 
 def _is_json(item: Item, tally: Tally) -> bool:

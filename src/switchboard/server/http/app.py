@@ -61,6 +61,7 @@ def create_app(switchboard: Switchboard) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"metrics": False, "logs": False},  # we have our own; looking for theirs costs every request
     )
     app.state.doors = doors
     for part in (ingest, messages, outbox, ledger, teams, tokens, health):

@@ -42,7 +42,8 @@ class _Body(BaseModel):
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    # Answers are never validated: their schemas are built when somebody asks for the OpenAPI, not at every start.
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 # Requests -----------------------------------------------------------------------------------------------------------
