@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: demo test up check quick chaos bench lock clean setup coverage
+.PHONY: help demo test up static check quick chaos bench lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -23,8 +23,10 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## real input through real doors, a killed worker, balanced books; under a minute
 	@$(BIN)/switchboard demo
 
-test: $(STAMP) ## all tests; they start what they need themselves
-	@$(BIN)/python -m pytest -n 2
+test: $(STAMP) ## all tests, with coverage; they start what they need themselves
+	@$(BIN)/coverage erase
+	@COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest -n 2 -p tests.measuring
+	@$(BIN)/coverage combine -q && $(BIN)/coverage report
 
 quick: $(STAMP) ## the tests without the slow ones
 	@$(BIN)/python -m pytest -n 2 -m "not slow and not chaos"
@@ -32,23 +34,22 @@ quick: $(STAMP) ## the tests without the slow ones
 up: $(STAMP) ## start it for real: doors, worker and database
 	@$(BIN)/switchboard up
 
-check: $(STAMP) ## format, lint, types, boundaries, tests with coverage
+static: $(STAMP) ## format, lint, types, boundaries
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/coverage erase
-	@COVERAGE_PROCESS_START=pyproject.toml $(BIN)/coverage run -m pytest
-	@$(BIN)/coverage combine -q && $(BIN)/coverage report
+
+check: static test ## all that must be good before a change goes in
 
 chaos: $(STAMP) ## 3000 messages, 12 kill -9, a database crash, a zombie: nothing lost, doubled or out of order
 	@$(BIN)/python -m tests.chaos.run
 
 bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
-	@for what in start ingest route turn; do $(BIN)/switchboard bench $$what; done
+	@for what in start ingest route turn; do $(BIN)/switchboard bench $$what || exit 1; done
 
 lock: $(STAMP) ## refresh requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --extra dev pyproject.toml -o requirements.lock
 
 clean: ## remove what set-up and tests made
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* .switchboard
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard

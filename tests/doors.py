@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import structlog
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.settings import AcceptSettings, Settings
@@ -129,10 +128,3 @@ def serve_in_process(pipe: Connection, database_url: str, data_dir: Path) -> Non
             await asyncio.to_thread(pipe.poll, None)
 
     asyncio.run(main())
-
-
-def logged() -> list[Any]:
-    """What structlog would print, for tests that look for secrets in it."""
-    capture = structlog.testing.LogCapture()
-    structlog.configure(processors=[structlog.contextvars.merge_contextvars, capture])
-    return capture.entries

@@ -16,6 +16,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent
+from structlog.testing import capture_logs
 
 from tests.doors import AGENT, CONNECTOR, Opened, open_doors
 from tests.lab import envelope_json
@@ -145,14 +146,21 @@ async def test_a_lost_database_is_an_error_and_never_a_success(doors: Opened) ->
 
 async def test_a_defect_of_ours_is_never_a_success(doors: Opened) -> None:
     await doors.lab.database.run("alter function accept_messages rename to no_longer_there")
+    await doors.lab.database.run("alter table connector rename to gone")
+    with capture_logs():  # the trace is long, and its place is not here
+        await _meet_defects(doors)
+
+
+async def _meet_defects(doors: Opened) -> None:
     async with client_for(doors) as client:
-        for call in (
-            ("ingest", {"envelope": envelope_json("x")}),
-            ("ingest_batch", {"envelopes": [envelope_json("x")]}),
-        ):
-            with pytest.raises(MCPError) as caught:
-                await client.call_tool(*call)
-            assert "accept_messages" not in str(caught.value)
+        one = await client.call_tool("ingest", {"envelope": envelope_json("x")})
+        assert error_of(one)["code"] == "internal_error"
+        [each] = structured(await client.call_tool("ingest_batch", {"envelopes": [envelope_json("x")]}))["results"]
+        assert each["error"]["code"] == "internal_error"
+        beat = {"channel": "telegram", "endpoint": "x", "instance_id": "i", "state": "healthy"}
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool("heartbeat", beat)
+        assert "connector" not in str(caught.value)
 
 
 async def test_the_door_itself(doors: Opened) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from switchboard.domain.routing import Member, Rule, SystemId, Team
-from switchboard.journey.turn import Answer, EngineFailure, NoReply, Refusal, Turn, TurnLimits, TurnResult
+from switchboard.journey.turn import Answer, Engine, EngineFailure, NoReply, Refusal, Turn, TurnLimits, TurnResult
 from switchboard.lanes.journal import Journal
 from switchboard.store import teams
 from switchboard.store.inbox import get_message
@@ -50,7 +50,7 @@ async def run_one(parts: Lab, scout: Scout, result: TurnResult | Exception, **mo
         return result
 
     accepted = await parts.accept.accept(submission("x", channel="api"))
-    engines = {"echo": Scripted(play), "scout": scout}
+    engines: dict[str, Engine] = {"echo": Scripted(play), "scout": scout}
     async with at_work(parts.worker(engines, **{"limits": LIMITS, **more})):
         await eventually(lambda: settled(parts))
     [row] = await parts.database.rows("select * from delivery where request_id = $1", accepted.request_id)

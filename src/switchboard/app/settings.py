@@ -1,7 +1,7 @@
 """One place for all settings: `switchboard.toml`, overridden by the environment.
 
 Every command of the CLI calls `load_settings`; `app/wiring.py` builds the parts from it. Environment variables are
-`SWITCHBOARD_` + the name in capitals, nested ones joined by `__`: `SWITCHBOARD_DATABASE_URL`, `SWITCHBOARD_TURN__TIMEOUT`.
+`SWITCHBOARD_` + the name in capitals, nested ones joined by `__`: `SWITCHBOARD_PORT`, `SWITCHBOARD_TURN__TIMEOUT`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class AcceptSettings(_Group):
 
 
 class WorkerGroup(_Group):
-    """Of each worker process: turns at the same time, seconds until a silent worker counts as dead, seconds to drain."""
+    """Of each worker process: turns at the same time, seconds until it counts as dead in silence, seconds to drain."""
 
     concurrency: Count = 64
     ttl: Positive = 10.0
@@ -103,7 +103,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
-    """Read `path` (by default `switchboard.toml` here, if there is one), then the environment; `overrides` win over the file.
+    """Read `path` (by default `switchboard.toml` here, if it is there), then the environment. `overrides` win.
 
     Raises `ConfigurationError` that names the file, the line where it is known, and what would be right.
     """

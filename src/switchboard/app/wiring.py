@@ -55,6 +55,11 @@ class Switchboard:
     channels: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
+def known_channels(settings: Settings) -> Mapping[str, frozenset[str]]:
+    """Channels with their providers: ours, and those that the settings add."""
+    return {**CHANNELS, **{name: frozenset(given) for name, given in settings.channels.items()}}
+
+
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
     """The database that the settings name, else the embedded one; migrated. Closed again at the end."""
@@ -93,7 +98,7 @@ async def open_core(settings: Settings) -> AsyncIterator[Core]:
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings))
         bell = Bell(database)
-        await seed_teams(database, settings.teams_dir)
+        await seed_teams(database, settings.teams_dir, known_channels(settings))
         rule_book = await RuleBook.open(database, bell)
         await _background(stack, rule_book.follow())
         yield Core(settings, database, bell, rule_book)
@@ -103,11 +108,12 @@ async def open_core(settings: Settings) -> AsyncIterator[Core]:
 async def open_switchboard(core: Core) -> AsyncIterator[Switchboard]:
     """The parts behind the doors."""
     settings = core.settings
-    channels = {**CHANNELS, **{name: frozenset(given) for name, given in settings.channels.items()}}
+    channels = known_channels(settings)
     limits = AcceptLimits(settings.accept.backlog, settings.accept.message_bytes)
     accept = AcceptLeg(core.database, DecideLeg(core.rule_book), core.bell, limits, channels)
     async with AsyncExitStack() as stack:
         await _background(stack, accept.watch_backlog())
+        await _background(stack, core.bell.listen())
         yield Switchboard(core, accept, ReplyDesk(core.database, core.bell), channels)
 
 

@@ -7,6 +7,7 @@ the throughput. A lost ring costs nothing but time: everyone who waits also look
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -51,6 +52,23 @@ class Bell:
         """Another process rang (the listener of the dedicated connection calls this)."""
         for topic in payload.split("\n"):
             self._ring_here(topic)
+
+    async def listen(self) -> None:
+        """Hear what other processes ring, over a connection of our own. Runs until cancelled; comes back by itself."""
+        while True:
+            with contextlib.suppress(Unavailable):
+                await self._listen_once()
+            await asyncio.sleep(0.5)
+
+    async def _listen_once(self) -> None:
+        over = asyncio.Event()
+        connection = await self._database.dedicated()
+        try:
+            connection.add_termination_listener(lambda _: over.set())
+            await self._database.listen(connection, CHANNEL, self.heard)
+            await over.wait()
+        finally:
+            connection.terminate()
 
     def subscribe(self, topic: str, hearer: Callable[[], None]) -> Callable[[], None]:
         """Call `hearer` at every ring; returns how to stop that."""

@@ -166,7 +166,7 @@ class _Session:
                 ttl=self._settings.ttl,
                 lock=self._settings.use_lock,
             )
-            await connection.add_listener(CHANNEL, lambda *args: self._bell.heard(str(args[3])))
+            await self._database.listen(connection, CHANNEL, self._bell.heard)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             raise Unavailable(f"the worker could not register: {error}") from error
         connection.add_termination_listener(lambda _: self._lost.set())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import cache
@@ -162,6 +162,13 @@ class Database:
                 self.url, timeout=10, server_settings={"search_path": SCHEMA, "application_name": "switchboard worker"}
             )
         except _LOST as error:
+            raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
+
+    async def listen(self, connection: asyncpg.Connection, channel: str, hear: Callable[[str], None]) -> None:
+        """Call `hear` with every payload that is notified on `channel`."""
+        try:
+            await connection.add_listener(channel, lambda *got: hear(str(got[3])))
+        except (asyncpg.PostgresError, *_LOST) as error:
             raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
 
     async def rows(self, sql: str, *args: object) -> Sequence[Row]:

@@ -164,5 +164,5 @@ async def list_messages(
 
 
 async def count_backlog(database: Database) -> int:
-    """How many deliveries, notices and sends wait or run: what back-pressure is measured by."""
+    """How much waits for workers or is being worked on: what back-pressure is measured by."""
     return int(await database.value(query("inbox.backlog")))

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from switchboard.domain.ledger import Item, OutboxRow, OutboxState
-from switchboard.store.database import Database, Row, query, seconds
+from switchboard.store.database import Database, Row, query, seconds, storable_text
 
 SendOutcome = Literal["sent", "retryable", "failed", "uncertain"]
 MAX_SENDS: Final = 8
@@ -67,8 +67,8 @@ async def settle_send(
         epoch,
         seq,
         receipt.outcome,
-        receipt.platform_message_id,
-        receipt.error,
+        None if receipt.platform_message_id is None else storable_text(receipt.platform_message_id),
+        None if receipt.error is None else storable_text(receipt.error),
         seconds(receipt.delay),
         MAX_SENDS,
     )

@@ -139,7 +139,7 @@ create table lane (
 create index lane_ready on lane (pool, tier, ready_at) where state = 'ready';
 create index lane_owner on lane (owner) where state = 'running' and owner is not null;
 create index lane_lease on lane (lease_until) where state = 'running' and lease_until is not null;
-create index lane_busy on lane (kind) where state <> 'idle';
+create index lane_busy on lane (pool) where state <> 'idle';
 
 create table delivery (
     lane text not null,
@@ -421,15 +421,16 @@ begin
 end $$;
 
 -- Claim: _quota[1] lanes of tier 0, _quota[2] of tier 1, … of one pool.
+-- statement_timestamp, not clock_timestamp: only a clock that stands still can be looked up in an index.
 create function claim_lanes(_pool text, _owner bigint, _lease interval, _quota integer[])
 returns table (key text, kind text, tier smallint, seq bigint, epoch bigint, attempts integer)
-language sql as $$
+language sql rows 20 as $$
     with picked as (
         select p.key
         from unnest(_quota) with ordinality as q (n, tier)
         cross join lateral (
             select l.key from lane l
-            where l.state = 'ready' and l.pool = _pool and l.tier = q.tier - 1 and l.ready_at <= clock_timestamp()
+            where l.state = 'ready' and l.pool = _pool and l.tier = q.tier - 1 and l.ready_at <= statement_timestamp()
             order by l.ready_at limit q.n for no key update skip locked
         ) p
         -- whoever was declared dead while he was stopped must not begin anew under his old name

@@ -22,4 +22,5 @@ where ($1::uuid is null or m.request_id < $1)
 order by m.request_id desc limit $2;
 
 -- name: backlog
-select coalesce(sum(last_seq - done_seq), 0) from lane where state <> 'idle';
+-- Replies that wait for a connector are not counted: a connector that is away must not close the doors for everyone.
+select coalesce(sum(last_seq - done_seq), 0) from lane where state <> 'idle' and state <> 'paused' and pool = 'work';

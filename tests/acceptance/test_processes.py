@@ -1,0 +1,155 @@
+"""Two real worker processes: one is killed, or stopped for too long, and the other goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.books import judge, read_traces
+from tests.hands import assert_balanced, settled
+from tests.lab import Lab, lab, submission
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A worker process and what it has written down."""
+
+    process: asyncio.subprocess.Process
+    trace: Path
+
+    def lines(self) -> list[list[str]]:
+        return read_traces([self.trace])
+
+    def started(self) -> dict[tuple[str, str], float]:
+        """When it began each (lane, seq)."""
+        return {(t[1], t[2]): float(t[3]) for t in self.lines() if t[0] == "start"}
+
+    def unfinished(self) -> set[tuple[str, str]]:
+        """What it has begun and not ended."""
+        return set(self.started()) - {(t[1], t[2]) for t in self.lines() if t[0] == "end"}
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+
+@asynccontextmanager
+async def a_node(url: str, trace: Path) -> AsyncIterator[Node]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.chaos.node", url, str(trace), "work"),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield Node(process, trace)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _true(condition: bool) -> bool:
+    return condition
+
+
+async def fill(parts: Lab, conversations: int, each: int, first: int = 0) -> int:
+    given = [
+        submission(str(n), sender=f"s{who}", event=f"{who}-{n}")
+        for n in range(first, first + each)
+        for who in range(conversations)
+    ]
+    for outcome in await parts.accept.accept_all(given):
+        assert not isinstance(outcome, Exception), outcome
+    return len(given)
+
+
+async def both_at_work(one: Node, two: Node) -> None:
+    await eventually(lambda: _true(bool(one.unfinished()) and bool(two.unfinished())))
+
+
+async def workers(parts: Lab) -> set[int]:
+    return {row["worker_id"] for row in await parts.database.rows("select worker_id from worker")}
+
+
+async def test_what_a_killed_worker_was_doing_is_taken_over_within_a_second(database_url: str, tmp_path: Path) -> None:
+    async with (
+        lab(database_url) as parts,
+        a_node(database_url, tmp_path / "one") as one,
+        a_node(database_url, tmp_path / "two") as two,
+    ):
+        await eventually(lambda: _two(parts))
+        count = await fill(parts, 20, 30)
+        await both_at_work(one, two)
+        one.signal(signal.SIGKILL)
+        killed = time.time()
+        await one.process.wait()
+        interrupted = one.unfinished()
+        assert interrupted, "it was killed in mid-turn"
+        await eventually(lambda: _true(interrupted <= set(two.started())))
+        waits = [two.started()[item] - killed for item in interrupted]
+        assert min(waits) > -0.1
+        assert max(waits) < 1.0, waits
+        await eventually(lambda: settled(parts), within=60)
+        verdict = await judge(parts.database, count, read_traces([one.trace, two.trace]))
+        assert verdict.clean, verdict
+        await assert_balanced(parts)
+
+
+async def _two(parts: Lab) -> bool:
+    return len(await workers(parts)) == 2
+
+
+async def test_a_worker_that_was_stopped_for_too_long_writes_nothing_when_it_wakes(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with (
+        lab(database_url) as parts,
+        a_node(database_url, tmp_path / "one") as zombie,
+        a_node(database_url, tmp_path / "two") as other,
+    ):
+        await eventually(lambda: _two(parts))
+        before = await workers(parts)
+        count = await fill(parts, 20, 30)
+        await both_at_work(zombie, other)
+        zombie.signal(signal.SIGSTOP)
+        assert zombie.unfinished()
+        # Its lock is still held, so this is the TTL; then all its work is done by the other.
+        await eventually(lambda: _one(parts))
+        await eventually(lambda: settled(parts), within=60)
+        count += await fill(parts, 20, 5, first=30)
+        await eventually(lambda: settled(parts), within=60)
+        [left] = await workers(parts)
+        [declared_dead] = before - {left}
+        stored = await _turns_of(parts, declared_dead)
+
+        zombie.signal(signal.SIGCONT)
+        # It finds out, and comes back under a new name.
+        await eventually(lambda: _two(parts))
+        assert declared_dead not in await workers(parts)
+        assert await _turns_of(parts, declared_dead) == stored, "it wrote nothing under its old name"
+        count += await fill(parts, 20, 5, first=35)
+        await eventually(lambda: settled(parts), within=60)
+        assert await _turns_of(parts, declared_dead) == stored
+        assert await parts.count("select count(*) from delivery where state <> 'answered'") == 0
+        assert await parts.count("select count(*) from outbox") == count
+        assert await parts.count("select count(*) from message_inbox") == count
+        await assert_balanced(parts)
+
+
+async def _one(parts: Lab) -> bool:
+    return len(await workers(parts)) == 1
+
+
+async def _turns_of(parts: Lab, worker: int) -> int:
+    return await parts.count("select count(*) from turn where worker = $1", worker)

@@ -1,0 +1,374 @@
+"""Replies on their way: leased in order, receipted once, and honest about what nobody knows."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import pytest
+
+from switchboard.domain.errors import Conflict, InvalidInput, NotFound
+from switchboard.domain.ledger import OutboxRow
+from switchboard.journey.reply import Callback, PullRequest, ReplyDesk, SendLeg, reply_pool
+from switchboard.journey.turn import TurnLeg, TurnLimits
+from switchboard.lanes.bell import CHANNEL, Bell
+from switchboard.lanes.worker import Worker, WorkerSettings
+from switchboard.store import outbox
+from switchboard.store.database import Database
+from switchboard.store.outbox import MAX_SENDS, Receipt
+from switchboard.testing.echo import Echo
+from tests.hands import assert_balanced, at_work, settled
+from tests.lab import Lab, lab, submission
+from tests.waiting import eventually
+
+PULL = PullRequest("telegram", "bot:house")
+IDEMPOTENT = PullRequest("telegram", "bot:house", idempotent=True)
+SENT = Receipt("sent", "platform-1")
+
+
+async def answered(parts: Lab, *texts: str, sender: str = "alice", channel: str = "telegram") -> None:
+    """Messages with these texts, all echoed."""
+    for text in texts:
+        await parts.accept.accept(submission(text, sender=sender, channel=channel))
+    async with at_work(parts.worker()):
+        await eventually(lambda: settled(parts))
+
+
+async def due_now(parts: Lab) -> None:
+    """Let the time of every waiting retry come."""
+    await parts.database.run("update lane set ready_at = clock_timestamp() - interval '1 ms' where state = 'ready'")
+
+
+async def lease_runs_out(parts: Lab) -> int:
+    await parts.database.run("update lane set lease_until = now() - interval '1 ms' where state = 'running'")
+    return await outbox.expire_leases(parts.database)
+
+
+async def state_of(parts: Lab, reply: OutboxRow) -> str:
+    found = await outbox.get_reply(parts.database, reply.outbox_id)
+    assert found is not None
+    return found.state
+
+
+async def test_a_reply_is_leased_sent_and_done(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "hello")
+        [reply] = await parts.replies.pull(PULL)
+        assert (reply.text, reply.recipient, reply.state, reply.attempts) == ("hello", "alice", "sending", 1)
+        assert await parts.replies.pull(PULL) == [], "what is leased is nobody else's"
+        assert await parts.replies.receipt(reply.outbox_id, reply.lease, SENT) == "sent"
+        assert await parts.replies.pull(PULL) == []
+        stored = await outbox.get_reply(parts.database, reply.outbox_id)
+        assert stored is not None
+        assert (stored.platform_message_id, stored.lease) == ("platform-1", 0)
+        await assert_balanced(parts)
+
+
+async def test_the_second_reply_is_not_offered_before_the_first_has_its_receipt(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1", "2", "3")
+        texts = []
+        for _ in range(3):
+            [reply] = await parts.replies.pull(PULL)
+            assert await parts.replies.pull(PULL) == []
+            texts.append(reply.text)
+            await parts.replies.receipt(reply.outbox_id, reply.lease, SENT)
+        assert texts == ["1", "2", "3"]
+        await assert_balanced(parts)
+
+
+async def test_conversations_do_not_wait_for_each_other(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        for who in ("a", "b", "c"):
+            await answered(parts, f"{who}1", f"{who}2", sender=who)
+        first = await parts.replies.pull(PULL)
+        assert [r.text for r in first] == ["a1", "b1", "c1"]
+        await parts.replies.receipt(first[1].outbox_id, first[1].lease, SENT)
+        assert [r.text for r in await parts.replies.pull(PULL)] == ["b2"]
+
+
+async def test_no_more_are_leased_than_were_asked_for(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        for who in range(5):
+            await parts.accept.accept(submission("x", sender=str(who)))
+        await answered(parts, "x")
+        assert len(await parts.replies.pull(PullRequest("telegram", "bot:house", limit=2))) == 2
+        assert len(await parts.replies.pull(PULL)) == 4
+
+
+async def test_connectors_that_pull_at_once_never_get_the_same_reply(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        for who in range(20):
+            await parts.accept.accept(submission("x", sender=str(who)))
+        await answered(parts, "x")
+        pulled = await asyncio.gather(*(parts.replies.pull(PULL) for _ in range(6)))
+        ids = [r.outbox_id for replies in pulled for r in replies]
+        assert len(ids) == len(set(ids)) == 21
+
+
+async def test_another_endpoints_connector_sees_nothing(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "x")
+        for channel, endpoint in (("telegram", "bot:other"), ("email", "bot:house"), ("telegram", "")):
+            assert await parts.replies.pull(PullRequest(channel, endpoint)) == []
+        assert len(await parts.replies.pull(PULL)) == 1
+
+
+async def test_a_retryable_failure_is_tried_again_after_its_delay_and_nothing_overtakes_it(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1", "2")
+        [reply] = await parts.replies.pull(PULL)
+        receipt = Receipt("retryable", error="429", delay=3600)
+        assert await parts.replies.receipt(reply.outbox_id, reply.lease, receipt) == "pending"
+        assert await parts.replies.pull(PULL) == []
+        wait = "select extract(epoch from ready_at - clock_timestamp())::int from lane where kind = 'send'"
+        assert 3500 < await parts.count(wait) <= 3600
+        await due_now(parts)
+        [again] = await parts.replies.pull(PULL)
+        assert (again.outbox_id, again.attempts) == (reply.outbox_id, 2)
+        assert again.lease > reply.lease
+        await parts.replies.receipt(again.outbox_id, again.lease, SENT)
+        assert [r.text for r in await parts.replies.pull(PULL)] == ["2"]
+
+
+async def test_attempts_used_up_end_the_reply_and_the_conversation_goes_on(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1", "2")
+        for attempt in range(1, MAX_SENDS + 1):
+            await due_now(parts)
+            [reply] = await parts.replies.pull(PULL)
+            assert (reply.text, reply.attempts) == ("1", attempt)
+            state = await parts.replies.receipt(
+                reply.outbox_id, reply.lease, Receipt("retryable", error=f"no {attempt}")
+            )
+            assert state == ("dead" if attempt == MAX_SENDS else "pending")
+        assert [r.text for r in await parts.replies.pull(PULL)] == ["2"]
+        [request_id] = {r.request_id for r in await outbox.list_replies(parts.database) if r.text == "1"}
+        receipts = await outbox.list_receipts(parts.database, request_id)
+        assert [r["error"] for r in receipts] == [f"no {n}" for n in range(1, MAX_SENDS + 1)]
+        await assert_balanced(parts)
+
+
+@pytest.mark.parametrize("outcome", ["failed", "uncertain"])
+async def test_a_final_receipt_lets_the_next_reply_go(database_url: str, outcome: outbox.SendOutcome) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1", "2")
+        [reply] = await parts.replies.pull(PULL)
+        assert await parts.replies.receipt(reply.outbox_id, reply.lease, Receipt(outcome, error="blocked")) == outcome
+        assert [r.text for r in await parts.replies.pull(PULL)] == ["2"]
+
+
+async def test_a_lease_that_runs_out_is_honestly_uncertain(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1", "2")
+        [reply] = await parts.replies.pull(PULL)
+        assert await outbox.expire_leases(parts.database) == 0, "not before its time"
+        assert await lease_runs_out(parts) == 1
+        assert await state_of(parts, reply) == "uncertain"
+        assert [r.text for r in await parts.replies.pull(PULL)] == ["2"]
+        with pytest.raises(Conflict, match="uncertain"):
+            await parts.replies.receipt(reply.outbox_id, reply.lease, SENT)
+        await assert_balanced(parts)
+
+
+async def test_a_lease_that_runs_out_is_offered_again_where_the_platform_takes_an_idempotency_key(
+    database_url: str,
+) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1", "2")
+        [reply] = await parts.replies.pull(IDEMPOTENT)
+        assert await lease_runs_out(parts) == 1
+        assert await state_of(parts, reply) == "pending"
+        [again] = await parts.replies.pull(IDEMPOTENT)
+        assert (again.outbox_id, again.attempts) == (reply.outbox_id, 2)
+        with pytest.raises(Conflict):
+            await parts.replies.receipt(reply.outbox_id, reply.lease, SENT)
+        assert await parts.replies.receipt(again.outbox_id, again.lease, SENT) == "sent"
+
+
+async def test_a_lease_that_runs_out_again_and_again_ends_in_a_dead_reply(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1")
+        for _ in range(MAX_SENDS):
+            assert len(await parts.replies.pull(IDEMPOTENT)) == 1
+            assert await lease_runs_out(parts) == 1
+        [reply] = await outbox.list_replies(parts.database)
+        assert reply.state == "dead"
+        assert await parts.replies.pull(IDEMPOTENT) == []
+
+
+async def test_a_receipt_counts_once_and_only_with_its_lease(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1")
+        with pytest.raises(NotFound):
+            await parts.replies.receipt(uuid4(), 1, SENT)
+        [waiting] = await outbox.list_replies(parts.database)
+        for lease in (0, 1, 99):
+            with pytest.raises(Conflict):
+                await parts.replies.receipt(waiting.outbox_id, lease, SENT)
+        [reply] = await parts.replies.pull(PULL)
+        with pytest.raises(Conflict):
+            await parts.replies.receipt(reply.outbox_id, reply.lease + 1, SENT)
+        outcomes = await asyncio.gather(
+            *(parts.replies.receipt(reply.outbox_id, reply.lease, SENT) for _ in range(5)), return_exceptions=True
+        )
+        assert outcomes.count("sent") == 1
+        assert [type(o) for o in outcomes].count(Conflict) == 4
+        assert await parts.count("select count(*) from receipt") == 1
+
+
+async def test_what_was_not_sent_can_be_sent_again_behind_what_waits(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1", "2")
+        [reply] = await parts.replies.pull(PULL)
+        with pytest.raises(InvalidInput):
+            await parts.replies.resend(reply.outbox_id)
+        await parts.replies.receipt(reply.outbox_id, reply.lease, Receipt("failed", error="blocked"))
+        await parts.replies.resend(reply.outbox_id)
+        with pytest.raises(InvalidInput):
+            await parts.replies.resend(reply.outbox_id)
+        order = []
+        while replies := await parts.replies.pull(PULL):
+            [one] = replies
+            order.append(one.text)
+            assert one.attempts == 1
+            await parts.replies.receipt(one.outbox_id, one.lease, SENT)
+        assert order == ["2", "1"]
+        assert await state_of(parts, reply) == "sent"
+        with pytest.raises(NotFound):
+            await parts.replies.resend(uuid4())
+        await assert_balanced(parts)
+
+
+async def test_ten_operators_that_send_again_at_once_send_once(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1")
+        [reply] = await parts.replies.pull(PULL)
+        await parts.replies.receipt(reply.outbox_id, reply.lease, Receipt("uncertain"))
+        done = await asyncio.gather(*(outbox.resend(parts.database, reply.outbox_id) for _ in range(10)))
+        assert sum(done) == 1
+        await assert_balanced(parts)
+
+
+async def test_replies_that_are_read_at_the_door_are_sent_as_soon_as_they_are_written(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1", "2", channel="api")
+        rows = await outbox.list_replies(parts.database)
+        assert [(r.text, r.state, r.attempts) for r in rows] == [("1", "sent", 0), ("2", "sent", 0)]
+        assert await parts.count("select count(*) from lane where state <> 'idle'") == 0
+        await assert_balanced(parts)
+
+
+# Waiting for replies ----------------------------------------------------------------------------------------------
+
+
+async def test_a_long_poll_wakes_when_another_process_rings(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        mine = await Database.connect(database_url)
+        ears = await mine.dedicated()
+        try:
+            bell = Bell(mine)
+            await ears.add_listener(CHANNEL, lambda *args: bell.heard(str(args[3])))
+            loop = asyncio.get_running_loop()
+            heard: list[float] = []
+            bell.subscribe("outbox:pull:telegram:bot:house", lambda: heard.append(loop.time()))
+            waiting = asyncio.create_task(ReplyDesk(mine, bell).pull(PullRequest("telegram", "bot:house", wait_s=20)))
+            await answered(parts, "wake up")
+            async with asyncio.timeout(5):
+                [reply] = await waiting
+            assert heard, "by the ring, not by looking"
+            assert loop.time() - heard[0] < 1
+            assert reply.text == "wake up"
+        finally:
+            await ears.close()
+            await mine.close()
+
+
+async def test_a_long_poll_ends_empty_when_its_time_is_over_or_it_is_told_to(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        assert await parts.replies.pull(PullRequest("telegram", "bot:house", wait_s=0.05)) == []
+        over = asyncio.Event()
+        waiting = asyncio.create_task(parts.replies.pull(PullRequest("telegram", "bot:house", wait_s=60), over))
+        over.set()
+        async with asyncio.timeout(3):
+            assert await waiting == []
+
+
+# Callbacks --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Platform:
+    """Takes replies; what it says of the n-th is in `receipts`, then always "sent"."""
+
+    receipts: list[Receipt | Exception] = field(default_factory=list)
+    got: list[OutboxRow] = field(default_factory=list)
+
+    async def send(self, reply: OutboxRow) -> Receipt:
+        self.got.append(reply)
+        said = self.receipts.pop(0) if self.receipts else Receipt("sent", str(reply.outbox_id))
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+def worker(parts: Lab, callbacks: dict[str, Callback], *, configured: dict[str, Callback] | None = None) -> Worker:
+    """`configured` is what the send leg knows, if that is not what the turn leg knew."""
+    limits = TurnLimits(attempts=3, timeout=10, backoff_base=0.05, backoff_cap=0.2)
+    pool = reply_pool(callbacks)
+    turn = TurnLeg(parts.database, parts.bell, parts.rule_book, {"echo": Echo()}, pool, limits)
+    send = SendLeg(parts.database, callbacks if configured is None else configured)
+    return Worker(parts.database, parts.bell, {"turn": turn, "notice": turn, "send": send}, WorkerSettings(poll=0.05))
+
+
+async def test_replies_with_a_callback_are_posted_in_order_by_the_workers(database_url: str) -> None:
+    platform = Platform()
+    async with lab(database_url) as parts:
+        async with at_work(worker(parts, {"bot:house": platform})):
+            for n in range(5):
+                await parts.accept.accept(submission(str(n), channel="api"))
+            await eventually(lambda: settled(parts))
+        assert [r.text for r in platform.got] == [str(n) for n in range(5)]
+        assert {r.state for r in await outbox.list_replies(parts.database)} == {"sent"}
+        await assert_balanced(parts)
+
+
+async def test_a_callback_that_fails_or_breaks_its_promise_is_tried_again_until_the_attempts_are_used_up(
+    database_url: str,
+) -> None:
+    platform = Platform([Receipt("retryable", error="503"), *(ValueError("\x00 defect") for _ in range(MAX_SENDS))])
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("1", channel="api"))
+        await parts.accept.accept(submission("2", channel="api"))
+
+        async def hurry() -> bool:
+            await due_now(parts)
+            return await settled(parts)
+
+        async with at_work(worker(parts, {"bot:house": platform})):
+            await eventually(hurry)
+        assert [r.text for r in platform.got] == ["1"] * MAX_SENDS + ["2", "2"]
+        first, second = await outbox.list_replies(parts.database)
+        assert (first.state, second.state) == ("dead", "sent")
+        assert first.error == "ValueError:  defect"
+        await assert_balanced(parts)
+
+
+async def test_a_callback_that_is_not_configured_any_more_fails_with_a_reason(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("1", channel="api"))
+        async with at_work(worker(parts, {"bot:house": Platform()}, configured={})):
+            await eventually(lambda: settled(parts))
+        [reply] = await outbox.list_replies(parts.database)
+        assert reply.state == "failed"
+        assert "bot:house" in str(reply.error)
+
+
+@pytest.mark.parametrize("hostile", ["a\x00b", "a\ud800b"])
+async def test_whatever_a_platform_says_can_be_stored(database_url: str, hostile: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1")
+        [reply] = await parts.replies.pull(PULL)
+        receipt = Receipt("failed", platform_message_id=hostile, error=hostile)
+        assert await parts.replies.receipt(reply.outbox_id, reply.lease, receipt) == "failed"

@@ -1,0 +1,240 @@
+"""What runs for every message reads by index, however much has been stored: seen in the server's own counters.
+
+The counters see into functions, which EXPLAIN does not. One connection only, so that they are complete when read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from switchboard.core.identity import conversation, dedupe_key
+from switchboard.domain.ledger import Item, OutboxRow
+from switchboard.domain.message import Message, RequestId
+from switchboard.domain.routing import Chosen, Decision, SystemId, Unrouted
+from switchboard.store import dead_letters, inbox, lanes, outbox
+from switchboard.store.database import Database, query
+from switchboard.store.ids import new_uuid7
+from switchboard.store.lanes import Burial, Settlement, Step
+from switchboard.store.migrate import migrate
+from switchboard.store.outbox import Receipt
+from tests.lab import ROOT, envelope
+
+GROWING: Final = (
+    *("message_inbox", "dedupe", "decision", "lane", "delivery", "turn", "step", "outbox", "receipt"),
+    *("dead_letter", "notice", "memo"),
+)
+SYSTEM4 = SystemId("System4/root")
+PULL = "pull:telegram:bot"
+
+FILL = """
+insert into message_inbox
+select md5('m' || n)::uuid, 'telegram/bot/' || n % 1200, 'telegram', 'bot', 'sender' || n % 1200, null,
+       '{"event": {"external_event_id": "e"}}', '{}', 'application/json', now() from generate_series(1, 6000) n;
+insert into dedupe select conversation, request_id::text, request_id from message_inbox;
+insert into decision select request_id, conversation, 1, 1, 1, '[]', now() from message_inbox;
+insert into lane (key, kind, pool, tier, epoch, last_seq, done_seq, state, ready_at)
+select 'turn:System1/echo:telegram/bot/' || n, 'turn', 'work', n % 4, 7, 5, case when n < 100 then 4 else 5 end,
+       case when n < 100 then 'ready' else 'idle' end, now() - interval '1 s' from generate_series(0, 1199) n;
+insert into lane (key, kind, pool, tier, epoch, last_seq, done_seq, state, ready_at)
+select 'send:telegram/bot/' || n, 'send', 'pull:telegram:bot', 1, 7, 5, case when n < 100 then 4 else 5 end,
+       case when n < 100 then 'ready' else 'idle' end, now() - interval '1 s' from generate_series(0, 1199) n;
+insert into delivery (lane, seq, conversation, request_id, system_id, team_id, state, created_at)
+select 'turn:System1/echo:' || conversation, row_number() over (partition by conversation), conversation, request_id,
+       'System1/echo', 'root', 'answered', now() from message_inbox;
+update delivery d set state = 'pending' from lane l where l.key = d.lane and d.seq > l.done_seq;
+insert into turn select lane, seq, 1, 'answered', null, null, 'echo', 1, now(), now() from delivery;
+insert into step select lane, seq, 1, 's', 'idempotent', 'done', request_id, 1, '1', now(), now() from delivery;
+insert into outbox select 'send:' || conversation, seq, md5('o' || request_id)::uuid, conversation, request_id,
+       system_id, 'telegram', 'bot', null, 'x', 'e', 'text', case when state = 'pending' then 'pending' else 'sent' end,
+       false, null, null, now(), now() from delivery;
+insert into receipt select outbox_id, lane, 1, 'sent', null, null, now() from outbox;
+insert into dead_letter (dead_letter_id, conversation, request_id, team_id, channel, payload, raw, category, reason,
+                         received_at, created_at)
+select md5('d' || request_id)::uuid, conversation, request_id, 'root', 'telegram', '{}', '', 'no_route', 'x', now(),
+       now() from message_inbox;
+insert into lane (key, kind, pool, tier, last_seq, done_seq)
+select 'notice:System4/root:telegram/bot/' || n, 'notice', 'work', 1, 5, 5 from generate_series(0, 1199) n;
+insert into notice (lane, seq, dead_letter_id, conversation, request_id, team_id, system_id, created_at)
+select 'notice:System4/root:' || conversation, seq, md5('d' || request_id)::uuid, conversation, request_id, 'root',
+       'System4/root', now() from delivery;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A filled database on one connection."""
+
+    database: Database
+    worker: int
+
+    async def counters(self, column: str, view: str, names: str) -> dict[str, int]:
+        await self.database.run("select pg_stat_force_next_flush()")
+        sql = f"select {names} as name, {column} as n from {view} where schemaname = 'switchboard'"  # noqa: S608
+        return {row["name"]: row["n"] for row in await self.database.rows(sql)}
+
+    async def scanned(self, act: Callable[[], Awaitable[object]]) -> set[str]:
+        """The growing tables that `act` read from end to end."""
+        before = await self.counters("seq_scan", "pg_stat_user_tables", "relname")
+        await act()
+        after = await self.counters("seq_scan", "pg_stat_user_tables", "relname")
+        return {name for name in GROWING if after[name] != before[name]}
+
+    async def claimed(self) -> Item:
+        [item] = await lanes.claim(self.database, self.worker, [0, 0, 1, 0])
+        return item
+
+    async def a_request(self) -> UUID:
+        found: UUID = await self.database.value("select md5('m777')::uuid")
+        return found
+
+
+@pytest.fixture
+async def watched(database_url: str) -> AsyncIterator[Watched]:
+    database = await Database.connect(database_url, size=1)
+    try:
+        await migrate(database)
+        await database.run(FILL)
+        await database.run("analyze")
+        worker = "insert into worker (host, pid, version, ttl, has_lock) values ('', 1, '', '1 h', false)"
+        yield Watched(database, int(await database.value(f"{worker} returning worker_id")))
+    finally:
+        await database.close()
+
+
+def a_message(n: int) -> Message:
+    given = envelope("x", sender=f"sender{n}", endpoint="bot")
+    return Message(RequestId(new_uuid7()), conversation(given), dedupe_key(given), given, b"", "x", datetime.now(UTC))
+
+
+async def test_the_counters_notice_a_table_that_is_read_from_end_to_end(watched: Watched) -> None:
+    assert await watched.scanned(lambda: watched.database.rows("select from outbox where text = 'no'")) == {"outbox"}
+
+
+async def test_accepting_reads_by_index(watched: Watched) -> None:
+    def batch(size: int) -> list[tuple[Message, Decision]]:
+        ways = (Chosen(SystemId("System1/echo"), ROOT),), (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),)
+        return [(a_message(n), Decision(1, *ways, ())) for n in range(size)]
+
+    async def accept(size: int) -> None:
+        await inbox.accept(watched.database, batch(size))
+
+    for size in (1, 1, 5, 5, 5, 5, 5, 5):  # more than five times: then PostgreSQL plans for good
+        assert await watched.scanned(partial(accept, size)) == set()
+
+
+async def test_a_turn_from_claim_to_settlement_reads_by_index(watched: Watched) -> None:
+    async def turn() -> None:
+        items = await lanes.claim(watched.database, watched.worker, [2, 2, 2, 2])
+        assert len(items) == 8
+        settlements = []
+        for n, (item, _) in enumerate(zip(items, await _load(watched, items), strict=True)):
+            await lanes.load_steps(watched.database, item)
+            step = Step(2, "x", "done", new_uuid7(), 1)
+            assert await lanes.write_step(watched.database, watched.worker, item, step, "idempotent")
+            end = Settlement(item, "answered", None, None, outbox_id=new_uuid7(), text="x", pool=PULL)
+            burial = Burial(new_uuid7(), "poison", "x", SYSTEM4)
+            settlements.append(end if n % 2 else Settlement(item, "failed", None, None, burial=burial))
+        assert all(s.ok for s in await lanes.settle(watched.database, watched.worker, settlements))
+
+    for _ in range(8):
+        assert await watched.scanned(turn) == set()
+
+
+async def _load(watched: Watched, items: list[Item]) -> list[object]:
+    # The envelopes of this test are too small to be read back, so the statement itself is run.
+    sql = query("lanes.load")
+    rows = list(await watched.database.rows(sql, [i.lane for i in items], [i.seq for i in items]))
+    assert len(rows) == len(items)
+    return list(rows)
+
+
+async def test_retry_rescue_release_and_upkeep_read_by_index(watched: Watched) -> None:
+    database, worker = watched.database, watched.worker
+
+    async def retry() -> None:
+        failed = Settlement(await watched.claimed(), "failed", None, None)
+        assert await lanes.retry(database, worker, failed, 0)
+
+    async def release() -> None:
+        await watched.claimed()
+        assert await lanes.release_worker(database, worker) == 1
+        again = "insert into worker (worker_id, host, pid, version, ttl, has_lock) overriding system value"
+        await database.run(f"{again} values ($1, '', 1, '', '1 h', false)", worker)
+
+    chores: list[Callable[[], Awaitable[object]]] = [
+        retry,
+        release,
+        lambda: lanes.rescue(database),
+        lambda: outbox.expire_leases(database),
+        lambda: inbox.count_backlog(database),
+    ]
+    for n, chore in enumerate(chores * 8):
+        assert (n, await watched.scanned(chore)) == (n, set())
+
+
+async def test_the_outbox_is_read_by_index(watched: Watched) -> None:
+    database = watched.database
+    leased: list[OutboxRow] = []
+
+    async def lease() -> None:
+        leased[:] = await outbox.lease(database, PULL, limit=5, lease_s=60, idempotent=False)
+
+    async def receive() -> None:
+        for reply in leased:
+            assert await outbox.settle_send(database, None, reply.lane, reply.lease, reply.seq, Receipt("uncertain"))
+
+    async def resend() -> None:
+        for reply in leased:
+            assert await outbox.resend(database, reply.outbox_id)
+
+    for n in range(8):
+        for act in (lease, receive, resend):
+            assert (n, act, await watched.scanned(act)) == (n, act, set())
+        assert len(leased) == 5
+
+
+async def test_whatever_is_shown_of_one_message_or_of_the_newest_is_read_by_index(watched: Watched) -> None:
+    request_id = await watched.a_request()
+    database = watched.database
+    shown: list[Callable[[], Awaitable[Any]]] = [
+        lambda: inbox.get_message(database, request_id),
+        lambda: inbox.get_raw(database, request_id),
+        lambda: inbox.list_messages(database, limit=20),
+        lambda: inbox.list_messages(database, before=request_id, limit=20),
+        lambda: inbox.list_messages(database, channel="telegram", endpoint="bot", limit=20),
+        lambda: outbox.list_receipts(database, request_id),
+        lambda: dead_letters.dead_letters_of(database, request_id),
+        lambda: dead_letters.notices_of(database, request_id),
+        lambda: database.rows(query("ledger.of_message"), request_id),
+        lambda: database.rows(query("ledger.turns"), request_id),
+        lambda: database.rows(query("ledger.steps"), request_id),
+        lambda: database.rows(query("ledger.decisions"), request_id),
+    ]
+    for show in shown:
+        for _ in range(8):
+            assert await watched.scanned(show) == set()
+        assert await show()
+
+
+async def test_a_claim_does_not_wade_through_lanes_that_wait_for_their_retry(watched: Watched) -> None:
+    await watched.database.run(
+        "update lane set state = 'ready', done_seq = 4, ready_at = clock_timestamp() + interval '1 h'"
+        " where kind = 'turn' and state = 'idle'"
+    )
+    await watched.database.run("delete from lane where kind = 'turn' and state = 'ready' and ready_at < now()")
+    await watched.database.run("vacuum analyze lane")
+
+    async def rows_read() -> int:
+        return (await watched.counters("idx_tup_read", "pg_stat_user_indexes", "indexrelname"))["lane_ready"]
+
+    for _ in range(8):
+        before = await rows_read()
+        assert await lanes.claim(watched.database, watched.worker, [64, 64, 64, 64]) == []
+        assert await rows_read() - before < 100, "1100 lanes wait, and none of them is due"
