@@ -80,8 +80,12 @@ def _first_problem(problems: Sequence[Mapping[str, Any]]) -> InvalidInput:
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:
-    """A defect of ours; the trace is logged by the server, and nothing of it is told."""
-    log.error("unexpected error at the door", error=type(error).__name__)
+    return unexpected(error)
+
+
+def unexpected(error: Exception) -> Response:
+    """A defect of ours: the trace is logged, and nothing of it is told."""
+    log.error("unexpected error at the door", exc_info=error)
     return _response(500, Refused(ErrorDetail("internal_error", "an error of the server; it is in its log")))
 
 

@@ -17,7 +17,7 @@ from structlog.contextvars import bind_contextvars
 
 from switchboard.app.access import Access
 from switchboard.domain.errors import SwitchboardError, TooLarge
-from switchboard.server.http.errors import error_response
+from switchboard.server.http.errors import error_response, unexpected
 
 PUBLIC: Final = frozenset({"/health", "/docs", "/openapi.json", "/schemas/ingest.v1.json"})
 """What needs no token."""
@@ -62,6 +62,8 @@ class Gate:
             response = None if direct is None else await direct(Request(scope, _limited(receive, limit)))
         except SwitchboardError as error:
             response = error_response(error)
+        except Exception as error:  # what the framework would do, had we not gone past it
+            response = unexpected(error)
         if response is None:
             await self._app(scope, _limited(receive, limit), send)
         else:
