@@ -6,31 +6,329 @@ import ast
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
+from unittest.mock import Mock
+from uuid import UUID
 
 import pytest
 import typer.main
 from pydantic import BaseModel
 
-from switchboard.agents.delivery import SCHEMA_VERSION as DELIVERY
 from switchboard.agents.signed_post import sign
-from switchboard.app.meters import Meters
 from switchboard.app.settings import Settings, load_settings
 from switchboard.app.wiring import Core, Switchboard
 from switchboard.cli.main import COMMANDS, build
-from switchboard.core.channels import CHANNELS
 from switchboard.core.routing.check import check_rule
 from switchboard.core.routing.facts import KEYS
-from switchboard.core.routing.teamfile import TeamFile, parse_team_file
+from switchboard.core.routing.teamfile import RuleDraft, TeamFile, parse_team_file
 from switchboard.core.wire import parse_envelope
 from switchboard.domain.routing import DeadLetterCategory, Rule, Team
+from switchboard.lanes.faults import Point
 from switchboard.server.http.app import create_app
+from switchboard.server.http.gate import PUBLIC
 from switchboard.server.mcp_tools import Tools
-from tests.documents import DOCUMENTS, HOME, all_blocks, blocks, calls, codes, command_lines, links, prose, rows, steps
-from tests.lab import NOW
+from tests.documents import DOCUMENTS, HOME, all_blocks, blocks, calls, codes, command_lines, links, rows
 
 API, README, OPERATIONS = HOME / "docs/api.md", HOME / "README.md", HOME / "docs/operations.md"
 TEAMS, BUTLERS, JOURNEY = HOME / "docs/teams.md", HOME / "docs/butlers.md", HOME / "docs/journey.md"
-_COMMON = {"channel", "endpoint", "sender", "thread", "chat_type"}
+LATER = {HOME / "docs/numbers.md"}
+"""What the benchmarks write; its absence breaks no test here."""
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+
+
+# Commands -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _command(name: str) -> Any:
+    """The command of the real command line, in full."""
+    return cast(Any, typer.main.get_command(build([name]))).commands[name]
+
+
+def _problems(arguments: list[str]) -> Iterator[str]:
+    """What `--help` does not know of these arguments."""
+    command: Any = typer.main.get_command(build([]))
+    for word in arguments:
+        if word.startswith("-"):
+            name = word.partition("=")[0]
+            shown = {option for p in command.params if not getattr(p, "hidden", False) for option in p.opts}
+            if name not in shown | {"--help", "-h"}:
+                yield f"{command.name} has no {name}"
+        elif hasattr(command, "commands"):
+            known = {entry.name for entry in COMMANDS} if command.name is None else set(command.commands)
+            if word not in known and not word.isupper():
+                yield f"there is no command {word}"
+                return
+            command = _command(word) if word in {entry.name for entry in COMMANDS} else command.commands[word]
+
+
+def test_every_command_and_option_of_the_documents_exists() -> None:
+    wrong = [
+        (document.name, line, problem)
+        for document, line in command_lines()
+        for arguments in calls(line, "switchboard")
+        for problem in _problems(_without_alternatives(arguments))
+    ]
+    assert not wrong
+
+
+def _without_alternatives(arguments: list[str]) -> list[str]:
+    """Up to a redirection."""
+    ends = [n for n, word in enumerate(arguments) if word.startswith((">", "<"))]
+    return arguments[: ends[0]] if ends else arguments
+
+
+def test_the_check_of_commands_finds_what_is_wrong() -> None:
+    [arguments] = calls("X=1 switchboard dlq lost --teem x | head", "switchboard")
+    assert list(_problems(arguments)) == ["there is no command lost"]
+    assert list(_problems(["send", "x", "--teem"])) == ["send has no --teem"]
+    assert list(_problems(["work", "--while-stdin"])) == ["work has no --while-stdin"]
+
+
+def test_every_command_is_in_the_documents() -> None:
+    named = {arguments[0] for _, line in command_lines() for arguments in calls(line, "switchboard") if arguments}
+    assert {entry.name for entry in COMMANDS} - named - {"version"} == set()
+
+
+def test_every_make_target_of_the_documents_exists() -> None:
+    targets = set(re.findall(r"^(\w+):.*##", (HOME / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {
+        word
+        for _, line in command_lines()
+        for arguments in calls(line, "make")
+        for word in arguments
+        if "=" not in word
+    }
+    assert named - targets == set()
+    assert {"demo", "test", "up", "check", "chaos", "bench"} <= named
+
+
+def test_the_first_commands_of_the_readme_are_the_three() -> None:
+    first = blocks(README)[0].text
+    assert re.findall(r"^\$ (make \w+)", first, re.MULTILINE) == ["make demo", "make test", "make up"]
+    assert README.read_text(encoding="utf-8").index("make demo") < 700
+
+
+# Links, snippets ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(HOME)))
+def test_every_link_leads_somewhere(document: Path) -> None:
+    inside = [link.partition("#")[0] for link in links(document) if not re.match(r"[a-z]+:|#", link)]
+    gone = [
+        link for link in inside if not (place := (document.parent / link).resolve()).exists() and place not in LATER
+    ]
+    assert not gone
+
+
+def test_every_page_is_in_an_index() -> None:
+    indexed = {(d.parent / link).resolve() for d in DOCUMENTS if d.name == "README.md" for link in links(d)}
+    assert [d for d in DOCUMENTS if "docs" in d.parts and d.name != "README.md" and d not in indexed] == []
+
+
+@pytest.mark.parametrize("block", all_blocks("json"), ids=lambda b: f"{b.document.name}: {b.text[:30]!r}")
+def test_json_of_the_documents_is_what_it_claims_to_be(block: Any) -> None:
+    document = json.loads(block.text)
+    if "team" in document:
+        _check_team(document)
+    elif document.get("schema_version") == "ingest.v1":
+        parse_envelope(block.text.encode(), now=NOW)
+    else:
+        assert document.keys() & {"error", "request_id", "replies", "schema_version"}
+
+
+def _check_team(document: Mapping[str, object]) -> None:
+    file = parse_team_file(document)
+    teams = {file.team.team_id: file.team}
+    assert [problem for draft in file.rules for problem in check_rule(_stored(draft, file), teams)] == []
+
+
+def _stored(draft: RuleDraft, file: TeamFile) -> Rule:
+    return Rule(
+        UUID(int=1), file.team.team_id, draft.name, draft.channel, draft.filters, draft.targets, NOW, draft.priority
+    )
+
+
+def test_the_team_file_of_the_manual_names_every_key() -> None:
+    named = {word.rpartition(".")[2] for row in rows(TEAMS, "key") for cell in row[:1] for word in codes(cell)}
+    keys = ("agent_id", "engine", "config", "description", "capabilities", "active", "filters", "priority", "targets")
+    assert {"name", "parent", "purpose", "type", "channel", *keys} <= named
+    assert isinstance(parse_team_file(json.loads(_team_block())).team, Team)
+
+
+def _team_block() -> str:
+    return next(block.text for block in blocks(TEAMS) if block.language == "json")
+
+
+@pytest.mark.parametrize("block", all_blocks("python"), ids=lambda b: f"{b.document.name}: {b.text[:30]!r}")
+def test_python_of_the_documents_parses(block: Any) -> None:
+    ast.parse(block.text)
+
+
+@pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda b: f"{b.document.name}: {b.text[:30]!r}")
+def test_toml_of_the_documents_parses_and_settings_are_settings(block: Any, tmp_path: Path) -> None:
+    document = tomllib.loads(block.text)
+    if "project" not in document:
+        file = tmp_path / "switchboard.toml"
+        file.write_text(block.text)
+        assert load_settings(file).model_fields_set - {"data_dir"} == document.keys()
+
+
+def test_the_signature_snippet_believes_what_we_sign_and_nothing_else() -> None:
+    [snippet] = (block.text for block in blocks(BUTLERS) if "def is_ours" in block.text)
+    space: dict[str, Any] = {}
+    exec(snippet, space)  # noqa: S102 - a snippet of our own documents
+    space["time"] = _Clock
+    good = {"secret": b"s", "timestamp": "1000", "signature": sign(b"s", 1000, b"{}"), "body": b"{}"}
+    assert space["is_ours"](**good)
+    for change in ({"secret": b"t"}, {"body": b"{ }"}, {"timestamp": "1001"}, {"timestamp": "x"}):
+        assert not space["is_ours"](**good | change)
+    old = sign(b"s", 600, b"{}")
+    assert not space["is_ours"](**good | {"timestamp": "600", "signature": old})
+
+
+class _Clock:
+    """In place of the module `time`."""
+
+    @staticmethod
+    def time() -> float:
+        return 1000.0
+
+
+def test_the_engine_snippet_is_an_engine() -> None:
+    [snippet] = (block.text for block in blocks(BUTLERS) if "class Shout" in block.text)
+    space: dict[str, Any] = {}
+    exec(snippet, space)  # noqa: S102 - a snippet of our own documents
+    assert callable(space["engine"](None).run)
+
+
+# Settings -----------------------------------------------------------------------------------------------------------
+
+
+def _settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Every setting by its dotted name, with its default."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            yield from _settings(type(field.default), f"{prefix}{name}.")
+        else:
+            yield prefix + name, field.get_default(call_default_factory=True)
+
+
+def test_the_table_of_settings_is_the_settings() -> None:
+    told = {codes(row[0])[0]: row for row in rows(README, "key")}
+    real = dict(_settings(Settings))
+    assert told.keys() == real.keys()
+    for name, (_, environment, default, meaning) in told.items():
+        assert codes(environment) == [f"SWITCHBOARD_{name.upper().replace('.', '__')}"]
+        assert _shown(real[name]) == (codes(default) or [default])[0] or name == "data_dir"
+        assert meaning
+
+
+def _shown(default: object) -> str:
+    return str(default).lower() if default else "none"
+
+
+def test_every_variable_of_the_documents_is_read() -> None:
+    named = {word for d in DOCUMENTS for word in re.findall(r"\bSWITCHBOARD_[A-Z_]+", d.read_text(encoding="utf-8"))}
+    settings = {f"SWITCHBOARD_{name.upper().replace('.', '__')}" for name, _ in _settings(Settings)}
+    sources = "".join(file.read_text(encoding="utf-8") for file in HOME.glob("src/**/*.py"))
+    assert {name for name in named - settings if f'"{name}"' not in sources} == set()
+
+
+# API ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def openapi() -> dict[str, Any]:
+    """The real one; nobody asks what is behind the doors."""
+    core = Core(Settings(), Mock(), Mock(), Mock())
+    return create_app(Switchboard(core, Mock(), Mock())).openapi()
+
+
+def test_the_table_of_routes_is_the_openapi(openapi: Mapping[str, Any]) -> None:
+    told = [(method, *codes(path)) for method, path, _, _ in rows(API, "method")]
+    real = [(m.upper(), path) for path, methods in openapi["paths"].items() for m in methods]
+    assert sorted(told) == sorted(real)
+
+
+def test_what_the_table_calls_public_needs_no_token(openapi: Mapping[str, Any]) -> None:
+    public = {codes(path)[0] for _, path, roles, _ in rows(API, "method") if roles == "public"}
+    assert public == PUBLIC & openapi["paths"].keys()
+
+
+def test_every_path_of_the_documents_exists(openapi: Mapping[str, Any]) -> None:
+    paths = {*openapi["paths"], "/docs", "/openapi.json", "/mcp"}
+    patterns = [re.compile(re.sub(r"\\{\w+\\}", r"[^/]+", re.escape(path))) for path in paths]
+    used = {path for d in DOCUMENTS for path in re.findall(r"(?<![\w/.])(/v1/[^\s\"'`?|)]*)", d.read_text())}
+    used |= {
+        path
+        for _, line in command_lines()
+        for path in re.findall(r"(?:\$URL|https?://127\.0\.0\.1:8470)(/[^\s\"'?]+)", line)
+    }
+    assert len(used) > 20
+    assert [path for path in sorted(used) if not any(pattern.fullmatch(path) for pattern in patterns)] == []
+
+
+def test_every_error_code_is_in_the_manual() -> None:
+    told = {code for row in rows(API, "status") for code in codes(row[1])} - {"Retry-After"}
+    sources = {file: file.read_text(encoding="utf-8") for file in HOME.glob("src/**/*.py")}
+    real = set(re.findall(r'\bcode ?= ?"(\w+)"', "".join(t for f, t in sources.items() if "cli" not in f.parts)))
+    everything = "".join(sources.values())
+    never_at_a_door = {"configuration", "invalid_team_file", "not_mbox"}
+    assert real - told - never_at_a_door == set()
+    assert {code for code in told if f'"{code}"' not in everything} == set()
+
+
+async def test_the_table_of_tools_is_what_mcp_offers() -> None:
+    context = cast(Any, Mock())
+    context.request.state.principal.role = "operator"
+    offered = (await Tools(Mock(), Mock(), Mock()).list(context, None)).tools
+    told = {codes(name)[0]: set(codes(arguments)) for name, arguments, _ in rows(API, "tool")}
+    assert told == {tool.name: set(tool.input_schema["properties"]) - {"schema_version"} for tool in offered}
+
+
+# The rest -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_metrics_is_what_is_measured() -> None:
+    told = {
+        name.partition("{")[0].removesuffix("_total") for row in rows(OPERATIONS, "metric") for name in codes(row[0])
+    }
+    source = (HOME / "src/switchboard/app/meters.py").read_text(encoding="utf-8")
+    real = {f"switchboard_{name}" for name in re.findall(r'self\._(?:counter|gauge)\(\s*"(\w+)"', source)}
+    assert told == real | {"switchboard_ingest_seconds"}
+
+
+def test_the_table_of_filters_is_what_rules_may_use() -> None:
+    told = {c: set(codes(keys)) for channels, keys in rows(TEAMS, "channel") for c in codes(channels)}
+    real = {channel: set(keys - KEYS["voice"]) for channel, keys in KEYS.items() if channel != "*"}
+    assert told == {channel: keys for channel, keys in real.items() if keys}
+
+
+def test_the_tables_of_categories_and_crash_points_are_complete() -> None:
+    categories = {code for row in rows(TEAMS, "category") for code in codes(row[0])}
+    assert categories == set(get_args(DeadLetterCategory))
+    assert [codes(row[0])[0] for row in rows(JOURNEY, "point")] == list(get_args(Point))
+
+
+def test_every_decision_has_its_three_parts_and_its_line() -> None:
+    directory = HOME / "docs/decisions"
+    pages = sorted(directory.glob("0*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    listed = links(directory / "README.md")
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert page.name in listed
+        assert all(f"**{part}" in text for part in ("Decided.", "Why.", "Costs."))
+
+
+def test_every_dependency_is_accounted_for() -> None:
+    project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    text = (HOME / "docs/decisions/0007-dependencies.md").read_text(encoding="utf-8")
+    names = {re.split(r"[^\w-]", line)[0] for line in wanted}
+    assert {name for name in names if name not in text} == set()

@@ -13,12 +13,11 @@ from typing import Final, Protocol
 
 import msgspec
 
-from switchboard.agents.delivery import clean
 from switchboard.agents.signed_post import RETRYABLE, Destination, Posted, PostError, check_url, post, read_secret
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.ledger import OutboxRow
 from switchboard.journey.reply import Callback
-from switchboard.store.database import to_json
+from switchboard.store.database import storable_text, to_json
 from switchboard.store.outbox import Receipt
 
 SCHEMA_VERSION: Final = "reply.v1"
@@ -74,9 +73,11 @@ class SignedCallback:
         try:
             return _receipt(await post(self.to, reply_json(reply), reply.outbox_id))
         except PostError as error:
-            return Receipt("failed" if error.kind == "forbidden" else "retryable", error=clean(str(error))[:500])
+            return Receipt(
+                "failed" if error.kind == "forbidden" else "retryable", error=storable_text(str(error))[:500]
+            )
         except Exception as error:  # the send lane must hear of a defect here, and go on
-            return Receipt("retryable", error=clean(repr(error))[:500])
+            return Receipt("retryable", error=storable_text(repr(error))[:500])
 
 
 def reply_json(reply: OutboxRow) -> bytes:
@@ -99,7 +100,7 @@ def reply_json(reply: OutboxRow) -> bytes:
 def _receipt(posted: Posted) -> Receipt:
     if 200 <= posted.status < 300:
         return Receipt("sent", platform_message_id=_platform_id(posted.body))
-    said = clean(posted.body[:1200].decode("utf-8", "replace")).strip()[:300]
+    said = storable_text(posted.body[:1200].decode("utf-8", "replace")).strip()[:300]
     error = f"the callback answered {posted.status}: {said}"
     if posted.status in RETRYABLE or posted.status >= 500:
         return Receipt("retryable", error=error, delay=posted.retry_after or 0.0)
@@ -111,4 +112,4 @@ def _platform_id(body: bytes) -> str | None:
         found = msgspec.json.decode(body, type=_Acknowledged).id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None  # a receiver need not say anything
-    return None if found is None else clean(str(found))[:200] or None
+    return None if found is None else storable_text(str(found))[:200] or None

@@ -36,7 +36,6 @@ from pydantic import Field, PositiveInt
 from switchboard.agents.delivery import (
     EngineOptions,
     NoEffect,
-    clean,
     delivery_json,
     parse_said,
     read_options,
@@ -46,7 +45,7 @@ from switchboard.agents.delivery import (
 )
 from switchboard.journey.turn import Engine, EngineFailure, Turn, TurnResult
 from switchboard.lanes.journal import Journal
-from switchboard.store.database import Database
+from switchboard.store.database import Database, storable_text
 
 _NOT_EXECUTED: Final = (126, 127)
 _TAIL: Final = 500
@@ -218,7 +217,7 @@ class _Run(asyncio.SubprocessProtocol):
 
     def errors(self) -> str:
         """The last characters of standard error."""
-        return clean(self._errors.decode("utf-8", "replace")).strip()[-_TAIL:]
+        return storable_text(self._errors.decode("utf-8", "replace")).strip()[-_TAIL:]
 
 
 async def _end(transport: asyncio.SubprocessTransport, run: _Run, grace: float) -> None:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError
 from switchboard.domain.routing import Member
 from switchboard.journey.turn import Answer, EngineFailure, ErrorClass, NoReply, Refusal, Turn, TurnResult
 from switchboard.lanes.journal import Journal
-from switchboard.store.database import to_json
+from switchboard.store.database import storable_text, to_json
 
 SCHEMA_VERSION: Final = "delivery.v1"
 
@@ -94,7 +94,7 @@ def parse_said(body: bytes) -> TurnResult:
         raise _not_understood('exactly one of "reply", "no_reply": true and "refuse" must be there')
     if said.refuse is not None:
         return refusal(said.refuse)
-    return text_result(said.reply) if said.reply is not None else NoReply(clean(said.reason))
+    return text_result(said.reply) if said.reply is not None else NoReply(storable_text(said.reason))
 
 
 def _not_understood(problem: str) -> EngineFailure:
@@ -103,18 +103,13 @@ def _not_understood(problem: str) -> EngineFailure:
 
 def text_result(text: str) -> TurnResult:
     """Plain text as an answer; nothing but space is no reply."""
-    stripped = clean(text).strip()
+    stripped = storable_text(text).strip()
     return Answer(stripped) if stripped else NoReply()
 
 
 def refusal(reason: str) -> Refusal:
     """A refusal always has a reason to show."""
-    return Refusal(clean(reason).strip() or "no reason was given")
-
-
-def clean(text: str) -> str:
-    """What the journal (jsonb) can store: neither NUL nor lone surrogates."""
-    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+    return Refusal(storable_text(reason).strip() or "no reason was given")
 
 
 async def run_step(
@@ -132,7 +127,7 @@ async def run_step(
         except NoEffect as error:
             if effect == "idempotent":
                 raise
-            return {"failed": clean(str(error)), "error_class": error.error_class, "attempt": turn.attempt}
+            return {"failed": storable_text(str(error)), "error_class": error.error_class, "attempt": turn.attempt}
 
     while True:
         record = await journal.step(name, recorded, effect=effect)

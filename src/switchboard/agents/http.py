@@ -16,7 +16,6 @@ from uuid import UUID
 from switchboard.agents.delivery import (
     EngineOptions,
     NoEffect,
-    clean,
     delivery_json,
     parse_said,
     read_options,
@@ -27,7 +26,7 @@ from switchboard.agents.signed_post import RETRYABLE, Destination, Posted, PostE
 from switchboard.domain.errors import ConfigurationError
 from switchboard.journey.turn import Engine, EngineFailure, ErrorClass, NoReply, Turn, TurnResult
 from switchboard.lanes.journal import Journal
-from switchboard.store.database import Database
+from switchboard.store.database import Database, storable_text
 
 _UNTOUCHED: Final = frozenset({425, 429})
 """Statuses that say: the request was turned away before anything was done about it."""
@@ -98,7 +97,7 @@ def _result(posted: Posted) -> TurnResult:
 
 
 def _failure(posted: Posted) -> EngineFailure:
-    said = clean(posted.body[:1200].decode("utf-8", "replace")).strip()[:300]
+    said = storable_text(posted.body[:1200].decode("utf-8", "replace")).strip()[:300]
     wait = f" (asks to wait {posted.retry_after:g} s)" if posted.retry_after is not None else ""
     message = f"the webhook answered {posted.status}{wait}: {said}"
     if posted.status in RETRYABLE or posted.status >= 500:

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 
 import structlog
 
+from switchboard.app.settings import OPERATOR_FILE
 from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
 from switchboard.store import audit
 from switchboard.store import tokens as store
@@ -31,7 +32,6 @@ __all__ = ["SCOPES", "Access", "Action", "Issued", "Principal", "Role", "ensure_
 
 log = structlog.get_logger(__name__)
 
-OPERATOR_FILE: Final = "operator.token"
 CACHE_S: Final = 2.0
 """Seconds within which a revoked token stops to work in every process."""
 _CACHED: Final = 10_000

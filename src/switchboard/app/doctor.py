@@ -18,9 +18,8 @@ from typing import Final, Literal
 
 import asyncpg
 
-from switchboard.app.access import OPERATOR_FILE
 from switchboard.app.backup import existing_database
-from switchboard.app.settings import FILE_NAME, Settings
+from switchboard.app.settings import FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.core.channels import CHANNELS
 from switchboard.core.routing.check import check_rule, check_teams
 from switchboard.domain.errors import SwitchboardError

@@ -18,6 +18,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from switchboard.domain.errors import ConfigurationError
 
 FILE_NAME: Final = "switchboard.toml"
+OPERATOR_FILE: Final = "operator.token"
+"""In `data_dir`: the token that the doors make for who runs the place, and that the command line reads."""
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]

@@ -84,7 +84,7 @@ async def _keep_embedded(settings: Settings, database: Database, every: float = 
     while True:
         await asyncio.sleep(every)
         try:
-            await database.value("select 1")
+            await database.ping()
         except Unavailable:
             with contextlib.suppress(SwitchboardError):
                 # We are its users already, so leaving this block at once does not stop what it started.

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 import httpx2
 
 from switchboard import __version__
-from switchboard.app.settings import Settings, load_settings
+from switchboard.app.settings import OPERATOR_FILE, Settings, load_settings
 from switchboard.cli.output import Json, NoServer
 from switchboard.domain.errors import (
     ConfigurationError,
@@ -34,7 +34,6 @@ from switchboard.domain.errors import (
     Unavailable,
 )
 
-OPERATOR_FILE: Final = "operator.token"
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - told apart, not bound to
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _KINDS: Final[Mapping[int, type[SwitchboardError]]] = {

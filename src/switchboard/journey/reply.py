@@ -19,7 +19,7 @@ import structlog
 from switchboard.core.policy.retry import backoff
 from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.ledger import Item, OutboxRow, OutboxState
-from switchboard.lanes.bell import Bell, outbox_topic
+from switchboard.lanes.bell import WORK, Bell, outbox_topic
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import Fenced
 from switchboard.lanes.worker import Hold
@@ -72,8 +72,11 @@ class SendLeg:
         reply = await store.load_send(self._database, item)
         if reply is None:
             raise Fenced
-        point("during_send")
-        receipt = await self._send(reply)
+        if item.attempts > store.MAX_SENDS:  # a callback that kills its worker leaves no receipt to be counted
+            receipt = Receipt("retryable", error="every worker that tried to send this died")
+        else:
+            point("during_send")
+            receipt = await self._send(reply)
         if receipt.outcome == "retryable":
             receipt = replace(receipt, delay=max(receipt.delay, backoff(item.attempts, jitter=random.random())))
         state = await store.settle_send(self._database, hold.worker, item.lane, item.epoch, item.seq, receipt)
@@ -166,4 +169,5 @@ class ReplyDesk:
             raise InvalidInput(
                 f"reply {outbox_id} is {reply.state}; only uncertain, failed or dead ones are sent again"
             )
+        self._bell.ring(WORK)  # a worker posts it, if the endpoint has a callback
         self._bell.ring(outbox_topic(pull_pool(reply.channel, reply.endpoint)))

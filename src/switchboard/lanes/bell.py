@@ -90,7 +90,7 @@ class Bell:
             topics, self._unsent = self._unsent, set()
             try:
                 for payload in _payloads(topics):
-                    await self._database.run("select pg_notify($1, $2)", CHANNEL, payload)
+                    await self._database.notify(CHANNEL, payload)
             except Unavailable:
                 return  # the others look by themselves
 

@@ -103,7 +103,7 @@ async def register_worker(
     async with connection.transaction():
         worker: int = await connection.fetchval(query("lanes.register"), host, pid, version, seconds(ttl), lock)
         if lock:
-            await connection.execute("select pg_advisory_lock($1, $2)", LOCK_CLASS, worker)
+            await connection.execute(query("lanes.hold_lock"), LOCK_CLASS, worker)
     return worker
 
 
@@ -114,17 +114,17 @@ async def beat(database: Database, worker: int) -> bool:
 
 async def rescue(database: Database) -> int:
     """Free the lanes of dead workers; returns how many."""
-    return int(await database.value("select rescue_lanes($1)", LOCK_CLASS))
+    return int(await database.value(query("lanes.rescue"), LOCK_CLASS))
 
 
 async def release_worker(database: Database, worker: int) -> int:
     """Leave in good order; returns how many lanes others take over."""
-    return int(await database.value("select release_worker($1)", worker))
+    return int(await database.value(query("lanes.release"), worker))
 
 
 async def claim(database: Database, worker: int, quota: Sequence[int]) -> list[Item]:
     """Take up to `quota[tier]` ready lanes of each tier."""
-    rows = await database.rows("select * from claim_lanes($1, $2, null, $3)", WORK_POOL, worker, list(quota))
+    rows = await database.rows(query("lanes.claim"), WORK_POOL, worker, list(quota))
     return [Item(LaneKey(r["key"]), r["kind"], r["tier"], r["seq"], r["epoch"], r["attempts"]) for r in rows]
 
 
@@ -161,7 +161,7 @@ async def write_step(database: Database, worker: int, item: Item, step: Step, ef
     """Journal a step. False: fenced, stop at once."""
     return bool(
         await database.value(
-            "select write_step($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            query("lanes.write_step"),
             worker,
             item.lane,
             item.epoch,
@@ -210,7 +210,7 @@ async def retry(database: Database, worker: int, settlement: Settlement, delay: 
     s = settlement
     return bool(
         await database.value(
-            "select retry_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            query("lanes.retry"),
             worker,
             s.item.lane,
             s.item.epoch,

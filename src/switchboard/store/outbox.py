@@ -35,9 +35,7 @@ def _row(row: Row) -> OutboxRow:
 
 async def lease(database: Database, pool: str, *, limit: int, lease_s: float, idempotent: bool) -> list[OutboxRow]:
     """The next reply of up to `limit` conversations of this pool, oldest first; each with its lease (epoch)."""
-    leased = await database.rows(
-        "select outbox_id from lease_replies($1, $2, $3, $4)", pool, limit, seconds(lease_s), idempotent
-    )
+    leased = await database.rows(query("outbox.lease"), pool, limit, seconds(lease_s), idempotent)
     if not leased:
         return []
     rows = await database.rows(query("outbox.by_ids"), [r["outbox_id"] for r in leased])
@@ -61,7 +59,7 @@ async def settle_send(
 ) -> OutboxState | None:
     """Record a receipt; returns the state the reply is in now, None when the lease is no longer the caller's."""
     state: OutboxState | None = await database.value(
-        "select settle_send($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        query("outbox.settle"),
         worker,
         lane,
         epoch,
@@ -77,12 +75,12 @@ async def settle_send(
 
 async def expire_leases(database: Database) -> int:
     """Free replies whose connector went away without a receipt."""
-    return int(await database.value("select expire_leases($1)", MAX_SENDS))
+    return int(await database.value(query("outbox.expire_leases"), MAX_SENDS))
 
 
 async def resend(database: Database, outbox_id: UUID) -> bool:
     """Put an uncertain, failed or dead reply at the end of its lane again. False: it is in none of these states."""
-    return bool(await database.value("select resend_reply($1)", outbox_id))
+    return bool(await database.value(query("outbox.resend"), outbox_id))
 
 
 async def list_replies(

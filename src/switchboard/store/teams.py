@@ -1,6 +1,6 @@
 """Teams, members, rules and their versions.
 
-`journey/decide.py` loads the whole rule set; `app/` seeds it from files. Next: `store/tokens.py`.
+`journey/rulebook.py` loads the whole rule set; `app/seed.py` fills it from files. Next: `store/tokens.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from switchboard.store.database import Database, Row, query
 
 async def rule_set_version(database: Database) -> int:
     """The version in force; 0 before anything was seeded."""
-    return int(await database.value("select coalesce(max(version), 0) from rule_set"))
+    return int(await database.value(query("teams.version")))
 
 
 async def load_rule_set(database: Database) -> RuleSet:
     """Teams, members and rules as one consistent version."""
     async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
-        version = int(await connection.fetchval("select coalesce(max(version), 0) from rule_set"))
+        version = int(await connection.fetchval(query("teams.version")))
         members = [_member(r) for r in await connection.fetch(query("teams.members"))]
         teams = [_team(r, members) for r in await connection.fetch(query("teams.teams"))]
         rules = [_rule(r) for r in await connection.fetch(query("teams.rules"))]
@@ -80,8 +80,8 @@ async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule],
     anything changed; if so there is a new version.
     """
     async with database.connection() as connection, connection.transaction():
-        await connection.execute("lock table rule_set in share row exclusive mode")
-        known = {r["team_id"] for r in await connection.fetch("select team_id from team")}
+        await connection.execute(query("teams.one_at_a_time"))
+        known = {r["team_id"] for r in await connection.fetch(query("teams.teams"))}
         fresh = [t for t in teams if t.team_id not in known]
         for team in fresh:
             await connection.execute(query("teams.add_team"), team.team_id, team.parent_id, team.purpose)

@@ -22,7 +22,7 @@ router = APIRouter(tags=["public"])
 async def health(parts: Parts) -> Response:
     """No token needed. Asks the database."""
     try:
-        await parts.switchboard.core.database.value("select 1")
+        await parts.switchboard.core.database.ping()
     except Unavailable:
         return answer({"status": "unavailable", "version": __version__}, 503)
     return answer({"status": "ok", "version": __version__})

@@ -293,6 +293,3 @@ class Health(_Answer):
 
     status: Literal["ok", "unavailable"]
     version: str
-
-
-JsonObject = dict[str, Any]

@@ -1,8 +1,20 @@
 -- name: register
 insert into worker (host, pid, version, ttl, has_lock) values ($1, $2, $3, $4, $5) returning worker_id;
 
+-- name: hold_lock
+select pg_advisory_lock($1, $2);
+
 -- name: beat
 update worker set beat = clock_timestamp() where worker_id = $1;
+
+-- name: rescue
+select rescue_lanes($1);
+
+-- name: release
+select release_worker($1);
+
+-- name: claim
+select key, kind, tier, seq, epoch, attempts from claim_lanes($1, $2, null, $3);
 
 -- name: load
 select i.lane, i.seq, x.request_id, x.conversation, x.system_id, x.team_id, x.segment, m.envelope::text as envelope,
@@ -23,6 +35,12 @@ order by i.ord;
 
 -- name: steps
 select n, name, state, idempotency_key, result from step where lane = $1 and seq = $2 order by n;
+
+-- name: write_step
+select write_step($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+
+-- name: retry
+select retry_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: settle
 select lane, ok, next_seq from settle_turns(

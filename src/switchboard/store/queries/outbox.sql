@@ -1,3 +1,15 @@
+-- name: lease
+select outbox_id from lease_replies($1, $2, $3, $4);
+
+-- name: settle
+select settle_send($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
+-- name: expire_leases
+select expire_leases($1);
+
+-- name: resend
+select resend_reply($1);
+
 -- name: by_ids
 select o.outbox_id, o.lane, o.seq, o.conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
        o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at,

@@ -1,3 +1,9 @@
+-- name: version
+select coalesce(max(version), 0) from rule_set;
+
+-- name: one_at_a_time
+lock table rule_set in share row exclusive mode;
+
 -- name: teams
 select team_id, parent_id, purpose from team order by team_id;
 

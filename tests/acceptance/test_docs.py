@@ -1,0 +1,206 @@
+"""The walkthroughs of the documents are really run, and what they print is compared with what they claim.
+
+A block after `<!-- executed: NAME -->` belongs to the walkthrough NAME; one after `<!-- file: NAME/PATH -->` is a file
+of it. All blocks of a walkthrough run in one shell, in the checkout, against a real `switchboard up` on a free port. In
+the claimed output `…` stands for anything; ids, times and ports may differ, and an id that was printed may be typed.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from tests.documents import DOCUMENTS, HOME, Block, Step, blocks, steps
+from tests.processes import DEADLINE, EXECUTABLE, environment
+
+pytestmark = pytest.mark.slow
+
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_REPEATED = re.compile(r"switchboard (messages|explain|dlq|doctor|outbox|lanes)\b")
+"""What only looks, and may have looked too early."""
+_READY = "listens on"
+_BASH = shutil.which("bash") or "bash"
+_SETPRIV = shutil.which("setpriv") or ""
+
+
+class Walkthrough:
+    """One shell, what was typed in it, and the ids of the document with those that came in their place."""
+
+    def __init__(self, name: str, place: Path) -> None:
+        self._name, self._place = name, place
+        self._ids: dict[str, str] = {}
+        bin_directory = str(Path(EXECUTABLE).parent)
+        env = {k: v for k, v in environment(place).items() if k != "SWITCHBOARD_DATA_DIR"}
+        env |= {"COLUMNS": "160", "PATH": f"{bin_directory}:{os.environ['PATH']}"}
+        self._shell = subprocess.Popen(
+            [_BASH],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env,
+            cwd=HOME,
+            text=True,
+            start_new_session=True,
+        )
+
+    def do(self, step: Step) -> None:
+        """Type a command and look at what it prints; what only looks is tried again for a while."""
+        if step.command == "switchboard up":
+            return self._match(step, self._up())
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return self._match(step, self._type(self._here(step.command)))
+            except AssertionError:
+                if not _REPEATED.match(step.command) or time.monotonic() > deadline:
+                    raise
+
+    def _up(self) -> str:
+        log = self._place / "up.log"
+        log.touch()
+        self._type(f"switchboard up >{log} 2>{self._place}/up.err & echo $! >{self._place}/pid")
+        deadline = time.monotonic() + DEADLINE
+        while "Try it" not in (said := log.read_text(encoding="utf-8")):
+            assert time.monotonic() < deadline, (self._place / "up.err").read_text(encoding="utf-8")
+            self._type("sleep 0.1")
+        [url] = re.findall(rf"{_READY} (\S+)", said)
+        self._type(f"export SWITCHBOARD_URL={url}")
+        return said
+
+    def _type(self, command: str) -> str:
+        assert self._shell.stdin is not None
+        assert self._shell.stdout is not None
+        self._shell.stdin.write(f"{{ {command}\n}} </dev/null\necho; echo @@done@@\n")
+        self._shell.stdin.flush()
+        timer = Timer(DEADLINE, self._shell.kill)
+        timer.start()
+        try:
+            lines = list(iter(self._shell.stdout.readline, "@@done@@\n"))
+        finally:
+            timer.cancel()
+        return "".join(lines)
+
+    def _here(self, text: str) -> str:
+        """With the ids and the directory of this run."""
+        for claimed, real in self._ids.items():
+            text = text.replace(claimed, real)
+        return text.replace(f"/tmp/switchboard-{self._name}", str(self._place))  # noqa: S108 - what readers type
+
+    def _match(self, step: Step, printed: str) -> None:
+        at = 0
+        for line in step.output.splitlines():
+            pattern, ids = self._pattern(line)
+            found = re.compile(pattern, re.DOTALL).search(printed, at)
+            assert found, f"`{step.command}` should print {line!r}, it prints:\n{printed}"
+            at = found.end()
+            self._ids |= {claimed: found[number] for number, claimed in enumerate(ids, 1)}
+
+    def _pattern(self, line: str) -> tuple[str, list[str]]:
+        """What a claimed line looks like here; the ids in it that are new, each a group."""
+        ids: list[str] = []
+        parts = []
+        for word in re.split(rf"({_ID.pattern}|http://127\.0\.0\.1:\d+|\s*…\s*|\s+)", self._here(line.strip())):
+            if word.startswith("http://127.0.0.1"):
+                parts.append(r"http://127\.0\.0\.1:\d+")
+            elif word.strip() == "…":
+                parts.append(".*?")
+            elif not word.strip():
+                parts.append(r"[\s│]+" if word else "")
+            elif _ID.fullmatch(word) and word not in self._ids.values():
+                ids.append(word)
+                parts.append(f"({_ID.pattern})")
+            else:
+                parts.append(re.escape(word))
+        return "".join(parts).replace(re.escape("it:") + r"[\s│]+", "it:.*?"), ids
+
+    def close(self) -> None:
+        """End the server in good order, then the shell."""
+        pid = self._place / "pid"
+        if pid.exists():
+            self._type(f"kill $(cat {pid}); wait")
+        os.killpg(self._shell.pid, signal.SIGKILL)
+        self._shell.communicate()
+
+
+@contextmanager
+def _place() -> Iterator[Path]:
+    """A directory that the user of the database may pass through, whoever we are."""
+    directory = Path(tempfile.mkdtemp(prefix="switchboard-docs-")).resolve()
+    directory.chmod(0o711)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
+
+
+def _walkthroughs() -> dict[str, list[Block]]:
+    found: dict[str, list[Block]] = {}
+    for block in (block for document in DOCUMENTS for block in blocks(document) if block.mark):
+        found.setdefault(block.name.partition("/")[0], []).append(block)
+    return found
+
+
+@pytest.mark.parametrize("name", _walkthroughs())
+def test_a_walkthrough_does_what_it_says(name: str) -> None:
+    parts = _walkthroughs()[name]
+    if any("curl " in block.text for block in parts) and shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    with _place() as place:
+        for block in (block for block in parts if block.mark == "file"):
+            file = place / block.name.partition("/")[2]
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(block.text, encoding="utf-8")
+        walk = Walkthrough(name, place)
+        try:
+            for step in (step for block in parts if block.mark == "executed" for step in steps(block)):
+                walk.do(step)
+        finally:
+            walk.close()
+
+
+def test_the_tour_and_the_butler_are_run() -> None:
+    assert {"tour", "hello"} <= _walkthroughs().keys()
+    assert sum(len(steps(b)) for b in _walkthroughs()["tour"] if b.mark == "executed") > 10
+
+
+def _as_nobody(*command: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command as the user `nobody`, through a shell: what setpriv itself starts may still have rights of root."""
+    nobody = pwd.getpwnam("nobody")
+    env = {k: v for k, v in environment(home).items() if not k.startswith("SWITCHBOARD_")}
+    return subprocess.run(
+        [
+            *(_SETPRIV, f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"),
+            *("/bin/sh", "-c", '"$@"', "sh", *command),
+        ],
+        env=env | {"HOME": str(home), "TMPDIR": str(home)},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=2 * DEADLINE,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(not _SETPRIV, reason="there is no setpriv")
+def test_the_demo_works_as_a_plain_user() -> None:
+    with _place() as place:
+        os.chown(place, pwd.getpwnam("nobody").pw_uid, pwd.getpwnam("nobody").pw_gid)
+        if _as_nobody(sys.executable, "-c", "import switchboard", home=place).returncode:
+            pytest.skip(f"{sys.executable} is closed to other users")
+        done = _as_nobody(sys.executable, "-m", "switchboard.cli.main", "demo", home=place)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "they balance: nothing lost, nothing doubled" in done.stdout
