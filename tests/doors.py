@@ -15,7 +15,6 @@ import httpx2
 from switchboard.app.access import Access, Principal
 from switchboard.app.settings import AcceptSettings, Settings
 from switchboard.app.wiring import Core, Switchboard
-from switchboard.core.channels import CHANNELS
 from switchboard.domain.routing import Member, SystemId, Team, TeamId
 from switchboard.lanes.worker import Worker
 from switchboard.server.serve import run_doors
@@ -74,7 +73,7 @@ async def open_doors(
         )
         settings = Settings(data_dir=data_dir, accept=sizes)
         core = Core(settings, made.database, made.bell, made.rule_book)
-        switchboard = Switchboard(core, made.accept, made.replies, CHANNELS)
+        switchboard = Switchboard(core, made.accept, made.replies)
         if worker:
             await stack.enter_async_context(_working(made.worker()))
         stop = asyncio.Event()

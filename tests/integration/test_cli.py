@@ -253,6 +253,8 @@ def test_outbox_and_lanes(cli: Cli, server: Server) -> None:
 
     reply = ask(fail)
     assert "chat not found" in cli.says("outbox", "list", "--state", "failed")
+    findings = {f["name"]: f for f in cli.json("doctor", code=1)["findings"]}
+    assert findings["failed replies"]["detail"].startswith("1 ")
     assert cli.json("outbox", "resend", reply)["state"] == "pending"
     assert cli.run("outbox", "resend", reply)[0] == 1
     assert cli.run("outbox", "resend", uuid4())[0] == 5

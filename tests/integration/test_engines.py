@@ -982,7 +982,8 @@ async def test_one_persons_memos_are_never_shown_to_another(desk: Desk) -> None:
 
 async def test_a_person_finds_what_was_said_in_another_conversation(desk: Desk) -> None:
     await desk.ask("the wifi password is hidden", thread="one", chat_type="private")
-    assert earlier(await desk.ask("wifi password?", thread="two")) == ["the wifi password is hidden"]
+    found = earlier(await desk.ask("wifi password?", thread="two", chat_type="private"))
+    assert found == ["the wifi password is hidden"]
 
 
 async def test_a_group_hears_only_what_was_said_in_it(desk: Desk) -> None:
@@ -999,6 +1000,27 @@ async def test_a_group_that_shares_the_key_of_a_private_chat_hears_nothing_of_it
     for chat_type in ("group", "supergroup", "channel"):
         answer = await desk.ask("what is the safe code?", sender="alice", chat_type=chat_type)
         assert "1234" not in answer
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        {"thread": "-1001"},
+        {"raw": {"update_id": 1, "message": {"chat": {"id": -1001, "type": "group"}, "from": {"id": 42}}}},
+        {"channel": "slack", "thread": "C0123"},
+    ],
+)
+async def test_a_chat_that_does_not_say_what_it_is_may_be_a_group(desk: Desk, group: dict[str, Any]) -> None:
+    channel = group.get("channel", "telegram")
+    await desk.ask("the safe code is 1234", sender="42", channel=channel, chat_type="private")
+    assert "1234" not in await desk.ask("what is the safe code?", sender="42", **group)
+
+
+@pytest.mark.parametrize("alone", [{"thread": "42"}, {}, {"channel": "email", "thread": "<1@x>"}, {"channel": "cli"}])
+async def test_a_chat_in_which_nobody_else_can_be_is_private(desk: Desk, alone: dict[str, Any]) -> None:
+    channel = alone.get("channel", "telegram")
+    await desk.ask("the safe code is 1234", sender="42", channel=channel, thread="before", chat_type="private")
+    assert "1234" in await desk.ask("what is the safe code?", sender="42", **alone)
 
 
 async def test_several_writers_are_a_group(desk: Desk) -> None:

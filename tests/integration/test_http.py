@@ -270,7 +270,7 @@ async def test_what_failed_is_sent_again_on_demand(answering: Opened) -> None:
         await answering.http.post("/v1/outbox/next", json={"channel": "telegram", "endpoint": "bot:house"})
     ).json()["replies"]
     url = f"/v1/outbox/{reply['outbox_id']}"
-    assert error_of(await answering.http.post(f"{url}/resend")) == (422, "invalid_input")
+    assert error_of(await answering.http.post(f"{url}/resend")) == (409, "conflict")
     await answering.http.post(f"{url}/receipt", json={"lease": reply["lease"], "outcome": "failed", "error": "blocked"})
     [failed] = (await answering.http.get("/v1/outbox?state=failed")).json()["replies"]
     assert failed["error"] == "blocked"

@@ -6,11 +6,12 @@ import asyncio
 import re
 from importlib.resources import files
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from switchboard.app.embedded_binaries import account_for, find_programs, run
-from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.store.database import SCHEMA, Database
 from switchboard.store.migrate import migrate, migrations
 from tests.postgres import Postgres
@@ -75,3 +76,29 @@ async def test_a_database_of_a_newer_release_is_refused_and_left_alone(database_
 
 def test_migrations_are_numbered_without_gaps() -> None:
     assert [m.number for m in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+async def test_a_user_who_may_not_create_schemas_is_told_what_to_do(database_url: str) -> None:
+    guest = f"guest_{uuid4().hex}"
+    owner = await Database.connect(database_url, size=1)
+    await owner.run(f"create role {guest} login")
+    database = await Database.connect(database_url.replace("postgres@", f"{guest}@", 1), size=1)
+    try:
+        with pytest.raises(ConfigurationError, match=f"create schema {SCHEMA} authorization"):
+            await migrate(database)
+        await owner.run(f"create schema {SCHEMA} authorization {guest}")
+        assert await migrate(database) == migrations()
+    finally:
+        await database.close()
+        await owner.run(f"drop owned by {guest} cascade")
+        await owner.run(f"drop role {guest}")
+        await owner.close()
+
+
+async def test_hosts_of_which_none_is_the_primary_are_an_outage(database_url: str) -> None:
+    url = database_url.replace("host=", "target_session_attrs=standby&host=", 1)
+    with pytest.raises(Unavailable, match="None of the hosts"):
+        await Database.connect(url)
+    database = await Database.connect(url.replace("=standby", "=read-write"))
+    await database.ping()
+    await database.close()

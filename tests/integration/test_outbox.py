@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from switchboard.domain.errors import Conflict, InvalidInput, NotFound
+from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import OutboxRow
 from switchboard.journey.reply import Callback, PullRequest, ReplyDesk, SendLeg, reply_pool
 from switchboard.journey.turn import TurnLeg, TurnLimits
@@ -222,11 +222,11 @@ async def test_what_was_not_sent_can_be_sent_again_behind_what_waits(database_ur
     async with lab(database_url) as parts:
         await answered(parts, "1", "2")
         [reply] = await parts.replies.pull(PULL)
-        with pytest.raises(InvalidInput):
+        with pytest.raises(Conflict):
             await parts.replies.resend(reply.outbox_id)
         await parts.replies.receipt(reply.outbox_id, reply.lease, Receipt("failed", error="blocked"))
         await parts.replies.resend(reply.outbox_id)
-        with pytest.raises(InvalidInput):
+        with pytest.raises(Conflict):
             await parts.replies.resend(reply.outbox_id)
         order = []
         while replies := await parts.replies.pull(PULL):

@@ -39,8 +39,8 @@ def names(rules: RuleSet) -> set[tuple[str, str, str]]:
 
 
 async def test_a_new_installation_has_a_team_that_answers(database: Database) -> None:
-    await seed_teams(database, None)
-    await seed_teams(database, None)
+    assert await seed_teams(database, None)
+    assert not await seed_teams(database, None)
     rules = await load_rule_set(database)
     assert (rules.version, [team.team_id for team in rules.teams]) == (1, ["root"])
     assert names(rules) == {("root", "Everything to memo", "default")}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import typer
 from rich.text import Text
 
-from switchboard.app import access
 from switchboard.cli import client
-from switchboard.cli.main import COMMANDS, build
+from switchboard.cli.demonstration import run_demo
+from switchboard.cli.main import COMMANDS, build, main
 from switchboard.cli.output import NoServer, clean, exit_code, one_line, out, print_json, report, table, when
 from switchboard.domain.errors import (
     ConfigurationError,
@@ -84,10 +85,6 @@ def test_all_commands_have_a_place_and_a_summary() -> None:
     assert isinstance(build(["--help"]), typer.Typer)
 
 
-def test_client_and_server_mean_the_same_token_file() -> None:
-    assert client.OPERATOR_FILE == access.OPERATOR_FILE
-
-
 @pytest.mark.parametrize(
     ("host", "url"),
     [
@@ -99,3 +96,17 @@ def test_client_and_server_mean_the_same_token_file() -> None:
 )
 def test_the_url_of_a_host(host: str, url: str) -> None:
     assert client.url_of(host, 1) == url
+
+
+def test_the_demo_wants_an_empty_directory(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    with pytest.raises(ConfigurationError, match="not an empty directory"):
+        run_demo(tmp_path, keep=False, console=out())
+
+
+@pytest.mark.parametrize("sizes", ["", "x", "10,x", "5"])
+def test_sizes_of_a_bench_that_are_none(sizes: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "route", "--sizes", sizes])
+    assert ended.value.code == 2
+    assert "at least 10" in capsys.readouterr().err

@@ -15,7 +15,9 @@ from typing import Any, Final
 from urllib.parse import quote
 from uuid import UUID
 
+from switchboard.core.identity import own_conversation
 from switchboard.domain.envelope import Envelope
+from switchboard.journey.reply import DOOR_CHANNELS
 from switchboard.journey.turn import Answer, Engine, NoReply, Turn, TurnResult
 from switchboard.lanes.journal import Journal
 from switchboard.store.database import Database
@@ -25,6 +27,7 @@ from switchboard.store.memos import Found, Memo, file_memo, nearest_memos
 _SHOWN: Final = 3
 _EXCERPT: Final = 160
 _MAX_PERSON: Final = 400
+_TO_THE_SENDER: Final = frozenset({"email", *DOOR_CHANNELS})
 _HONEST: Final = "No model is configured, so I have filed this and searched what I filed before."
 
 
@@ -59,7 +62,8 @@ def memo_of(work: Work, memo_id: UUID) -> Memo:
     """The memo of a delivery, or of a notice: that one is shown to nobody, for its reason may hold what is internal."""
     envelope = work.envelope
     if work.dead_letter is None:
-        person, private, text = person_of(envelope), is_private(envelope), message_text(envelope)
+        person, private = person_of(envelope), is_private(envelope, work.conversation)
+        text = message_text(envelope)
     else:
         person, private, text = "", True, _dead_letter_text(work.dead_letter["category"], work)
     return Memo(memo_id, work.conversation, work.system_id, work.request_id, person, private, text)
@@ -77,10 +81,18 @@ def person_of(envelope: Envelope) -> str:
     return key[: _MAX_PERSON - len(mark)] + mark
 
 
-def is_private(envelope: Envelope) -> bool:
-    """Whether only this sender hears the answer; several writers of one message are a group, whatever it says."""
+def is_private(envelope: Envelope, conversation: str) -> bool:
+    """Whether only this sender hears the answer; several writers of one message are a group, whatever it says.
+
+    A chat that does not say what it is counts as private only where nobody else can be: the answer goes to the sender
+    by mail or at the door, or the chat is the sender's own.
+    """
     sender = envelope.sender
-    return sender.chat_type in (None, "private") and len(sender.participants or ()) <= 1
+    if len(sender.participants or ()) > 1:
+        return False
+    if sender.chat_type is not None:
+        return sender.chat_type == "private"
+    return envelope.source.channel in _TO_THE_SENDER or conversation == own_conversation(envelope)
 
 
 def message_text(envelope: Envelope) -> str:

@@ -75,7 +75,7 @@ class Desk:
         return await self._replies.receipt(outbox_id, lease, receipt)
 
     async def resend(self, outbox_id: UUID) -> None:
-        """Send again what was not, or perhaps not, sent. Raises NotFound, InvalidInput."""
+        """Send again what was not, or perhaps not, sent. Raises NotFound, Conflict."""
         await self._replies.resend(outbox_id)
 
     async def heartbeat(self, caller: Principal, beat: Heartbeat) -> None:

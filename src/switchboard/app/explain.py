@@ -14,6 +14,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
+from switchboard.app.views import MessageView, message_view
 from switchboard.app.wiring import Core
 from switchboard.core.mail import envelope_from_mail
 from switchboard.core.routing.explain import Considered, considered
@@ -27,21 +28,6 @@ from switchboard.store.database import Database
 from switchboard.store.dead_letters import Notice, ShownDeadLetter
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.ledger import Attempt, ShownDecision, ShownDelivery, ShownStep
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The message itself, without its platform object."""
-
-    request_id: UUID
-    conversation: str
-    channel: str
-    endpoint: str
-    sender: str
-    thread: str | None
-    text: str
-    state: str
-    received_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +95,7 @@ class ExplainedDeadLetter:
 class Explanation:
     """All that is on record about one message, in the order of its way."""
 
-    message: Head
+    message: MessageView
     decisions: tuple[ExplainedDecision, ...]
     deliveries: tuple[ExplainedDelivery, ...]
     replies: tuple[ExplainedReply, ...]
@@ -122,25 +108,11 @@ async def explain(core: Core, request_id: UUID) -> Explanation:
     if message is None:
         raise NotFound(f"there is no message {request_id}")
     return Explanation(
-        message=_head(message),
+        message=message_view(message),
         decisions=await _decisions(core, message),
         deliveries=await _deliveries(core.database, request_id),
         replies=await _replies(core.database, request_id),
         dead_letters=await _dead_letters(core.database, request_id),
-    )
-
-
-def _head(message: StoredMessage) -> Head:
-    return Head(
-        request_id=message.request_id,
-        conversation=message.conversation,
-        channel=message.channel,
-        endpoint=message.endpoint,
-        sender=message.sender,
-        thread=message.thread,
-        text=message.envelope["payload"]["normalized_text"],
-        state=message.state,
-        received_at=message.received_at,
     )
 
 

@@ -30,11 +30,11 @@ class Source:
     content: TeamFile
 
 
-async def seed_teams(database: Database, teams_dir: Path | None, channels: Iterable[str] = CHANNELS) -> None:
+async def seed_teams(database: Database, teams_dir: Path | None, channels: Iterable[str] = CHANNELS) -> bool:
     """Enter the teams of `teams_dir`; without one, the default team into a database that has none.
 
     A team that is known already gets its members from the file and keeps the rules it has. `channels` are those that
-    rules may name. Raises ConfigurationError before anything is written.
+    rules may name. Returns whether there is a new version. Raises ConfigurationError before anything is written.
     """
     now = datetime.now(UTC)
     if teams_dir is not None:
@@ -42,10 +42,11 @@ async def seed_teams(database: Database, teams_dir: Path | None, channels: Itera
         rules = [rule for source in sources for rule in _rules(source.content, f"file:{source.file.name}", now)]
         _check(sources, rules, tuple(channels))
         teams = parents_first([source.content.team for source in sources])
-        await seed(database, teams, rules, author="file", reason=f"seeded from {teams_dir}")
-    elif await rule_set_version(database) == 0:
+        return await seed(database, teams, rules, author="file", reason=f"seeded from {teams_dir}")
+    if await rule_set_version(database) == 0:
         rules = _rules(DEFAULT_TEAM, "default", now)
-        await seed(database, [DEFAULT_TEAM.team], rules, author="default", reason="a new installation")
+        return await seed(database, [DEFAULT_TEAM.team], rules, author="default", reason="a new installation")
+    return False
 
 
 def read_teams(teams_dir: Path) -> list[Source]:

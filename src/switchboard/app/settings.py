@@ -10,10 +10,10 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from switchboard.domain.errors import ConfigurationError
 
@@ -104,8 +104,8 @@ class Settings(BaseSettings):
         return env_settings, init_settings
 
 
-def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
-    """Read `path` (by default `switchboard.toml` here, if it is there), then the environment. `overrides` win.
+def load_settings(path: Path | None = None) -> Settings:
+    """Read `path` (by default `switchboard.toml` here, if it is there), then the environment, which wins.
 
     Raises `ConfigurationError` that names the file, the line where it is known, and what would be right.
     """
@@ -115,12 +115,16 @@ def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{file}: {error}") from error
-    if file and "teams_dir" in values:
+    if file and isinstance(values.get("teams_dir"), str):
         values["teams_dir"] = file.parent / values["teams_dir"]
     try:
-        return Settings(**{**values, **overrides})
+        return Settings(**values)
     except ValidationError as error:
         raise ConfigurationError(_explain(error, file, text)) from error
+    except SettingsError as error:  # a list or a table in the environment
+        named = re.search(r'field "(\w+)"', str(error))
+        variable = f"SWITCHBOARD_{named[1].upper()}" if named else "SWITCHBOARD_…"
+        raise ConfigurationError(f"environment variable {variable}: must be JSON") from error
 
 
 def _read(file: Path) -> str:

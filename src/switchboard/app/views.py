@@ -39,7 +39,7 @@ _LOOK_EVERY_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
-    """A message in a list."""
+    """A message as lists show it, without its platform object."""
 
     request_id: UUID
     conversation: str
@@ -157,12 +157,12 @@ class Views:
             await self._access.check_endpoint(caller, "messages", channel, endpoint)
         before = None if cursor is None else _uuid_cursor(cursor)
         page = await inbox.list_messages(self._database, before=before, limit=limit, channel=channel, endpoint=endpoint)
-        return [_message(m) for m in page], str(page[-1].request_id) if len(page) == limit else None
+        return [message_view(m) for m in page], str(page[-1].request_id) if len(page) == limit else None
 
     async def message(self, caller: Principal, request_id: UUID) -> MessageDetail:
         """One message with all that became of it. Raises NotFound."""
         stored = await self._own(caller, request_id)
-        shown = _message(stored)
+        shown = message_view(stored)
         return MessageDetail(
             **{name: getattr(shown, name) for name in MessageView.__slots__},
             envelope=stored.envelope,
@@ -327,7 +327,8 @@ async def _ring_or_timeout(ring: asyncio.Event, seconds: float) -> None:
         pass
 
 
-def _message(stored: StoredMessage) -> MessageView:
+def message_view(stored: StoredMessage) -> MessageView:
+    """A stored message as doors list it."""
     text = stored.envelope["payload"]["normalized_text"]
     return MessageView(
         stored.request_id,

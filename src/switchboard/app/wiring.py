@@ -1,6 +1,7 @@
 """The composition root: settings in, running parts out, one straight way; things close in reverse order.
 
-`cli/` and `server/` call it. What is wired here is all there is: no part looks for another by itself.
+`cli/running.py` calls it. No part looks for another by itself; what only doors need is put together in
+`server/http/doors.py`, from the `Switchboard` made here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -26,7 +27,7 @@ from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import Callback, ReplyDesk, SendLeg, reply_pool
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import Engine, TurnLeg, TurnLimits
-from switchboard.lanes.bell import Bell
+from switchboard.lanes.bell import RULES, Bell
 from switchboard.lanes.worker import Upkeep, Worker, WorkerSettings
 from switchboard.store import outbox
 from switchboard.store.database import Database
@@ -52,7 +53,6 @@ class Switchboard:
     core: Core
     accept: AcceptLeg
     replies: ReplyDesk
-    channels: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def known_channels(settings: Settings) -> Mapping[str, frozenset[str]]:
@@ -98,7 +98,8 @@ async def open_core(settings: Settings) -> AsyncIterator[Core]:
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings))
         bell = Bell(database)
-        await seed_teams(database, settings.teams_dir, known_channels(settings))
+        if await seed_teams(database, settings.teams_dir, known_channels(settings)):
+            bell.ring(RULES)
         rule_book = await RuleBook.open(database, bell)
         await _background(stack, rule_book.follow())
         yield Core(settings, database, bell, rule_book)
@@ -108,13 +109,12 @@ async def open_core(settings: Settings) -> AsyncIterator[Core]:
 async def open_switchboard(core: Core) -> AsyncIterator[Switchboard]:
     """The parts behind the doors."""
     settings = core.settings
-    channels = known_channels(settings)
     limits = AcceptLimits(settings.accept.backlog, settings.accept.message_bytes)
-    accept = AcceptLeg(core.database, DecideLeg(core.rule_book), core.bell, limits, channels)
+    accept = AcceptLeg(core.database, DecideLeg(core.rule_book), core.bell, limits, known_channels(settings))
     async with AsyncExitStack() as stack:
         await _background(stack, accept.watch_backlog())
         await _background(stack, core.bell.listen())
-        yield Switchboard(core, accept, ReplyDesk(core.database, core.bell), channels)
+        yield Switchboard(core, accept, ReplyDesk(core.database, core.bell))
 
 
 def make_worker(core: Core, *, concurrency: int | None = None) -> Worker:
@@ -155,9 +155,16 @@ def load_engines(database: Database) -> dict[str, Engine]:
 
 async def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
     task = asyncio.create_task(work)
+    task.add_done_callback(_report)
 
     async def end() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     stack.push_async_callback(end)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """What works in the background has nobody who waits for it, so its defects would end it in silence."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("background work ended", work=task.get_name(), exc_info=error)

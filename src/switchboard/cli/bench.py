@@ -49,8 +49,18 @@ def route(
 ) -> None:
     """Decisions by rules: a hit, a miss, three levels of teams, beside a linear scan of the same rules."""
     module = _bench("route")
-    measured = [asdict(row) for row in module.measure([int(size) for size in sizes.split(",")])]
+    measured = [asdict(row) for row in module.measure(_numbers(sizes))]
     _show(as_json, tuple(measured[0]), [tuple(row.values()) for row in measured])
+
+
+def _numbers(sizes: str) -> list[int]:
+    try:
+        numbers = [int(size) for size in sizes.split(",")]
+    except ValueError:
+        numbers = []
+    if min(numbers, default=0) < 10:
+        raise typer.BadParameter("numbers of at least 10 are needed, such as 10,1000", param_hint="--sizes")
+    return numbers
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """`switchboard demo`: everything at once, on real input.
 
-Called by `main.py`. Next: `demonstration.py`, which does it.
+Called by `main.py`. With --json what happens is told on stderr, for stdout is for machines. Next: `demonstration.py`,
+which does it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 
 from switchboard.cli.demonstration import run_demo
-from switchboard.cli.output import AsJson, done, print_json
+from switchboard.cli.output import AsJson, done, errors, out, print_json
 
 
 def demo(
@@ -23,7 +24,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """See it all in a minute: real input through real doors, a killed worker, balanced books."""
-    code = run_demo(directory, keep=keep)
+    code = run_demo(directory, keep=keep, console=errors() if as_json else out())
     if as_json:
         print_json({"exit_code": code})
     done(code)

@@ -1,7 +1,7 @@
 """The demo: the whole product on real input, with a worker killed in the middle.
 
 Called by `demo.py`. In: a directory; out: what happens, on the terminal, and an exit code. Every part is the real one,
-in a process of its own: doors, two workers, `switchboard import`, `switchboard chat`; this process plays the connectors
+in a process of its own: doors, two workers, `switchboard import`, `switchboard send`; this process plays the connectors
 of Telegram and mail, which fetch replies and hand in receipts.
 """
 
@@ -22,14 +22,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from switchboard.app.settings import load_settings
 from switchboard.cli.client import Client, open_client, part
 from switchboard.cli.explain import tree_of
-from switchboard.cli.output import Json, one_line, out, state, table
+from switchboard.cli.output import Json, one_line, state, table
 from switchboard.domain.errors import ConfigurationError
 
 _ENDPOINTS: Final = (("telegram", "telegram:bot:@house_switchboard_bot"), ("email", "house@home.example"))
@@ -42,16 +42,22 @@ _EXPECTED: Final = {"new": 21, "duplicates": 1, "refused": 1}
 class Show:
     """What is told on the way; on a terminal the table is drawn anew all the time."""
 
+    console: Console
     started: float = field(default_factory=monotonic)
     lines: list[str] = field(default_factory=list)
     messages: list[Json] = field(default_factory=list)
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a terminal to draw on."""
+        return self.console.is_terminal
 
     def tell(self, line: str) -> None:
         """Say what happens now."""
         text = f"{monotonic() - self.started:5.1f} s  {line}"
         self.lines.append(text)
-        if not out().is_terminal:
-            out().print(text, soft_wrap=True)
+        if not self.live:
+            self.console.print(text, soft_wrap=True)
 
     def __rich__(self) -> Group:
         rows = [
@@ -67,22 +73,28 @@ def examples() -> Path:
     return inside if inside.is_dir() else Path(str(files("switchboard"))).parents[1] / "examples"
 
 
-def run_demo(directory: Path | None, *, keep: bool) -> int:
-    """Run it in `directory` (kept), else in a temporary one (removed, unless `keep`). 0: all as it should be."""
+def run_demo(directory: Path | None, *, keep: bool, console: Console) -> int:
+    """Run it in `directory` (kept), else in a temporary one (removed, unless `keep`). 0: all as it should be.
+
+    Raises ConfigurationError when a part does not start, takes too long, or finds the directory in use.
+    """
     if not examples().is_dir():
         raise ConfigurationError(f"the examples are missing: {examples()} is not a directory")
+    if directory and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ConfigurationError(f"{directory} is not an empty directory; the demo counts from nothing: name a new one")
     home = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="switchboard-demo-"))
     if directory is None and os.geteuid() == 0:
         home.chmod(0o711)  # the database runs as a plain user, who must get through to its own directory
     try:
-        return asyncio.run(_demo(home))
+        return asyncio.run(_demo(home, Show(console)))
+    except TimeoutError as error:
+        raise ConfigurationError(f"the demo took too long; see {home / 'demo.log'} (use --keep)") from error
     finally:
         if directory is None and not keep:
             shutil.rmtree(home, ignore_errors=True)
 
 
-async def _demo(home: Path) -> int:
-    show = Show()
+async def _demo(home: Path, show: Show) -> int:
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")},
         "SWITCHBOARD_DATA_DIR": str(home),
@@ -90,7 +102,7 @@ async def _demo(home: Path) -> int:
         "SWITCHBOARD_PORT": "0",
         "SWITCHBOARD_LOG_LEVEL": "warning",
     }
-    with Live(show, console=out(), refresh_per_second=8, transient=True) if out().is_terminal else _Still():
+    with Live(show, console=show.console, refresh_per_second=8, transient=True) if show.live else _Still():
         async with AsyncExitStack() as stack:
             doors = await stack.enter_async_context(_process(home, environment, "serve", "--json"))
             address = await _first_line(doors)
@@ -117,9 +129,9 @@ async def _act(
     """Send everything, kill a worker while it is busy, wait until all is settled and sent."""
     watching = asyncio.create_task(_watch(client, show))
     connectors = [asyncio.create_task(_connect(client, show, *endpoint)) for endpoint in _ENDPOINTS]
+    importing = asyncio.create_task(_import(home, environment))
+    chatting = asyncio.create_task(_chat(home, environment, show))
     try:
-        importing = asyncio.create_task(_import(home, environment))
-        chatting = asyncio.create_task(_chat(home, environment, show))
         await _until(lambda: _busy(client))
         busy = await _running(client)
         os.kill(victim.pid, signal.SIGKILL)
@@ -132,14 +144,15 @@ async def _act(
         show.tell("everything is settled, every reply has its receipt")
         return took
     finally:
-        for task in (watching, *connectors):
+        tasks = (watching, *connectors, importing, chatting)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(watching, *connectors, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _epilogue(show: Show, took: Json, explained: Json, letters: list[Json], books: Json) -> int:
-    console = out()
-    if console.is_terminal:
+    console = show.console
+    if show.live:
         console.print(show)
     console.print("\nA message whose worker was killed, explained:", style="bold")
     console.print(tree_of(explained))

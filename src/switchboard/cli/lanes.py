@@ -1,4 +1,4 @@
-"""`switchboard lanes`: the queues of the engine. Called by `main.py`."""
+"""`switchboard lanes`: what waits, runs or is paused, in order. Called by `main.py`."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def resend(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Send a reply again that is uncertain, failed or dead: it goes to the end of its conversation's queue."""
+    """Send a reply again that is uncertain, failed or dead: it goes to the end of its conversation's lane."""
     answer = ask(lambda client: client.post(f"/v1/outbox/{part(outbox_id)}/resend", {}))
     if as_json:
         print_json(answer)

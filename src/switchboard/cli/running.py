@@ -21,9 +21,9 @@ import structlog
 
 from switchboard import __version__
 from switchboard.app.logs import set_up_logs
-from switchboard.app.settings import Settings
+from switchboard.app.settings import OPERATOR_FILE, Settings
 from switchboard.app.wiring import Switchboard, make_worker, open_core, open_switchboard
-from switchboard.cli.client import OPERATOR_FILE, url_of
+from switchboard.cli.client import url_of
 from switchboard.cli.output import out, print_json
 from switchboard.cli.run import Parts
 from switchboard.lanes.worker import Worker

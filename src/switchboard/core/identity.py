@@ -59,10 +59,20 @@ def conversation(envelope: Envelope) -> Conversation:
     In place of a thread stands the chat (where `payload.raw` tells it), else the sender. Each part is percent-encoded;
     a long one ends in `=` and its sha256. Distinct inputs give distinct keys.
     """
-    chat = envelope.event.external_thread_id or _telegram_chat(envelope) or envelope.sender.identity
+    return _conversation(envelope, envelope.event.external_thread_id or _telegram_chat(envelope))
+
+
+def own_conversation(envelope: Envelope) -> Conversation:
+    """The conversation of this sender with us alone: what `conversation` gives where no thread and no chat is named."""
+    return _conversation(envelope, None)
+
+
+def _conversation(envelope: Envelope, chat: str | None) -> Conversation:
     source = envelope.source
     channel = _shortened(_quoted(source.channel), _MAX_CHANNEL)
-    others = (_shortened(_quoted(part), _MAX_PART) for part in (source.endpoint_identity, chat))
+    others = (
+        _shortened(_quoted(part), _MAX_PART) for part in (source.endpoint_identity, chat or envelope.sender.identity)
+    )
     return Conversation("/".join((channel, *others)))
 
 

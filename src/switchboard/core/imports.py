@@ -1,6 +1,6 @@
 """Files of many messages, cut into single ones.
 
-Called by `switchboard import` and `switchboard demo` with an open binary stream. Out: where each entry begins, and its
+Called by `cli/sources.py` with an open binary stream. Out: where each entry begins, and its
 bytes; never more than one entry is held, files may be gigabytes. Next: `core/mail.py` for mails, `core/wire.py` for
 envelopes, which say what is wrong with an entry.
 """

@@ -1,9 +1,9 @@
 """From the bytes of a mail to an envelope.
 
-Called by the mail connector and `switchboard import`. In: the mail as it came, the account that received it, and the
-time. Out: `Mail`, an envelope and, apart from it, the bytes; InvalidInput where there is nothing to read. Strangers
-write mails: what is broken in a part costs that part only, and no mail costs much time. `core/mime.py` reads the parts.
-Next: `core/identity.py` names the event, `journey/accept.py` stores it.
+Called by `app/intake.py` for whoever submits a mail, and by `app/explain.py`. In: the mail as it came, the account that
+received it, and the time. Out: `Mail`, an envelope and, apart from it, the bytes; InvalidInput where there is nothing
+to read. Strangers write mails: what is broken in a part costs that part only, and no mail costs much time.
+`core/mime.py` reads the parts. Next: `core/identity.py` names the event, `journey/accept.py` stores it.
 """
 
 from __future__ import annotations

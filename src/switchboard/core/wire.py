@@ -128,8 +128,10 @@ def _without_nul(data: bytes) -> bytes:
     except (ValueError, RecursionError):
         return data  # the validator says better what is wrong with it
     cleaned = _freed(envelope)
-    if isinstance(cleaned, dict) and isinstance(payload := cleaned.get("payload"), dict) and "raw" in payload:
-        payload["raw"] = envelope["payload"]["raw"]
+    match envelope, cleaned:
+        # Both are asked: names may have become `payload` and `raw` only by losing their NUL.
+        case {"payload": {"raw": raw}}, {"payload": dict(payload)}:
+            payload["raw"] = raw
     return json.dumps(cleaned).encode()
 
 

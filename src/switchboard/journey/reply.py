@@ -12,12 +12,13 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
+from urllib.parse import quote
 from uuid import UUID
 
 import structlog
 
 from switchboard.core.policy.retry import backoff
-from switchboard.domain.errors import Conflict, InvalidInput, NotFound
+from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import Item, OutboxRow, OutboxState
 from switchboard.lanes.bell import WORK, Bell, outbox_topic
 from switchboard.lanes.faults import point
@@ -35,8 +36,8 @@ DOOR_CHANNELS: Final = frozenset({"cli", "api", "mcp", "dashboard"})
 
 
 def pull_pool(channel: str, endpoint: str) -> str:
-    """The pool in which the replies for one connector wait."""
-    return f"pull:{channel}:{endpoint}"
+    """The pool in which the replies for one connector wait. No two connectors share one, whatever their names."""
+    return f"pull:{quote(channel, safe='')}:{endpoint}"
 
 
 class Callback(Protocol):
@@ -161,13 +162,11 @@ class ReplyDesk:
         return state
 
     async def resend(self, outbox_id: UUID) -> None:
-        """Send again what was not, or perhaps not, sent. Raises NotFound, InvalidInput."""
+        """Send again what was not, or perhaps not, sent. Raises NotFound, Conflict."""
         reply = await store.get_reply(self._database, outbox_id)
         if reply is None:
             raise NotFound(f"there is no reply {outbox_id}")
         if not await store.resend(self._database, outbox_id):
-            raise InvalidInput(
-                f"reply {outbox_id} is {reply.state}; only uncertain, failed or dead ones are sent again"
-            )
+            raise Conflict(f"reply {outbox_id} is {reply.state}; only uncertain, failed or dead ones are sent again")
         self._bell.ring(WORK)  # a worker posts it, if the endpoint has a callback
         self._bell.ring(outbox_topic(pull_pool(reply.channel, reply.endpoint)))

@@ -1,6 +1,7 @@
 """The journal of a turn: what was done is never done again, what may have happened is never repeated blindly.
 
-An engine runs each part of its turn through `Journal.step`. On resume a finished step gives its recorded result.
+`journey/turn.py` opens one per attempt; an engine runs each part of its turn through `Journal.step`. On resume a
+finished step gives its recorded result. Next: `store/lanes.py`, where the steps are kept.
 """
 
 from __future__ import annotations

@@ -13,12 +13,14 @@ from typing import Any, Final, TypeVar, cast
 from uuid import UUID
 
 import msgspec
+import structlog
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
@@ -38,6 +40,8 @@ from switchboard.app.settings import Settings
 from switchboard.domain.errors import Forbidden, InvalidInput, SwitchboardError
 from switchboard.server.http.outbox import beat, pull_request, receipt
 from switchboard.server.http.schemas import HeartbeatBody, OutboxNext, ReceiptBody
+
+log = structlog.get_logger(__name__)
 
 Context = ServerRequestContext[Any, Any]
 Arguments = Mapping[str, Any]
@@ -123,6 +127,9 @@ class Tools:
             return _result(await offer.run(Call(caller, params.arguments or {}, context)))
         except SwitchboardError as error:
             return _result(refused(error), is_error=True)
+        except Exception:  # the SDK would tell the caller what it says
+            log.exception("unexpected error at the door", tool=params.name)
+            raise MCPError(code=INTERNAL_ERROR, message="an error of the server; it is in its log") from None
 
     async def _ingest(self, call: Call) -> object:
         envelope = _only(call.arguments, "envelope", dict)

@@ -12,7 +12,8 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from importlib import import_module
+from typing import Final, Literal
 
 import structlog
 import uvicorn
@@ -50,6 +51,7 @@ async def run_doors(
         app = create_app(switchboard)
         config = uvicorn.Config(
             app,
+            http=_protocol(),
             log_config=None,
             access_log=False,
             lifespan="on",
@@ -68,6 +70,15 @@ async def run_doors(
             for task in (stopping, announcing):
                 task.cancel()
             await asyncio.gather(stopping, announcing, return_exceptions=True)
+
+
+def _protocol() -> type[asyncio.Protocol] | Literal["h11"]:
+    """What reads requests; where httptools is not to be had the slower h11, which has such limits of its own."""
+    try:
+        protocol: type[asyncio.Protocol] = import_module("switchboard.server.heads").BoundedHttp
+    except ImportError:
+        return "h11"
+    return protocol
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -1,6 +1,6 @@
 """The audit trail: what was refused, and what operators did.
 
-Called by `app/access.py`; append only. Next: nobody changes it, operators read it.
+Called by `app/access.py`; append only. There is no door to it yet: it is read with SQL, the newest first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What PostgreSQL says of itself: version, durability, clock, schema, who else is connected.
 
-Called by `app/doctor.py` and `app/backup.py`; reads only.
+Called by `app/doctor.py` and `app/backup.py`; reads only. Next: whoever mends what it finds.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ _LOST = (
     asyncpg.CrashShutdownError,
     asyncpg.InsufficientResourcesError,  # connections, memory, disk
     asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.TargetServerAttributeNotMatched,  # several hosts, and none of them is the primary at the moment
     TimeoutError,
 )
 

@@ -1,6 +1,7 @@
 """Bring a database to the present schema: numbered files, one transaction, one migrator at a time.
 
-Called by `app/wiring.py` at every start and by `switchboard db migrate`.
+Called by `app/wiring.py` at every start, and by `app/backup.py` for `switchboard db`. Files of SQL enter, a database
+that this release can work on leaves. Next: `store/database.py`, whose queries rely on it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import re
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
+
+import asyncpg
 
 from switchboard.domain.errors import ConfigurationError
 from switchboard.store.database import SCHEMA, Database
@@ -36,10 +39,22 @@ def migrations() -> tuple[Migration, ...]:
 
 async def migrate(database: Database) -> tuple[Migration, ...]:
     """Apply what is missing and return it. A database of a newer release is refused with `ConfigurationError`."""
+    try:
+        return await _migrate(database)
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise ConfigurationError(
+            f"PostgreSQL does not let us make or change the schema {SCHEMA}: {error}; "
+            f"let our user own it (create schema {SCHEMA} authorization OUR_USER)"
+        ) from error
+
+
+async def _migrate(database: Database) -> tuple[Migration, ...]:
     known = migrations()
     async with database.connection() as connection, connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
-        await connection.execute(f"create schema if not exists {SCHEMA}")
+        if await connection.fetchval("select to_regnamespace($1) is null", SCHEMA):
+            # Not `if not exists`, which asks for the right to create also where there is nothing to create.
+            await connection.execute(f"create schema {SCHEMA}")
         applied = await connection.fetchval("select to_regclass('migration') is not null")
         done = await connection.fetchval("select max(number) from migration") if applied else 0
         if done > known[-1].number:

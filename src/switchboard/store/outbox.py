@@ -91,6 +91,11 @@ async def list_replies(
     return [_row(r) for r in rows]
 
 
+async def count_unsent(database: Database) -> dict[str, int]:
+    """Replies that wait for a person's word, by state: uncertain, failed, dead."""
+    return {row["state"]: row["replies"] for row in await database.rows(query("outbox.unsent"))}
+
+
 async def list_receipts(database: Database, request_id: UUID) -> list[dict[str, Any]]:
     """Every attempt to send a reply to this message."""
     return [dict(r) for r in await database.rows(query("outbox.receipts"), request_id)]

@@ -1,6 +1,7 @@
 """Chores that exactly one worker does when they are due.
 
-Used by `lanes/worker.py`. A chore whose worker dies is due again after its interval.
+Called by `lanes/worker.py`: names of chores enter, those that this worker shall do now leave. A chore whose worker dies
+is due again after its interval.
 """
 
 from __future__ import annotations

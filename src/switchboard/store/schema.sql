@@ -81,7 +81,6 @@ create table audit (
     action text not null,
     detail jsonb not null
 );
-create index audit_at on audit (at);
 
 create table connector (
     channel text not null,
@@ -221,7 +220,7 @@ create table outbox (
 ) with (fillfactor = 85);
 create index outbox_request on outbox (request_id);
 create index outbox_id on outbox (outbox_id);
-create index outbox_open on outbox (channel, endpoint, created_at) where state not in ('sent');
+create index outbox_open on outbox (created_at, outbox_id) where state <> 'sent';
 
 -- One row per attempt to send, and what the platform said of it.
 create table receipt (
@@ -493,8 +492,8 @@ create function settle_turns(
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    -- a lane of a butler reads kind:system_id:conversation, and only the first two never contain a colon
-    _conversation text[] := (select array_agg(substring(l.key from '^[^:]+:[^:]+:(.*)$') order by l.ord)
+    -- a lane of a butler reads kind:system_id:conversation, and of these a butler's name alone may contain a colon
+    _conversation text[] := (select array_agg(substring(l.key from '[^:]*$') order by l.ord)
                              from unnest(_lane) with ordinality as l (key, ord));
     -- replies that are read at the door never wait for a sender, so they have a lane of their own that is always idle
     _send_lane text[] := (select array_agg(case when r.pool is null then 'mailbox:' else 'send:' end || r.conversation order by r.ord)

@@ -11,12 +11,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
-from os import sysconf
-from pathlib import Path
+from os import getpid
 from time import perf_counter, perf_counter_ns
 from typing import Final, Literal
 from uuid import UUID
 
+from switchboard.app.bench import lab
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.routing import Decision, Member, Rule, SystemId, Target, Team, TeamId
@@ -72,9 +72,9 @@ def measure(sizes: Sequence[int] = SIZES, rounds: int = ROUNDS) -> list[Row]:
 
 def measure_here(size: int, rounds: int) -> list[Row]:
     """The rows of one size, measured in this process."""
-    before, start = _resident_mb(), perf_counter()
+    before, start = lab.resident_mb(getpid()), perf_counter()
     index = RoutingIndex(1, TEAMS, rules(size))
-    load_s, after = perf_counter() - start, _resident_mb()
+    load_s, after = perf_counter() - start, lab.resident_mb(getpid())
     memory = after - before if after is not None and before is not None else None
     deep = size // 10
 
@@ -159,9 +159,3 @@ def message(person: int) -> Facts:
     chat = {"telegram_chat_id": number, "telegram_user_id": number, "telegram_chat_type": "private"}
     envelope = {"endpoint": "telegram:bot:@house", "sender": number, "thread": number, "chat_type": "private"}
     return {"channel": "telegram", **envelope, **chat}
-
-
-def _resident_mb() -> float | None:
-    """Resident memory of this process in 10^6 bytes, where Linux tells it."""
-    pages = Path("/proc/self/statm")
-    return int(pages.read_text().split()[1]) * sysconf("SC_PAGE_SIZE") / 1e6 if pages.exists() else None

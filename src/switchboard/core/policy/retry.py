@@ -1,4 +1,8 @@
-"""When to try again. Pure: the jitter is passed in."""
+"""When to try again.
+
+Called by `journey/turn.py` and `journey/reply.py` with the number of the failed attempt; seconds leave. Pure: the
+jitter is passed in.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What is wrong with a rule or with the tree of teams, and what would be right.
 
-Called wherever a rule is written (CLI, API, routing skill, import) and when teams are loaded. A rule and the teams
-enter, a list of problems leaves, empty when all is well. Nothing is raised: the caller refuses, or shows, all of them.
+Called wherever a rule is written (`app/seed.py`) and when an installation is examined (`app/doctor.py`). A rule and the
+teams enter, a list of problems leaves, empty when all is well. Nothing is raised: the caller refuses, or shows, all of
+them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The decision about a message, level by level down the tree of teams.
 
-Called by `journey/accept.py` with the facts of a message, and by every test, dry run and backtest of rules. An index
+Called by `journey/decide.py` with the facts of a message. An index
 and facts enter, a `Decision` with its trail leaves; the same two always give the same one. Next: `journey/accept.py`
 stores it.
 
     1. pin              a reply to a message of ours goes to the butler that wrote it
     2. rules            the first match alone fires; all its targets are served
-    3. classification   by a model (a later issue; its place is marked below)
+    3. classification   by a model (not there yet; its place is marked below)
     4. catch-all        rules of channel `*` without filters
     5. dead letter      of the team that had no answer, handled by its System4
 """

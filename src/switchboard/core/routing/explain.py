@@ -1,6 +1,6 @@
 """Why a team's rules did or did not fire for a message.
 
-Called by `switchboard explain` and by the routing skill with a team's rules of the version in question. Rules and facts
+Called by `app/explain.py` with a team's rules of the version in question. Rules and facts
 enter, the rules in the order of looking leave, each with the first filter that failed; the last one fired, if any did.
 """
 

@@ -1,7 +1,7 @@
 """What rules match on: a flat `dict[str, str]` derived from an envelope, by one pure function per channel.
 
-Called by `journey/accept.py` at acceptance and by every dry run. An envelope enters, facts leave; what is not known is
-absent, never an empty string or the word "None". Next: `core/routing/decide.py`.
+Called by `journey/decide.py` at acceptance and by `app/explain.py` afterwards. An envelope enters, facts leave; what is
+not known is absent, never an empty string or the word "None". Next: `core/routing/decide.py`.
 
 `payload.raw` is read only where it is the platform's own object, and it is not to be trusted: whatever stands there,
 `facts` neither raises nor walks deeper than the few paths named below. What the envelope itself says wins wherever a

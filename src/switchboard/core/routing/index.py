@@ -1,7 +1,7 @@
 """A rule set compiled for deciding: for each team, a hash lookup per distinct (channel, set of filter keys).
 
-Built by `app/` from the rules in the database, read by `core/routing/decide.py` for every message. Teams and rules
-enter, the first rule that fires in a team leaves, in the same time for ten rules and for a million.
+Built by `journey/rulebook.py` from the rules in the database, read by `core/routing/decide.py` for every message. Teams
+and rules enter, the first rule that fires in a team leaves, in the same time for ten rules and for a million.
 
 How it stays small and flat: a rule is kept as one `bytes` whose order *is* the order of the rules (see `rank`), so that
 the winner of several is their `min`, nothing is there for the garbage collector to walk, and a million rules fit in 300

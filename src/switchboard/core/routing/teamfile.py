@@ -1,6 +1,6 @@
 """Team files: a team, its systems and its first rules in the JSON form of the seeds.
 
-Called by `app/` when a team is seeded from a file, and by `switchboard rules import`. A JSON-decoded object enters, a
+Called by `app/seed.py` when a team is seeded from a file. A JSON-decoded object enters, a
 `TeamFile` leaves; what cannot be understood is refused with its path in the file. Next: `core/routing/check.py`, which
 says whether the team and its rules make sense in the tree.
 

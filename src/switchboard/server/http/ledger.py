@@ -27,7 +27,7 @@ from switchboard.server.http.schemas import (
 router = APIRouter(prefix="/v1", tags=["ledger"])
 
 Reader = Annotated[Principal, Depends(needs("deliveries"))]
-Mourner = Annotated[Principal, Depends(needs("dead_letters"))]
+LetterReader = Annotated[Principal, Depends(needs("dead_letters"))]
 _LANES = [Depends(needs("lanes"))]
 
 
@@ -47,7 +47,7 @@ async def list_deliveries(
 
 @router.get("/dead-letters", summary="List dead letters", responses=documented(DeadLetterPage))
 async def list_dead_letters(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
-    caller: Mourner,
+    caller: LetterReader,
     parts: Parts,
     team_id: Word | None = None,
     status: Literal["pending", "handled"] | None = None,
@@ -63,7 +63,7 @@ async def list_dead_letters(  # noqa: PLR0913, PLR0917 - one parameter per filte
 
 
 @router.get("/dead-letters/{dead_letter_id}", summary="One dead letter", responses=documented(DeadLetterDetail, 404))
-async def get_dead_letter(caller: Mourner, parts: Parts, dead_letter_id: UUID) -> Response:
+async def get_dead_letter(caller: LetterReader, parts: Parts, dead_letter_id: UUID) -> Response:
     """Whole: the envelope, the bytes as they arrived, and who was told."""
     return answer(await parts.views.dead_letter(caller, dead_letter_id))
 

@@ -56,7 +56,7 @@ async def list_outbox(parts: Parts, state: OutboxState | None = None, limit: Lim
 @router.post(
     "/outbox/{outbox_id}/resend",
     summary="Send again",
-    responses=documented(ReplyState, 404),
+    responses=documented(ReplyState, 404, 409),
     dependencies=[Depends(needs("replies"))],
 )
 async def resend(parts: Parts, outbox_id: UUID) -> Response:

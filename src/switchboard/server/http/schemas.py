@@ -7,7 +7,7 @@ Unknown fields are refused; strings hold no NUL, which PostgreSQL cannot store.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator

@@ -34,6 +34,9 @@ from outbox o join lane l on l.key = o.lane
 where ($1::text[] is null or o.state = any ($1)) and ($2::uuid is null or o.request_id = $2)
 order by o.created_at, o.outbox_id limit $3;
 
+-- name: unsent
+select state, count(*) as replies from outbox where state in ('uncertain', 'failed', 'dead') group by state order by state;
+
 -- name: receipts
 select r.outbox_id, r.epoch, r.outcome, r.platform_message_id, r.error, r.at
 from outbox o join receipt r on r.outbox_id = o.outbox_id and r.lane = o.lane

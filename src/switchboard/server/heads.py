@@ -1,0 +1,91 @@
+"""Requests whose head (or trailer) has no end are cut off, before anybody was asked who he is.
+
+`serve.py` gives it to uvicorn in place of its own protocol on httptools, which keeps whatever comes, at a cost that
+grows with the square of it: some megabytes hold everything up, and hundreds use up the memory. In: bytes of a
+connection; out: 431 or the end of the connection, else what uvicorn does. Next: `http/gate.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+MAX_HEAD: Final = 65_536
+"""Most bytes that may come one after the other without a whole head or a piece of a body, give or take one read."""
+HEAD_S: Final = 30.0
+"""Seconds in which the head of a request must be there, from the first byte of it or from the connection."""
+
+_BODY: Final = b'{"error":{"code":"head_too_large","message":"the head of the request has more than 65536 bytes"}}'
+_ANSWER: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
+)
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """HTTP/1.1 with a limit to what is kept of a request that nobody has looked at yet."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._unread = 0
+        self._in_head = False
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast(asyncio.Transport, transport))
+        self._be_patient()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose_no_patience()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += len(data)
+        super().data_received(data)
+        if self._unread > MAX_HEAD:
+            self._refuse()
+        elif self._in_head and self._patience is None:
+            self._be_patient()
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._unread = False, 0
+        self._lose_no_patience()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unread = 0
+        super().on_message_complete()
+
+    def _be_patient(self) -> None:
+        self._patience = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def _lose_no_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _refuse(self) -> None:
+        if self.transport.is_closing():
+            return
+        answering = bool(self.cycle) and not self.cycle.response_complete
+        if self._in_head and not answering:
+            self.transport.write(_ANSWER)
+        self.transport.close()

@@ -1,0 +1,246 @@
+"""What somebody may try who means ill: to read, lose, double or misroute what is not his, or to stop the doors.
+
+Each test is an attack that was carried out against running processes; most of them were turned away, and these keep it
+so. Real doors, a real database and, where the attack needs one, a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from switchboard.app.access import Principal
+from switchboard.domain.routing import Member, SystemId, Team
+from tests.doors import AGENT, CONNECTOR, Opened, open_doors
+from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, submission, to
+from tests.waiting import eventually
+
+OTHER = Principal("connector", "other", "telegram", "bot:office")
+REPLIES = {"channel": "telegram", "endpoint": "bot:house"}
+
+
+@pytest.fixture
+async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_doors(database_url, tmp_path / "data") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def answering(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_doors(database_url, tmp_path / "data", worker=True) as opened:
+        yield opened
+
+
+async def answered(doors: Opened, text: str = "hello", **more: Any) -> tuple[str, str]:
+    """A message submitted and answered: (request_id, outbox_id)."""
+    accepted = await doors.submit(envelope_json(text, **more))
+    request_id = accepted.json()["request_id"]
+    said = (await doors.http.get(f"/v1/messages/{request_id}/replies?wait=20")).json()
+    return request_id, said["replies"][0]["outbox_id"]
+
+
+# Envelopes ------------------------------------------------------------------------------------------------------------
+
+
+def with_nul_in_a_name(*path: str) -> dict[str, Any]:
+    """An envelope in which the last name of `path` has a NUL at its end."""
+    envelope = envelope_json("hello")
+    at = envelope
+    for name in path[:-1]:
+        at = at[name]
+    at[path[-1] + "\0"] = at.pop(path[-1])
+    return envelope
+
+
+@pytest.mark.parametrize("path", [("payload",), ("payload", "raw")])
+async def test_a_nul_in_a_name_costs_nobody_else_his_message(doors: Opened, path: tuple[str, ...]) -> None:
+    evil = with_nul_in_a_name(*path)
+    alone = await doors.submit(evil)
+    assert alone.status_code == 202
+    batch = {"envelopes": [envelope_json("one"), evil, envelope_json("two")]}
+    results = (await doors.http.post("/v1/ingest/batch", json=batch)).json()["results"]
+    assert [result["status"] for result in results] == ["accepted"] * 3
+
+
+async def test_of_one_key_with_many_bodies_through_two_doors_one_message_is_kept(doors: Opened) -> None:
+    async def by_mcp(number: int) -> str:
+        return str((await tool(doors, "ingest", {"envelope": envelope_json(f"mcp {number}", key="k")}))["request_id"])
+
+    async def by_http(number: int) -> str:
+        return str((await doors.submit(envelope_json(f"http {number}", key="k"))).json()["request_id"])
+
+    ids = await asyncio.gather(*(by(n) for n in range(20) for by in (by_http, by_mcp)))
+    assert len(set(ids)) == 1
+    assert await doors.lab.count("select count(*) from message_inbox") == 1
+
+
+async def test_signs_that_separate_do_not_lead_into_another_conversation(doors: Opened) -> None:
+    pairs = [
+        ("bot:house/a", "b"),
+        ("bot:house", "a/b"),
+        ("bot:house", "a%2Fb"),
+        ("bot", "house/a/b"),
+        ("bot:house", "A/b"),
+    ]
+    for endpoint, sender in pairs:
+        await doors.submit(envelope_json(endpoint=endpoint, sender=sender))
+    assert await doors.lab.count("select count(distinct conversation) from message_inbox") == len(pairs)
+    assert await doors.lab.count("select count(*) from lane where kind = 'turn'") == len(pairs)
+
+
+# Tokens and scopes ----------------------------------------------------------------------------------------------------
+
+
+async def test_no_other_way_of_writing_a_path_or_showing_a_token_gets_past_the_gate(doors: Opened) -> None:
+    token = doors.token
+    async with httpx2.AsyncClient(base_url=doors.url) as stranger:
+        ways = (f"/v1/books?token={token}", "/health/..%2fv1/books", "//v1/books", "/v1/books/", "/metrics;/health")
+        assert {(await stranger.get(way)).status_code for way in ways} == {401}
+        twice = [("authorization", f"Bearer {token}"), ("authorization", "Bearer sb_o_x")]
+        assert (await stranger.get("/v1/books", headers=twice)).status_code == 401
+
+
+@pytest.mark.parametrize("caller", [CONNECTOR, AGENT])
+async def test_what_is_the_operators_is_no_one_elses(doors: Opened, caller: Principal) -> None:
+    header = await doors.token_for(caller)
+    reads = ("/v1/outbox", "/v1/tokens", "/v1/books", "/metrics", "/v1/lanes", "/v1/connectors")
+    assert {(await doors.http.get(path, headers=header)).status_code for path in reads} == {403}
+    new = {"name": "mine", "role": "operator"}
+    assert (await doors.http.post("/v1/tokens", json=new, headers=header)).status_code == 403
+    assert (await doors.http.post("/v1/lanes/resume", json={"lane": "x"}, headers=header)).status_code == 403
+
+
+# Replies --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_guessed_lease_settles_nothing(answering: Opened) -> None:
+    _, outbox_id = await answered(answering)
+    own, other = await answering.token_for(CONNECTOR), await answering.token_for(OTHER)
+
+    async def guess(header: Mapping[str, str]) -> set[int]:
+        receipts = [{"lease": lease, "outcome": "sent"} for lease in range(4)]
+        url = f"/v1/outbox/{outbox_id}/receipt"
+        return {(await answering.http.post(url, json=r, headers=header)).status_code for r in receipts}
+
+    assert await guess(own) == {409}
+    assert await guess(other) == {404}
+    leased = (await answering.http.post("/v1/outbox/next", json=REPLIES, headers=own)).json()["replies"]
+    assert await guess(other) == {404}
+    assert [reply["outbox_id"] for reply in leased] == [outbox_id]
+    assert (await answering.http.post("/v1/outbox/next", json=REPLIES, headers=other)).status_code == 403
+
+
+async def test_many_receipts_and_many_resends_at_once_count_once(answering: Opened) -> None:
+    _, outbox_id = await answered(answering)
+    http, own = answering.http, await answering.token_for(CONNECTOR)
+    [reply] = (await http.post("/v1/outbox/next", json=REPLIES, headers=own)).json()["replies"]
+    receipt = {"lease": reply["lease"], "outcome": "uncertain"}
+    receipts = [http.post(f"/v1/outbox/{outbox_id}/receipt", json=receipt, headers=own) for _ in range(6)]
+    assert sorted(r.status_code for r in await asyncio.gather(*receipts)) == [200, *[409] * 5]
+    resends = [http.post(f"/v1/outbox/{outbox_id}/resend") for _ in range(6)]
+    assert sorted(r.status_code for r in await asyncio.gather(*resends)) == [200, *[409] * 5]
+    fetches = [http.post("/v1/outbox/next", json=REPLIES, headers=own) for _ in range(6)]
+    leased = [reply for r in await asyncio.gather(*fetches) for reply in r.json()["replies"]]
+    assert [reply["outbox_id"] for reply in leased] == [outbox_id]
+    old = await http.post(f"/v1/outbox/{outbox_id}/receipt", json=receipt, headers=own)
+    assert old.status_code == 409
+
+
+async def test_an_endpoint_is_not_reached_by_cutting_the_names_elsewhere(answering: Opened) -> None:
+    await answered(answering)
+    shifted = await answering.token_for(Principal("connector", "shifted", "telegram:bot", "house"))
+    asked = {"channel": "telegram:bot", "endpoint": "house"}
+    leased = await answering.http.post("/v1/outbox/next", json=asked, headers=shifted)
+    assert leased.json()["replies"] == []
+
+
+async def test_the_colon_in_a_butlers_name_does_not_lead_his_reply_astray(database_url: str) -> None:
+    teams = (Team(ROOT, None, members=(butler("a:b"), Member(SystemId("System4/root"), ROOT, 4, "echo"))),)
+    async with lab(database_url, teams, (rule(ROOT, [to("System1/a:b")]),)) as made:
+        await made.accept.accept(submission("hello", thread="t"))
+        await work_off(made)
+        sql = "select conversation, lane, (select conversation from message_inbox) as own from outbox"
+        [reply] = await made.database.rows(sql)
+        assert (reply["conversation"], reply["lane"]) == (reply["own"], f"send:{reply['own']}")
+
+
+async def work_off(made: Lab) -> None:
+    """Let a worker do all there is to do."""
+    worker = made.worker()
+    running = asyncio.create_task(worker.run())
+    pending = "select count(*) from delivery where state = 'pending'"
+
+    async def done() -> bool:
+        return await made.count(pending) == 0
+
+    await eventually(done)
+    worker.stop()
+    await running
+
+
+# Errors and sizes -----------------------------------------------------------------------------------------------------
+
+
+async def tool(doors: Opened, name: str, arguments: Mapping[str, Any]) -> Any:
+    """Call an MCP tool; its structured answer, or the JSON-RPC error."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+    headers = {"accept": "application/json, text/event-stream"}
+    body = (await doors.http.post("/mcp", json=call, headers=headers)).json()
+    return body["result"]["structuredContent"] if "result" in body else body["error"]
+
+
+async def test_a_defect_behind_a_tool_tells_the_caller_nothing_of_it(
+    doors: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def defect(*_: object) -> None:
+        raise RuntimeError("canary: postgresql://user:secret@host/db")
+
+    monkeypatch.setattr("switchboard.app.desk.Desk.heartbeat", defect)
+    beat = {"channel": "telegram", "endpoint": "bot", "instance_id": "x", "state": "healthy"}
+    error = await tool(doors, "heartbeat", beat)
+    assert "canary" not in json.dumps(error)
+    assert error["code"] == -32603
+
+
+async def talk(doors: Opened, *pieces: bytes) -> bytes:
+    """What comes back on a connection of its own until it is closed, or cut while we still send."""
+    at = urlsplit(doors.url)
+    reader, writer = await asyncio.open_connection(at.hostname, at.port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /" + b"a" * 100_000,
+        b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * 100_000,
+        b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X-Many: b\r\n" * 10_000,
+    ],
+)
+async def test_a_head_without_end_is_cut_off(doors: Opened, head: bytes) -> None:
+    # Nobody has shown a token yet, and the parser keeps all of it.
+    async with asyncio.timeout(5):
+        assert (await talk(doors, head)).startswith(b"HTTP/1.1 431 ")
+    assert (await doors.http.get("/health")).status_code == 200
+
+
+async def test_long_heads_of_many_requests_on_one_connection_are_not_added_up(doors: Opened) -> None:
+    for _ in range(4):
+        assert (await doors.http.get("/health", headers={"x-long": "a" * 30_000})).status_code == 200
+    large = await doors.submit(envelope_json("x" * 200_000))
+    assert large.status_code == 202

@@ -1,0 +1,56 @@
+"""A wrong setting stops the start, and says where it stands and what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from switchboard.app.settings import load_settings
+from switchboard.domain.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("port = 'x'", "line 1: port: Input should be a valid integer"),
+        ("\n[turn]\ntimeout = 'x'", "line 3: turn.timeout: Input should be a valid number"),
+        ("teams_dir = 5", "line 1: teams_dir: Input is not a valid path"),
+        ("prot = 1", "line 1: prot: there is no such setting"),
+        ("port =\n", "line 1"),
+    ],
+)
+def test_what_is_wrong_in_the_file(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "switchboard.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file)
+    assert str(file) in caught.value.message
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("SWITCHBOARD_PORT", "x", "Input should be a valid integer"),
+        ("SWITCHBOARD_TURN__TIMEOUT", "0", "greater than 0"),
+        ("SWITCHBOARD_CHANNELS", "doorbell", "must be JSON"),
+    ],
+)
+def test_what_is_wrong_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings()
+    assert variable in caught.value.message
+    assert said in caught.value.message
+
+
+def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "switchboard.toml"
+    file.write_text("port = 1\nteams_dir = 'teams'")
+    monkeypatch.setenv("SWITCHBOARD_PORT", "2")
+    settings = load_settings(file)
+    assert (settings.port, settings.teams_dir) == (2, tmp_path / "teams")
