@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from structlog.testing import capture_logs
 
 from switchboard.app.access import Principal
 from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.journey.reply import PullRequest
 from tests.doors import AGENT, CONNECTOR, Opened, open_doors
 from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, submission, to
 from tests.waiting import eventually
@@ -153,6 +155,16 @@ async def test_many_receipts_and_many_resends_at_once_count_once(answering: Open
     assert old.status_code == 409
 
 
+async def test_whoever_hangs_up_again_and_again_uses_up_no_attempt(answering: Opened) -> None:
+    _, outbox_id = await answered(answering)
+    gone = asyncio.Event()
+    gone.set()
+    for _ in range(3):
+        assert await answering.lab.replies.pull(PullRequest("telegram", "bot:house"), gone) == []
+    [reply] = await answering.lab.replies.pull(PullRequest("telegram", "bot:house"))
+    assert (str(reply.outbox_id), reply.attempts) == (outbox_id, 1)
+
+
 async def test_an_endpoint_is_not_reached_by_cutting_the_names_elsewhere(answering: Opened) -> None:
     await answered(answering)
     shifted = await answering.token_for(Principal("connector", "shifted", "telegram:bot", "house"))
@@ -237,6 +249,21 @@ async def test_a_head_without_end_is_cut_off(doors: Opened, head: bytes) -> None
     async with asyncio.timeout(5):
         assert (await talk(doors, head)).startswith(b"HTTP/1.1 431 ")
     assert (await doors.http.get("/health")).status_code == 200
+
+
+async def test_whoever_hangs_up_in_the_middle_of_a_body_is_no_defect_of_ours(doors: Opened) -> None:
+    head = f"POST /v1/ingest HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {doors.token}\r\n"
+    head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    at = urlsplit(doors.url)
+    with capture_logs() as logs:
+        reader, writer = await asyncio.open_connection(at.hostname, at.port)
+        writer.write(head.encode())
+        await doors.http.get("/v1/books")  # by now the other request is waiting for the rest of its body
+        writer.close()
+        await reader.read()
+        await doors.http.get("/v1/books")
+    assert [entry for entry in logs if entry["log_level"] == "error"] == []
+    assert await doors.lab.count("select count(*) from message_inbox") == 0
 
 
 async def test_long_heads_of_many_requests_on_one_connection_are_not_added_up(doors: Opened) -> None:

@@ -191,6 +191,8 @@ async def test_a_full_backlog_is_told_with_retry_after(database_url: str, tmp_pa
         watching.cancel()
         assert error_of(answer) == (429, "overloaded")
         assert int(answer.headers["retry-after"]) >= 1
+        batch = await doors.http.post("/v1/ingest/batch", json={"envelopes": [envelope_json("three")] * 2})
+        assert error_of(batch) == (429, "overloaded"), "nothing of it was taken: that must not look like success"
 
 
 async def test_a_lost_database_is_503_everywhere_and_told_by_health(doors: Opened) -> None:

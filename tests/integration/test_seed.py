@@ -100,3 +100,16 @@ async def test_channels_of_plug_ins_may_be_named(database: Database, tmp_path: P
     write_teams(tmp_path, root(routing_rules=[rule]))
     await seed_teams(database, tmp_path, {"pager"})
     assert await rule_set_version(database) == 1
+
+
+async def test_teams_written_in_the_settings(database: Database, tmp_path: Path) -> None:
+    write_teams(tmp_path, root())
+    assert await seed_teams(database, tmp_path, written=[home()])
+    rules = await load_rule_set(database)
+    assert {(team.team_id, team.parent_id) for team in rules.teams} == {("root", None), ("home", "root")}
+
+
+async def test_an_engine_that_is_not_installed_stops_the_start(database: Database, tmp_path: Path) -> None:
+    write_teams(tmp_path, root(systems=[butler("memo") | {"engine": "meno"}]))
+    with pytest.raises(ConfigurationError, match=r"no engine 'meno'; installed are command, echo, http, memo"):
+        await seed_teams(database, tmp_path)

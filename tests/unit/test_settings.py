@@ -35,6 +35,7 @@ def test_what_is_wrong_in_the_file(tmp_path: Path, text: str, said: str) -> None
         ("SWITCHBOARD_PORT", "x", "Input should be a valid integer"),
         ("SWITCHBOARD_TURN__TIMEOUT", "0", "greater than 0"),
         ("SWITCHBOARD_CHANNELS", "doorbell", "must be JSON"),
+        ("SWITCHBOARD_PROT", "1", "there is no such setting; did you mean SWITCHBOARD_PORT?"),
     ],
 )
 def test_what_is_wrong_in_the_environment(

@@ -19,7 +19,7 @@ from typing import Final, Literal
 import asyncpg
 
 from switchboard.app.backup import existing_database
-from switchboard.app.settings import FILE_NAME, OPERATOR_FILE, Settings
+from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.core.channels import CHANNELS
 from switchboard.core.routing.check import check_rule, check_teams
 from switchboard.domain.errors import SwitchboardError
@@ -171,7 +171,7 @@ async def _teams(database: Database, settings: Settings) -> list[Finding]:
 
 
 def _engines_missing(used: Iterator[str]) -> list[str]:
-    installed = {entry.name for entry in entry_points(group="switchboard.engines")}
+    installed = {entry.name for entry in entry_points(group=ENGINES)}
     return [
         f"the engine {name!r} is not installed; there are {', '.join(sorted(installed))}"
         for name in sorted({*used} - installed)

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from uuid import UUID
 
 import msgspec
@@ -21,7 +21,7 @@ from switchboard.core import wire
 from switchboard.core.mail import envelope_from_mail
 from switchboard.core.wire import MAX_BATCH
 from switchboard.domain.envelope import Control, Envelope
-from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, Unavailable
 from switchboard.domain.routing import Decision
 from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.store.inbox import Acceptance
@@ -90,7 +90,9 @@ class Intake:
             raise
 
     async def batch(self, caller: Principal, items: Sequence[bytes]) -> list[Accepted | Refused]:
-        """Many envelopes: per item, in order, its answer or its error; what is good is kept."""
+        """Many envelopes: per item, in order, its answer or its error; what is good is kept.
+
+        Raises Overloaded or Unavailable when nothing at all was taken for that reason."""
         started, now = time.perf_counter(), datetime.now(UTC)
         parsed = [_parse(caller, raw, now) for raw in items]
         foreign = sum(isinstance(p, SwitchboardError) and p.code == "forbidden" for p in parsed)
@@ -98,7 +100,11 @@ class Intake:
             await self._access.refused(caller, "ingest", {"foreign_envelopes": foreign})
         good = [p for p in parsed if isinstance(p, Submission)]
         taken = zip(good, await self._accept.accept_all(good), strict=True)
-        answers = [self._answer(p if isinstance(p, SwitchboardError) else next(taken)) for p in parsed]
+        outcomes = [p if isinstance(p, SwitchboardError) else next(taken) for p in parsed]
+        if turned_away := _turned_away(outcomes):
+            self._meters.refused.labels(turned_away.code).inc()
+            raise turned_away
+        answers = [self._answer(outcome) for outcome in outcomes]
         self._meters.seconds.observe(time.perf_counter() - started)
         return answers
 
@@ -126,6 +132,14 @@ class Intake:
         else:
             self._meters.accepted.labels(submission.envelope.source.channel).inc()
         return _accepted(acceptance)
+
+
+def _turned_away(outcomes: Sequence[object]) -> SwitchboardError | None:
+    """Nothing of a batch was taken, for we are busy or the database is away: that must not look like success."""
+    errors = [o[1] if isinstance(o, tuple) else o for o in outcomes]
+    if errors and all(isinstance(error, (Overloaded, Unavailable)) for error in errors):
+        return cast(SwitchboardError, errors[0])
+    return None
 
 
 def split_batch(body: bytes) -> list[bytes]:

@@ -10,13 +10,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib.metadata import entry_points
 from pathlib import Path
 
+from switchboard.app.settings import ENGINES, FILE_NAME
 from switchboard.core.channels import CHANNELS
 from switchboard.core.routing.check import check_rule, check_teams
 from switchboard.core.routing.teamfile import DEFAULT_TEAM, RuleDraft, TeamFile, parse_team_file
 from switchboard.domain.errors import ConfigurationError, InvalidInput
-from switchboard.domain.routing import Rule, Team, TeamId
+from switchboard.domain.routing import Member, Rule, Team, TeamId
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.teams import rule_set_version, seed
@@ -30,19 +32,25 @@ class Source:
     content: TeamFile
 
 
-async def seed_teams(database: Database, teams_dir: Path | None, channels: Iterable[str] = CHANNELS) -> bool:
-    """Enter the teams of `teams_dir`; without one, the default team into a database that has none.
+async def seed_teams(
+    database: Database,
+    teams_dir: Path | None,
+    channels: Iterable[str] = CHANNELS,
+    *,
+    written: Sequence[Mapping[str, object]] = (),
+) -> bool:
+    """Enter the teams of `teams_dir` and those `written` in the settings; without any, the default team once.
 
     A team that is known already gets its members from the file and keeps the rules it has. `channels` are those that
     rules may name. Returns whether there is a new version. Raises ConfigurationError before anything is written.
     """
     now = datetime.now(UTC)
-    if teams_dir is not None:
-        sources = read_teams(teams_dir)
+    if teams_dir is not None or written:
+        sources = [*(read_teams(teams_dir) if teams_dir else ()), *_written(written)]
         rules = [rule for source in sources for rule in _rules(source.content, f"file:{source.file.name}", now)]
         _check(sources, rules, tuple(channels))
         teams = parents_first([source.content.team for source in sources])
-        return await seed(database, teams, rules, author="file", reason=f"seeded from {teams_dir}")
+        return await seed(database, teams, rules, author="file", reason=f"seeded from {teams_dir or FILE_NAME}")
     if await rule_set_version(database) == 0:
         rules = _rules(DEFAULT_TEAM, "default", now)
         return await seed(database, [DEFAULT_TEAM.team], rules, author="default", reason="a new installation")
@@ -74,6 +82,15 @@ def _read(file: Path) -> TeamFile:
         raise ConfigurationError(f"{file}: {error.message}", field=error.field) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{file} cannot be read: {error}") from error
+
+
+def _written(teams: Sequence[Mapping[str, object]]) -> list[Source]:
+    """Teams of `switchboard.toml`; programs of their butlers run where Switchboard was started."""
+    file = Path(FILE_NAME).absolute()
+    try:
+        return [Source(file, _at_home(parse_team_file(team), file.parent)) for team in teams]
+    except InvalidInput as error:
+        raise ConfigurationError(f"{file}: teams: {error.message}", field=error.field) from error
 
 
 def _at_home(content: TeamFile, directory: Path) -> TeamFile:
@@ -127,8 +144,19 @@ def _check(sources: Sequence[Source], rules: Sequence[Rule], channels: Sequence[
         for at, rule in enumerate(own):
             problems = check_rule(rule, teams, channels)
             found += [f"{source.file}: routing_rules[{at}].{p.field} ({rule.name}): {p.message}" for p in problems]
+        found += [
+            f"{source.file}: {_no_engine(member)}" for member in source.content.team.members if _no_engine(member)
+        ]
     if found:
         raise ConfigurationError("\n".join(found))
+
+
+def _no_engine(member: Member) -> str | None:
+    """An engine that is not installed would turn every message of its butler into a dead letter."""
+    installed = sorted(entry_points(group=ENGINES).names)
+    if member.engine in installed:
+        return None
+    return f"{member.system_id}: there is no engine {member.engine!r}; installed are {', '.join(installed)}"
 
 
 def _blamed(field: str, files: Mapping[TeamId, Path]) -> str:

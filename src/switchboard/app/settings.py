@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
@@ -18,6 +19,13 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from switchboard.domain.errors import ConfigurationError
 
 FILE_NAME: Final = "switchboard.toml"
+_PREFIX: Final = "SWITCHBOARD_"
+_NOT_SETTINGS: Final = frozenset(
+    {"SWITCHBOARD_TOKEN", "SWITCHBOARD_URL", "SWITCHBOARD_CRASH_AT", "SWITCHBOARD_IDEMPOTENCY_KEY"}
+)
+"""Read elsewhere: by the command line, by tests that crash us, by programs of butlers."""
+ENGINES: Final = "switchboard.engines"
+"""The entry points by which engines are found."""
 OPERATOR_FILE: Final = "operator.token"
 """In `data_dir`: the token that the doors make for who runs the place, and that the command line reads."""
 
@@ -83,6 +91,8 @@ class Settings(BaseSettings):
     data_dir: Path = Field(default_factory=default_data_dir)
     postgres_binaries: Path | None = None
     teams_dir: Path | None = None
+    teams: tuple[dict[str, Any], ...] = ()
+    """Teams written here instead of in files of their own, each in the same form."""
     log_level: str = "info"
     accept: AcceptSettings = AcceptSettings()
     worker: WorkerGroup = WorkerGroup()
@@ -109,6 +119,7 @@ def load_settings(path: Path | None = None) -> Settings:
 
     Raises `ConfigurationError` that names the file, the line where it is known, and what would be right.
     """
+    _refuse_unknown_variables()
     file = path or (Path(FILE_NAME) if Path(FILE_NAME).is_file() else None)
     text = _read(file) if file else ""
     try:
@@ -125,6 +136,16 @@ def load_settings(path: Path | None = None) -> Settings:
         named = re.search(r'field "(\w+)"', str(error))
         variable = f"SWITCHBOARD_{named[1].upper()}" if named else "SWITCHBOARD_…"
         raise ConfigurationError(f"environment variable {variable}: must be JSON") from error
+
+
+def _refuse_unknown_variables() -> None:
+    """A misspelt variable would be a setting that silently does not count."""
+    known = {_PREFIX + name.upper() for name in Settings.model_fields} | _NOT_SETTINGS
+    for name in os.environ:
+        if name.startswith(_PREFIX) and name.partition("__")[0] not in known:
+            meant = get_close_matches(name, known, 1)
+            hint = f"; did you mean {meant[0]}?" if meant else ""
+            raise ConfigurationError(f"environment variable {name}: there is no such setting{hint}")
 
 
 def _read(file: Path) -> str:

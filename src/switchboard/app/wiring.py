@@ -19,7 +19,7 @@ import structlog
 from switchboard.agents.callback import callbacks_from
 from switchboard.app.embedded import embedded_postgres
 from switchboard.app.seed import seed_teams
-from switchboard.app.settings import Settings
+from switchboard.app.settings import ENGINES, Settings
 from switchboard.core.channels import CHANNELS
 from switchboard.domain.errors import ConfigurationError, SwitchboardError, Unavailable
 from switchboard.journey.accept import AcceptLeg, AcceptLimits
@@ -98,7 +98,7 @@ async def open_core(settings: Settings) -> AsyncIterator[Core]:
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings))
         bell = Bell(database)
-        if await seed_teams(database, settings.teams_dir, known_channels(settings)):
+        if await seed_teams(database, settings.teams_dir, known_channels(settings), written=settings.teams):
             bell.ring(RULES)
         rule_book = await RuleBook.open(database, bell)
         await _background(stack, rule_book.follow())
@@ -145,7 +145,7 @@ def make_worker(core: Core, *, concurrency: int | None = None) -> Worker:
 def load_engines(database: Database) -> dict[str, Engine]:
     """Every engine that is installed, by its entry point's name in `switchboard.engines`."""
     engines: dict[str, Engine] = {}
-    for entry in entry_points(group="switchboard.engines"):
+    for entry in entry_points(group=ENGINES):
         try:
             engines[entry.name] = entry.load()(database)
         except ImportError as error:

@@ -76,6 +76,13 @@ def _conversation(envelope: Envelope, chat: str | None) -> Conversation:
     return Conversation("/".join((channel, *others)))
 
 
+def replied_to(envelope: Envelope) -> str | None:
+    """The platform's id of the message that this one replies to, where `payload.raw` tells it. Never raises."""
+    raw = envelope.payload.raw
+    look = _REPLIED_TO.get(_family(envelope))
+    return look(raw) if look is not None and isinstance(raw, dict) else None
+
+
 def _family(envelope: Envelope) -> str:
     """`telegram_bot` and `telegram_user_client` speak the same raw language as `telegram`."""
     name = envelope.source.channel.partition("_")[0].lower()
@@ -170,6 +177,46 @@ _NATIVE_ID: Final[Mapping[str, Callable[[Mapping[str, object]], str | None]]] = 
     "discord": _discord_id,
     "whatsapp": _whatsapp_id,
     "matrix": _matrix_id,
+}
+
+
+def _telegram_replied_to(raw: Mapping[str, object]) -> str | None:
+    found = (_integer(_child(part, "reply_to_message").get("message_id")) for part in _telegram_parts(raw))
+    return next((one for one in found if one), None)
+
+
+def _email_replied_to(raw: Mapping[str, object]) -> str | None:
+    values = (value for name, value in _headers(raw) if name.lower() == "in-reply-to" and isinstance(value, str))
+    found = (_matching(_MESSAGE_ID, value.strip()) for value in values)
+    return next((one.strip("<>") for one in found if one), None)
+
+
+def _slack_replied_to(raw: Mapping[str, object]) -> str | None:
+    event = _child(raw, "event") or raw
+    thread = _matching(_SLACK_TS, event.get("thread_ts"))
+    return thread if thread != event.get("ts") else None
+
+
+def _discord_replied_to(raw: Mapping[str, object]) -> str | None:
+    return _matching(_SNOWFLAKE, _child(_child(raw, "d") or raw, "message_reference").get("message_id"))
+
+
+def _whatsapp_replied_to(raw: Mapping[str, object]) -> str | None:
+    return _matching(_TOKEN, _child(raw, "context").get("id"))
+
+
+def _matrix_replied_to(raw: Mapping[str, object]) -> str | None:
+    relation = _child(_child(_child(raw, "content"), "m.relates_to"), "m.in_reply_to")
+    return _matching(_MATRIX_EVENT, relation.get("event_id"))
+
+
+_REPLIED_TO: Final[Mapping[str, Callable[[Mapping[str, object]], str | None]]] = {
+    "telegram": _telegram_replied_to,
+    "email": _email_replied_to,
+    "slack": _slack_replied_to,
+    "discord": _discord_replied_to,
+    "whatsapp": _whatsapp_replied_to,
+    "matrix": _matrix_replied_to,
 }
 
 

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 import structlog
 
 from switchboard.core.channels import check_source
-from switchboard.core.identity import conversation, dedupe_key
+from switchboard.core.identity import conversation, dedupe_key, replied_to
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Overloaded, SwitchboardError, TooLarge, Unavailable
 from switchboard.domain.message import Message, RequestId
-from switchboard.domain.routing import Decision
+from switchboard.domain.routing import Decision, SystemId
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.bell import WORK, Bell
 from switchboard.lanes.faults import point
@@ -55,7 +55,7 @@ class AcceptLeg:
     def __init__(
         self,
         database: Database,
-        decide: Callable[[Envelope], Decision],
+        decide: Callable[[Envelope, SystemId | None], Decision],
         bell: Bell,
         limits: AcceptLimits,
         channels: Mapping[str, frozenset[str]],
@@ -113,11 +113,20 @@ class AcceptLeg:
             )
 
     async def _store(self, messages: Sequence[Message]) -> list[Acceptance]:
-        decided = [(message, self._decide(message.envelope)) for message in messages]
+        authors = await self._authors(messages)
+        decided = [(message, self._decide(message.envelope, authors.get(message.request_id))) for message in messages]
         point("before_commit")
         accepted = await store.accept(self._database, decided)
         self._bell.ring(WORK)
         return accepted
+
+    async def _authors(self, messages: Sequence[Message]) -> dict[RequestId, SystemId | None]:
+        """Of those messages that reply to something in their conversation: which butler wrote that."""
+        answers = [(m, answered) for m in messages if (answered := replied_to(m.envelope))]
+        if not answers:
+            return {}
+        authors = await store.find_authors(self._database, [(m.conversation, answered) for m, answered in answers])
+        return {message.request_id: author for (message, _), author in zip(answers, authors, strict=True)}
 
     async def watch_backlog(self, every: float = 0.5) -> None:
         """Measure the backlog now and then. Runs until cancelled."""

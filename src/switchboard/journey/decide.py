@@ -19,6 +19,8 @@ class DecideLeg:
     def __init__(self, rule_book: RuleBook) -> None:
         self._rule_book = rule_book
 
-    def __call__(self, envelope: Envelope) -> Decision:
-        pinned = envelope.control.pinned_target
-        return decide(self._rule_book.rules.index, facts(envelope), None if pinned is None else SystemId(pinned))
+    def __call__(self, envelope: Envelope, author: SystemId | None = None) -> Decision:
+        """`author` wrote what this one replies to, and gets it, unless the connector pins another."""
+        named = envelope.control.pinned_target
+        pinned = author if named is None else SystemId(named)
+        return decide(self._rule_book.rules.index, facts(envelope), pinned)

@@ -125,7 +125,7 @@ class ReplyDesk:
         stop = self._bell.subscribe(outbox_topic(pool), ring.set)
         deadline = asyncio.get_running_loop().time() + request.wait_s
         try:
-            while True:
+            while over is None or not over.is_set():
                 ring.clear()
                 leased = await store.lease(
                     self._database,
@@ -143,6 +143,7 @@ class ReplyDesk:
                         await ring.wait()
                 except TimeoutError:
                     pass
+            return []
         finally:
             stop()
 

@@ -15,7 +15,7 @@ from switchboard.domain.envelope import PolicyTier
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Decision, SystemId
-from switchboard.store.database import Database, Row, query, to_json
+from switchboard.store.database import Database, Row, query, storable_text, to_json
 from switchboard.store.ids import new_uuid7
 
 TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, "default": 2, "passive": 3}
@@ -76,6 +76,13 @@ async def accept(database: Database, batch: Sequence[tuple[Message, Decision]]) 
         else Acceptance(first, duplicate=True)
         for first, (message, decision) in zip(ids, batch, strict=True)
     ]
+
+
+async def find_authors(database: Database, replies: Sequence[tuple[Conversation, str]]) -> list[SystemId | None]:
+    """Which butler wrote what is replied to: (conversation, the platform's id of it) each; None: none of ours."""
+    rows = await database.rows(query("inbox.authors"), [c for c, _ in replies], [storable_text(i) for _, i in replies])
+    found = {row["ord"]: SystemId(row["system_id"]) for row in rows}
+    return [found.get(ord_) for ord_ in range(1, len(replies) + 1)]
 
 
 def _message_columns(messages: Sequence[Message]) -> list[list[Any]]:

@@ -86,7 +86,7 @@ async def resend(database: Database, outbox_id: UUID) -> bool:
 async def list_replies(
     database: Database, *, states: Sequence[str] | None = None, request_id: UUID | None = None, limit: int = 100
 ) -> list[OutboxRow]:
-    """Replies, oldest first; of one message, or in some states."""
+    """The newest `limit` replies, in the order in which they were written; of one message, or in some states."""
     rows = await database.rows(query("outbox.list"), list(states) if states else None, request_id, limit)
     return [_row(r) for r in rows]
 

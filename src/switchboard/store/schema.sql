@@ -220,6 +220,7 @@ create table outbox (
 ) with (fillfactor = 85);
 create index outbox_request on outbox (request_id);
 create index outbox_id on outbox (outbox_id);
+create index outbox_platform on outbox (conversation, platform_message_id) where platform_message_id is not null;
 create index outbox_open on outbox (created_at, outbox_id) where state <> 'sent';
 
 -- One row per attempt to send, and what the platform said of it.
@@ -667,14 +668,18 @@ end $$;
 -- Lease replies of one endpoint to a connector, the next of each conversation, oldest first (send lanes are of tier 1).
 create function lease_replies(_pool text, _limit integer, _lease interval, _idempotent boolean)
 returns table (outbox_id uuid, epoch bigint, attempts integer)
-language sql as $$
-    with claimed as (
-        select * from claim_lanes(_pool, null, _lease, array[0, _limit])
-    )
-    update outbox o set state = 'sending', idempotent = _idempotent
-        from claimed c where o.lane = c.key and o.seq = c.seq
-        returning o.outbox_id, c.epoch, c.attempts;
-$$;
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _claimed jsonb := (select jsonb_agg(c) from claim_lanes(_pool, null, _lease, array[0, _limit]) c);
+begin
+    -- a statement of its own: in that of the claim a reply committed in between would be claimed and not be seen
+    return query
+        update outbox o set state = 'sending', idempotent = _idempotent
+            from jsonb_to_recordset(_claimed) as c (key text, seq bigint, epoch bigint, attempts integer)
+            where o.lane = c.key and o.seq = c.seq
+            returning o.outbox_id, c.epoch, c.attempts;
+end $$;
 
 -- Settle one send: a receipt with the outcome; a retryable one goes back into the lane until its attempts are used up.
 -- Returns the state the reply is in now, or null when the lease is not the holder's any more.

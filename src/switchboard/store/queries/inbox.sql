@@ -5,6 +5,15 @@ select ord, request_id from accept_messages(
     $16::integer[], $17::text[], $18::text[], $19::text[],
     $20::integer[], $21::uuid[], $22::text[], $23::text[], $24::text[], $25::text[]);
 
+-- name: authors
+select i.ord, o.system_id
+from unnest($1::text[], $2::text[]) with ordinality as i (conversation, replied_to, ord)
+join lateral (
+    select o.system_id from outbox o
+    where o.conversation = i.conversation and o.platform_message_id in (i.replied_to, '<' || i.replied_to || '>')
+    order by o.created_at desc limit 1
+) o on true;
+
 -- name: get
 select m.request_id, m.conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope, m.media_type, m.received_at,
        message_state(m.request_id) as state

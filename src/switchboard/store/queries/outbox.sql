@@ -30,9 +30,11 @@ select o.outbox_id, o.lane, o.seq, o.conversation, o.request_id, o.system_id, o.
        o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at,
        case when l.done_seq + 1 = o.seq then l.attempts else 0 end as attempts,
        case when l.done_seq + 1 = o.seq and l.state = 'running' then l.epoch else 0 end as lease
-from outbox o join lane l on l.key = o.lane
-where ($1::text[] is null or o.state = any ($1)) and ($2::uuid is null or o.request_id = $2)
-order by o.created_at, o.outbox_id limit $3;
+from (
+    select * from outbox where ($1::text[] is null or state = any ($1)) and ($2::uuid is null or request_id = $2)
+    order by created_at desc, outbox_id desc limit $3
+) o join lane l on l.key = o.lane
+order by o.created_at, o.outbox_id;
 
 -- name: unsent
 select state, count(*) as replies from outbox where state in ('uncertain', 'failed', 'dead') group by state order by state;
