@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
@@ -62,6 +62,8 @@ class Gate:
             response = None if direct is None else await direct(Request(scope, _limited(receive, limit)))
         except SwitchboardError as error:
             response = error_response(error)
+        except ClientDisconnect:
+            return  # in the middle of the body; nobody is there to be answered
         except Exception as error:  # what the framework would do, had we not gone past it
             response = unexpected(error)
         if response is None:
