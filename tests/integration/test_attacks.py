@@ -251,6 +251,17 @@ async def test_a_head_without_end_is_cut_off(doors: Opened, head: bytes) -> None
     assert (await doors.http.get("/health")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "begun", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /"]
+)
+async def test_a_head_that_never_comes_is_not_waited_for(
+    doors: Opened, begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.server.heads.HEAD_S", 0.2)
+    async with asyncio.timeout(4):  # uvicorn itself ends an idle connection after five seconds, a begun head never
+        await talk(doors, begun)
+
+
 async def test_whoever_hangs_up_in_the_middle_of_a_body_is_no_defect_of_ours(doors: Opened) -> None:
     head = f"POST /v1/ingest HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {doors.token}\r\n"
     head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
