@@ -113,6 +113,11 @@ class Tools:
         role = _caller(context).role
         return ListToolsResult(tools=[o.tool for o in self._offers.values() if role in SCOPES[o.action]])
 
+    def input_schema(self, name: str) -> dict[str, Any] | None:
+        """What the SDK holds a call's headers against; without it, it would list and encode all tools at every call."""
+        offer = self._offers.get(name)
+        return None if offer is None else offer.tool.input_schema
+
     async def call(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         """Run a tool. What goes wrong on purpose is a result marked as error; a defect is an error of the protocol."""
         offer = self._offers.get(params.name)
@@ -155,7 +160,13 @@ class Tools:
 def session_manager(access: Access, intake: Intake, desk: Desk, settings: Settings) -> StreamableHTTPSessionManager:
     """The SDK's server over our tools: stateless, JSON answers. `run` it, then serve its `asgi_app`."""
     tools = Tools(access, intake, desk)
-    server = Server("switchboard", version=__version__, on_list_tools=tools.list, on_call_tool=tools.call)
+    server = Server(
+        "switchboard",
+        version=__version__,
+        get_tool_input_schema=tools.input_schema,
+        on_list_tools=tools.list,
+        on_call_tool=tools.call,
+    )
     return StreamableHTTPSessionManager(
         app=server,
         json_response=True,
