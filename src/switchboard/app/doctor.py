@@ -156,6 +156,10 @@ async def _schema(database: Database) -> Finding:
     return Finding("schema", "bad", f"version {at}, this release needs {newest}", "switchboard db migrate")
 
 
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 async def _teams(database: Database, settings: Settings) -> list[Finding]:
     rules = await teams.load_rule_set(database)
     by_id = {team.team_id: team for team in rules.teams}
@@ -167,7 +171,7 @@ async def _teams(database: Database, settings: Settings) -> list[Finding]:
     mend = "mend the team files (teams_dir), or the rule that is named"
     if problems:
         return [Finding("teams", "bad", problem, mend) for problem in problems[:_MANY]]
-    return [Finding("teams", "good", f"{len(rules.teams)} teams, {len(rules.rules)} rules, version {rules.version}")]
+    return [Finding("teams", "good", f"{_many(len(rules.teams), 'team')}, {_many(len(rules.rules), 'rule')}; version {rules.version} of the rules")]
 
 
 def _engines_missing(used: Iterator[str]) -> list[str]:
@@ -223,5 +227,5 @@ async def _waiting(database: Database, _: Settings) -> list[Finding]:
         mend = f"switchboard outbox list --state {state}, then resend what should be sent again"
         found.append(Finding(f"{state} replies", "note", f"{count} were not, or perhaps not, sent", mend))
     if pending := await dead_letters.count_pending(database):
-        found.append(Finding("dead letters", "note", f"{pending} wait to be handled", "switchboard dlq list"))
+        found.append(Finding("dead letters", "note", f"{pending} {'waits' if pending == 1 else 'wait'} to be handled", "switchboard dlq list"))
     return found

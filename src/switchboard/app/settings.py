@@ -125,7 +125,7 @@ def load_settings(path: Path | None = None) -> Settings:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{file}: {error}") from error
+        raise ConfigurationError(f"{file}: not TOML: {error}") from error
     if file and isinstance(values.get("teams_dir"), str):
         values["teams_dir"] = file.parent / values["teams_dir"]
     try:

@@ -61,7 +61,8 @@ def find_server(settings: Settings) -> Place:
     """The place as environment and settings name it."""
     url = os.environ.get("SWITCHBOARD_URL") or url_of(settings.host, settings.port)
     file = settings.data_dir / OPERATOR_FILE
-    token, hint = os.environ.get("SWITCHBOARD_TOKEN"), f"set SWITCHBOARD_TOKEN, or let us read {file}"
+    token = os.environ.get("SWITCHBOARD_TOKEN")
+    hint = f"set SWITCHBOARD_TOKEN, or SWITCHBOARD_DATA_DIR as the server has it; {file} was looked at"
     if not token:
         try:
             token = file.read_text(encoding="utf-8").strip()

@@ -29,7 +29,7 @@ from rich.text import Text
 from switchboard.app.settings import load_settings
 from switchboard.cli.client import Client, open_client, part
 from switchboard.cli.explain import tree_of
-from switchboard.cli.output import Json, one_line, state, table
+from switchboard.cli.output import Json, one_line, program, state, table
 from switchboard.domain.errors import ConfigurationError
 
 _ENDPOINTS: Final = (("telegram", "telegram:bot:@house_switchboard_bot"), ("email", "house@home.example"))
@@ -46,6 +46,7 @@ class Show:
     started: float = field(default_factory=monotonic)
     lines: list[str] = field(default_factory=list)
     messages: list[Json] = field(default_factory=list)
+    ended: bool = False
 
     @property
     def live(self) -> bool:
@@ -60,11 +61,15 @@ class Show:
             self.console.print(text, soft_wrap=True)
 
     def __rich__(self) -> Group:
+        # While it goes on, what fits on the screen; when it has ended, all of it.
+        newest = self.messages if self.ended else self.messages[: max(3, self.console.height - 14)]
         rows = [
             (m["channel"], one_line(m["sender"], 34), state(m["state"]), one_line(m["text"], 60))
-            for m in reversed(self.messages)
+            for m in reversed(newest)
         ]
-        return Group(table("channel", "from", "state", "text", rows=rows), *map(Text, ["", *self.lines[-10:]]))
+        lines = self.lines if self.ended else self.lines[-10:]
+        told = (Text(line, no_wrap=True, overflow="ellipsis") for line in ("", *lines))
+        return Group(table("channel", "from", "state", "text", rows=rows), *told)
 
 
 def examples() -> Path:
@@ -112,6 +117,7 @@ async def _demo(home: Path, show: Show) -> int:
             victim = await stack.enter_async_context(_worker(home, environment, show, "one"))
             client = await stack.enter_async_context(open_client(load_settings()))
             took = await _act(client, show, home, environment, victim, stack)
+            show.messages, show.ended = await _messages(client), True
             explained = await _interesting(client)
             books = await client.get("/v1/books")
             letters = (await client.get("/v1/dead-letters"))["dead_letters"]
@@ -168,6 +174,8 @@ def _epilogue(show: Show, took: Json, explained: Json, letters: list[Json], book
         "they balance: nothing lost, nothing doubled" if good else f"NOT as expected: {counted} {books['problems']}"
     )
     console.print(f"{verdict}. {monotonic() - show.started:.0f} s in all.", style="bold green" if good else "bold red")
+    console.print(f"\nStart it for real: {program()} up      then, in another terminal: {program()} chat", soft_wrap=True)
+    console.print("Read on: README.md has a five-minute tour, and a butler and a connector of your own", soft_wrap=True)
     return 0 if good else 1
 
 
@@ -237,6 +245,7 @@ async def _result(home: Path, environment: Mapping[str, str], *arguments: str) -
         if process.stdout is None:
             raise ConfigurationError("the process has no output")
         value: Json = json.loads(await process.stdout.read())
+        await asyncio.wait_for(process.wait(), _PATIENCE)  # told to end while it ends, it would trouble asyncio
         return value
 
 
@@ -265,8 +274,13 @@ async def _connect(client: Client, show: Show, channel: str, endpoint: str) -> N
 
 async def _watch(client: Client, show: Show) -> None:
     while True:
-        show.messages = (await client.get("/v1/messages", {"limit": 30}))["messages"]
+        show.messages = await _messages(client)
         await asyncio.sleep(0.2)
+
+
+async def _messages(client: Client) -> list[Json]:
+    found: list[Json] = (await client.get("/v1/messages", {"limit": 30}))["messages"]
+    return found
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> None:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -44,6 +47,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2
 _PLAIN_WIDTH: Final = 200
 _WIDEST: Final = 24
 """Cells that a column has at most unless it is kept whole or is the last."""
+_LAST: Final = 16
+"""Cells that the last column must have in the first line, else it goes to the second."""
+_GAP: Final = "  "
 
 STATE_STYLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("answered", "sent", "delivered", "healthy", "online", "handled", "ok"), "green"),
@@ -108,6 +114,12 @@ def print_json(value: Mapping[str, object]) -> None:
     sys.stdout.flush()
 
 
+def program() -> str:
+    """How to call this program here, for what people copy: by its name, or by its path where PATH has it not."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "switchboard" and not shutil.which(called.name) else "switchboard"
+
+
 def clean(text: object) -> str:
     """Text without characters that steer a terminal or turn the direction of writing; line ends and tabs stay."""
     return _CONTROL.sub("", str(text))
@@ -139,6 +151,8 @@ def table(
 ) -> RenderableType:
     """A table; cells are cleaned. Columns in `keep` (ids, states) are never cut, the last gets what room is left.
 
+    Where there is no room for all columns, those that do not fit make a second line below each row.
+
     `wrap`: the last column goes on in the next line instead of being cut. Columns without names make a table without a
     head. Without rows it is a word that says so.
     """
@@ -152,11 +166,68 @@ def table(
             name, no_wrap=True, overflow="ellipsis", width=natural if name in keep else min(natural, _WIDEST)
         )
     # For Rich it wraps in any case: only columns that may wrap give way to the others when there is little room.
+    widths = [made.columns[at].width or 0 for at in range(len(columns) - 1)]
+    widths.append(max(cell_len(columns[-1]), *(row[-1].cell_len for row in cells)))
     made.add_column(columns[-1], overflow="fold" if wrap else "ellipsis")
     for row in cells:
         row[-1].no_wrap = not wrap
         made.add_row(*row)
-    return made
+    return made if wrap else _Fitting(made, columns, cells, widths, frozenset(keep))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """A table that goes on in a second line below each row where one line cannot hold it."""
+
+    whole: Table
+    names: Sequence[str]
+    rows: Sequence[Sequence[Text]]
+    widths: Sequence[int]
+    keep: frozenset[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width
+        if sum(self.widths[:-1]) + len(_GAP) * (len(self.widths) - 1) + min(self.widths[-1], _LAST) <= room:
+            yield self.whole
+            return
+        first = self._first(room)
+        second = [at for at in range(len(self.names)) if at not in first]
+        if any(self.names):
+            head = [Text(name, style="bold") for name in self.names]
+            yield from self._lines(head, first, second, room)
+        for row in self.rows:
+            yield from self._lines(row, first, second, room)
+
+    def _first(self, room: int) -> list[int]:
+        """The columns of the first line: what is kept whole before the others, as long as they fit."""
+        order = sorted(range(len(self.names) - 1), key=lambda at: (at > 0, self.names[at] not in self.keep, at))
+        chosen: list[int] = []
+        for at in order:
+            room -= self.widths[at] if not chosen else self.widths[at] + len(_GAP)
+            if chosen and room < 0:
+                room += self.widths[at] + len(_GAP)
+            else:
+                chosen.append(at)
+        return sorted(chosen)
+
+    def _lines(self, row: Sequence[Text], first: Sequence[int], second: Sequence[int], room: int) -> Iterable[Text]:
+        line = self._joined(row, first)
+        line.overflow = "fold"
+        yield line
+        more = self._joined(row, second)
+        if more.plain.strip():
+            more.truncate(max(1, room - 2 * len(_GAP)), overflow="ellipsis")
+            yield Text(2 * _GAP).append_text(more)
+
+    def _joined(self, row: Sequence[Text], columns: Sequence[int]) -> Text:
+        line = Text()
+        for at in columns:
+            cell = row[at].copy()
+            if at != columns[-1]:
+                cell.truncate(self.widths[at], overflow="ellipsis", pad=True)
+                cell.append(_GAP)
+            line.append_text(cell)
+        return line
 
 
 def _cell(value: object) -> Text:

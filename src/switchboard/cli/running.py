@@ -152,7 +152,7 @@ def _announce_doors(settings: Settings, parts: Parts, url: str) -> None:
     console = out()
     console.print(f"Switchboard {__version__} listens on {url} (API: {url}/docs)", soft_wrap=True)
     console.print(f"Operator's token: {token_file}", soft_wrap=True)
-    console.print(f"Try it: {other}switchboard chat", soft_wrap=True)
+    console.print(f"Try it: {other}{program()} chat", soft_wrap=True)
     sys.stdout.flush()
 
 
