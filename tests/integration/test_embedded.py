@@ -28,7 +28,7 @@ import pytest
 import uvloop
 
 from switchboard.app.embedded import EmbeddedServer, embedded_postgres, stop
-from switchboard.app.embedded_binaries import find_programs
+from switchboard.app.embedded_binaries import account_for, find_programs
 from switchboard.domain.errors import ConfigurationError
 
 FAST = {"fsync": "off", "log_checkpoints": "off"}
@@ -375,7 +375,7 @@ async def test_a_kill_in_the_middle_of_initdb_leaves_nothing_half_made(place: Pa
 
 async def _pausing(name: str, script: str, place: Path) -> tuple[Path, Path, Path]:
     """Programs of which `name` runs `script`, writes to the first pipe returned, waits for the second, and ends."""
-    real = (await find_programs(None, None)).directory
+    real = (await find_programs(None, account_for(place))).directory
     begun, go_on, binaries = place / "begun", place / "go-on", place / "bin"
     for fifo in (begun, go_on):
         os.mkfifo(fifo)
@@ -468,7 +468,7 @@ async def test_a_closed_parent_is_named(place: Path) -> None:
 
 @needs_root
 async def test_programs_that_the_user_cannot_reach_are_named(place: Path) -> None:
-    real = (await find_programs(None, None)).directory
+    real = (await find_programs(None, account_for(place))).directory
     (place / "closed").mkdir(mode=0o700)
     (place / "closed" / "bin").symlink_to(real)
     with pytest.raises(ConfigurationError, match=r"cannot pass through \S+/closed .*such as /opt"):

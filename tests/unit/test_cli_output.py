@@ -12,7 +12,7 @@ from rich.text import Text
 from switchboard.cli import client
 from switchboard.cli.demonstration import run_demo
 from switchboard.cli.main import COMMANDS, build, main
-from switchboard.cli.output import NoServer, clean, exit_code, one_line, out, print_json, report, table, when
+from switchboard.cli.output import NoServer, clean, exit_code, more, one_line, out, print_json, report, table, when
 from switchboard.domain.errors import (
     ConfigurationError,
     Forbidden,
@@ -110,3 +110,26 @@ def test_sizes_of_a_bench_that_are_none(sizes: str, capsys: pytest.CaptureFixtur
         main(["bench", "route", "--sizes", sizes])
     assert ended.value.code == 2
     assert "at least 10" in capsys.readouterr().err
+
+
+def test_tables_go_on_in_a_second_line_where_one_is_too_short(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    identity = "0199f3c2-0000-7000-8000-000000000000"
+    rows = [
+        (identity, "11-22 00:53:53", "telegram", "someone@a-long-name.example", Text("answered"), "w " * 90),
+        (identity, "11-22 00:53:53", "cli", None, Text("dead"), None),
+    ]
+    out().print(
+        table("id", "received", "channel", "sender", "state", "text", rows=rows, keep=("id", "received", "state"))
+    )
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said] == ["id", "sender", identity, "someone@a-long-name.exa…", identity]
+    assert said[2].endswith("answered")
+    assert said[3].endswith("…")
+    assert max(map(len, said)) <= 80
+
+
+def test_the_next_page_is_the_same_question() -> None:
+    assert more("dlq list", cursor="a b", limit=5, team=None) == "more: switchboard dlq list --cursor 'a b' --limit 5"

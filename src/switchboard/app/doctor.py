@@ -171,7 +171,8 @@ async def _teams(database: Database, settings: Settings) -> list[Finding]:
     mend = "mend the team files (teams_dir), or the rule that is named"
     if problems:
         return [Finding("teams", "bad", problem, mend) for problem in problems[:_MANY]]
-    return [Finding("teams", "good", f"{_many(len(rules.teams), 'team')}, {_many(len(rules.rules), 'rule')}; version {rules.version} of the rules")]
+    counted = f"{_many(len(rules.teams), 'team')}, {_many(len(rules.rules), 'rule')}"
+    return [Finding("teams", "good", f"{counted}; version {rules.version} of the rules")]
 
 
 def _engines_missing(used: Iterator[str]) -> list[str]:
@@ -227,5 +228,5 @@ async def _waiting(database: Database, _: Settings) -> list[Finding]:
         mend = f"switchboard outbox list --state {state}, then resend what should be sent again"
         found.append(Finding(f"{state} replies", "note", f"{count} were not, or perhaps not, sent", mend))
     if pending := await dead_letters.count_pending(database):
-        found.append(Finding("dead letters", "note", f"{pending} {'waits' if pending == 1 else 'wait'} to be handled", "switchboard dlq list"))
+        found.append(Finding("dead letters", "note", f"{pending} to be handled", "switchboard dlq list"))
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -163,9 +164,22 @@ def _explain(error: ValidationError, file: Path | None, text: str) -> str:
         place = (
             f"{file}, line {line}" if line else f"environment variable SWITCHBOARD_{name.upper().replace('.', '__')}"
         )
-        message = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
+        message = "there is no such setting" + _meant(name) if problem["type"] == "extra_forbidden" else problem["msg"]
         problems.append(f"{place}: {name}: {message}")
     return "; ".join(problems)
+
+
+def _meant(name: str) -> str:
+    """The setting that a misspelt one may be."""
+    known = [
+        f"{name}.{inner}" for name, field in Settings.model_fields.items() for inner in _fields_of(field.annotation)
+    ]
+    meant = get_close_matches(name, [*Settings.model_fields, *known], 1, 0.75)
+    return f"; did you mean {meant[0]}?" if meant else ""
+
+
+def _fields_of(annotation: object) -> Iterable[str]:
+    return annotation.model_fields if isinstance(annotation, type) and issubclass(annotation, BaseModel) else ()
 
 
 def _line_of(key: str, text: str) -> int | None:

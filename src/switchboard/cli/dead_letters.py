@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import ask, part
-from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, table, when
+from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json, state, table, when
 
 app = typer.Typer(help="Dead letters: what nobody could take, and why.", no_args_is_help=True)
 
@@ -43,7 +43,8 @@ def list_letters(
     )
     out().print(table("id", "since", "team", "status", "category", "reason", rows=rows, keep=("id", "since", "status")))
     if page.get("next_cursor"):
-        out().print(f"more: switchboard dlq list --cursor {clean(page['next_cursor'])}", style="dim")
+        again = more("dlq list", cursor=page["next_cursor"], limit=limit, team=team, status=status, category=category)
+        out().print(again, style="dim", soft_wrap=True)
 
 
 @app.command("show")

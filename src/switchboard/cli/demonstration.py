@@ -117,7 +117,7 @@ async def _demo(home: Path, show: Show) -> int:
             victim = await stack.enter_async_context(_worker(home, environment, show, "one"))
             client = await stack.enter_async_context(open_client(load_settings()))
             took = await _act(client, show, home, environment, victim, stack)
-            show.messages, show.ended = await _messages(client), True
+            show.messages = await _messages(client)
             explained = await _interesting(client)
             books = await client.get("/v1/books")
             letters = (await client.get("/v1/dead-letters"))["dead_letters"]
@@ -158,6 +158,7 @@ async def _act(
 
 def _epilogue(show: Show, took: Json, explained: Json, letters: list[Json], books: Json) -> int:
     console = show.console
+    show.ended = True
     if show.live:
         console.print(show)
     console.print("\nA message whose worker was killed, explained:", style="bold")
@@ -174,8 +175,8 @@ def _epilogue(show: Show, took: Json, explained: Json, letters: list[Json], book
         "they balance: nothing lost, nothing doubled" if good else f"NOT as expected: {counted} {books['problems']}"
     )
     console.print(f"{verdict}. {monotonic() - show.started:.0f} s in all.", style="bold green" if good else "bold red")
-    console.print(f"\nStart it for real: {program()} up      then, in another terminal: {program()} chat", soft_wrap=True)
-    console.print("Read on: README.md has a five-minute tour, and a butler and a connector of your own", soft_wrap=True)
+    console.print(f"\nNext, start it for real: {program()} up (a tour is in README.md)", soft_wrap=True)
+    console.print(f"and talk to it in another terminal: {program()} chat", soft_wrap=True)
     return 0 if good else 1
 
 

@@ -320,7 +320,9 @@ def _show(tally: Tally) -> None:
     if tally.refusals:
         listed = ((r.file, r.place, r.code, one_line(r.reason, 300)) for r in tally.refusals)
         console.print()
-        console.print(table("refused in", "at", "code", "why", rows=listed, keep=("refused in", "code"), wrap=True))
+        console.print(
+            table("refused in", "at", "code", "why", rows=listed, keep=("refused in", "at", "code"), wrap=True)
+        )
     if tally.refused.total() > len(tally.refusals):
         console.print(f"… and {tally.refused.total() - len(tally.refusals)} more")
 

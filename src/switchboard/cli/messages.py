@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import Client, ask, part
-from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, table, when
+from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json, state, table, when
 
 app = typer.Typer(help="List messages, show one, or get its bytes as they came.")
 
@@ -58,7 +58,8 @@ def list_messages(
         table("id", "received", "channel", "sender", "state", "text", rows=rows, keep=("id", "received", "state"))
     )
     if page.get("next_cursor"):
-        out().print(f"more: switchboard messages list --cursor {clean(page['next_cursor'])}", style="dim")
+        again = more("messages list", cursor=page["next_cursor"], limit=limit, channel=channel, endpoint=endpoint)
+        out().print(again, style="dim", soft_wrap=True)
 
 
 @app.command("get")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -120,6 +122,12 @@ def program() -> str:
     return str(called) if called.name == "switchboard" and not shutil.which(called.name) else "switchboard"
 
 
+def more(command: str, **options: object) -> str:
+    """The line that says how to get the next page of a list: the same question, from its cursor on."""
+    given = (f" --{name} {shlex.quote(clean(value))}" for name, value in options.items() if value is not None)
+    return f"more: switchboard {command}{''.join(given)}"
+
+
 def clean(text: object) -> str:
     """Text without characters that steer a terminal or turn the direction of writing; line ends and tabs stay."""
     return _CONTROL.sub("", str(text))
@@ -172,7 +180,7 @@ def table(
     for row in cells:
         row[-1].no_wrap = not wrap
         made.add_row(*row)
-    return made if wrap else _Fitting(made, columns, cells, widths, frozenset(keep))
+    return _Fitting(made, columns, cells, widths, frozenset(keep), wrap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +192,7 @@ class _Fitting:
     rows: Sequence[Sequence[Text]]
     widths: Sequence[int]
     keep: frozenset[str]
+    wrap: bool
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         room = options.max_width
@@ -194,9 +203,9 @@ class _Fitting:
         second = [at for at in range(len(self.names)) if at not in first]
         if any(self.names):
             head = [Text(name, style="bold") for name in self.names]
-            yield from self._lines(head, first, second, room)
+            yield from self._lines(head, first, second)
         for row in self.rows:
-            yield from self._lines(row, first, second, room)
+            yield from self._lines(row, first, second)
 
     def _first(self, room: int) -> list[int]:
         """The columns of the first line: what is kept whole before the others, as long as they fit."""
@@ -210,14 +219,14 @@ class _Fitting:
                 chosen.append(at)
         return sorted(chosen)
 
-    def _lines(self, row: Sequence[Text], first: Sequence[int], second: Sequence[int], room: int) -> Iterable[Text]:
+    def _lines(self, row: Sequence[Text], first: Sequence[int], second: Sequence[int]) -> RenderResult:
         line = self._joined(row, first)
         line.overflow = "fold"
         yield line
         more = self._joined(row, second)
         if more.plain.strip():
-            more.truncate(max(1, room - 2 * len(_GAP)), overflow="ellipsis")
-            yield Text(2 * _GAP).append_text(more)
+            more.no_wrap, more.overflow = not self.wrap, "fold" if self.wrap else "ellipsis"
+            yield Padding(more, (0, 0, 0, 2 * len(_GAP)), expand=False)
 
     def _joined(self, row: Sequence[Text], columns: Sequence[int]) -> Text:
         line = Text()

@@ -24,7 +24,7 @@ from switchboard.app.logs import set_up_logs
 from switchboard.app.settings import OPERATOR_FILE, Settings
 from switchboard.app.wiring import Switchboard, make_worker, open_core, open_switchboard
 from switchboard.cli.client import url_of
-from switchboard.cli.output import out, print_json
+from switchboard.cli.output import errors, out, print_json, program
 from switchboard.cli.run import Parts
 from switchboard.lanes.worker import Worker
 
@@ -88,6 +88,8 @@ def _listen_for_signals(stop: asyncio.Event) -> None:
     def heard(number: int) -> None:
         if stop.is_set():
             os._exit(128 + number)
+        if errors().is_terminal:
+            errors().print("\nending in good order; once more ends at once", style="dim")
         stop.set()
 
     loop = asyncio.get_running_loop()

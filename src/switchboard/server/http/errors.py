@@ -75,7 +75,7 @@ def _first_problem(problems: Sequence[Mapping[str, Any]]) -> InvalidInput:
         return InvalidInput(f"the body must be one JSON object: {first['ctx']['error']}", code="invalid_json")
     path = ".".join(str(part) for part in first["loc"][1:])[:200] or None
     said = first["msg"].removeprefix("Value error, ")
-    message = f"{path or 'the body'}: {said[:1].lower()}{said[1:]}"
+    message = f"{path or 'the body'}: {said[:1].lower()}{said[1:]}" if path or said == first["msg"] else said
     rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return InvalidInput(f"{message}{rest}", field=path)
 
