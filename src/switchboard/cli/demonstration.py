@@ -14,8 +14,8 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -91,12 +91,23 @@ def run_demo(directory: Path | None, *, keep: bool, console: Console) -> int:
     if directory is None and os.geteuid() == 0:
         home.chmod(0o711)  # the database runs as a plain user, who must get through to its own directory
     try:
-        return asyncio.run(_demo(home, Show(console)))
+        return asyncio.run(_until_told_to_end(_demo(home, Show(console))))
     except TimeoutError as error:
         raise ConfigurationError(f"the demo took too long; see {home / 'demo.log'} (use --keep)") from error
     finally:
         if directory is None and not keep:
             shutil.rmtree(home, ignore_errors=True)
+
+
+async def _until_told_to_end(demo: Coroutine[Any, Any, int]) -> int:
+    """A closed terminal or a TERM ends the demo as Ctrl-C does: with everything that it has started."""
+    task = asyncio.create_task(demo)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return 1
 
 
 async def _demo(home: Path, show: Show) -> int:
@@ -107,9 +118,9 @@ async def _demo(home: Path, show: Show) -> int:
         "SWITCHBOARD_PORT": "0",
         "SWITCHBOARD_LOG_LEVEL": "warning",
     }
-    with Live(show, console=show.console, refresh_per_second=8, transient=True) if show.live else _Still():
+    with Live(show, console=show.console, refresh_per_second=8, transient=True) if show.live else nullcontext():
         async with AsyncExitStack() as stack:
-            doors = await stack.enter_async_context(_process(home, environment, "serve", "--json"))
+            doors = await stack.enter_async_context(_process(home, environment, "serve", "--while-stdin", "--json"))
             address = await _first_line(doors)
             show.tell(f"the doors are open at {address['url']}, database included")
             environment |= {"SWITCHBOARD_URL": address["url"]}
@@ -180,14 +191,6 @@ def _epilogue(show: Show, took: Json, explained: Json, letters: list[Json], book
     return 0 if good else 1
 
 
-class _Still:
-    """In place of the live table where there is no terminal."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 @asynccontextmanager
 async def _process(
     home: Path, environment: Mapping[str, str], *arguments: str
@@ -197,7 +200,7 @@ async def _process(
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "switchboard.cli.main", *arguments),
             env=dict(environment),
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,  # what stays runs only `--while-stdin`: not longer than we do
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
             start_new_session=True,
@@ -218,7 +221,9 @@ async def _process(
 async def _worker(
     home: Path, environment: Mapping[str, str], show: Show, name: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    async with _process(home, environment, "work", "--name", name, "--concurrency", "8", "--json") as process:
+    async with _process(
+        home, environment, "work", "--while-stdin", "--name", name, "--concurrency", "8", "--json"
+    ) as process:
         await _first_line(process)
         show.tell(f"worker {name} is ready (process {process.pid})")
         yield process

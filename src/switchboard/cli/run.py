@@ -24,6 +24,10 @@ Concurrency = Annotated[
     int | None, typer.Option(min=1, help="Turns at the same time in one process; by default the settings': 64.")
 ]
 
+WhileStdin = Annotated[
+    bool, typer.Option("--while-stdin", hidden=True, help="Stop when stdin ends: when who started us is gone.")
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -53,18 +57,16 @@ def up(
     run(_settings(host, port), parts)
 
 
-def serve(*, host: Host = None, port: Port = None, as_json: AsJson = False) -> None:
+def serve(*, host: Host = None, port: Port = None, while_stdin: WhileStdin = False, as_json: AsJson = False) -> None:
     """Start the doors only (HTTP, MCP); turns are worked on by `switchboard work`."""
-    run(_settings(host, port), Parts(doors=True, as_json=as_json))
+    run(_settings(host, port), Parts(doors=True, while_stdin=while_stdin, as_json=as_json))
 
 
 def work(
     *,
     concurrency: Concurrency = None,
     name: Annotated[str, typer.Option(help="A name for this worker's log lines.")] = "",
-    while_stdin: Annotated[
-        bool, typer.Option("--while-stdin", hidden=True, help="Stop when stdin ends: when who started us is gone.")
-    ] = False,
+    while_stdin: WhileStdin = False,
     as_json: AsJson = False,
 ) -> None:
     """Start a worker only. SIGTERM drains: what runs is finished within a limit, the rest goes to others at once."""

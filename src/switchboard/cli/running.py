@@ -28,6 +28,8 @@ from switchboard.cli.output import errors, out, print_json, program
 from switchboard.cli.run import Parts
 from switchboard.lanes.worker import Worker
 
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 log = structlog.get_logger(__name__)
 
 _MODULE: Final = "switchboard.cli.main"
@@ -93,8 +95,9 @@ def _listen_for_signals(stop: asyncio.Event) -> None:
         stop.set()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, heard, number)
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup a closed terminal is none of our business
+            loop.add_signal_handler(number, heard, number)
 
 
 def _stop_with_stdin(stop: asyncio.Event) -> None:

@@ -1,0 +1,289 @@
+"""The engine `memo`: what is filed, what is found, and who never sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from switchboard.agents.memo import MemoEngine, answer_text, excerpt, person_of
+from switchboard.core.identity import conversation
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.ledger import Item
+from switchboard.domain.message import Conversation, Message, RequestId
+from switchboard.domain.routing import Chosen, Decision, Member, SystemId, Unrouted
+from switchboard.journey.turn import Answer, NoReply, Turn, TurnResult
+from switchboard.lanes.journal import Journal
+from switchboard.store import inbox, lanes
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+from switchboard.store.lanes import Settlement
+from switchboard.store.memos import Memo, file_memo, nearest_memos
+from switchboard.store.migrate import migrate
+from tests.engines import ROOT, MemoryJournal
+from tests.lab import envelope, envelope_json
+
+# memo -------------------------------------------------------------------------------------------------------------
+
+NOTES = SystemId("System1/notes")
+
+
+@dataclass
+class Desk:
+    """A worker's place at a real database: accepts messages and lets the memo engine answer them."""
+
+    database: Database
+    worker: int
+
+    async def accept(self, given: Envelope, decision: Decision) -> Message:
+        request_id = RequestId(new_uuid7())
+        message = Message(
+            request_id, conversation(given), str(request_id), given, b"{}", "application/json", datetime.now(UTC)
+        )
+        await inbox.accept(self.database, [(message, decision)])
+        return message
+
+    async def claim(self) -> tuple[Item, Turn]:
+        [item] = await lanes.claim(self.database, self.worker, [1, 1, 1, 1])
+        [work] = await lanes.load_work(self.database, [item])
+        return item, Turn(work, Member(work.system_id, work.team_id, 1, "memo"), item.attempts)
+
+    async def turn(self) -> TurnResult:
+        """Claim the next delivery or notice, and do it."""
+        item, turn = await self.claim()
+        journal = await Journal.open(self.database, self.worker, item)
+        result = await MemoEngine(self.database).run(turn, journal)
+        settlement = Settlement(item, "declined", "memo", datetime.now(UTC), hand_on=False)
+        [settled] = await lanes.settle(self.database, self.worker, [settlement])
+        assert settled.ok
+        return result
+
+    async def ask(self, text: str, *, to: SystemId = NOTES, **more: Any) -> str:
+        """Send a message to a butler; its answer. `more` as of `envelope`."""
+        given = envelope(text, **more)
+        await self.accept(given, Decision(1, (Chosen(to, ROOT),), (), ()))
+        result = await self.turn()
+        assert isinstance(result, Answer)
+        return result.text
+
+    async def memos(self) -> list[asyncpg.Record]:
+        return list(await self.database.rows("select * from memo order by created_at"))
+
+
+@asynccontextmanager
+async def a_desk(url: str) -> AsyncIterator[Desk]:
+    database = await Database.connect(url, size=2)
+    try:
+        await migrate(database)
+        connection = await database.dedicated()
+        try:
+            worker = await lanes.register_worker(connection, host="test", pid=1, version="0", ttl=600, lock=True)
+            yield Desk(database, worker)
+        finally:
+            await connection.close()
+    finally:
+        await database.close()
+
+
+@pytest.fixture
+async def desk(database_url: str) -> AsyncIterator[Desk]:
+    async with a_desk(database_url) as made:
+        yield made
+
+
+def earlier(answer: str) -> list[str]:
+    """The earlier memos in an answer, without their dates."""
+    return [line.split(": ", 1)[1] for line in answer.splitlines() if line.startswith("- ")]
+
+
+async def test_the_memo_engine_files_and_says_so(desk: Desk) -> None:
+    answer = await desk.ask("Buy milk\n tomorrow")
+    assert answer == (
+        "No model is configured, so I have filed this and searched what I filed before. "
+        "Filed: “Buy milk tomorrow”. Nothing I filed earlier resembles it."
+    )
+    [memo] = await desk.memos()
+    assert (memo["text"], memo["system_id"], memo["private"]) == ("Buy milk\n tomorrow", NOTES, True)
+    assert memo["person"] == "telegram/bot%3Ahouse/alice"
+
+
+async def test_the_nearest_earlier_memos_come_first_and_are_three(desk: Desk) -> None:
+    for text in ("milk", "the dentist is on Monday", "buy milk and bread", "bread", "milk and honey and bread"):
+        await desk.ask(text)
+    found = earlier(await desk.ask("buy milk, bread"))
+    assert found[0] == "buy milk and bread"
+    assert len(found) == 3
+    assert "the dentist is on Monday" not in found
+
+
+async def test_one_persons_memos_are_never_shown_to_another(desk: Desk) -> None:
+    await desk.ask("the safe code is 1234", sender="alice")
+    strangers: list[dict[str, Any]] = [
+        {"sender": "bob"},
+        {"sender": "Alice"},
+        {"sender": "alice", "channel": "email"},
+        {"sender": "alice", "endpoint": "bot:office"},
+        {"sender": "house/alice", "endpoint": "bot"},
+    ]
+    for stranger in strangers:
+        assert "1234" not in await desk.ask("what is the safe code?", **stranger)
+    assert earlier(await desk.ask("what is the safe code?", sender="alice")) == ["the safe code is 1234"]
+
+
+async def test_a_person_finds_what_was_said_in_another_conversation(desk: Desk) -> None:
+    await desk.ask("the wifi password is hidden", thread="one", chat_type="private")
+    found = earlier(await desk.ask("wifi password?", thread="two", chat_type="private"))
+    assert found == ["the wifi password is hidden"]
+
+
+async def test_a_group_hears_only_what_was_said_in_it(desk: Desk) -> None:
+    await desk.ask("party for Carol: secret", sender="alice")
+    await desk.ask("party plan: other group", sender="alice", thread="g2", chat_type="group")
+    await desk.ask("party plan: cake", sender="bob", thread="g1", chat_type="group")
+    answer = await desk.ask("what about the party?", sender="alice", thread="g1", chat_type="supergroup")
+    assert earlier(answer) == ["party plan: cake"]
+
+
+async def test_a_group_that_shares_the_key_of_a_private_chat_hears_nothing_of_it(desk: Desk) -> None:
+    # Without a thread the conversation is known by its sender, in private and in a group alike.
+    await desk.ask("the safe code is 1234", sender="alice", chat_type="private")
+    for chat_type in ("group", "supergroup", "channel"):
+        answer = await desk.ask("what is the safe code?", sender="alice", chat_type=chat_type)
+        assert "1234" not in answer
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        {"thread": "-1001"},
+        {"raw": {"update_id": 1, "message": {"chat": {"id": -1001, "type": "group"}, "from": {"id": 42}}}},
+        {"channel": "slack", "thread": "C0123"},
+    ],
+)
+async def test_a_chat_that_does_not_say_what_it_is_may_be_a_group(desk: Desk, group: dict[str, Any]) -> None:
+    channel = group.get("channel", "telegram")
+    await desk.ask("the safe code is 1234", sender="42", channel=channel, chat_type="private")
+    assert "1234" not in await desk.ask("what is the safe code?", sender="42", **group)
+
+
+@pytest.mark.parametrize("alone", [{"thread": "42"}, {}, {"channel": "email", "thread": "<1@x>"}, {"channel": "cli"}])
+async def test_a_chat_in_which_nobody_else_can_be_is_private(desk: Desk, alone: dict[str, Any]) -> None:
+    channel = alone.get("channel", "telegram")
+    await desk.ask("the safe code is 1234", sender="42", channel=channel, thread="before", chat_type="private")
+    assert "1234" in await desk.ask("what is the safe code?", sender="42", **alone)
+
+
+async def test_several_writers_are_a_group(desk: Desk) -> None:
+    await desk.ask("the safe code is 1234", sender="alice")
+    given = envelope_json("what is the safe code?", sender="alice", thread="t")
+    given["sender"]["participants"] = {"alice": "Alice", "bob": "Bob"}
+    await desk.accept(Envelope.model_validate(given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
+    assert "1234" not in str(await desk.turn())
+
+
+async def test_butlers_do_not_share_their_memos(desk: Desk) -> None:
+    await desk.ask("milk", to=SystemId("System1/shopping"))
+    assert earlier(await desk.ask("milk")) == []
+
+
+async def test_a_repeated_turn_files_once(desk: Desk) -> None:
+    await desk.accept(envelope("milk"), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
+    item, turn = await desk.claim()
+    answers = [await MemoEngine(desk.database).run(turn, MemoryJournal({}, item)) for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert len(await desk.memos()) == 1
+
+
+async def test_a_dead_letter_is_filed_and_shown_to_nobody(desk: Desk) -> None:
+    handler = SystemId("System4/root")
+    unrouted = Unrouted(ROOT, "no_route", "canary in the reason", handler)
+    await desk.accept(envelope("where am I"), Decision(1, (), (unrouted,), ()))
+    assert isinstance(await desk.turn(), NoReply)
+    [memo] = await desk.memos()
+    assert memo["text"] == "Dead letter (no_route): canary in the reason\nwhere am I"
+    for chat_type in ("private", "group"):
+        assert "canary" not in await desk.ask("where am I", to=handler, chat_type=chat_type)
+
+
+async def test_attachments_are_filed_by_name(desk: Desk) -> None:
+    given = envelope_json("")
+    given["payload"]["attachments"] = [
+        {"media_type": "image/png", "filename": "roof.png", "size_bytes": 1},
+        {"media_type": "audio/ogg", "size_bytes": 1},
+    ]
+    await desk.accept(Envelope.model_validate(given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
+    assert "[roof.png] [audio/ogg]" in str(await desk.turn())
+    assert earlier(await desk.ask("where is roof.png")) == ["[roof.png] [audio/ogg]"]
+
+
+async def test_a_very_long_name_is_still_one_person(desk: Desk) -> None:
+    long = "é" * 511
+    await desk.ask("milk", sender=long + "1")
+    assert earlier(await desk.ask("milk", sender=long + "2")) == []
+    assert earlier(await desk.ask("milk", sender=long + "1")) == ["milk"]
+    assert len(person_of(envelope(sender=long))) == 400
+
+
+HOSTILE = [
+    "it's \\ 'quoted' | & ! <-> ( ) :* ''",
+    "foo:* bar:A 'baz",
+    "'; drop table memo; --",
+    "\\' \\\\ \\",
+    "a'b\\c'd http://x.org/a'b?c='d' e-mail@ex'ample.org",
+    "''''",
+    "& | !",
+    "İıßŉ ǰΐ",
+    "a\tb\u2028c\u00a0d\ufeff",
+    "$1 $2 %s %(x)s {0}",
+    "/path/to/the'file <tag attr='x'> &amp;",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_hostile_text_is_only_text(desk: Desk, text: str) -> None:
+    await desk.ask("unrelated words", sender="alice")
+    await desk.ask(text, sender="alice")
+    found = earlier(await desk.ask(text, sender="alice"))
+    assert found in ([excerpt(text)], [])
+    assert "unrelated words" not in found
+
+
+HUGE = {
+    "one word": "x" * 1_000_000,
+    "many words": " ".join(f"w{n}" for n in range(150_000)),
+    "two letters": " ".join(chr(0x4E00 + n % 20000) + chr(0x4E00 + n // 2) for n in range(30_000)),
+    "four bytes": " ".join(chr(0x20000 + n % 40000) for n in range(300_000)),
+    "hyphens": "-".join(f"a{n}" for n in range(100_000)),
+    "paths": " ".join(f"http://h{n}.org/p{n}/q" for n in range(40_000)),
+    "quotes": "'\\" * 500_000,
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+async def test_a_huge_text_is_filed_and_found(desk: Desk, name: str) -> None:
+    def memo(text: str) -> Memo:
+        return Memo(uuid4(), Conversation("a/b/c"), NOTES, RequestId(new_uuid7()), "a/b/c", True, text)
+
+    first, second = memo(HUGE[name]), memo(HUGE[name])
+    assert await file_memo(desk.database, first)
+    assert not await file_memo(desk.database, first)
+    async with asyncio.timeout(10):
+        found = await nearest_memos(desk.database, second, 3)
+    assert [f.memo_id for f in found] in ([first.memo_id], [])
+    assert len(answer_text(second.text, found)) < 1000
+
+
+async def test_only_earlier_messages_are_found(desk: Desk) -> None:
+    def memo(request_id: UUID) -> Memo:
+        return Memo(uuid4(), Conversation("a/b/c"), NOTES, RequestId(request_id), "a/b/c", True, "milk")
+
+    first, second = new_uuid7(), new_uuid7()
+    await file_memo(desk.database, memo(second))
+    assert await nearest_memos(desk.database, memo(first), 3) == []
