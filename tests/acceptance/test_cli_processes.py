@@ -141,10 +141,15 @@ def test_up_from_nothing_on_the_embedded_database(place: Path) -> None:
         listed = told({**env, "SWITCHBOARD_URL": url[0]}, "messages", "list")["messages"]
         assert [m["request_id"] for m in listed] == [sent["request_id"]]
     finally:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(_a_signal_that_ends())
         assert process.wait(DEADLINE) == 0
         process.stdout.close()
     assert not (place / "data/postgres/postmaster.pid").exists()
+
+
+def _a_signal_that_ends() -> signal.Signals:
+    """That of a closed terminal, unless we run under nohup, which whoever we start inherits."""
+    return signal.SIGINT if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else signal.SIGHUP
 
 
 def test_the_port_is_in_use(home: Path) -> None:
