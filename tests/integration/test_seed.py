@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from switchboard.app.seed import seed_teams
+from switchboard.app.settings import Settings
+from switchboard.app.wiring import make_worker, open_core
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import RuleSet
 from switchboard.store.database import Database
@@ -113,3 +116,10 @@ async def test_an_engine_that_is_not_installed_stops_the_start(database: Databas
     write_teams(tmp_path, root(systems=[butler("memo") | {"engine": "meno"}]))
     with pytest.raises(ConfigurationError, match=r"no engine 'meno'; installed are command, echo, http, memo"):
         await seed_teams(database, tmp_path)
+
+
+async def test_wrong_options_of_an_engine_stop_the_start_of_a_worker(database_url: str, tmp_path: Path) -> None:
+    write_teams(tmp_path, root(systems=[butler("memo"), butler("clerk") | {"engine": "command", "config": {}}]))
+    async with open_core(Settings(database_url=SecretStr(database_url), teams_dir=tmp_path)) as core:
+        with pytest.raises(ConfigurationError, match="the options of System1/clerk are wrong: command: Field required"):
+            make_worker(core)

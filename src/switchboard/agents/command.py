@@ -43,6 +43,7 @@ from switchboard.agents.delivery import (
     run_step,
     text_result,
 )
+from switchboard.domain.routing import Member
 from switchboard.journey.turn import Engine, EngineFailure, Turn, TurnResult
 from switchboard.lanes.journal import Journal
 from switchboard.store.database import Database, storable_text
@@ -97,6 +98,10 @@ class CommandEngine:
     def __init__(self, guard: tuple[str, ...] = (), *, grace: float = 3.0) -> None:
         self._guard = guard
         self._grace = grace
+
+    def check(self, member: Member) -> None:
+        """Raises `EngineFailure` that names each wrong option. Whether the program is there shows when it is run."""
+        read_options(CommandOptions, member)
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """Do the turn. Raises `EngineFailure`; a program that is not there is not retryable."""

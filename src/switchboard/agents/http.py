@@ -24,6 +24,7 @@ from switchboard.agents.delivery import (
 )
 from switchboard.agents.signed_post import RETRYABLE, Destination, Posted, PostError, check_url, post, read_secret
 from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.routing import Member
 from switchboard.journey.turn import Engine, EngineFailure, ErrorClass, NoReply, Turn, TurnResult
 from switchboard.lanes.journal import Journal
 from switchboard.store.database import Database, storable_text
@@ -49,6 +50,10 @@ def engine(_: Database) -> Engine:
 
 class HttpEngine:
     """Posts `delivery.v1` and reads `{"reply": …}`, `{"no_reply": true}`, `{"refuse": …}` or plain text."""
+
+    def check(self, member: Member) -> None:
+        """Raises `EngineFailure` that names each wrong option, a missing secret included."""
+        _destination(read_options(HttpOptions, member))
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """Do the turn. Raises `EngineFailure`; a wrong option or a missing secret is not retryable."""

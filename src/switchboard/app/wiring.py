@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -22,11 +22,12 @@ from switchboard.app.seed import seed_teams
 from switchboard.app.settings import ENGINES, Settings
 from switchboard.core.channels import CHANNELS
 from switchboard.domain.errors import ConfigurationError, SwitchboardError, Unavailable
+from switchboard.domain.routing import Member
 from switchboard.journey.accept import AcceptLeg, AcceptLimits
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import Callback, ReplyDesk, SendLeg, reply_pool
 from switchboard.journey.rulebook import RuleBook
-from switchboard.journey.turn import Engine, TurnLeg, TurnLimits
+from switchboard.journey.turn import ChecksOptions, Engine, EngineFailure, TurnLeg, TurnLimits
 from switchboard.lanes.bell import RULES, Bell
 from switchboard.lanes.worker import Upkeep, Worker, WorkerSettings
 from switchboard.store import outbox
@@ -124,7 +125,9 @@ def make_worker(core: Core, *, concurrency: int | None = None) -> Worker:
     limits = TurnLimits(
         settings.turn.attempts, settings.turn.timeout, settings.turn.backoff_base, settings.turn.backoff_cap
     )
-    turn = TurnLeg(core.database, core.bell, core.rule_book, load_engines(core.database), reply_pool(callbacks), limits)
+    engines = load_engines(core.database)
+    _check_options(engines, core.rule_book.rules.members.values())
+    turn = TurnLeg(core.database, core.bell, core.rule_book, engines, reply_pool(callbacks), limits)
     send = SendLeg(core.database, callbacks)
     upkeep = (Upkeep("expire_leases", 1.0, lambda: outbox.expire_leases(core.database)),)
     group = settings.worker
@@ -151,6 +154,20 @@ def load_engines(database: Database) -> dict[str, Engine]:
         except ImportError as error:
             raise ConfigurationError(f"the engine {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
     return engines
+
+
+def _check_options(engines: Mapping[str, Engine], members: Iterable[Member]) -> None:
+    """Wrong options stop the start of a worker: otherwise the first message would show them, as a dead letter."""
+    problems: list[str] = []
+    for member in members:
+        engine: object = engines.get(member.engine)
+        if member.active and isinstance(engine, ChecksOptions):
+            try:
+                engine.check(member)
+            except EngineFailure as error:
+                problems.append(str(error))
+    if problems:
+        raise ConfigurationError("\n".join(problems))
 
 
 async def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import structlog
 
@@ -83,6 +83,15 @@ class Engine(Protocol):
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """Do the turn. Raises `EngineFailure`; `Fenced` and `OutcomeUnknown` of the journal pass through."""
+        ...
+
+
+@runtime_checkable
+class ChecksOptions(Protocol):
+    """An engine that can say before the first message whether a member's options make sense."""
+
+    def check(self, member: Member) -> None:
+        """Raises `EngineFailure` that names each wrong option."""
         ...
 
 
