@@ -36,10 +36,7 @@ def _row(row: Row) -> OutboxRow:
 async def lease(database: Database, pool: str, *, limit: int, lease_s: float, idempotent: bool) -> list[OutboxRow]:
     """The next reply of up to `limit` conversations of this pool, oldest first; each with its lease (epoch)."""
     leased = await database.rows(query("outbox.lease"), pool, limit, seconds(lease_s), idempotent)
-    if not leased:
-        return []
-    rows = await database.rows(query("outbox.by_ids"), [r["outbox_id"] for r in leased])
-    return [_row(r) for r in rows]
+    return [_row(r) for r in leased]
 
 
 async def load_send(database: Database, item: Item) -> OutboxRow | None:

@@ -656,7 +656,11 @@ end $$;
 
 -- Lease replies of one endpoint to a connector, the next of each conversation, oldest first (send lanes are of tier 1).
 create function lease_replies(_pool text, _limit integer, _lease interval, _idempotent boolean)
-returns table (outbox_id uuid, epoch bigint, attempts integer)
+returns table (
+    outbox_id uuid, lane text, seq bigint, conversation text, request_id uuid, system_id text, channel text, endpoint text,
+    thread text, recipient text, reply_to text, text text, state text, platform_message_id text, error text,
+    created_at timestamptz, settled_at timestamptz, attempts integer, lease bigint
+)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -667,7 +671,9 @@ begin
         update outbox o set state = 'sending', idempotent = _idempotent
             from jsonb_to_recordset(_claimed) as c (key text, seq bigint, epoch bigint, attempts integer)
             where o.lane = c.key and o.seq = c.seq
-            returning o.outbox_id, c.epoch, c.attempts;
+            returning o.outbox_id, o.lane, o.seq, o.conversation, o.request_id, o.system_id, o.channel, o.endpoint,
+                o.thread, o.recipient, o.reply_to, o.text, o.state, o.platform_message_id, o.error,
+                o.created_at, o.settled_at, c.attempts, c.epoch;
 end $$;
 
 -- Settle one send: a receipt with the outcome; a retryable one goes back into the lane until its attempts are used up.

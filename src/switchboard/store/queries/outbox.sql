@@ -1,5 +1,5 @@
 -- name: lease
-select outbox_id from lease_replies($1, $2, $3, $4);
+select * from lease_replies($1, $2, $3, $4) order by created_at, outbox_id;
 
 -- name: settle
 select settle_send($1, $2, $3, $4, $5, $6, $7, $8, $9);
