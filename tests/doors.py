@@ -17,6 +17,7 @@ from switchboard.app.settings import AcceptSettings, Settings
 from switchboard.app.wiring import Core, Switchboard
 from switchboard.domain.routing import Member, SystemId, Team, TeamId
 from switchboard.lanes.worker import Worker
+from switchboard.server.listener import bind
 from switchboard.server.serve import run_doors
 from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, to
 
@@ -89,7 +90,7 @@ async def open_doors(
 async def _serve(switchboard: Switchboard, stop: asyncio.Event) -> tuple[str, asyncio.Task[None]]:
     at: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        run_doors(switchboard, "127.0.0.1", 0, stop, lambda host, port: at.set_result(f"http://{host}:{port}"))
+        run_doors(switchboard, bind("127.0.0.1", 0), stop, lambda host, port: at.set_result(f"http://{host}:{port}"))
     )
 
     def ended(task: asyncio.Task[None]) -> None:

@@ -156,8 +156,9 @@ def test_the_port_is_in_use(home: Path) -> None:
     env = environment(home / "data")
     with running(env, "serve") as server:
         port = server.said["url"].rpartition(":")[2]
-        done = switchboard(env, "serve", "--port", port)
+        done = switchboard(environment(home / "other"), "serve", "--port", port)
         assert done.returncode == 1
+        assert not (home / "other").exists(), "nothing was made before the address was had"
         assert "is in use" in done.stderr
         assert "Traceback" not in done.stderr
 

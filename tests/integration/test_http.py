@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from switchboard.domain.errors import ConfigurationError
-from switchboard.server.serve import bind
+from switchboard.server.listener import bind
 from tests.doors import CONNECTOR, Opened, open_doors
 from tests.lab import envelope_json
 from tests.waiting import eventually

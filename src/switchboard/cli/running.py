@@ -11,6 +11,7 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
@@ -27,6 +28,7 @@ from switchboard.cli.client import url_of
 from switchboard.cli.output import errors, out, print_json, program
 from switchboard.cli.run import Parts
 from switchboard.lanes.worker import Worker
+from switchboard.server.listener import bind
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -54,13 +56,14 @@ async def _run(settings: Settings, parts: Parts) -> None:
     async with AsyncExitStack() as stack:
         if parts.while_stdin:
             _stop_with_stdin(stop)
+        listener = stack.enter_context(bind(settings.host, settings.port)) if parts.doors else None
         # The database starts in a process of its own: meanwhile this one imports what the doors need.
         doors = asyncio.create_task(asyncio.to_thread(import_module, _DOORS)) if parts.doors else None
         core = await stack.enter_async_context(open_core(settings))
         work: list[Coroutine[object, object, None]] = []
-        if doors is not None:
+        if doors is not None and listener is not None:
             switchboard = await stack.enter_async_context(open_switchboard(core))
-            work.append(_serve((await doors).run_doors, switchboard, parts, stop))
+            work.append(_serve((await doors).run_doors, switchboard, listener, parts, stop))
         if parts.worker:
             work.append(_work(make_worker(core, concurrency=parts.concurrency), stop, parts))
         work += [_supervise(number, parts, stop) for number in range(1, parts.extra_workers + 1)]
@@ -138,14 +141,18 @@ def _announce_worker(parts: Parts) -> None:
 
 
 async def _serve(
-    run_doors: Callable[..., Awaitable[None]], switchboard: Switchboard, parts: Parts, stop: asyncio.Event
+    run_doors: Callable[..., Awaitable[None]],
+    switchboard: Switchboard,
+    listener: socket.socket,
+    parts: Parts,
+    stop: asyncio.Event,
 ) -> None:
     settings = switchboard.core.settings
 
     def started(host: str, port: int) -> None:
         _announce_doors(settings, parts, url_of(host, port))
 
-    await run_doors(switchboard, settings.host, settings.port, stop, started)
+    await run_doors(switchboard, listener, stop, started)
 
 
 def _announce_doors(settings: Settings, parts: Parts, url: str) -> None:

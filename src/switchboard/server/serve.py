@@ -7,8 +7,6 @@ address, told once the doors are open. Next: `http/app.py`.
 from __future__ import annotations
 
 import asyncio
-import errno
-import ipaddress
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,13 +18,12 @@ import uvicorn
 
 from switchboard.app.access import ensure_operator_token
 from switchboard.app.wiring import Switchboard
-from switchboard.domain.errors import ConfigurationError
 from switchboard.server.http.app import create_app
+from switchboard.server.listener import BACKLOG
 
 log = structlog.get_logger(__name__)
 
 _GRACE_S: Final = 2
-_BACKLOG: Final = 2048
 
 
 class _Server(uvicorn.Server):
@@ -38,15 +35,13 @@ class _Server(uvicorn.Server):
 
 
 async def run_doors(
-    switchboard: Switchboard, host: str, port: int, stop: asyncio.Event, started: Callable[[str, int], None]
+    switchboard: Switchboard, listener: socket.socket, stop: asyncio.Event, started: Callable[[str, int], None]
 ) -> None:
-    """Serve HTTP and MCP until `stop` is set; `started(host, port)` is called when requests are answered.
+    """Serve HTTP and MCP on `listener` until `stop` is set; `started(host, port)` is called when requests are answered.
 
-    Port 0 takes a free one. Raises ConfigurationError when the address cannot be had. Long polls end at once with what
-    there is, other requests have two seconds.
+    Long polls end at once with what there is, other requests have two seconds.
     """
     await ensure_operator_token(switchboard.core.database, switchboard.core.settings.data_dir)
-    listener = bind(host, port)
     with listener:
         app = create_app(switchboard)
         config = uvicorn.Config(
@@ -58,7 +53,7 @@ async def run_doors(
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=_GRACE_S,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
         )
         server = _Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -79,46 +74,6 @@ def _protocol() -> type[asyncio.Protocol] | Literal["h11"]:
     except ImportError:
         return "h11"
     return protocol
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises ConfigurationError that names the address and what to do."""
-    if not _is_loopback(host):
-        log.warning("the doors are open to the network: put TLS before them, tokens travel as they are", host=host)
-    try:
-        [(family, _, _, _, address), *_] = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        listener = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigurationError(
-            f"{host!r} is no address to listen on: {error}; set host to one of this machine"
-        ) from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise ConfigurationError(_why_not(host, port, error)) from error
-    return listener
-
-
-def _why_not(host: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"{host}:{port} is in use by another program (perhaps another Switchboard); "
-            "stop it, or choose another port: --port, SWITCHBOARD_PORT or port in switchboard.toml"
-        )
-    return f"cannot listen on {host}:{port}: {error.strerror}; choose another host or port"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def _stop_when(stop: asyncio.Event, server: uvicorn.Server, end_polls: Callable[[], None]) -> None:

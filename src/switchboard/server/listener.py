@@ -1,0 +1,60 @@
+"""The address of the doors: taken before anything else, so that a port in use costs nothing.
+
+`cli/running.py` (and tests) call `bind`. In: host and port; out: a listening socket, for `serve.py`. Light on purpose:
+it is imported before the doors are.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from typing import Final
+
+import structlog
+
+from switchboard.domain.errors import ConfigurationError
+
+log = structlog.get_logger(__name__)
+
+BACKLOG: Final = 2048
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises ConfigurationError that names the address and what to do."""
+    if not _is_loopback(host):
+        log.warning("the doors are open to the network: put TLS before them, tokens travel as they are", host=host)
+    try:
+        [(family, _, _, _, address), *_] = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{host!r} is no address to listen on: {error}; set host to one of this machine"
+        ) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(_why_not(host, port, error)) from error
+    return listener
+
+
+def _why_not(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{host}:{port} is in use by another program (perhaps another Switchboard); "
+            "stop it, or choose another port: --port, SWITCHBOARD_PORT or port in switchboard.toml"
+        )
+    return f"cannot listen on {host}:{port}: {error.strerror}; choose another host or port"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
