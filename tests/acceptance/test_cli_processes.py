@@ -11,6 +11,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -84,15 +85,19 @@ def test_every_command_helps(
     assert "--while-stdin" not in said
 
 
-def test_help_is_fast_and_knows_all_commands(tmp_path: Path) -> None:
-    env = environment(tmp_path)
-    took = []
-    for _ in range(5):
-        started = time.perf_counter()
-        done = switchboard(env, "--help")
-        took.append(time.perf_counter() - started)
-        assert [entry.name for entry in COMMANDS if entry.name not in done.stdout] == []
-    assert min(took) < 0.4
+def test_help_knows_all_commands(tmp_path: Path) -> None:
+    done = switchboard(environment(tmp_path), "--help")
+    assert [entry.name for entry in COMMANDS if entry.name not in done.stdout] == []
+
+
+def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
+    program = "import sys; from switchboard.cli.main import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
+    loaded = set(done.stdout.split())
+    assert "typer" in loaded
+    assert not loaded & {"fastapi", "uvicorn", "asyncpg", "httpx2", "pydantic_settings", "mcp"}
 
 
 def test_usage_errors(tmp_path: Path) -> None:
@@ -280,9 +285,10 @@ def test_an_import_that_is_killed_and_run_again_takes_nothing_twice(home: Path, 
     command = ("import", str(tmp_path / "box.mbox"), "--endpoint", "kill@example.org")
     with running(environment(home / "data", LOG_LEVEL="error"), "serve") as server:
         killed = subprocess.Popen([EXECUTABLE, *command], env=dict(server.environment), stdout=subprocess.DEVNULL)
-        first = _until(lambda: _newest(server.environment) or None)
+        _until(lambda: _newest(server.environment) or None)
         killed.kill()
         killed.wait(DEADLINE)
+        first = _until(lambda: _newest_at_rest(server.environment))
 
         stopped = subprocess.Popen(
             [EXECUTABLE, *command], env=dict(server.environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -298,6 +304,13 @@ def test_an_import_that_is_killed_and_run_again_takes_nothing_twice(home: Path, 
         assert last["new"] + last["duplicates"] == count
         assert _taken(server.environment) == count
         assert told(server.environment, *command)["duplicates"] == count
+
+
+def _newest_at_rest(env: Mapping[str, str]) -> str | None:
+    """The newest message once nothing that was still under way has come after it."""
+    newest = _newest(env)
+    select.select([], [], [], 0.5)
+    return newest if _newest(env) == newest else None
 
 
 def _newest(env: Mapping[str, str]) -> str:

@@ -202,6 +202,11 @@ class Views:
             stop()
 
     async def _came_back(self, request_id: UUID) -> Replies:
+        found = await self._look(request_id)
+        # A reply that came between its two reads may have been the last one: then the state says so by now.
+        return await self._look(request_id) if found.replies and not found.settled else found
+
+    async def _look(self, request_id: UUID) -> Replies:
         # The state first: what is settled by then has its replies.
         stored = await inbox.get_message(self._database, request_id)
         state = "in_flight" if stored is None else stored.state
