@@ -157,6 +157,41 @@ def _a_signal_that_ends() -> signal.Signals:
     return signal.SIGINT if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else signal.SIGHUP
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+def test_a_demo_that_is_broken_off_leaves_nothing_running(place: Path, number: signal.Signals) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip(f"{number.name} is ignored here, and so by whoever we start")
+    process = subprocess.Popen(
+        [EXECUTABLE, "demo", str(place / "demo")],
+        env=environment(place / "data"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    started = place / "demo/postgres/postmaster.pid"
+    _until(lambda: True if started.exists() or process.poll() is not None else None)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=DEADLINE)
+    assert started.parent.is_dir(), said
+    assert process.returncode != 0, said
+    assert "Traceback" not in said
+    assert _that_know(place) == []
+
+
+def _that_know(place: Path) -> list[str]:
+    """The command lines of all processes that have the place in their arguments or in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command, known = ((process / name).read_bytes() for name in ("cmdline", "environ"))
+        except OSError:  # it has ended meanwhile, or is another user's
+            continue
+        if bytes(place) in command + known:
+            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
 def test_the_port_is_in_use(home: Path) -> None:
     env = environment(home / "data")
     with running(env, "serve") as server:

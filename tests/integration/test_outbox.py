@@ -355,6 +355,38 @@ async def test_a_callback_that_fails_or_breaks_its_promise_is_tried_again_until_
         await assert_balanced(parts)
 
 
+async def test_a_callback_that_kills_every_worker_that_tries_is_not_tried_for_ever(database_url: str) -> None:
+    platform = Platform()
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("1", channel="api"))
+        await parts.accept.accept(submission("2", channel="api"))
+        async with at_work(worker(parts, {"bot:house": platform}, configured={"bot:house": Never()})):
+            await eventually(lambda: is_sending(parts))
+        # What a worker that died again and again leaves: attempts of which no receipt tells.
+        await parts.database.run("update lane set attempts = $1 where kind = 'send'", MAX_SENDS)
+        async with at_work(worker(parts, {"bot:house": platform})):
+            await eventually(lambda: settled(parts))
+        first, second = await outbox.list_replies(parts.database)
+        assert (first.state, second.state) == ("dead", "sent")
+        assert "died" in str(first.error)
+        assert [r.text for r in platform.got] == ["2"]
+        await assert_balanced(parts)
+
+
+class Never:
+    """A platform that never answers."""
+
+    async def send(self, reply: OutboxRow) -> Receipt:
+        await asyncio.Event().wait()
+        raise AssertionError(reply)
+
+
+async def is_sending(parts: Lab) -> bool:
+    return bool(
+        await parts.database.value("select exists (select from lane where kind = 'send' and state = 'running')")
+    )
+
+
 async def test_a_callback_that_is_not_configured_any_more_fails_with_a_reason(database_url: str) -> None:
     async with lab(database_url) as parts:
         await parts.accept.accept(submission("1", channel="api"))

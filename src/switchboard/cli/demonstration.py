@@ -87,9 +87,7 @@ def run_demo(directory: Path | None, *, keep: bool, console: Console) -> int:
         raise ConfigurationError(f"the examples are missing: {examples()} is not a directory")
     if directory and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigurationError(f"{directory} is not an empty directory; the demo counts from nothing: name a new one")
-    home = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="switchboard-demo-"))
-    if directory is None and os.geteuid() == 0:
-        home.chmod(0o711)  # the database runs as a plain user, who must get through to its own directory
+    home = _home(directory)
     try:
         return asyncio.run(_until_told_to_end(_demo(home, Show(console))))
     except TimeoutError as error:
@@ -97,6 +95,20 @@ def run_demo(directory: Path | None, *, keep: bool, console: Console) -> int:
     finally:
         if directory is None and not keep:
             shutil.rmtree(home, ignore_errors=True)
+
+
+def _home(directory: Path | None) -> Path:
+    """Where the demo keeps everything: `directory`, made if it is not there, or a temporary one."""
+    if directory is not None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"{directory} cannot be made: {error}; name a directory that can") from error
+        return directory.absolute()
+    home = Path(tempfile.mkdtemp(prefix="switchboard-demo-"))
+    if os.geteuid() == 0:
+        home.chmod(0o711)  # the database runs as a plain user, who must get through to its own directory
+    return home
 
 
 async def _until_told_to_end(demo: Coroutine[Any, Any, int]) -> int:
