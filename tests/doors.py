@@ -15,7 +15,7 @@ import httpx2
 from switchboard.app.access import Access, Principal
 from switchboard.app.settings import AcceptSettings, Settings
 from switchboard.app.wiring import Core, Switchboard
-from switchboard.domain.routing import Member, SystemId, Team, TeamId
+from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_doors
@@ -62,15 +62,18 @@ class Opened:
         return await self.http.post("/v1/ingest", json=envelope, headers=headers)
 
 
+Tree = tuple[tuple[Team, ...], tuple[Rule, ...]]
+
+
 @asynccontextmanager
 async def open_doors(
-    database_url: str, data_dir: Path, *, worker: bool = False, **accept: Any
+    database_url: str, data_dir: Path, *, worker: bool = False, tree: Tree = (TEAMS, RULES), **accept: Any
 ) -> AsyncIterator[Opened]:
     """Migrate, seed, serve on a free port of loopback; with `worker`, answer too. `accept` are AcceptSettings."""
     sizes = AcceptSettings(**accept)
     async with AsyncExitStack() as stack:
         made = await stack.enter_async_context(
-            lab(database_url, TEAMS, RULES, message_bytes=sizes.message_bytes, backlog=sizes.backlog)
+            lab(database_url, *tree, message_bytes=sizes.message_bytes, backlog=sizes.backlog)
         )
         settings = Settings(data_dir=data_dir, accept=sizes)
         core = Core(settings, made.database, made.bell, made.rule_book)

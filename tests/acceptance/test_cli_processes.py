@@ -55,6 +55,12 @@ HELP = (
     *(("outbox", name) for name in ("list", "resend")),
     *(("lanes", name) for name in ("list", "resume")),
     *(("db", name) for name in ("migrate", "backup", "restore")),
+    *(
+        ("rules", name)
+        for name in ("list", "show", "create", "update", "disable", "enable", "test", "lint", "backtest")
+    ),
+    *(("rules", name) for name in ("versions", "diff", "restore", "export", "import")),
+    *(("sops", name) for name in ("list", "load", "unload")),
 )
 OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("up",): ("--host", "--port", "--workers", "--concurrency"),
@@ -67,8 +73,12 @@ OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("tokens", "create"): ("--role", "--channel", "--endpoint", "--system", "--expires-in-days"),
     ("db", "restore"): ("--force",),
     ("dlq", "list"): ("--team", "--status", "--category"),
+    ("explain",): ("--dry-run", "--facts"),
+    ("rules", "create"): ("--team", "--name", "--channel", "--to", "--filter", "--priority", "--reason", "--dry-run"),
+    ("rules", "backtest"): ("--last", "--days", "--file", "--rule", "--set"),
+    ("rules", "import"): ("--tests", "--expect", "--reason", "--dry-run"),
 }
-GROUPS = {("dlq",), ("tokens",), ("outbox",), ("lanes",), ("db",)}
+GROUPS = {("dlq",), ("tokens",), ("outbox",), ("lanes",), ("db",), ("rules",), ("sops",)}
 
 
 @pytest.mark.parametrize("command", HELP, ids=" ".join)

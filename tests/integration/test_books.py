@@ -84,6 +84,23 @@ BREAKS = (
     ("delete from outbox", "but 0 of its 1 replies are in the outbox"),
     ("update delivery set state = 'dead', settled_at = now() where state = 'answered'", "but there is no dead letter"),
     ("delete from notice", "but there is no notice"),
+    ("update notice set letters = 2", "tells of 2 dead letters, and 1 are on the books"),
+    ("update dead_letter set rerouted_n = 2", "was rerouted by decision 2, but is still pending"),
+    ("update dead_letter set emptied_at = now()", "was emptied before anybody handled it"),
+    ("update dead_letter set status = 'handled'", "is handled, but nobody says when"),
+    (
+        "update dead_letter set status = 'handled', handled_at = now(), rerouted_n = 2",
+        "was rerouted by decision 2 of message",
+    ),
+    (
+        'insert into decision select request_id, conversation, 2, version, 0, \'[{"reason": "reroute"}]\', now() '
+        "from decision limit 1",
+        "rerouted a dead letter, and none says so",
+    ),
+    (
+        "update dead_letter set notice_lane = null, created_at = now() - interval '1 hour'",
+        "has waited to be told to System4/root",
+    ),
     ("update outbox set state = 'sending', seq = 0", "is sending, but its lane is already at"),
     ("update lane set state = 'idle' where key = PENDING", "is idle with 1 items waiting"),
     ("update lane set state = 'ready' where key = ANSWERED", "is ready, but nothing is in it"),

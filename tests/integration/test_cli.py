@@ -346,7 +346,7 @@ def test_doctor_finds_what_is_broken(cli: Cli, server: Server, monkeypatch: pyte
     token.chmod(0o644)
     insert = (
         "insert into switchboard.rule select gen_random_uuid(), team_id, 'bad', 'telegramm', filters, targets, "
-        "priority, active, '', '', now(), now() from switchboard.rule limit 1"
+        "priority, active, '', '', now(), now(), version, '' from switchboard.rule limit 1"
     )
     _execute(server.environment, insert)
     _execute(server.environment, "insert into switchboard.team values ('lonely', 'root', '')")

@@ -6,7 +6,7 @@ The counters see into functions, which EXPLAIN does not. One connection only, so
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -17,13 +17,14 @@ import pytest
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.domain.ledger import Item, OutboxRow
 from switchboard.domain.message import Message, RequestId
-from switchboard.domain.routing import Chosen, Decision, SystemId, Unrouted
-from switchboard.store import dead_letters, inbox, lanes, outbox
+from switchboard.domain.routing import Chosen, Decision, RuleChange, SystemId, TeamId, Unrouted
+from switchboard.store import dead_letters, inbox, lanes, outbox, rules
 from switchboard.store.database import Database, query
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import Burial, Settlement, Step
 from switchboard.store.migrate import migrate
 from switchboard.store.outbox import Receipt
+from switchboard.store.replay import cases_since, count_cases
 from tests.lab import ROOT, envelope
 
 GROWING: Final = (
@@ -38,7 +39,7 @@ insert into message_inbox
 select md5('m' || n)::uuid, 'telegram/bot/' || n % 1200, 'telegram', 'bot', 'sender' || n % 1200, null,
        '{"event": {"external_event_id": "e"}}', '{}', 'application/json', now() from generate_series(1, 6000) n;
 insert into dedupe select conversation, request_id::text, request_id from message_inbox;
-insert into decision select request_id, conversation, 1, 1, 1, '[]', now() from message_inbox;
+insert into decision select request_id, conversation, 1, 1, 1, '[]', now(), '{}' from message_inbox;
 insert into lane (key, kind, pool, tier, epoch, last_seq, done_seq, state, ready_at)
 select 'turn:System1/echo:telegram/bot/' || n, 'turn', 'work', n % 4, 7, 5, case when n < 100 then 4 else 5 end,
        case when n < 100 then 'ready' else 'idle' end, now() - interval '1 s' from generate_series(0, 1199) n;
@@ -61,10 +62,21 @@ select md5('d' || request_id)::uuid, conversation, request_id, 'root', 'telegram
        now() from message_inbox;
 insert into lane (key, kind, pool, tier, last_seq, done_seq)
 select 'notice:System4/root:telegram/bot/' || n, 'notice', 'work', 1, 5, 5 from generate_series(0, 1199) n;
-insert into notice (lane, seq, dead_letter_id, conversation, request_id, team_id, system_id, created_at)
+insert into notice (lane, seq, dead_letter_id, conversation, request_id, team_id, system_id, state, created_at)
 select 'notice:System4/root:' || conversation, seq, md5('d' || request_id)::uuid, conversation, request_id, 'root',
-       'System4/root', now() from delivery;
+       'System4/root', 'delivered', now() from delivery;
+update dead_letter x set notice_lane = n.lane, notice_seq = n.seq from notice n
+where n.dead_letter_id = x.dead_letter_id;
+insert into team select 'team' || n, case when n > 0 then 'team0' end, '' from generate_series(0, 99) n;
+insert into rule_set (version, author, reason, teams) select n, 'x', 'x', n = 1 from generate_series(1, 2000) n;
+insert into rule
+select md5('r' || n)::uuid, 'team' || n % 100, 'x', 'api', '{}', '[{"system_id": "System1/x"}]', 0, true, 'x', 'x',
+       now(), now(), n % 2000 + 1, case when n % 500 = 0 then 'sop:' || n % 5 else '' end
+from generate_series(1, 6000) n;
+insert into rule_change (team_id, rule_id, version, before, after)
+select team_id, rule_id, version, to_jsonb(rule), to_jsonb(rule) from rule;
 """
+RULES: Final = ("rule", "rule_set", "rule_change")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +92,11 @@ class Watched:
         return {row["name"]: row["n"] for row in await self.database.rows(sql)}
 
     async def scanned(self, act: Callable[[], Awaitable[object]]) -> set[str]:
-        """The growing tables that `act` read from end to end."""
+        """The growing tables, and those of rules, that `act` read from end to end."""
         before = await self.counters("seq_scan", "pg_stat_user_tables", "relname")
         await act()
         after = await self.counters("seq_scan", "pg_stat_user_tables", "relname")
-        return {name for name in GROWING if after[name] != before[name]}
+        return {name for name in (*GROWING, *RULES) if after[name] != before[name]}
 
     async def claimed(self) -> Item:
         [item] = await lanes.claim(self.database, self.worker, [0, 0, 1, 0])
@@ -221,6 +233,65 @@ async def test_whatever_is_shown_of_one_message_or_of_the_newest_is_read_by_inde
         for _ in range(8):
             assert await watched.scanned(show) == set()
         assert await show()
+
+
+async def test_rules_and_their_history_are_read_by_index(watched: Watched) -> None:
+    database, team = watched.database, TeamId("team7")
+    rule_id: UUID = await database.value("select md5('r7')::uuid")
+    reads: list[Callable[[], Awaitable[object]]] = [
+        lambda: rules.get_rule(database, rule_id),
+        lambda: rules.history(database, rule_id),
+        lambda: rules.list_rules(database, team),
+        lambda: rules.list_rules(database, team, after=rule_id, limit=5),
+        lambda: rules.list_rules(database, source="sop:0"),
+        lambda: rules.list_rules(database, team, source="sop:0"),
+        lambda: rules.list_rules(database, limit=20),
+        lambda: rules.list_sops(database),
+        lambda: rules.versions(database, None, 20),
+        lambda: rules.versions(database, 1000, 20),
+        lambda: rules.get_version(database, 1000),
+        lambda: rules.changes_of(database, 1000),
+        lambda: rules.changes_between(database, 1990, 1995),
+        lambda: rules.rules_at(database, 1990, [team]),
+        lambda: rules.rules_at(database, 10, [team]),
+        lambda: rules.changes_since(database, 2000),
+        lambda: rules.changes_since(database, 1995),
+    ]
+    for n, read in enumerate(reads):
+        for _ in range(8):
+            assert (n, await watched.scanned(read)) == (n, set())
+        assert await read() is not None
+
+
+async def test_rules_are_written_by_index(watched: Watched) -> None:
+    database = watched.database
+
+    async def edit() -> None:
+        _, found = await rules.list_rules(database, TeamId("team7"), limit=3)
+        changes = [RuleChange(one, replace(one, priority=one.priority + 1)) for one in found]
+        changes += [RuleChange(None, replace(found[0], rule_id=new_uuid7(), version=0))]
+        await rules.write(database, changes, by=rules.Authorship("x", "x"))
+
+    for _ in range(8):
+        assert await watched.scanned(edit) == set()
+
+
+async def test_messages_to_be_decided_again_are_read_by_index(watched: Watched) -> None:
+    async def read(last: int | None, since: datetime | None) -> int:
+        pages = cases_since(watched.database, since=since, last=last, chunk=50)
+        return sum([len(some) async for some in pages])
+
+    for _ in range(8):
+        assert await watched.scanned(partial(read, 200, None)) == set()
+        assert await watched.scanned(partial(read, None, datetime.now(UTC))) == set()
+    assert await read(200, None) == 200
+
+
+async def test_messages_to_be_decided_again_are_counted_by_index(watched: Watched) -> None:
+    for _ in range(8):
+        for last, since in ((200, None), (None, datetime.now(UTC))):
+            assert await watched.scanned(partial(count_cases, watched.database, since=since, last=last)) == set()
+    assert await count_cases(watched.database, since=None, last=200) == 200
 
 
 async def test_a_claim_does_not_wade_through_lanes_that_wait_for_their_retry(watched: Watched) -> None:

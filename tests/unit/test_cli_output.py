@@ -55,6 +55,17 @@ def test_errors_go_to_stderr_and_as_json_to_stdout_too(capsys: pytest.CaptureFix
     assert said.err == "error: [red]bad[0m\n"
 
 
+def test_several_problems_of_rules_have_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    error = InvalidInput("all in one; line")
+    error.details = {
+        "problems": [{"rule": "a", "message": "no such team"}, {"rule": "b", "message": "no such channel"}]
+    }
+    assert report(error, as_json=True) == 1
+    said = capsys.readouterr()
+    assert said.err == "error: rule 'a': no such team\n       rule 'b': no such channel\n"
+    assert json.loads(said.out)["error"]["details"] == error.details
+
+
 def test_json_is_one_line_of_ascii(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"text": "ü\x9b\n"})
     said = capsys.readouterr().out
@@ -80,8 +91,11 @@ def test_times_are_local_and_what_is_none_is_kept() -> None:
 
 def test_all_commands_have_a_place_and_a_summary() -> None:
     assert len({entry.name for entry in COMMANDS}) == len(COMMANDS)
-    assert {"up", "serve", "work", "chat", "send", "import", "messages", "explain", "teams", "agents", "dlq", "tokens",
-            "outbox", "lanes", "doctor", "db", "demo", "bench", "version"} == {e.name for e in COMMANDS}  # fmt: skip
+    names = (
+        "up serve work demo chat send import messages explain teams agents rules sops dlq "
+        "outbox lanes tokens audit doctor db bench version"
+    )
+    assert set(names.split()) == {entry.name for entry in COMMANDS}
     assert isinstance(build(["--help"]), typer.Typer)
 
 

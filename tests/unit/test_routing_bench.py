@@ -2,23 +2,57 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from switchboard.app.bench import route
+from switchboard.app.bench.peers import PEERS, Name, loader
 from switchboard.core.routing.decide import decide
-from switchboard.core.routing.index import RoutingIndex
+from switchboard.core.routing.index import RoutingIndex, rank
 from switchboard.domain.routing import TeamId
 
+CASES = [
+    *("hit", "miss", "three levels", "linear scan"),
+    *("rule-engine", "zen-engine"),
+    *("create a rule", "update a rule", "disable a rule"),
+]
 
-def test_rows_of_one_size_in_a_process_of_its_own() -> None:
+
+def test_rows_of_one_size_in_processes_of_their_own() -> None:
     rows = route.measure([10], rounds=50)
-    assert [row.case for row in rows] == ["hit", "miss", "three levels", "linear scan"]
+    assert [row.case for row in rows] == CASES
     assert {row.rules for row in rows} == {10}
     for row in rows:
-        assert 0 < row.p50_us <= row.p99_us
-        assert row.rounds == 50
-        assert row.per_second > 0
-        assert row.load_s > 0
+        if row.case not in PEERS:
+            assert not row.note
+        if row.note:
+            assert row == route.Row(10, row.case, note="not installed: pip install 'switchboard[bench]'")
+        else:
+            assert row.rounds == 50
+            assert 0 < (row.p50_us or 0) <= (row.p99_us or 0)
+            assert (row.per_second or 0) > 0
+            assert (row.load_s or 0) > 0
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_an_engine_that_is_not_there_or_not_worth_the_wait_says_so(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, PEERS[name].module, None)
+    assert [row.note for row in route.measure_peer(10, 5, name)] == ["not installed: pip install 'switchboard[bench]'"]
+    [row] = route.measure_peer(PEERS[name].most + 1, 5, name)
+    assert (row.rounds, row.p50_us) == (0, None)
+    assert row.note.startswith("not measured: ")
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_an_engine_finds_what_the_index_finds(name: Name) -> None:
+    pytest.importorskip(PEERS[name].module, reason="it comes with the extra `bench`")
+    index = RoutingIndex(1, route.TEAMS, route.rules(60))
+    root = sorted((rule for rule in route.rules(60) if rule.team_id == TeamId("root")), key=rank)
+    first = loader(name)(root)
+    for person in range(70):
+        fired = index.rule(TeamId("root"), route.message(person))
+        assert first(route.message(person)) == (fired[1] if fired else None)
 
 
 def test_its_messages_hit_miss_and_go_three_levels_down() -> None:

@@ -289,6 +289,33 @@ def test_a_pin_that_cannot_be_reached_leaves_it_to_the_rules(pinned: str) -> Non
     assert trail(decision)[0] == "root pin_unreachable"
 
 
+# Where to begin
+
+
+def test_a_decision_may_begin_below_the_root() -> None:
+    decision = decide(INDEX, CASES[0].facts, start=TeamId("onboarding"))
+    assert (butlers(decision), trail(decision)) == (("System1/interviewer",), ("onboarding rule 2",))
+    assert dead(decide(INDEX, {"channel": "cli"}, start=TeamId("kitchen"))) == ("kitchen no_route System4/root",)
+
+
+def test_a_pin_goes_before_the_rules_of_any_team() -> None:
+    decision = decide(INDEX, CASES[0].facts, SystemId("System1/digger"), TeamId("onboarding"))
+    assert (butlers(decision), trail(decision)) == (("System1/digger",), ("onboarding pin",))
+    decision = decide(INDEX, CASES[0].facts, SystemId("System1/asleep"), TeamId("onboarding"))
+    assert trail(decision) == ("onboarding pin_unreachable", "onboarding rule 2")
+
+
+def test_a_team_that_no_way_leads_to_is_a_dead_letter_for_the_roots_system4() -> None:
+    decision = decide(INDEX, CASES[0].facts, start=TeamId("gone"))
+    assert (butlers(decision), dead(decision)) == ((), ("gone no_route System4/root",))
+    assert decision.trail[0].detail == decision.unrouted[0].reason == "no way leads from the root to gone"
+
+
+def test_a_decision_keeps_the_facts_it_was_made_of() -> None:
+    for pinned in (None, SystemId("System1/digger"), SystemId("System1/asleep")):
+        assert decide(INDEX, CASES[0].facts, pinned).facts == CASES[0].facts
+
+
 # The known defects of the seed's own router (seeds-facts 2.2), each in the order given there
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.routing.check import check_teams
-from switchboard.core.routing.teamfile import DEFAULT_TEAM, RuleDraft, TeamFile, parse_team_file
+from switchboard.core.routing.teamfile import DEFAULT_TEAM, TeamFile, parse_team_file
 from switchboard.domain.errors import InvalidInput
-from switchboard.domain.routing import Member, SystemId, Target, Team, TeamId
+from switchboard.domain.routing import Member, RuleDraft, SystemId, Target, Team, TeamId
 
 # In the form of the seed's own root team, with every part that it has.
 SEED = json.loads("""

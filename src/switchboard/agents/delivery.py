@@ -61,7 +61,11 @@ def read_options(model: type[Options], member: Member) -> Options:
 
 
 def delivery_json(turn: Turn, idempotency_key: UUID) -> bytes:
-    """`delivery.v1`: the work, the envelope without `payload.raw`, and for a notice its dead letter."""
+    """`delivery.v1`: the work, the envelope without `payload.raw`, and for a notice its dead letter.
+
+    A digest is a notice whose `dead_letter` also has `letters`, how many there are, `categories`, how many of each, and
+    `digest`, the first 200 of them; the envelope is that of the first.
+    """
     work = turn.work
     delivery: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,

@@ -9,7 +9,7 @@ where others listen, only what was said in this same conversation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote
@@ -65,7 +65,7 @@ def memo_of(work: Work, memo_id: UUID) -> Memo:
         person, private = person_of(envelope), is_private(envelope, work.conversation)
         text = message_text(envelope)
     else:
-        person, private, text = "", True, _dead_letter_text(work.dead_letter["category"], work)
+        person, private, text = "", True, _dead_letter_text(work.dead_letter, work)
     return Memo(memo_id, work.conversation, work.system_id, work.request_id, person, private, text)
 
 
@@ -101,9 +101,13 @@ def message_text(envelope: Envelope) -> str:
     return "\n".join(part for part in (envelope.payload.normalized_text, *(f"[{name}]" for name in attached)) if part)
 
 
-def _dead_letter_text(category: object, work: Work) -> str:
-    reason = (work.dead_letter or {}).get("reason")
-    return f"Dead letter ({category}): {reason}\n{message_text(work.envelope)}"
+def _dead_letter_text(letter: Mapping[str, Any], work: Work) -> str:
+    """What is filed of a notice: the letter with its message, or of a digest a line per letter that it shows."""
+    digest = letter.get("digest")
+    if digest is None:
+        return f"Dead letter ({letter['category']}): {letter.get('reason')}\n{message_text(work.envelope)}"
+    lines = (f"- {one['dead_letter_id']} ({one['category']}): {excerpt(one['text'] or '')}" for one in digest)
+    return "\n".join((f"{letter['letters']} dead letters:", *lines))
 
 
 def answer_text(text: str, found: Sequence[Found]) -> str:

@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any, Final, Literal
+from uuid import UUID
 
 import structlog
 
@@ -24,6 +25,7 @@ from switchboard.app.settings import OPERATOR_FILE
 from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
 from switchboard.store import audit
 from switchboard.store import tokens as store
+from switchboard.store.audit import AuditEntry
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.tokens import Role, Token
@@ -46,11 +48,14 @@ Action = Literal[
     "replies",
     "teams",
     "dead_letters",
+    "rules",
+    "rules_edit",
     "lanes",
     "heartbeat",
     "connectors",
     "tokens",
     "books",
+    "audit",
     "metrics",
 ]
 """What a door can be asked for; `outbox` is fetching replies and handing in receipts, `replies` is all outbox rows."""
@@ -67,15 +72,18 @@ SCOPES: Final[Mapping[Action, frozenset[Role]]] = {
     "deliveries": _AGENT,
     "teams": _AGENT,
     "dead_letters": _AGENT,
+    "rules": _AGENT,
+    "rules_edit": _AGENT,
     "explain": _OPERATOR,
     "replies": _OPERATOR,
     "lanes": _OPERATOR,
     "connectors": _OPERATOR,
     "tokens": _OPERATOR,
     "books": _OPERATOR,
+    "audit": _OPERATOR,
     "metrics": _OPERATOR,
 }
-"""The roles that may act at all; connectors and agents only on what is theirs."""
+"""The roles that may act at all; connectors and agents only on what is theirs, and of agents a System3 alone edits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +179,10 @@ class Access:
         log.warning("refused", actor=principal.name, action=action)
         with contextlib.suppress(Unavailable):
             await audit.append(self._database, principal.name, f"refused:{action}", {"role": principal.role, **detail})
+
+    async def entries(self, limit: int, action: str | None = None, before: UUID | None = None) -> list[AuditEntry]:
+        """A page of the audit trail, newest first."""
+        return await audit.list_entries(self._database, limit, action=action, before=before)
 
     async def tokens(self) -> list[Token]:
         """All tokens that ever were, without their secrets."""

@@ -161,18 +161,20 @@ def _many(number: int, what: str) -> str:
 
 
 async def _teams(database: Database, settings: Settings) -> list[Finding]:
-    rules = await teams.load_rule_set(database)
-    by_id = {team.team_id: team for team in rules.teams}
-    problems = [f"{p.field}: {p.message}" for p in check_teams(rules.teams)]
-    for rule in rules.rules:
-        found = check_rule(rule, by_id, {*CHANNELS, *settings.channels})
-        problems += [f"rule {rule.name!r} of {rule.team_id}: {p.message}" for p in found]
-    problems += _engines_missing(member.engine for team in rules.teams for member in team.members)
+    channels, rules = {*CHANNELS, *settings.channels}, 0
+    async with teams.open_rules(database) as stored:
+        by_id = {team.team_id: team for team in stored.teams}
+        problems = [f"{p.field}: {p.message}" for p in check_teams(stored.teams)]
+        async for some in stored.rules:
+            rules += len(some)
+            found = ((rule, p) for rule in some for p in check_rule(rule, by_id, channels))
+            problems += [f"rule {rule.name!r} of {rule.team_id}: {p.message}" for rule, p in found]
+    problems += _engines_missing(member.engine for team in stored.teams for member in team.members)
     mend = "mend the team files (teams_dir), or the rule that is named"
     if problems:
         return [Finding("teams", "bad", problem, mend) for problem in problems[:_MANY]]
-    counted = f"{_many(len(rules.teams), 'team')}, {_many(len(rules.rules), 'rule')}"
-    return [Finding("teams", "good", f"{counted}; version {rules.version} of the rules")]
+    counted = f"{_many(len(stored.teams), 'team')}, {_many(rules, 'rule')}"
+    return [Finding("teams", "good", f"{counted}; version {stored.version} of the rules")]
 
 
 def _engines_missing(used: Iterator[str]) -> list[str]:

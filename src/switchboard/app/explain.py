@@ -1,38 +1,53 @@
 """Why did this message go there, and what became of it: everything on record about one message in one value.
 
-Called by `GET /v1/messages/{id}/explain` and `switchboard explain`. In: a request_id; out: an `Explanation`, which
-msgspec turns into JSON as it is. Reads only. Next: the reader.
+Called by `GET /v1/messages/{id}/explain` and `switchboard explain`; `app/replays.py` takes the steps from here. In: a
+request_id; out: an `Explanation`, which msgspec turns into JSON as it is, each decision with the rules of its own time.
+Reads only. Next: the reader.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
+import msgspec
 from pydantic import ValidationError
 
 from switchboard.app.views import MessageView, message_view
 from switchboard.app.wiring import Core
 from switchboard.core.mail import envelope_from_mail
-from switchboard.core.routing.explain import Considered, considered
+from switchboard.core.routing.explain import Beaten, Considered, TieBreak, beaten, considered, nearest
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.ledger import OutboxRow
-from switchboard.domain.routing import RuleSet
+from switchboard.domain.routing import Decision, Rule, TeamId
 from switchboard.store import dead_letters, inbox, ledger, outbox
 from switchboard.store.database import Database
 from switchboard.store.dead_letters import Notice, ShownDeadLetter
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.ledger import Attempt, ShownDecision, ShownDelivery, ShownStep
+from switchboard.store.rules import rules_at
+
+_LOOKED_AT: Final = 200
+"""Rules that are shown of a step; a team may have a hundred thousand."""
+_BEATEN: Final = 50
+_IN_THREAD: Final = 2000
+"""Rules that are gone through in a thread: more of them would keep the doors waiting."""
+_BY_RULES: Final = frozenset({"rule", "catch_all", "no_route", "dead_letter_rule", "target_unavailable"})
+"""Steps in which the rules of the team were asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """A rule in the order of looking. `failed_filter` is the first that did not match, None for the rule that fired."""
+    """A rule in the order of looking. `failed_filter` is the first that did not match, None for the rule that fired.
+
+    `failed` counts all filters that did not match, the channel among them.
+    """
 
     rule_id: UUID
     name: str
@@ -40,11 +55,25 @@ class LookedAt:
     failed_filter: str | None
     expected: str | None
     actual: str | None
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeatenRule:
+    """A rule that matches too but came later, and what decided between the two."""
+
+    rule_id: UUID
+    name: str
+    by: TieBreak
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedStep:
-    """What happened in one team. `considered` is None when the rules have changed since, so that nobody can tell."""
+    """What happened in one team. `considered` is None when nobody knows the rules of that time any more.
+
+    Of very many rules that were considered, `left_out` are not shown. `nearest` are the rules that missed by the fewest
+    filters, when none matched; `beaten` those that match too, but come after the one that fired.
+    """
 
     team_id: str
     reason: str
@@ -53,6 +82,9 @@ class ExplainedStep:
     targets: Sequence[Mapping[str, Any]]
     detail: str
     considered: tuple[LookedAt, ...] | None
+    left_out: int = 0
+    nearest: tuple[LookedAt, ...] = ()
+    beaten: tuple[BeatenRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,37 +150,69 @@ async def explain(core: Core, request_id: UUID) -> Explanation:
 
 async def _decisions(core: Core, message: StoredMessage) -> tuple[ExplainedDecision, ...]:
     decisions = await ledger.decisions_of(core.database, message.request_id)
-    rule_set = core.rule_book.rules.rule_set
-    found: Mapping[str, str] | None = None
-    if any(decision.version == rule_set.version for decision in decisions):
-        found = await _facts(core.database, message)
-    return tuple(_decision(decision, rule_set, found) for decision in decisions)
+    return tuple([await _decision(core.database, message, decision) for decision in decisions])
 
 
-def _decision(decision: ShownDecision, rule_set: RuleSet, found: Mapping[str, str] | None) -> ExplainedDecision:
-    known = found if decision.version == rule_set.version else None
-    trail = tuple(_step(step, rule_set, known) for step in decision.trail)
+async def _decision(database: Database, message: StoredMessage, decision: ShownDecision) -> ExplainedDecision:
+    # Decisions of an earlier release did not keep their facts; most of them can be told from the bytes.
+    known = await _facts(database, message) if decision.facts is None else decision.facts
+    trail = await _explained(database, decision.version, decision.trail, known)
     return ExplainedDecision(decision.n, decision.version, decision.branches, decision.decided_at, trail)
 
 
-def _step(step: Mapping[str, Any], rule_set: RuleSet, found: Mapping[str, str] | None) -> ExplainedStep:
-    looked_at = None
-    if found is not None and not step["reason"].startswith("pin"):
-        rules = (rule for rule in rule_set.rules if rule.team_id == step["team_id"])
-        looked_at = tuple(_looked_at(one) for one in considered(rules, found))
-    return ExplainedStep(
-        step["team_id"],
-        step["reason"],
-        step["rule_id"],
-        step["rule_name"],
-        step["targets"],
-        step["detail"],
-        looked_at,
+async def explained_trail(database: Database, decision: Decision) -> tuple[ExplainedStep, ...]:
+    """The trail of a decision, with the rules that were looked at in each team."""
+    trail = [msgspec.to_builtins(step) for step in decision.trail]
+    return await _explained(database, decision.version, trail, decision.facts)
+
+
+async def _explained(
+    database: Database, version: int, trail: Sequence[Mapping[str, Any]], known: Mapping[str, str] | None
+) -> tuple[ExplainedStep, ...]:
+    """Each step by the rules of that version. What a rule could not serve follows it as a step of the same team."""
+    asked = list(dict.fromkeys(TeamId(step["team_id"]) for step in trail if step["reason"] in _BY_RULES))
+    rules = None if known is None else await rules_at(database, version, asked)
+    if rules is None or known is None:
+        return tuple(_step(step, None) for step in trail)
+    seen: set[str] = set()
+    steps: list[ExplainedStep] = []
+    for step in trail:
+        first = step["reason"] in _BY_RULES and step["team_id"] not in seen
+        if not first:
+            steps.append(_step(step, None if step["reason"] not in _BY_RULES else ()))
+            continue
+        seen.add(step["team_id"])
+        own = [rule for rule in rules if rule.team_id == step["team_id"]]
+        many = len(own) > _IN_THREAD
+        steps.append(await asyncio.to_thread(_by_rules, step, own, known) if many else _by_rules(step, own, known))
+    return tuple(steps)
+
+
+def _by_rules(step: Mapping[str, Any], rules: Sequence[Rule], known: Mapping[str, str]) -> ExplainedStep:
+    looked_at = considered(rules, known)
+    # The last one is the one that fired, if any did: it is always shown.
+    seen = [*looked_at[: _LOOKED_AT - 1], *looked_at[_LOOKED_AT - 1 :][-1:]]
+    missed = step["reason"] == "no_route"
+    return replace(
+        _step(step, tuple(_looked_at(one) for one in seen)),
+        left_out=max(0, len(looked_at) - _LOOKED_AT),
+        nearest=tuple(_looked_at(one) for one in nearest(rules, known)) if missed else (),
+        beaten=() if missed else tuple(_beaten(one) for one in beaten(rules, known)[:_BEATEN]),
     )
 
 
+def _step(step: Mapping[str, Any], looked_at: tuple[LookedAt, ...] | None) -> ExplainedStep:
+    s = step
+    return ExplainedStep(s["team_id"], s["reason"], s["rule_id"], s["rule_name"], s["targets"], s["detail"], looked_at)
+
+
 def _looked_at(one: Considered) -> LookedAt:
-    return LookedAt(one.rule.rule_id, one.rule.name, one.fired, one.failed_filter, one.expected, one.actual)
+    rule = one.rule
+    return LookedAt(rule.rule_id, rule.name, one.fired, one.failed_filter, one.expected, one.actual, one.failed)
+
+
+def _beaten(one: Beaten) -> BeatenRule:
+    return BeatenRule(one.rule.rule_id, one.rule.name, one.by)
 
 
 async def _facts(database: Database, message: StoredMessage) -> Mapping[str, str] | None:

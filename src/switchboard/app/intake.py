@@ -41,11 +41,15 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class ErrorDetail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stable code, a sentence that says what would be right, and the dotted path of the field if one is at fault."""
+    """A stable code, a sentence that says what would be right, and the dotted path of the field if one is at fault.
+
+    `details` is there where one field is not enough: all problems of a rule, say.
+    """
 
     code: str
     message: str
     field: str | None = None
+    details: Mapping[str, Any] | None = None
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -56,7 +60,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 def refused(error: SwitchboardError) -> Refused:
     """An error as it goes over the wire."""
-    return Refused(ErrorDetail(error.code, error.message, error.field))
+    return Refused(ErrorDetail(error.code, error.message, error.field, error.details))
 
 
 class Intake:

@@ -18,12 +18,13 @@ import structlog
 from switchboard.app.settings import ENGINES, FILE_NAME
 from switchboard.core.channels import CHANNELS
 from switchboard.core.routing.check import check_rule, check_teams
-from switchboard.core.routing.teamfile import DEFAULT_TEAM, RuleDraft, TeamFile, parse_team_file
+from switchboard.core.routing.teamfile import DEFAULT_TEAM, TeamFile, parse_team_file
 from switchboard.domain.errors import ConfigurationError, InvalidInput
-from switchboard.domain.routing import Member, Rule, RuleSet, Team, TeamId
+from switchboard.domain.routing import Member, Rule, RuleDraft, Team, TeamId
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.teams import load_rule_set, rule_set_version, seed
+from switchboard.store.rules import list_rules
+from switchboard.store.teams import rule_set_version, seed, team_ids
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +55,7 @@ async def seed_teams(
         rules = [rule for source in sources for rule in _rules(source.content, f"file:{source.file.name}", now)]
         _check(sources, rules, tuple(channels))
         teams = parents_first([source.content.team for source in sources])
-        _warn_of_other_rules(sources, await load_rule_set(database))
+        await _warn_of_other_rules(database, sources)
         return await seed(database, teams, rules, author="file", reason=f"seeded from {teams_dir or FILE_NAME}")
     if await rule_set_version(database) == 0:
         rules = _rules(DEFAULT_TEAM, "default", now)
@@ -89,13 +90,15 @@ def _read(file: Path) -> TeamFile:
         raise ConfigurationError(f"{file} cannot be read: {error}") from error
 
 
-def _warn_of_other_rules(sources: Sequence[Source], in_force: RuleSet) -> None:
+async def _warn_of_other_rules(database: Database, sources: Sequence[Source]) -> None:
     """Rules are seeded once. Whoever edits a file afterwards must hear that nothing has changed."""
-    known = {team.team_id for team in in_force.teams}
+    known = await team_ids(database)
     for source in sources:
         team_id = source.content.team.team_id
-        written = {_gist(rule) for rule in source.content.rules}
-        if team_id in known and written != {_gist(rule) for rule in in_force.rules if rule.team_id == team_id}:
+        if team_id not in known:
+            continue
+        _, in_force = await list_rules(database, team_id)
+        if {_gist(rule) for rule in source.content.rules} != {_gist(rule) for rule in in_force}:
             log.warning(
                 "the rules in the file are not those in force; a file seeds the rules of a team once",
                 team=team_id,

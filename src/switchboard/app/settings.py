@@ -71,6 +71,13 @@ class TurnSettings(_Group):
     backoff_cap: Positive = 300.0
 
 
+class DeadLetterSettings(_Group):
+    """Whether senders are told that nobody could take their message; days that handled dead letters keep it."""
+
+    tell_sender: bool = False
+    keep_days: Annotated[int, Field(ge=1, le=36_500)] = 90
+
+
 class CallbackSettings(_Group):
     """Where replies to messages of one `api` endpoint are posted, signed with the secret."""
 
@@ -98,6 +105,7 @@ class Settings(BaseSettings):
     accept: AcceptSettings = AcceptSettings()
     worker: WorkerGroup = WorkerGroup()
     turn: TurnSettings = TurnSettings()
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
     callbacks: tuple[CallbackSettings, ...] = ()
     channels: dict[str, list[str]] = Field(default_factory=dict)
     """Further channels and their providers, beside those that Switchboard knows."""

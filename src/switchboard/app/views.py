@@ -1,4 +1,4 @@
-"""What may be seen at any door: messages, deliveries, dead letters, teams, books, each as far as the token reaches.
+"""What may be seen at any door: messages, deliveries, teams, books, each as far as the token reaches.
 
 HTTP (and later the dashboard) calls `Views` with the caller's `Principal`. Out: frozen values that msgspec turns into
 JSON; NotFound for what is out of scope, so that nothing is learnt from asking. Next: `store/`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -19,17 +19,19 @@ import msgspec
 
 from switchboard.app.access import Access, Principal, owns_endpoint
 from switchboard.app.wiring import Core
-from switchboard.domain.errors import Forbidden, InvalidInput, NotFound
+from switchboard.core.routing.rulefile import target_json
+from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.ledger import OutboxRow
-from switchboard.domain.routing import Member, Rule, SystemId, Team
+from switchboard.domain.routing import Member, Rule, Team, TeamId
 from switchboard.lanes.bell import WORK, settled_topic
 from switchboard.store import books, connectors, dead_letters, inbox, lanes, ledger, outbox
 from switchboard.store.books import Balance, Books
 from switchboard.store.connectors import Connector
-from switchboard.store.dead_letters import Notice, ShownDeadLetter
+from switchboard.store.dead_letters import ShownDeadLetter
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.ledger import DeliveryKey, ShownDelivery, ShownState, Tally
-from switchboard.store.teams import target_json
+from switchboard.store.rules import list_rules
+from switchboard.store.teams import load_rule_set
 
 __all__ = ["Balance", "Books", "Connector", "ShownDeadLetter", "ShownDelivery", "ShownState", "Views"]
 
@@ -96,17 +98,22 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """A rule as it is in force."""
+    """A rule as it is in force; the form of `rule_json`."""
 
     rule_id: UUID
+    team_id: str
     name: str
     channel: str
-    filters: Any
-    targets: Sequence[dict[str, str]]
+    filters: Mapping[str, str]
+    targets: Sequence[Mapping[str, str]]
     priority: int
     active: bool
+    version: int
+    source: str
     created_by: str
+    updated_by: str
     created_at: datetime
+    updated_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +137,6 @@ class AgentView(MemberView):
     in_flight: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterDetail(ShownDeadLetter):
-    """A dead letter with the whole message, and who was told."""
-
-    payload: Any
-    raw_base64: str
-    notices: Sequence[Notice]
-
-
 class Views:
     """Reads for a caller. Roles are checked by the door (`Access.check`), ownership here."""
 
@@ -155,7 +153,7 @@ class Views:
             channel = channel or caller.channel or ""
             endpoint = endpoint or caller.endpoint or ""
             await self._access.check_endpoint(caller, "messages", channel, endpoint)
-        before = None if cursor is None else _uuid_cursor(cursor)
+        before = None if cursor is None else uuid_cursor(cursor)
         page = await inbox.list_messages(self._database, before=before, limit=limit, channel=channel, endpoint=endpoint)
         return [message_view(m) for m in page], str(page[-1].request_id) if len(page) == limit else None
 
@@ -237,62 +235,19 @@ class Views:
         )
         return page, _cursor_after(page[-1]) if len(page) == limit else None
 
-    async def dead_letters(
-        self,
-        caller: Principal,
-        *,
-        limit: int,
-        cursor: str | None,
-        team_id: str | None,
-        status: str | None,
-        category: str | None,
-    ) -> tuple[list[ShownDeadLetter], str | None]:
-        """A page, newest first; an agent sees those of its team if it is the team's System4. Raises Forbidden."""
-        if caller.role == "agent":
-            team_id = await self._handled_team(caller, team_id)
-        before = None if cursor is None else _uuid_cursor(cursor)
-        page = await dead_letters.list_dead_letters(
-            self._database, before=before, limit=limit, team_id=team_id, status=status, category=category
-        )
-        return page, str(page[-1].dead_letter_id) if len(page) == limit else None
+    async def teams(self) -> tuple[int, list[TeamView]]:
+        """The version of the rules in force, and its teams."""
+        rule_set = await load_rule_set(self._database)
+        rules: dict[TeamId, list[Rule]] = {}
+        for rule in rule_set.rules:
+            rules.setdefault(rule.team_id, []).append(rule)
+        return rule_set.version, [_team(team, rules.get(team.team_id, [])) for team in rule_set.teams]
 
-    async def dead_letter(self, caller: Principal, dead_letter_id: UUID) -> DeadLetterDetail:
-        """One dead letter, whole. Raises NotFound."""
-        found = await dead_letters.get_dead_letter(self._database, dead_letter_id)
-        if found is None:
-            raise NotFound(f"there is no dead letter {dead_letter_id}")
-        shown, remains = found
-        if caller.role == "agent" and shown.team_id != self._team_handled_by(caller):
-            raise await self._access.hide(caller, "dead_letters", f"dead letter {dead_letter_id}")
-        notices = await dead_letters.notices_of(self._database, shown.request_id)
-        return DeadLetterDetail(
-            **{name: getattr(shown, name) for name in ShownDeadLetter.__slots__},
-            payload=remains.payload,
-            raw_base64=base64.b64encode(remains.raw).decode(),
-            notices=[notice for notice in notices if notice.dead_letter_id == dead_letter_id],
-        )
-
-    def _team_handled_by(self, caller: Principal) -> str | None:
-        member = self._core.rule_book.rules.members.get(SystemId(caller.system_id or ""))
-        return member.team_id if member is not None and member.number == 4 else None
-
-    async def _handled_team(self, caller: Principal, team_id: str | None) -> str:
-        own = self._team_handled_by(caller)
-        if own is None or team_id not in (None, own):
-            await self._access.refused(caller, "dead_letters", {"team_id": team_id})
-            raise Forbidden("an agent sees the dead letters of its own team, and only as its System4")
-        return own
-
-    def teams(self) -> tuple[int, list[TeamView]]:
-        """The version of the rules in force in this process, and its teams."""
-        rule_set = self._core.rule_book.rules.rule_set
-        return rule_set.version, [_team(team, rule_set.rules) for team in rule_set.teams]
-
-    def team(self, team_id: str) -> TeamView:
+    async def team(self, team_id: str) -> TeamView:
         """One team. Raises NotFound."""
-        for team in self.teams()[1]:
+        for team in self._core.rule_book.rules.teams:
             if team.team_id == team_id:
-                return team
+                return _team(team, (await list_rules(self._database, team.team_id))[1])
         raise NotFound(f"there is no team {team_id!r}")
 
     async def agents(self) -> list[AgentView]:
@@ -365,21 +320,15 @@ def _agent(member: Member, tally: Tally) -> AgentView:
 
 
 def _team(team: Team, rules: Sequence[Rule]) -> TeamView:
-    own = [_rule(rule) for rule in rules if rule.team_id == team.team_id]
-    return TeamView(team.team_id, team.parent_id, team.purpose, [_member(m) for m in team.members], own)
+    return TeamView(
+        team.team_id, team.parent_id, team.purpose, [_member(m) for m in team.members], [_rule(rule) for rule in rules]
+    )
 
 
 def _rule(rule: Rule) -> RuleView:
+    names = (name for name in RuleView.__slots__ if name != "targets")
     return RuleView(
-        rule.rule_id,
-        rule.name,
-        rule.channel,
-        rule.filters,
-        [target_json(target) for target in rule.targets],
-        rule.priority,
-        rule.active,
-        rule.created_by,
-        rule.created_at,
+        **{name: getattr(rule, name) for name in names}, targets=[target_json(target) for target in rule.targets]
     )
 
 
@@ -389,7 +338,8 @@ def _bad_cursor() -> InvalidInput:
     )
 
 
-def _uuid_cursor(cursor: str) -> UUID:
+def uuid_cursor(cursor: str) -> UUID:
+    """The id that a list stopped at. Raises InvalidInput."""
     try:
         return UUID(cursor)
     except ValueError:

@@ -20,6 +20,7 @@ from switchboard.agents.callback import callbacks_from
 from switchboard.app.embedded import embedded_postgres
 from switchboard.app.seed import seed_teams
 from switchboard.app.settings import ENGINES, Settings
+from switchboard.app.upkeep import chores
 from switchboard.core.channels import CHANNELS
 from switchboard.domain.errors import ConfigurationError, SwitchboardError, Unavailable
 from switchboard.domain.routing import Member
@@ -29,8 +30,7 @@ from switchboard.journey.reply import Callback, ReplyDesk, SendLeg, reply_pool
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import ChecksOptions, Engine, EngineFailure, TurnLeg, TurnLimits
 from switchboard.lanes.bell import RULES, Bell
-from switchboard.lanes.worker import Upkeep, Worker, WorkerSettings
-from switchboard.store import outbox
+from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
 
@@ -129,7 +129,7 @@ def make_worker(core: Core, *, concurrency: int | None = None) -> Worker:
     _check_options(engines, core.rule_book.rules.members.values())
     turn = TurnLeg(core.database, core.bell, core.rule_book, engines, reply_pool(callbacks), limits)
     send = SendLeg(core.database, callbacks)
-    upkeep = (Upkeep("expire_leases", 1.0, lambda: outbox.expire_leases(core.database)),)
+    upkeep = chores(core.database, core.bell, settings.dead_letters, callbacks)
     group = settings.worker
     return Worker(
         core.database,

@@ -47,7 +47,7 @@ def route(
     sizes: Annotated[str, typer.Option(help="Numbers of rules, with commas.")] = "10,1000,100000,1000000",
     as_json: AsJson = False,
 ) -> None:
-    """Decisions by rules: a hit, a miss, three levels of teams, beside a linear scan of the same rules."""
+    """Decisions by rules: a hit, a miss, three levels of teams, beside a linear scan and two rule engines; changes."""
     module = _bench("route")
     measured = [asdict(row) for row in module.measure(_numbers(sizes))]
     _show(as_json, tuple(measured[0]), [tuple(row.values()) for row in measured])
@@ -91,6 +91,18 @@ def start(*, rounds: Rounds = 3, as_json: AsJson = False) -> None:
         ("resident memory of doors and worker", f"{result.memory_mb or 0:.0f} MB", None),
     ]
     _show(as_json, ("what", "measured", "x imports"), rows)
+
+
+@app.command()
+def propagation(*, seconds: Seconds = 10.0, as_json: AsJson = False) -> None:
+    """From an edited rule to the first decision by it in two other processes: 10 edits and 500 messages a second."""
+    module = _bench("propagation")
+    rows = []
+    for ring, how in ((True, "told by NOTIFY"), (False, "not told: looked up every 0.5 s")):
+        result = asyncio.run(module.measure(module.Plan(seconds=seconds, ring=ring)))
+        waits = (f"{result.percentile(50):.1f} ms", f"{result.percentile(99):.1f} ms", f"{result.waits_ms[-1]:.1f} ms")
+        rows.append((how, *waits, result.edits, result.messages, result.lost, result.torn))
+    _show(as_json, ("how", "p50", "p99", "most", "edits", "messages", "lost", "torn"), rows)
 
 
 def _bench(name: str) -> Any:

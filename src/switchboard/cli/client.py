@@ -9,6 +9,7 @@ stands in `<data_dir>/operator.token`.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -102,28 +103,53 @@ class Client:
             response = await self.ask("POST", path, json=body, timeout=timeout, **more)
         return _decoded(response, self.place)
 
-    async def delete(self, path: str) -> Json:
+    async def put(self, path: str, body: Mapping[str, object], *, timeout: float = 60.0) -> Json:
+        """PUT of a JSON body."""
+        return _decoded(await self.ask("PUT", path, json=body, timeout=timeout), self.place)
+
+    async def patch(self, path: str, body: Mapping[str, object], *, timeout: float = 60.0) -> Json:
+        """PATCH with a JSON body."""
+        return _decoded(await self.ask("PATCH", path, json=body, timeout=timeout), self.place)
+
+    async def delete(self, path: str, params: Mapping[str, str] | None = None) -> Json:
         """DELETE; {} where the answer has no body."""
-        response = await self.ask("DELETE", path)
+        response = await self.ask("DELETE", path, params=params)
         return _decoded(response, self.place) if response.content else {}
+
+    async def lines(self, path: str, body: Mapping[str, object], *, timeout: float = 120.0) -> AsyncIterator[Json]:
+        """POST whose answer comes as JSON line by line; `timeout` seconds may pass between two lines."""
+        try:
+            async with self._http.stream("POST", path, json=body, timeout=timeout) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise _refusal(response, self.place)
+                async for line in response.aiter_lines():
+                    if line.strip():
+                        yield _line(line, self.place)
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise self._failed(error) from error
 
     async def ask(self, method: str, path: str, **more: Any) -> httpx2.Response:
         """Any request; the response is a good one."""
         try:
             response = await self._http.request(method, path, **more)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise NoServer(
-                f"no switchboard answers at {self.place.url}; start it with `switchboard up`, "
-                "or set SWITCHBOARD_URL to where it is"
-            ) from error
-        except httpx2.TransportError as error:
-            why = str(error) or type(error).__name__
-            raise Unavailable(f"the connection to {self.place.url} failed: {why}", code="connection") from error
-        except httpx2.InvalidURL as error:
-            raise ConfigurationError(f"{self.place.url!r} is no URL of a switchboard: {error}") from error
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise self._failed(error) from error
         if not response.is_success:
             raise _refusal(response, self.place)
         return response
+
+    def _failed(self, error: Exception) -> SwitchboardError:
+        """What it means that there is no answer."""
+        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+            return NoServer(
+                f"no switchboard answers at {self.place.url}; start it with `switchboard up`, "
+                "or set SWITCHBOARD_URL to where it is"
+            )
+        if isinstance(error, httpx2.InvalidURL):
+            return ConfigurationError(f"{self.place.url!r} is no URL of a switchboard: {error}")
+        why = str(error) or type(error).__name__
+        return Unavailable(f"the connection to {self.place.url} failed: {why}", code="connection")
 
 
 def _decoded(response: httpx2.Response, place: Place) -> Json:
@@ -133,6 +159,19 @@ def _decoded(response: httpx2.Response, place: Place) -> Json:
         value = None
     if not isinstance(value, dict):
         raise Unavailable(f"what answers at {place.url} is no switchboard (it did not send JSON)", code="not_ours")
+    return value
+
+
+def _line(line: str, place: Place) -> Json:
+    """One line of a stream. A line `{"error": …}` says that it failed after it had begun."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise Unavailable(f"{place.url} sent a line that is no JSON object", code="not_ours")
+    if isinstance(error := value.get("error"), dict):
+        raise SwitchboardError(str(error.get("message", "it failed")), code=str(error.get("code", "internal_error")))
     return value
 
 
@@ -146,7 +185,10 @@ def _refusal(response: httpx2.Response, place: Place) -> SwitchboardError:
         return Overloaded(message, retry_after=_seconds(response.headers.get("retry-after", "1")))
     kind = _KINDS.get(response.status_code, SwitchboardError)
     field = error.get("field")
-    return kind(message, code=str(error["code"]) if "code" in error else None, field=str(field) if field else None)
+    made = kind(message, code=str(error["code"]) if "code" in error else None, field=str(field) if field else None)
+    details = error.get("details")
+    made.details = details if isinstance(details, dict) else None
+    return made
 
 
 def _error_of(response: httpx2.Response) -> Json:

@@ -1,12 +1,14 @@
-"""`switchboard explain ID`: why a message went where it went, and what became of it, as a tree to read.
+"""`switchboard explain`: why a message went where it went and what became of it, or where one would go, as a tree.
 
-Called by `main.py`. The server's Explanation (see `app/explain.py`) enters, a tree leaves; `tree_of` is also what the
-demo prints.
+Called by `main.py`. The server's Explanation (see `app/explain.py`) or DryRun (see `app/replays.py`) enters, a tree
+leaves; `tree_of` is also what the demo prints.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
 from uuid import UUID
 
 import typer
@@ -15,21 +17,64 @@ from rich.tree import Tree
 
 from switchboard.cli.client import ask, part
 from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, when
+from switchboard.cli.reading import read_object
+from switchboard.cli.rule_options import pairs
+from switchboard.cli.rule_views import receivers_of
 
+_SHOWN: Final = 12
+"""Rules that are shown of a team; the one that fired is always among them. --json has more."""
+_BEATEN: Final[Mapping[str, str]] = {
+    "catch_all_last": "but it is a catch-all: those come last",
+    "priority": "but its priority is lower",
+    "more_filters": "but it has fewer filters",
+    "named_channel": "but it is for every channel (*)",
+    "older": "but it is younger",
+    "id": "but its id is higher",
+}
 _OUTCOMES = {"answered": "green", "declined": "yellow", "fenced": "yellow", "lost": "yellow"}
 
 
 def explain(
-    request_id: Annotated[UUID, typer.Argument(help="The message's id.", metavar="ID")],
+    request_id: Annotated[UUID | None, typer.Argument(help="The message's id.", metavar="ID")] = None,
     *,
+    dry_run: Annotated[
+        Path | None,
+        typer.Option("--dry-run", metavar="FILE", help="An envelope that nobody sent: where would it go? - is stdin."),
+    ] = None,
+    facts: Annotated[
+        list[str] | None,
+        typer.Option("--facts", metavar="KEY=VALUE", help="The same by what rules look at; give it once per key."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain one message: decisions with their rules, deliveries, attempts, steps, replies, dead letters."""
-    found = ask(lambda client: client.get(f"/v1/messages/{part(request_id)}/explain"))
+    """Explain a message: decisions with their rules, deliveries, attempts, steps, replies, dead letters.
+
+    With --dry-run or --facts: what the rules in force would do with a message that does not exist. Nothing is sent.
+    """
+    if [request_id is not None, dry_run is not None, bool(facts)].count(True) != 1:
+        raise typer.BadParameter("name one message: its ID, --dry-run FILE, or --facts KEY=VALUE for each fact")
+    if request_id is not None:
+        found = ask(lambda client: client.get(f"/v1/messages/{part(request_id)}/explain"))
+    else:
+        asked = {"facts": pairs(facts or ())} if dry_run is None else {"envelope": read_object(dry_run)}
+        found = ask(lambda client: client.post("/v1/rules/explain", asked))
     if as_json:
         print_json(found)
     else:
-        out().print(tree_of(found))
+        out().print(tree_of(found) if request_id is not None else _would(found))
+
+
+def _would(found: Json) -> Tree:
+    """A DryRun as JSON -> what the rules see of the message, the decision, and who would get it."""
+    label = Text("dry run", style="bold").append("  nothing is sent", style="not bold dim")
+    for name, value in found["facts"].items():
+        label.append(f"\n{clean(name)} = {one_line(value)}", style="not bold dim")
+    tree = Tree(label, guide_style="dim")
+    branch = tree.add(_label("decision", (f"by version {found['version']} of the rules", "dim")))
+    for step in found["trail"]:
+        _step(branch, step)
+    tree.add(_label("it would go to", (receivers_of(found["receivers"]), "cyan")))
+    return tree
 
 
 def tree_of(explanation: Json) -> Tree:
@@ -80,16 +125,33 @@ def _step(branch: Tree, step: Json) -> None:
     team = branch.add(
         _label(f"team {clean(step['team_id'])}", (step["reason"].replace("_", " "), ""), (step["detail"], "dim"))
     )
-    for rule in step["considered"] or ():
-        team.add(_rule(rule))
+    _considered(team, step["considered"] or (), int(step["left_out"]))
+    for rule in step["nearest"]:
+        lacks = clean(rule["failed_filter"]) if rule["failed"] == 1 else f"{rule['failed']} filters"
+        team.add(Text().append("≈ nearest: ", style="yellow").append(f"{one_line(rule['name'])}, but for {lacks}"))
     if step["considered"] is None and step["rule_name"]:
         team.add(
             Text("✓ ", style="green")
             .append(one_line(step["rule_name"]))
-            .append("  (the rules have changed since)", style="dim")
+            .append("  (the rules of that time are not known any more)", style="dim")
         )
+    for rule in step["beaten"]:
+        why = f"  matches too, {_BEATEN.get(rule['by'], clean(rule['by']))}"
+        team.add(Text("· ", style="dim").append(one_line(rule["name"])).append(why, style="dim"))
     if targets := ", ".join(str(t.get("system_id") or t.get("team_id")) for t in step["targets"]):
         team.add(Text("→ ", style="bold").append(one_line(targets), style="cyan"))
+
+
+def _considered(team: Tree, rules: Sequence[Json], left_out: int) -> None:
+    """The rules in the order of looking: of many the first ones, and the one that fired."""
+    last = rules[-1:] if rules and rules[-1]["fired"] else []
+    misses = rules[: len(rules) - len(last)]
+    for rule in misses[:_SHOWN]:
+        team.add(_rule(rule))
+    if hidden := len(misses[_SHOWN:]) + left_out:
+        team.add(Text(f"✗ … and {hidden:,} more that do not match", style="dim"))
+    for rule in last:
+        team.add(_rule(rule))
 
 
 def _rule(rule: Json) -> Text:
@@ -97,7 +159,8 @@ def _rule(rule: Json) -> Text:
         return Text("✓ ", style="green").append(one_line(rule["name"]), style="bold")
     actual = "the message has none" if rule["actual"] is None else f"it is {one_line(rule['actual'], 60)!r}"
     why = f"  {clean(rule['failed_filter'])} should be {one_line(rule['expected'], 60)!r}, {actual}"
-    return Text("✗ ", style="dim").append(one_line(rule["name"])).append(why, style="dim")
+    more = f" (and {rule['failed'] - 1} more)" if rule["failed"] > 1 else ""
+    return Text("✗ ", style="dim").append(one_line(rule["name"])).append(why + more, style="dim")
 
 
 def _delivery(tree: Tree, entry: Json) -> None:

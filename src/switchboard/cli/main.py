@@ -33,6 +33,7 @@ class Entry:
 _RUN: Final = "Run it"
 _TALK: Final = "Talk to it"
 _ASK: Final = "Ask it"
+_STEER: Final = "Steer it"
 _KEEP: Final = "Keep it well"
 
 COMMANDS: Final = (
@@ -54,10 +55,15 @@ COMMANDS: Final = (
     ),
     Entry("teams", "switchboard.cli.teams:teams", "The tree of teams with their members and rules.", _ASK),
     Entry("agents", "switchboard.cli.teams:agents", "All agents and how much they have done.", _ASK),
+    Entry(
+        "rules", "switchboard.cli.rules:app", "Look at rules, edit, test and restore them while all is running.", _STEER
+    ),
+    Entry("sops", "switchboard.cli.sops:app", "Rules of standing operating procedures: load and unload.", _STEER),
     Entry("dlq", "switchboard.cli.dead_letters:app", "Dead letters: what nobody could take, and why.", _ASK),
     Entry("outbox", "switchboard.cli.outbox:app", "Replies on their way; send one again.", _KEEP),
     Entry("lanes", "switchboard.cli.lanes:app", "Lanes that wait, run or are paused; let one go on.", _KEEP),
     Entry("tokens", "switchboard.cli.tokens:app", "Create, list and revoke tokens.", _KEEP),
+    Entry("audit", "switchboard.cli.audit:audit", "What was refused, and what was done with power.", _KEEP),
     Entry("doctor", "switchboard.cli.doctor:doctor", "Check the installation and say how to mend it.", _KEEP),
     Entry("db", "switchboard.cli.db:app", "Migrate, back up and restore the database.", _KEEP),
     Entry("bench", "switchboard.cli.bench:app", "Measure it, as ratios to a baseline of the same run.", _KEEP),

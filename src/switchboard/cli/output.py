@@ -86,13 +86,22 @@ def report(error: SwitchboardError, *, as_json: bool = False) -> int:
     if as_json:
         print_json({"error": error_json(error)})
     hint = f" (try again in {error.retry_after:g} s)" if isinstance(error, Overloaded) else ""
-    errors().print(Text.assemble(("error: ", "bold red"), clean(error.message) + hint), soft_wrap=True)
+    errors().print(Text.assemble(("error: ", "bold red"), clean(_sentences(error)) + hint), soft_wrap=True)
     return exit_code(error)
+
+
+def _sentences(error: SwitchboardError) -> str:
+    """The message; where several things are wrong with rules, each in a line of its own."""
+    problems = (error.details or {}).get("problems")
+    if not isinstance(problems, list) or len(problems) < 2:
+        return error.message
+    return "\n       ".join(f"rule {one.get('rule')!r}: {one.get('message')}" for one in problems)
 
 
 def error_json(error: SwitchboardError) -> Json:
     """The error as doors write it."""
-    return {"code": error.code, "message": error.message} | ({"field": error.field} if error.field else {})
+    more = {"field": error.field, "details": error.details}
+    return {"code": error.code, "message": error.message} | {name: value for name, value in more.items() if value}
 
 
 def out() -> Console:

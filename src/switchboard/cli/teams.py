@@ -11,6 +11,7 @@ from rich.tree import Tree
 
 from switchboard.cli.client import ask, part
 from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, table
+from switchboard.cli.rule_views import looking_order
 
 
 def teams(
@@ -36,16 +37,11 @@ def _branch(team: Json, teams: Sequence[Json], tree: Tree) -> Tree:
     tree.label = Text(clean(team["team_id"]), style="bold").append(f"  {one_line(team['purpose'])}", style="dim")
     for member in team["members"]:
         tree.add(_member(member))
-    for rule in sorted(team["rules"], key=_order):
+    for rule in sorted(team["rules"], key=looking_order):
         tree.add(_rule(rule))
     for child in (one for one in teams if one["parent_id"] == team["team_id"]):
         _branch(child, teams, tree.add(""))
     return tree
-
-
-def _order(rule: Json) -> tuple[bool, int, str]:
-    catch_all = rule["channel"] == "*" and not rule["filters"]
-    return catch_all, -int(rule["priority"]), str(rule["created_at"])
 
 
 def _member(member: Json) -> Text:

@@ -16,6 +16,9 @@ What is expected is a value (a duplicate, a dead letter, a fenced turn); what is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class SwitchboardError(Exception):
     """Base of all errors that Switchboard raises on purpose.
@@ -25,6 +28,8 @@ class SwitchboardError(Exception):
 
     status = 500
     code = "internal_error"
+    details: Mapping[str, Any] | None = None
+    """More for machines, where one field is not enough; JSON types and frozen values."""
 
     def __init__(self, message: str, *, code: str | None = None, field: str | None = None) -> None:
         super().__init__(message)

@@ -86,11 +86,60 @@ class Rule:
     active: bool = True
     created_by: str = ""
     updated_by: str = ""
+    updated_at: datetime | None = None
+    """When it was written last; None for a rule that was never stored."""
+    version: int = 0
+    """The version of the rule set that wrote it last: whoever changes the rule says which state of it he saw."""
+    source: str = ""
+    """`sop:NAME` for a rule that a standing operating procedure registered and alone may change; else empty."""
 
     @property
     def catch_all(self) -> bool:
         """Channel `*` and no filter: looked at last, after classification."""
         return self.channel == "*" and not self.filters
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDraft:
+    """A rule as written; it gets its id, team and times when it is stored."""
+
+    name: str
+    channel: str
+    targets: tuple[Target, ...]
+    filters: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RuleChange:
+    """What is done to one rule. `before` None: it is new; `after` None: it is removed. Both have one id and team."""
+
+    before: Rule | None
+    after: Rule | None
+
+    @property
+    def rule(self) -> Rule:
+        """The rule as it is afterwards, or as it was when it is removed."""
+        rule = self.after or self.before
+        if rule is None:
+            raise ValueError("a change has a rule on one side at least")
+        return rule
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSetVersion:
+    """One entry of the history: who made this version, why, when, and how many rules it changed.
+
+    `teams` says that teams or members may have changed too.
+    """
+
+    version: int
+    author: str
+    reason: str
+    created_at: datetime
+    changes: int
+    teams: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +152,9 @@ class RuleSet:
 
 
 StepReason = Literal[
-    "pin", "pin_unreachable", "rule", "catch_all", "no_route", "dead_letter_rule", "target_unavailable"
+    "pin", "pin_unreachable", "reroute", "rule", "catch_all", "no_route", "dead_letter_rule", "target_unavailable"
 ]
+"""`reroute`: a dead letter was sent on, by somebody or by the rules that stand in the following steps."""
 
 
 class TrailStep(Struct, frozen=True):
@@ -143,3 +193,5 @@ class Decision(Struct, frozen=True):
     chosen: tuple[Chosen, ...]
     unrouted: tuple[Unrouted, ...]
     trail: tuple[TrailStep, ...]
+    facts: Mapping[str, str] = {}
+    """What was known of the message: kept, so that it can be decided again, and explained, as it was seen."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 from urllib.parse import quote
@@ -53,13 +53,16 @@ def reply_pool(callbacks: Mapping[str, Callback]) -> Callable[[Work], str | None
 
     def choose(work: Work) -> str | None:
         source = work.envelope.source
-        if source.channel == "api" and source.endpoint_identity in callbacks:
-            return WORK_POOL
-        if source.channel in DOOR_CHANNELS:
-            return None
-        return pull_pool(source.channel, source.endpoint_identity)
+        return pool_of(source.channel, source.endpoint_identity, callbacks)
 
     return choose
+
+
+def pool_of(channel: str, endpoint: str, callbacks: Container[str]) -> str | None:
+    """Where replies to messages of this endpoint wait; `callbacks` are the `api` endpoints that have one."""
+    if channel == "api" and endpoint in callbacks:
+        return WORK_POOL
+    return None if channel in DOOR_CHANNELS else pull_pool(channel, endpoint)
 
 
 class SendLeg:

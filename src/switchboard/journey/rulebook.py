@@ -1,7 +1,8 @@
 """The rules in force in this process: loaded, compiled, and kept up with the database.
 
-Not a leg of its own: `decide.py` asks it who gets a message, `turn.py` who a butler is. The index is compiled anew when
-the version in the database changes, so that a message is decided by exactly one version.
+Not a leg of its own: `decide.py` asks it who gets a message, `turn.py` who a butler is. New versions of rules are
+applied to the index in place, all of a refresh in one go between two decisions, so that every message is decided by
+exactly one version; when teams change, everything is read anew. Next: `core/routing/index.py`.
 """
 
 from __future__ import annotations
@@ -9,32 +10,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from time import perf_counter
 
 import structlog
 
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.errors import Unavailable
-from switchboard.domain.routing import Member, RuleSet, SystemId
+from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.lanes.bell import RULES, Bell
-from switchboard.store import teams as store
+from switchboard.store import rules as store
 from switchboard.store.database import Database
+from switchboard.store.teams import open_rules
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """One version of the rule set, with its index and its members by name."""
+    """What is in force. The rules themselves are not kept, only what deciding needs: readers ask `store/rules.py`.
 
-    rule_set: RuleSet
-    index: RoutingIndex
+    The index, and with it the version, moves on in place; whoever decides several messages by the same version does so
+    without awaiting anything in between.
+    """
+
+    teams: tuple[Team, ...]
     members: Mapping[SystemId, Member]
+    index: RoutingIndex
 
-    @classmethod
-    def compile(cls, rule_set: RuleSet) -> Rules:
-        """Make what decisions need of a loaded rule set."""
-        members = {member.system_id: member for team in rule_set.teams for member in team.members}
-        return cls(rule_set, RoutingIndex.of(rule_set), members)
+    @property
+    def version(self) -> int:
+        """The version that decides at this moment."""
+        return self.index.version
 
 
 class RuleBook:
@@ -43,20 +49,41 @@ class RuleBook:
     def __init__(self, database: Database, bell: Bell, rules: Rules) -> None:
         self._database = database
         self._bell = bell
+        self._one_at_a_time = asyncio.Lock()
         self.rules = rules
 
     @classmethod
     async def open(cls, database: Database, bell: Bell) -> RuleBook:
         """Load and compile the present version."""
-        return cls(database, bell, Rules.compile(await store.load_rule_set(database)))
+        return cls(database, bell, await _load(database))
 
     async def refresh(self) -> bool:
-        """Compile anew if the version has changed; returns whether it had."""
-        if await store.rule_set_version(self._database) == self.rules.rule_set.version:
+        """Catch up with the database; returns whether there was anything new."""
+        async with self._one_at_a_time:
+            since = await store.changes_since(self._database, self.rules.version)
+            if since.version == self.rules.version:
+                return False
+            if since.teams_changed or not self._apply(since):
+                await self._reload()
+            return True
+
+    def _apply(self, since: store.Since) -> bool:
+        """Change the index in place; whether it could be done."""
+        try:
+            self.rules.index.apply(since.version, since.changes)
+        except ValueError as error:
+            log.warning("rules do not fit the changes that were made to them", reason=str(error), next="read all anew")
             return False
-        self.rules = Rules.compile(await store.load_rule_set(self._database))
-        log.info("rules in force", version=self.rules.rule_set.version, rules=len(self.rules.rule_set.rules))
+        changed = [f"{change.rule.team_id}: {change.rule.name}" for change in since.changes[:10]]
+        log.info("rules in force", version=since.version, changes=len(since.changes), changed=changed)
         return True
+
+    async def _reload(self) -> None:
+        began = perf_counter()
+        self.rules = await _load(self._database)
+        index = self.rules.index
+        took = round(perf_counter() - began, 3)
+        log.info("rules in force", version=index.version, teams=len(self.rules.teams), rules=index.loaded, seconds=took)
 
     async def follow(self, every: float = 0.5) -> None:
         """Refresh when the bell rings for rules, and every so often in case it was not heard. Runs until cancelled."""
@@ -76,3 +103,13 @@ class RuleBook:
                     pass
         finally:
             stop()
+
+
+async def _load(database: Database) -> Rules:
+    """Read everything, piece by piece: messages are decided in between, by the version that is still in force."""
+    async with open_rules(database) as stored:
+        index = RoutingIndex(stored.version, stored.teams, ())
+        async for some in stored.rules:
+            index.load(some)
+    members = {member.system_id: member for team in stored.teams for member in team.members}
+    return Rules(stored.teams, members, index)

@@ -15,11 +15,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from switchboard.app.access import Access
-from switchboard.app.desk import Desk
-from switchboard.app.intake import Intake
-from switchboard.app.settings import Settings
-from switchboard.server.polls import Polls
+from switchboard.server.http.doors import Doors
 
 _TOOLS: Final = "switchboard.server.mcp_tools"
 
@@ -27,10 +23,8 @@ _TOOLS: Final = "switchboard.server.mcp_tools"
 class McpDoor:
     """Serves MCP while `open` is entered."""
 
-    def __init__(self, access: Access, intake: Intake, desk: Desk, polls: Polls, settings: Settings) -> None:
-        self._parts = (access, intake, desk)
-        self._polls = polls
-        self._settings = settings
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
         self._ready: asyncio.Future[ASGIApp] | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -48,7 +42,7 @@ class McpDoor:
         inner = await self._inner()
         # The SDK does not look whether the client is still there, so the body is read for it and the rest watched.
         body = await _whole_body(receive)
-        async with self._polls.watch(receive) as gone:
+        async with self._doors.polls.watch(receive) as gone:
             scope["state"]["gone"] = gone
             await inner(scope, _replayed(body, gone), send)
 
@@ -62,7 +56,7 @@ class McpDoor:
         """One task for the SDK's whole life: what it enters must be left in the same task."""
         try:
             tools: Any = await asyncio.to_thread(import_module, _TOOLS)
-            manager = tools.session_manager(*self._parts, self._settings)
+            manager = tools.session_manager(self._doors)
             async with manager.run():
                 ready.set_result(manager.asgi_app)
                 await asyncio.Event().wait()

@@ -1,20 +1,15 @@
-"""The MCP tools of connectors, on the official SDK: ingest, ingest_batch, outbox_next, outbox_receipt, heartbeat.
+"""The MCP tools on the official SDK: which there are, who sees them, and how a call is answered.
 
-`mcp.py` imports it late. In: arguments as JSON, the caller in the request's state; out: the shapes of the HTTP API.
-Envelopes are typed loosely here and validated where HTTP's are, so that errors are the same: a result marked as an
-error whose text is `{"error": {"code", "message", "field"?}}`. Next: `app/intake.py`, `app/desk.py`.
+`mcp.py` imports it late. In: arguments as JSON, the caller in the request's state; out: the shapes of the HTTP API. An
+error is a result marked as one, whose text is `{"error": {"code", "message", "field"?}}`. Next: `mcp_connectors.py`,
+`mcp_rules.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
-from uuid import UUID
+from typing import Any, Final
 
-import msgspec
 import structlog
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
@@ -26,92 +21,35 @@ from mcp_types import (
     CallToolResult,
     ListToolsResult,
     PaginatedRequestParams,
-    TextContent,
-    Tool,
 )
-from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
 
 from switchboard import __version__
-from switchboard.app.access import SCOPES, Access, Action, Principal
-from switchboard.app.desk import INTERVAL_S, Desk
-from switchboard.app.intake import Intake, encode_batch, encode_envelope, refused
-from switchboard.app.settings import Settings
-from switchboard.domain.errors import Forbidden, InvalidInput, SwitchboardError
-from switchboard.server.http.outbox import beat, pull_request, receipt
-from switchboard.server.http.schemas import HeartbeatBody, OutboxNext, ReceiptBody
+from switchboard.app.access import SCOPES
+from switchboard.app.intake import refused
+from switchboard.domain.errors import Forbidden, SwitchboardError
+from switchboard.server.http.doors import Doors
+from switchboard.server.mcp_connectors import connector_offers
+from switchboard.server.mcp_letters import letter_offers
+from switchboard.server.mcp_offer import Call, Context, Offer, caller_of, result_of
+from switchboard.server.mcp_rules import rule_offers
 
 log = structlog.get_logger(__name__)
 
-Context = ServerRequestContext[Any, Any]
-Arguments = Mapping[str, Any]
-Run = Callable[["Call"], Awaitable[object]]
-_Body = TypeVar("_Body", bound=BaseModel)
-
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
-_ENVELOPE: Final = {"type": "object", "description": "ingest.v1; its schema is at /schemas/ingest.v1.json"}
-
-
-class OutboxReceipt(ReceiptBody):
-    """A receipt, and for which reply."""
-
-    outbox_id: UUID
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a tool: who calls, with what, and whether he still waits for the answer."""
-
-    caller: Principal
-    arguments: Arguments
-    context: Context
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """A tool, the action that a token must be allowed, and what it does."""
-
-    tool: Tool
-    action: Action
-    run: Run
 
 
 class Tools:
     """The tools over the parts behind the doors."""
 
-    def __init__(self, access: Access, intake: Intake, desk: Desk) -> None:
-        self._access = access
-        self._intake = intake
-        self._desk = desk
-        offers = (
-            _Offer(_tool("ingest", "Submit one message.", _object(envelope=_ENVELOPE)), "ingest", self._ingest),
-            _Offer(
-                _tool(
-                    "ingest_batch",
-                    "Submit up to 200 messages: per envelope an answer or an error, in order. Look at every result.",
-                    _object(envelopes={"type": "array", "minItems": 1, "maxItems": 200, "items": _ENVELOPE}),
-                ),
-                "ingest",
-                self._ingest_batch,
-            ),
-            _Offer(_tool("outbox_next", "Fetch replies to send.", _schema(OutboxNext)), "outbox", self._outbox_next),
-            _Offer(
-                _tool("outbox_receipt", "Say what the platform said of a reply.", _schema(OutboxReceipt)),
-                "outbox",
-                self._outbox_receipt,
-            ),
-            _Offer(
-                _tool("heartbeat", "Say that this connector lives.", _schema(HeartbeatBody)),
-                "heartbeat",
-                self._heartbeat,
-            ),
-        )
-        self._offers = {offer.tool.name: offer for offer in offers}
+    def __init__(self, doors: Doors) -> None:
+        self._access = doors.access
+        self._offers: dict[str, Offer] = {offer.tool.name: offer for offer in _offers(doors)}
 
     async def list(self, context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
         """Only what this token may call."""
-        role = _caller(context).role
-        return ListToolsResult(tools=[o.tool for o in self._offers.values() if role in SCOPES[o.action]])
+        caller = caller_of(context)
+        seen = [o.tool for o in self._offers.values() if caller.role in SCOPES[o.action] and o.shown(caller)]
+        return ListToolsResult(tools=seen)
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         """What the SDK holds a call's headers against; without it, it would list and encode all tools at every call."""
@@ -121,7 +59,7 @@ class Tools:
     async def call(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         """Run a tool. What goes wrong on purpose is a result marked as error; a defect is an error of the protocol."""
         offer = self._offers.get(params.name)
-        caller = _caller(context)
+        caller = caller_of(context)
         if offer is None:
             raise MCPError(code=INVALID_PARAMS, message=f"unknown tool: {params.name[:100]}")
         try:
@@ -129,37 +67,23 @@ class Tools:
         except Forbidden:
             raise MCPError(code=INVALID_PARAMS, message=f"unknown tool: {params.name[:100]}") from None
         try:
-            return _result(await offer.run(Call(caller, params.arguments or {}, context)))
+            return result_of(await offer.run(Call(caller, params.arguments or {}, context)))
         except SwitchboardError as error:
-            return _result(refused(error), is_error=True)
+            return result_of(refused(error), is_error=True)
         except Exception:  # the SDK would tell the caller what it says
             log.exception("unexpected error at the door", tool=params.name)
             raise MCPError(code=INTERNAL_ERROR, message="an error of the server; it is in its log") from None
 
-    async def _ingest(self, call: Call) -> object:
-        envelope = _only(call.arguments, "envelope", dict)
-        return await self._intake.message(call.caller, encode_envelope(envelope))
 
-    async def _ingest_batch(self, call: Call) -> object:
-        envelopes = _only(call.arguments, "envelopes", list)
-        return {"results": await self._intake.batch(call.caller, encode_batch(envelopes))}
-
-    async def _outbox_next(self, call: Call) -> object:
-        request = pull_request(_read(OutboxNext, call.arguments))
-        return {"replies": await self._desk.fetch(call.caller, request, _state(call.context).gone)}
-
-    async def _outbox_receipt(self, call: Call) -> object:
-        body = _read(OutboxReceipt, call.arguments)
-        return {"state": await self._desk.receive(call.caller, body.outbox_id, body.lease, receipt(body))}
-
-    async def _heartbeat(self, call: Call) -> object:
-        await self._desk.heartbeat(call.caller, beat(_read(HeartbeatBody, call.arguments)))
-        return {"status": "ok", "interval_s": INTERVAL_S}
+def _offers(doors: Doors) -> tuple[Offer, ...]:
+    """Every tool there is; each family stands in a module of its own."""
+    return (*connector_offers(doors), *rule_offers(doors), *letter_offers(doors))
 
 
-def session_manager(access: Access, intake: Intake, desk: Desk, settings: Settings) -> StreamableHTTPSessionManager:
+def session_manager(doors: Doors) -> StreamableHTTPSessionManager:
     """The SDK's server over our tools: stateless, JSON answers. `run` it, then serve its `asgi_app`."""
-    tools = Tools(access, intake, desk)
+    tools = Tools(doors)
+    settings = doors.switchboard.core.settings
     server = Server(
         "switchboard",
         version=__version__,
@@ -184,57 +108,4 @@ def _security(host: str) -> TransportSecuritySettings:
         enable_dns_rebinding_protection=True,
         allowed_hosts=[name for own in _LOOPBACK for name in (own, f"{own}:*")],
         allowed_origins=[f"http://{name}" for own in _LOOPBACK for name in (own, f"{own}:*")],
-    )
-
-
-def _caller(context: Context) -> Principal:
-    return cast(Principal, _state(context).principal)
-
-
-def _state(context: Context) -> Any:
-    """What the gate and `mcp.py` put into the HTTP request's scope."""
-    return cast(Request, context.request).state
-
-
-def _tool(name: str, description: str, schema: dict[str, Any]) -> Tool:
-    return Tool(name=name, description=description, input_schema=schema)
-
-
-def _object(**properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _schema(body: type[BaseModel]) -> dict[str, Any]:
-    return body.model_json_schema()
-
-
-def _only(arguments: Arguments, name: str, kind: type) -> Any:
-    """The one argument of a tool, whose inside is validated later."""
-    if set(arguments) != {name} or not isinstance(arguments[name], kind):
-        what = "an object" if kind is dict else "a list of objects"
-        raise InvalidInput(f"the one argument is {name}: {what}", code="wrong_type", field=name)
-    return arguments[name]
-
-
-def _read(body: type[_Body], arguments: Arguments) -> _Body:
-    try:
-        return body.model_validate_json(msgspec.json.encode(arguments))
-    except (ValidationError, UnicodeEncodeError) as error:
-        first = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
-        field = ".".join(str(part) for part in first["loc"])[:200] if first else None
-        message = first["msg"] if first else "a lone surrogate is no text"
-        raise InvalidInput(f"{field or 'the arguments'}: {message}", field=field or None) from None
-
-
-def _result(value: object, *, is_error: bool = False) -> CallToolResult:
-    data = msgspec.json.encode(value)
-    return CallToolResult(
-        content=[TextContent(text=data.decode())],
-        structured_content=None if is_error else msgspec.json.decode(data),
-        is_error=is_error,
     )

@@ -1,6 +1,6 @@
 """The audit trail: what was refused, and what operators did.
 
-Called by `app/access.py`; append only. There is no door to it yet: it is read with SQL, the newest first.
+Called by `app/access.py`; append only. Operators read it at `GET /v1/audit`, the newest first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ async def append(database: Database, actor: str, action: str, detail: Mapping[st
     await database.run(query("audit.append"), new_uuid7(), actor, action, dict(detail))
 
 
-async def list_entries(database: Database, limit: int = 100) -> list[AuditEntry]:
-    """The newest entries first."""
-    rows = await database.rows(query("audit.list"), limit)
+async def list_entries(
+    database: Database, limit: int = 100, *, action: str | None = None, before: UUID | None = None
+) -> list[AuditEntry]:
+    """The newest entries first, those of one action if it is named; `before` is the last one of the page before."""
+    rows = await database.rows(query("audit.list"), limit, action, before)
     return [AuditEntry(**{name: row[name] for name in AuditEntry.__slots__}) for row in rows]

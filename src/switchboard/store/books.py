@@ -15,9 +15,9 @@ from switchboard.store.database import Database, Row, query, seconds
 
 _PROBLEMS: Final = (
     *("no_decision", "branches", "no_message", "delivery_lane", "no_turn", "no_reply", "no_dead_letter", "notice"),
-    *("reply_lane", "lane_state", "lane_item", "lane_paused"),
+    *("digest", "letter", "reroute", "reply_lane", "lane_state", "lane_item", "lane_paused"),
 )
-_PROBLEMS_BY_AGE: Final = ("lane_owner", "lane_waiting")
+_PROBLEMS_BY_AGE: Final = ("lane_owner", "lane_waiting", "untold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def _balance(row: Row) -> Balance:
 
 
 async def audit_books(database: Database, *, patience_s: float = 300.0) -> Books:
-    """Balance the books now. `patience_s` is how long a lane may wait, or a lease be over, before that is a problem."""
+    """Balance the books now. `patience_s` is how long a lane or a letter may wait, or a lease be over."""
     async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
         [messages] = await connection.fetch(query("books.messages"))
         [targets] = await connection.fetch(query("books.targets"))

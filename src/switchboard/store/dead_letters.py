@@ -1,23 +1,33 @@
-"""Dead letters as doors show them: what nobody could take, whole, why, and who was told.
+"""Dead letters: what nobody could take, whole, why, who was told, and what was done with it.
 
-Called by `app/views.py` and `app/explain.py`; reads only. They are written by `bury` in schema.sql. Next:
-`store/connectors.py`.
+Read by `app/letters.py`, `app/views.py` and `app/explain.py`; `app/letters.py` reroutes and handles them,
+`app/upkeep.py` tells of them and empties old ones. They come into being in `bury` of schema.sql. Each writing function
+is one transaction. Next: `store/connectors.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
-from switchboard.store.database import Database, Row, query
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import Decision, TeamId
+from switchboard.store.database import Database, Row, query, seconds, storable_text, to_json
+from switchboard.store.ids import new_uuid7
+from switchboard.store.inbox import TIERS, turn_lane
+
+Status = Literal["pending", "handled"]
 
 
 @dataclass(frozen=True, slots=True)
 class ShownDeadLetter:
-    """A dead letter without its payload. `handler` is the System4 that was told, if the team has one."""
+    """A dead letter without its payload. `handler` is the System4 that was told, if the team has one.
+
+    `handled_by_system_id` is a system, or the name of an operator's token; `rerouted_n` the decision that took it back.
+    """
 
     dead_letter_id: UUID
     request_id: UUID
@@ -33,11 +43,15 @@ class ShownDeadLetter:
     resolution: str | None
     received_at: datetime
     created_at: datetime
+    handled_at: datetime | None
+    rerouted_n: int | None
+    sender_told_at: datetime | None
+    emptied_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A dead letter told to the System4 that handles it."""
+    """A dead letter told to the System4 that handles it; a digest tells of several (`letters`)."""
 
     dead_letter_id: UUID
     lane: str
@@ -49,6 +63,7 @@ class Notice:
     attempts: int
     created_at: datetime
     settled_at: datetime | None
+    letters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +74,111 @@ class Remains:
     raw: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """Which dead letters; what is None does not count. They died in [since, until)."""
+
+    teams: Sequence[str] | None = None
+    status: Status | None = None
+    category: str | None = None
+    channel: str | None = None
+    system_id: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    ids: Sequence[UUID] | None = None
+
+    def values(self) -> list[object]:
+        """As the parameters of the queries that filter."""
+        teams = None if self.teams is None else list(self.teams)
+        ids = None if self.ids is None else list(self.ids)
+        return [teams, self.status, self.category, self.channel, self.system_id, self.since, self.until, ids]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is needed to decide about a letter's message again. `facts` is None where an old release kept none.
+
+    `taken`: the butlers that have the message, or were done with it.
+    """
+
+    dead_letter_id: UUID
+    request_id: UUID
+    conversation: Conversation
+    team_id: TeamId
+    status: str
+    handled_by_system_id: str | None
+    resolution: str | None
+    rerouted_n: int | None
+    tier: Literal["high_priority", "interactive", "default", "passive"]
+    facts: Mapping[str, str] | None
+    taken: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class MadeDelivery:
+    """A delivery that a reroute made."""
+
+    lane: str
+    seq: int
+    system_id: str
+    team_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Who says what becomes of a letter, and why: a system or the name of an operator's token, and a sentence."""
+
+    by: str
+    resolution: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a reroute. `handled`: it was before, by decision `n` or, where that is None, by hand.
+
+    `taken`: whoever would get it has the message already, or was done with it; nothing has changed.
+    """
+
+    state: Literal["rerouted", "handled", "taken"]
+    n: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """A message whose sender does not know yet that nobody could take it; the bytes are those that arrived."""
+
+    request_id: UUID
+    channel: str
+    endpoint: str
+    envelope: Mapping[str, Any]
+    raw: bytes
+    media_type: str
+    received_at: datetime
+
+
 def _shown(row: Row) -> ShownDeadLetter:
     return ShownDeadLetter(**{name: row[name] for name in ShownDeadLetter.__slots__})
 
 
 async def list_dead_letters(
-    database: Database,
-    *,
-    before: UUID | None = None,
-    limit: int = 50,
-    team_id: str | None = None,
-    status: str | None = None,
-    category: str | None = None,
+    database: Database, wanted: LetterFilter, *, before: UUID | None = None, limit: int = 50
 ) -> list[ShownDeadLetter]:
     """Newest first; `before` is the id of the last one of the page before."""
-    rows = await database.rows(query("dead_letters.list"), before, team_id, status, category, limit)
+    rows = await database.rows(query("dead_letters.list"), before, limit, *wanted.values())
     return [_shown(row) for row in rows]
+
+
+async def pending_ids(
+    database: Database, wanted: LetterFilter, *, after: UUID | None = None, limit: int = 100
+) -> list[UUID]:
+    """Those of `wanted` that nobody has handled yet, oldest first; `after` is the last one of the page before."""
+    rows = await database.rows(query("dead_letters.pending_ids"), after, limit, *wanted.values())
+    return [row["dead_letter_id"] for row in rows]
+
+
+async def count_wanted(database: Database, wanted: LetterFilter, *, after: UUID | None = None) -> int:
+    """How many of `wanted` nobody has handled yet."""
+    return int(await database.value(query("dead_letters.count_pending"), after, *wanted.values()))
 
 
 async def dead_letters_of(database: Database, request_id: UUID) -> list[ShownDeadLetter]:
@@ -88,6 +192,46 @@ async def get_dead_letter(database: Database, dead_letter_id: UUID) -> tuple[Sho
     return (_shown(row), Remains(row["payload"], row["raw"])) if row else None
 
 
+async def get_case(database: Database, dead_letter_id: UUID) -> Case | None:
+    """One dead letter as a case to be decided again."""
+    row = await database.row(query("dead_letters.case"), dead_letter_id)
+    return Case(**{name: row[name] for name in Case.__slots__}) if row else None
+
+
+async def reroute(database: Database, case: Case, decision: Decision, verdict: Verdict) -> Outcome | None:
+    """Give the letter's message to whom `decision` chose, at the end of their lanes; None: there is no such letter."""
+    row = await database.row(
+        query("dead_letters.reroute"),
+        case.dead_letter_id,
+        verdict.by,
+        storable_text(verdict.resolution),
+        decision.version,
+        to_json(decision.trail),
+        TIERS[case.tier],
+        [turn_lane(c.system_id, case.conversation) for c in decision.chosen],
+        [c.system_id for c in decision.chosen],
+        [c.team_id for c in decision.chosen],
+        [new_uuid7() for _ in decision.unrouted],
+        [u.team_id for u in decision.unrouted],
+        [u.category for u in decision.unrouted],
+        [u.reason for u in decision.unrouted],
+        [u.handler for u in decision.unrouted],
+    )
+    return Outcome(row["outcome"], row["n"]) if row else None
+
+
+async def rerouted(database: Database, request_id: UUID, n: int) -> list[MadeDelivery]:
+    """The deliveries that decision `n` made."""
+    rows = await database.rows(query("dead_letters.rerouted"), request_id, n)
+    return [MadeDelivery(row["lane"], row["seq"], row["system_id"], row["team_id"]) for row in rows]
+
+
+async def handle(database: Database, dead_letter_id: UUID, verdict: Verdict) -> bool:
+    """Close a letter that nothing more is to be done with. False: it is not pending, or not there."""
+    values = (dead_letter_id, verdict.by, storable_text(verdict.resolution))
+    return await database.run(query("dead_letters.handle"), *values) == "UPDATE 1"
+
+
 async def notices_of(database: Database, request_id: UUID) -> list[Notice]:
     """Who was told of the dead letters of one message."""
     rows = await database.rows(query("dead_letters.notices"), request_id)
@@ -97,3 +241,35 @@ async def notices_of(database: Database, request_id: UUID) -> list[Notice]:
 async def count_pending(database: Database) -> int:
     """How many nobody has handled yet."""
     return int(await database.value(query("dead_letters.pending")))
+
+
+async def waiting_handlers(database: Database) -> list[str]:
+    """The System4s for whom letters wait to be told in a digest."""
+    return [row["handler"] for row in await database.rows(query("dead_letters.waiting_handlers"))]
+
+
+async def digest(database: Database, handler: str) -> int:
+    """Tell a System4 in one notice of all letters that wait for it; returns of how many."""
+    return int(await database.value(query("dead_letters.digest"), handler))
+
+
+async def untold(database: Database, since: UUID, limit: int) -> list[Untold]:
+    """Messages that died after `since` (a dead letter's id), whose sender may have to be told."""
+    rows = await database.rows(query("dead_letters.untold"), since, limit)
+    return [Untold(**{name: row[name] for name in Untold.__slots__}) for row in rows]
+
+
+async def tell_sender(database: Database, request_id: UUID, text: str, pool: str | None) -> bool:
+    """Reply to a message that nobody could take. False: not now, or not any more. `pool` is where replies wait."""
+    return bool(await database.value(query("dead_letters.tell_sender"), request_id, new_uuid7(), text, pool))
+
+
+async def spare_sender(database: Database, request_id: UUID) -> None:
+    """Never tell the sender of this message anything."""
+    await database.run(query("dead_letters.spare_sender"), request_id)
+
+
+async def empty(database: Database, *, keep_days: int, limit: int) -> int:
+    """Throw away payload and bytes of letters that were handled long ago; the rows stay. Returns how many."""
+    tag = await database.run(query("dead_letters.empty"), seconds(keep_days * 86_400), limit)
+    return int(tag.rpartition(" ")[2])

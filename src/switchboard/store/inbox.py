@@ -112,6 +112,7 @@ def _decision_columns(decisions: Sequence[Decision]) -> list[list[Any]]:
         [d.version for d in decisions],
         [len(d.chosen) + len(d.unrouted) for d in decisions],
         [to_json(d.trail) for d in decisions],
+        [to_json(d.facts) for d in decisions],
     ]
 
 

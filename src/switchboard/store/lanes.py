@@ -41,7 +41,7 @@ class Work:
     envelope: Envelope
     received_at: datetime
     dead_letter: Mapping[str, Any] | None
-    """For a notice: dead_letter_id, category, reason."""
+    """For a notice: dead_letter_id, team_id, category, reason, system_id; for a digest more (see `lanes.load`)."""
     resumed: bool = True
     """Whether an earlier attempt may have left steps in the journal."""
 

@@ -69,13 +69,17 @@ class ShownStep:
 
 @dataclass(frozen=True, slots=True)
 class ShownDecision:
-    """The `n`-th decision about a message, by which version of the rules; `trail` is a list of TrailStep as JSON."""
+    """The `n`-th decision about a message, by which version of the rules; `trail` is a list of TrailStep as JSON.
+
+    `facts` is what was known of the message; None in what an earlier release has stored.
+    """
 
     n: int
     version: int
     branches: int
     trail: Sequence[Mapping[str, Any]]
     decided_at: datetime
+    facts: Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,29 @@
-"""Teams, members, rules and their versions.
+"""Teams and members, and the whole rule set as one version.
 
-`journey/rulebook.py` loads the whole rule set; `app/seed.py` fills it from files. Next: `store/tokens.py`.
+`journey/rulebook.py` reads it all; `app/seed.py` fills it from files. Next: `store/rules.py`, which writes rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
 
-from switchboard.domain.routing import Member, Rule, RuleSet, SystemId, Target, Team, TeamId
+from switchboard.domain.routing import Member, Rule, RuleChange, RuleSet, SystemId, Team, TeamId
 from switchboard.store.database import Database, Row, query
+from switchboard.store.rules import Authorship, Session, enter, new_version, read_rule
+
+_CHUNK: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRules:
+    """One version: its teams, and its rules in pieces as they come out of the database. To be read once."""
+
+    version: int
+    teams: tuple[Team, ...]
+    rules: AsyncIterator[list[Rule]]
 
 
 async def rule_set_version(database: Database) -> int:
@@ -18,14 +31,35 @@ async def rule_set_version(database: Database) -> int:
     return int(await database.value(query("teams.version")))
 
 
-async def load_rule_set(database: Database) -> RuleSet:
-    """Teams, members and rules as one consistent version."""
+async def team_ids(database: Database) -> frozenset[TeamId]:
+    """The teams there are."""
+    return frozenset(TeamId(row["team_id"]) for row in await database.rows(query("teams.teams")))
+
+
+@asynccontextmanager
+async def open_rules(database: Database) -> AsyncIterator[StoredRules]:
+    """Teams, members and rules as one consistent version. A million rules never are in memory at once."""
     async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
         version = int(await connection.fetchval(query("teams.version")))
-        members = [_member(r) for r in await connection.fetch(query("teams.members"))]
-        teams = [_team(r, members) for r in await connection.fetch(query("teams.teams"))]
-        rules = [_rule(r) for r in await connection.fetch(query("teams.rules"))]
-    return RuleSet(version, tuple(teams), tuple(rules))
+        yield StoredRules(version, await _teams(connection), _rules(connection))
+
+
+async def load_rule_set(database: Database) -> RuleSet:
+    """The whole version as one value, for where there is room for it."""
+    async with open_rules(database) as stored:
+        rules = [rule async for some in stored.rules for rule in some]
+        return RuleSet(stored.version, stored.teams, tuple(sorted(rules, key=lambda rule: rule.rule_id)))
+
+
+async def _teams(connection: Session) -> tuple[Team, ...]:
+    members = [_member(row) for row in await connection.fetch(query("teams.members"))]
+    return tuple(_team(row, members) for row in await connection.fetch(query("teams.teams")))
+
+
+async def _rules(connection: Session) -> AsyncIterator[list[Rule]]:
+    cursor = await connection.cursor(query("teams.rules"))
+    while rows := await cursor.fetch(_CHUNK):
+        yield [read_rule(row) for row in rows]
 
 
 def _member(row: Row) -> Member:
@@ -47,32 +81,6 @@ def _team(row: Row, members: Sequence[Member]) -> Team:
     return Team(team_id, parent, row["purpose"], tuple(m for m in members if m.team_id == team_id))
 
 
-def _rule(row: Row) -> Rule:
-    return Rule(
-        rule_id=row["rule_id"],
-        team_id=TeamId(row["team_id"]),
-        name=row["name"],
-        channel=row["channel"],
-        filters=row["filters"],
-        targets=tuple(_target(t) for t in row["targets"]),
-        created_at=row["created_at"],
-        priority=row["priority"],
-        active=row["active"],
-        created_by=row["created_by"],
-        updated_by=row["updated_by"],
-    )
-
-
-def _target(value: dict[str, Any]) -> Target:
-    system, team = value.get("system_id"), value.get("team_id")
-    return Target(None if system is None else SystemId(system), None if team is None else TeamId(team))
-
-
-def target_json(target: Target) -> dict[str, str]:
-    """A target as files and tables write it: `{"system_id": …}` or `{"team_id": …}`."""
-    return {name: value for name, value in asdict(target).items() if value is not None}
-
-
 async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule], *, author: str, reason: str) -> bool:
     """Enter teams that are not known yet with their rules, and bring all members up to what `teams` says.
 
@@ -89,30 +97,14 @@ async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule],
         for member in (m for team in teams for m in team.members):
             tag = await connection.execute(query("teams.put_member"), *_member_values(member))
             changed = changed or tag != "INSERT 0 0"
-        new = {t.team_id for t in fresh}
-        for rule in (r for r in rules if r.team_id in new):
-            await connection.execute(query("teams.add_rule"), *_rule_values(rule))
         if changed:
-            await connection.execute(query("teams.new_version"), author, reason)
+            version = int(await connection.fetchval(query("teams.version"))) + 1
+            new = {t.team_id for t in fresh}
+            await new_version(connection, version, Authorship(author, reason), teams=True)
+            await enter(connection, version, [RuleChange(None, rule) for rule in rules if rule.team_id in new])
         return changed
 
 
 def _member_values(member: Member) -> list[Any]:
     m = member
     return [m.system_id, m.team_id, m.number, m.engine, dict(m.options), m.description, list(m.capabilities), m.active]
-
-
-def _rule_values(rule: Rule) -> list[Any]:
-    return [
-        rule.rule_id,
-        rule.team_id,
-        rule.name,
-        rule.channel,
-        dict(rule.filters),
-        [target_json(t) for t in rule.targets],
-        rule.priority,
-        rule.active,
-        rule.created_by,
-        rule.updated_by,
-        rule.created_at,
-    ]

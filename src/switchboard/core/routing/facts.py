@@ -136,13 +136,13 @@ def _email(envelope: Envelope) -> Found:
     return {
         "email_sender": sender,
         "email_domain": domain,
-        "email_to": _recipient(_header(raw, "to"), envelope.source.endpoint_identity),
-        "email_list_id": _list_id(_header(raw, "list-id")),
-        "email_auth": mail_auth(_topmost(_header(raw, "authentication-results")), domain or ""),
+        "email_to": _recipient(mail_header(raw, "to"), envelope.source.endpoint_identity),
+        "email_list_id": _list_id(mail_header(raw, "list-id")),
+        "email_auth": mail_auth(_topmost(mail_header(raw, "authentication-results")), domain or ""),
     }
 
 
-def _header(raw: object, name: str) -> object:
+def mail_header(raw: object, name: str) -> object:
     """A mail header by name in any case: `headers` is an object, or the Gmail API's list of names and values."""
     headers = _at(raw, "headers") or _at(raw, "payload", "headers")
     if isinstance(headers, Mapping):

@@ -20,7 +20,20 @@ from starlette.types import Receive, Scope, Send
 from switchboard import __version__
 from switchboard.app.intake import ingest_schema
 from switchboard.app.wiring import Switchboard
-from switchboard.server.http import health, ingest, ledger, messages, outbox, teams, tokens
+from switchboard.server.http import (
+    audit,
+    health,
+    ingest,
+    ledger,
+    letters,
+    messages,
+    outbox,
+    replays,
+    rule_history,
+    rules,
+    teams,
+    tokens,
+)
 from switchboard.server.http.docs import docs_page
 from switchboard.server.http.doors import Doors
 from switchboard.server.http.errors import install_errors
@@ -29,8 +42,10 @@ from switchboard.server.mcp import McpDoor
 
 _DESCRIPTION: Final = (
     "A self-hosted message switchboard for AI agents. Every route but the public ones asks for a bearer token. "
-    'Errors read {"error": {"code", "message", "field"?}} with a stable code.'
+    'Errors read {"error": {"code", "message", "field"?, "details"?}} with a stable code.'
 )
+_LARGE: Final = ("/v1/ingest/batch", "/v1/rules/import", "/v1/rules/test", "/v1/rules/backtest", "/mcp")
+"""Where a body may be as large as a whole batch."""
 
 
 class _Api(FastAPI):
@@ -55,7 +70,7 @@ class _Api(FastAPI):
 def create_app(switchboard: Switchboard) -> FastAPI:
     """The API and `/mcp` over the parts given; run its lifespan."""
     doors = Doors.open(switchboard)
-    mcp = McpDoor(doors.access, doors.intake, doors.desk, doors.polls, switchboard.core.settings)
+    mcp = McpDoor(doors)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -73,7 +88,8 @@ def create_app(switchboard: Switchboard) -> FastAPI:
         telemetry={"metrics": False, "logs": False},  # we have our own; looking for theirs costs every request
     )
     app.state.doors = doors
-    for part in (ingest, messages, outbox, ledger, teams, tokens, health):
+    # Of the rules' routers the last one takes every name for an id, so the others stand before it.
+    for part in (ingest, messages, outbox, ledger, letters, rule_history, replays, rules, teams, tokens, audit, health):
         app.include_router(part.router)
     app.add_api_route("/docs", _docs(app), include_in_schema=False, response_class=HTMLResponse)
     # POST alone: without sessions there is nothing to stream by GET, and nothing to DELETE.
@@ -85,7 +101,7 @@ def create_app(switchboard: Switchboard) -> FastAPI:
 
 def _gate(app: _Api, doors: Doors, switchboard: Switchboard) -> None:
     sizes = switchboard.core.settings.accept
-    large = dict.fromkeys(("/v1/ingest/batch", "/mcp"), sizes.batch_bytes)
+    large = dict.fromkeys(_LARGE, sizes.batch_bytes)
     limits = Limits(large, sizes.message_bytes)
     direct = {"/v1/ingest": ingest.ingest, "/v1/ingest/batch": ingest.ingest_batch}
     app.gate = Gate(partial(FastAPI.__call__, app), doors.access, limits, direct)

@@ -15,7 +15,11 @@ from fastapi import Depends, Request, Response
 from switchboard.app.access import Access, Action, Principal
 from switchboard.app.desk import Desk
 from switchboard.app.intake import Intake
+from switchboard.app.letters import LetterDesk
 from switchboard.app.meters import Meters
+from switchboard.app.replays import Replays
+from switchboard.app.rule_records import RuleRecords
+from switchboard.app.rules import RuleDesk
 from switchboard.app.views import Views
 from switchboard.app.wiring import Switchboard
 from switchboard.server.http.schemas import ErrorBody
@@ -31,6 +35,10 @@ class Doors:
     intake: Intake
     desk: Desk
     views: Views
+    records: RuleRecords
+    replays: Replays
+    rules: RuleDesk
+    letters: LetterDesk
     meters: Meters
     polls: Polls
 
@@ -39,12 +47,18 @@ class Doors:
         """Wire what doors need."""
         core = switchboard.core
         access, meters = Access(core.database), Meters()
+        records, replays = RuleRecords(core), Replays(core)
+        rules = RuleDesk(core, access, records, replays)
         return cls(
             switchboard,
             access,
             Intake(switchboard.accept, access, meters),
             Desk(core.database, switchboard.replies, access),
             Views(core, access),
+            records,
+            replays,
+            rules,
+            LetterDesk(core, access, rules),
             meters,
             Polls(),
         )

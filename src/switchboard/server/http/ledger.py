@@ -1,21 +1,17 @@
-"""Deliveries, dead letters, lanes and the books: what became of it all. Next: `app/views.py`."""
+"""Deliveries, lanes and the books: what became of it all. Next: `app/views.py`."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-from uuid import UUID
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.views import Balance, ShownState
-from switchboard.domain.routing import DeadLetterCategory
 from switchboard.server.http.doors import Parts, answer, documented, needs
 from switchboard.server.http.schemas import (
     BooksView,
     Cursor,
-    DeadLetterDetail,
-    DeadLetterPage,
     DeliveryPage,
     LaneBody,
     LaneList,
@@ -27,7 +23,6 @@ from switchboard.server.http.schemas import (
 router = APIRouter(prefix="/v1", tags=["ledger"])
 
 Reader = Annotated[Principal, Depends(needs("deliveries"))]
-LetterReader = Annotated[Principal, Depends(needs("dead_letters"))]
 _LANES = [Depends(needs("lanes"))]
 
 
@@ -43,29 +38,6 @@ async def list_deliveries(
     """Newest message first; an agent sees its own."""
     page, following = await parts.views.deliveries(caller, limit=limit, cursor=cursor, system_id=system_id, state=state)
     return answer({"deliveries": page, "next_cursor": following})
-
-
-@router.get("/dead-letters", summary="List dead letters", responses=documented(DeadLetterPage))
-async def list_dead_letters(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
-    caller: LetterReader,
-    parts: Parts,
-    team_id: Word | None = None,
-    status: Literal["pending", "handled"] | None = None,
-    category: DeadLetterCategory | None = None,
-    limit: Limit = 50,
-    cursor: Cursor | None = None,
-) -> Response:
-    """Newest first; a System4 sees those of its team."""
-    page, following = await parts.views.dead_letters(
-        caller, limit=limit, cursor=cursor, team_id=team_id, status=status, category=category
-    )
-    return answer({"dead_letters": page, "next_cursor": following})
-
-
-@router.get("/dead-letters/{dead_letter_id}", summary="One dead letter", responses=documented(DeadLetterDetail, 404))
-async def get_dead_letter(caller: LetterReader, parts: Parts, dead_letter_id: UUID) -> Response:
-    """Whole: the envelope, the bytes as they arrived, and who was told."""
-    return answer(await parts.views.dead_letter(caller, dead_letter_id))
 
 
 @router.get("/lanes", summary="List busy lanes", responses=documented(LaneList), dependencies=_LANES)

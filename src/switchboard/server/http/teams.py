@@ -13,14 +13,14 @@ router = APIRouter(prefix="/v1", tags=["teams"], dependencies=[Depends(needs("te
 @router.get("/teams", summary="List teams", responses=documented(TeamList))
 async def list_teams(parts: Parts) -> Response:
     """With members and rules."""
-    version, teams = parts.views.teams()
+    version, teams = await parts.views.teams()
     return answer({"version": version, "teams": teams})
 
 
 @router.get("/teams/{team_id}", summary="One team", responses=documented(TeamView, 404))
 async def get_team(parts: Parts, team_id: Word) -> Response:
     """With members and rules."""
-    return answer(parts.views.team(team_id))
+    return answer(await parts.views.team(team_id))
 
 
 @router.get("/agents", summary="List agents", responses=documented(AgentList))

@@ -94,7 +94,39 @@ where d.state = 'dead' and not exists (select from dead_letter x where x.lane = 
 -- name: problem_notice
 select format('dead letter %s was to be told to %s, but there is no notice', x.dead_letter_id, x.handler) as problem
 from dead_letter x
-where x.handler is not null and not exists (select from notice n where n.dead_letter_id = x.dead_letter_id) limit 20;
+where x.notice_lane is not null
+  and not exists (select from notice n where n.lane = x.notice_lane and n.seq = x.notice_seq) limit 20;
+
+-- name: problem_digest
+select format('notice %s #%s tells of %s dead letters, and %s are on the books', n.lane, n.seq, n.letters, coalesce(x.letters, 0)) as problem
+from notice n
+left join (
+    select notice_lane, notice_seq, count(*) as letters from dead_letter where notice_lane is not null group by 1, 2
+) x on x.notice_lane = n.lane and x.notice_seq = n.seq
+where n.letters <> coalesce(x.letters, 0) limit 20;
+
+-- name: problem_letter
+select case
+        when x.status = 'pending' and x.rerouted_n is not null
+            then format('dead letter %s was rerouted by decision %s, but is still pending', x.dead_letter_id, x.rerouted_n)
+        when x.status = 'pending' then format('dead letter %s was emptied before anybody handled it', x.dead_letter_id)
+        when x.handled_at is null then format('dead letter %s is handled, but nobody says when', x.dead_letter_id)
+        else format('dead letter %s was rerouted by decision %s of message %s, which does not exist', x.dead_letter_id, x.rerouted_n, x.request_id)
+       end as problem
+from dead_letter x
+left join decision d on d.request_id = x.request_id and d.conversation = x.conversation and d.n = x.rerouted_n
+where (x.status = 'pending' and (x.rerouted_n is not null or x.emptied_at is not null))
+   or (x.status = 'handled' and x.handled_at is null)
+   or (x.rerouted_n is not null and d.n is null) limit 20;
+
+-- name: problem_reroute
+select format('decision %s of message %s rerouted a dead letter, and none says so', d.n, d.request_id) as problem
+from decision d
+where d.n > 1 and d.trail #>> '{0,reason}' = 'reroute'
+  and not exists (
+      select from dead_letter x
+      where x.request_id = d.request_id and x.conversation = d.conversation and x.rerouted_n = d.n
+  ) limit 20;
 
 -- name: problem_reply_lane
 select format('reply %s is %s, but its lane is already at %s', o.outbox_id, o.state, l.done_seq) as problem
@@ -137,3 +169,9 @@ from lane l where l.state = 'paused' limit 20;
 -- name: problem_lane_waiting
 select format('lane %s has waited for a worker since %s; is one running?', l.key, l.ready_at) as problem
 from lane l where l.state = 'ready' and l.pool = 'work' and l.ready_at < clock_timestamp() - $1::interval limit 20;
+
+-- name: problem_untold
+select format('dead letter %s has waited to be told to %s since %s; is a worker running?', x.dead_letter_id, x.handler, x.created_at) as problem
+from dead_letter x
+where x.handler is not null and x.notice_lane is null and x.status = 'pending'
+  and x.created_at < clock_timestamp() - $1::interval limit 20;

@@ -1,25 +1,109 @@
 -- name: list
 select dead_letter_id, request_id, conversation, team_id, channel, category, reason, system_id, handler, status,
-       handled_by_system_id, resolution, received_at, created_at
+       handled_by_system_id, resolution, received_at, created_at, handled_at, rerouted_n, sender_told_at, emptied_at
 from dead_letter
-where ($1::uuid is null or dead_letter_id < $1) and ($2::text is null or team_id = $2)
-  and ($3::text is null or status = $3) and ($4::text is null or category = $4)
-order by dead_letter_id desc limit $5;
+where ($1::uuid is null or dead_letter_id < $1)
+  and ($3::text[] is null or team_id = any ($3)) and ($4::text is null or status = $4)
+  and ($5::text is null or category = $5) and ($6::text is null or channel = $6) and ($7::text is null or system_id = $7)
+  and ($8::timestamptz is null or created_at >= $8) and ($9::timestamptz is null or created_at < $9)
+  and ($10::uuid[] is null or dead_letter_id = any ($10))
+order by dead_letter_id desc limit $2;
+
+-- name: pending_ids
+select dead_letter_id
+from dead_letter
+where status = 'pending' and ($1::uuid is null or dead_letter_id > $1)
+  and ($3::text[] is null or team_id = any ($3)) and ($4::text is null or status = $4)
+  and ($5::text is null or category = $5) and ($6::text is null or channel = $6) and ($7::text is null or system_id = $7)
+  and ($8::timestamptz is null or created_at >= $8) and ($9::timestamptz is null or created_at < $9)
+  and ($10::uuid[] is null or dead_letter_id = any ($10))
+order by dead_letter_id limit $2;
+
+-- name: count_pending
+select count(*)
+from dead_letter
+where status = 'pending' and ($1::uuid is null or dead_letter_id > $1)
+  and ($2::text[] is null or team_id = any ($2)) and ($3::text is null or status = $3)
+  and ($4::text is null or category = $4) and ($5::text is null or channel = $5) and ($6::text is null or system_id = $6)
+  and ($7::timestamptz is null or created_at >= $7) and ($8::timestamptz is null or created_at < $8)
+  and ($9::uuid[] is null or dead_letter_id = any ($9));
 
 -- name: of_message
 select dead_letter_id, request_id, conversation, team_id, channel, category, reason, system_id, handler, status,
-       handled_by_system_id, resolution, received_at, created_at
+       handled_by_system_id, resolution, received_at, created_at, handled_at, rerouted_n, sender_told_at, emptied_at
 from dead_letter where request_id = $1 order by dead_letter_id;
 
 -- name: get
 select dead_letter_id, request_id, conversation, team_id, channel, category, reason, system_id, handler, status,
-       handled_by_system_id, resolution, received_at, created_at, payload, raw
+       handled_by_system_id, resolution, received_at, created_at, handled_at, rerouted_n, sender_told_at, emptied_at,
+       payload, raw
 from dead_letter where dead_letter_id = $1;
 
+-- name: case
+-- What is needed to decide about the message again.
+select x.dead_letter_id, x.request_id, x.conversation, x.team_id, x.status, x.handled_by_system_id, x.resolution,
+       x.rerouted_n, m.envelope #>> '{control,policy_tier}' as tier,
+       (select d.facts from decision d where d.request_id = x.request_id and d.n = 1) as facts,
+       array(select d.system_id from delivery d
+             where d.request_id = x.request_id and d.state in ('pending', 'answered', 'declined')) as taken
+from dead_letter x
+join message_inbox m on m.request_id = x.request_id and m.conversation = x.conversation
+where x.dead_letter_id = $1;
+
+-- name: reroute
+select outcome, n from reroute_letter(
+    $1, $2, $3, $4, $5, $6::smallint, $7::text[], $8::text[], $9::text[],
+    $10::uuid[], $11::text[], $12::text[], $13::text[], $14::text[]);
+
+-- name: rerouted
+select d.lane, d.seq, d.system_id, d.team_id
+from decision c join delivery d on d.request_id = c.request_id and d.created_at = c.decided_at
+where c.request_id = $1 and c.n = $2 order by d.lane;
+
+-- name: handle
+update dead_letter set status = 'handled', handled_by_system_id = $2, resolution = $3, handled_at = clock_timestamp()
+where dead_letter_id = $1 and status = 'pending';
+
 -- name: notices
-select n.dead_letter_id, n.lane, n.seq, n.team_id, n.system_id, n.state, n.error_class, n.created_at, n.settled_at,
-       (select count(*) from turn t where t.lane = n.lane and t.seq = n.seq) as attempts
-from notice n where n.request_id = $1 order by n.created_at, n.lane, n.seq;
+select x.dead_letter_id, n.lane, n.seq, n.team_id, n.system_id, n.state, n.error_class, n.created_at, n.settled_at,
+       n.letters, (select count(*) from turn t where t.lane = n.lane and t.seq = n.seq) as attempts
+from dead_letter x join notice n on n.lane = x.notice_lane and n.seq = x.notice_seq
+where x.request_id = $1 order by n.created_at, n.lane, n.seq;
 
 -- name: pending
 select count(*) from dead_letter where status = 'pending';
+
+-- name: waiting_handlers
+select distinct handler from dead_letter
+where handler is not null and notice_lane is null and status = 'pending' order by handler;
+
+-- name: digest
+select digest_letters($1);
+
+-- name: untold
+select distinct on (x.request_id) x.request_id, m.channel, m.endpoint, m.envelope, m.raw, m.media_type, m.received_at
+from dead_letter x
+join message_inbox m on m.request_id = x.request_id and m.conversation = x.conversation
+where x.dead_letter_id >= $1 and x.status = 'pending' and x.sender_told_at is null and not x.sender_spared
+  and not exists (
+      select from dead_letter y
+      where y.request_id = x.request_id
+        and (y.status <> 'pending' or y.sender_told_at is not null or y.sender_spared)
+  )
+  and not exists (select from outbox o where o.request_id = x.request_id)
+  and message_state(x.request_id) = 'dead'
+order by x.request_id limit $2;
+
+-- name: tell_sender
+select tell_sender($1, $2, $3, $4);
+
+-- name: spare_sender
+update dead_letter set sender_spared = true where request_id = $1 and sender_told_at is null;
+
+-- name: empty
+update dead_letter set payload = '{}', raw = '', emptied_at = clock_timestamp()
+where dead_letter_id in (
+    select x.dead_letter_id from dead_letter x
+    where x.status = 'handled' and x.emptied_at is null and x.handled_at < clock_timestamp() - $1::interval
+    order by x.handled_at limit $2 for no key update skip locked
+);

@@ -2,8 +2,9 @@
 select ord, request_id from accept_messages(
     $1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[],
     $10::text[], $11::timestamptz[], $12::smallint[], $13::bigint[], $14::smallint[], $15::text[],
-    $16::integer[], $17::text[], $18::text[], $19::text[],
-    $20::integer[], $21::uuid[], $22::text[], $23::text[], $24::text[], $25::text[]);
+    $16::text[],
+    $17::integer[], $18::text[], $19::text[], $20::text[],
+    $21::integer[], $22::uuid[], $23::text[], $24::text[], $25::text[], $26::text[]);
 
 -- name: authors
 select i.ord, o.system_id

@@ -27,6 +27,24 @@ join lateral (
     select n.request_id, n.conversation, n.system_id, n.team_id, 0,
            jsonb_build_object('dead_letter_id', n.dead_letter_id, 'team_id', n.team_id, 'category', x.category,
                               'reason', x.reason, 'system_id', x.system_id)
+           || case when n.lane like 'notice:%:digest' then (
+                  select jsonb_build_object(
+                      'letters', n.letters,
+                      'categories', (
+                          select jsonb_object_agg(c.category, c.letters) from (
+                              select y.category, count(*) as letters from dead_letter y
+                              where y.notice_lane = n.lane and y.notice_seq = n.seq group by y.category
+                          ) c
+                      ),
+                      'digest', (
+                          select jsonb_agg(to_jsonb(y) order by y.dead_letter_id) from (
+                              select y.dead_letter_id, y.request_id, y.team_id, y.category, left(y.reason, 200) as reason,
+                                     y.system_id, left(y.payload #>> '{payload,normalized_text}', 200) as text
+                              from dead_letter y where y.notice_lane = n.lane and y.notice_seq = n.seq
+                              order by y.dead_letter_id limit 200
+                          ) y
+                      ))
+              ) else '{}' end
     from notice n join dead_letter x on x.dead_letter_id = n.dead_letter_id and x.conversation = n.conversation
     where n.lane = i.lane and n.seq = i.seq
 ) x on true

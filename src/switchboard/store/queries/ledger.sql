@@ -39,7 +39,7 @@ from delivery d join step s on s.lane = d.lane and s.seq = d.seq
 where d.request_id = $1 order by s.lane, s.seq, s.n;
 
 -- name: decisions
-select n, version, branches, trail, decided_at from decision where request_id = $1 order by n;
+select n, version, branches, trail, decided_at, facts from decision where request_id = $1 order by n;
 
 -- name: per_system
 select system_id, count(*) filter (where state = 'answered') as answered, count(*) filter (where state = 'dead') as dead,

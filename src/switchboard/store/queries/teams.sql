@@ -11,8 +11,7 @@ select team_id, parent_id, purpose from team order by team_id;
 select system_id, team_id, number, engine, options, description, capabilities, active from member order by system_id;
 
 -- name: rules
-select rule_id, team_id, name, channel, filters, targets, priority, active, created_by, updated_by, created_at
-from rule order by rule_id;
+select * from rule;
 
 -- name: add_team
 insert into team (team_id, parent_id, purpose) values ($1, $2, $3);
@@ -26,11 +25,3 @@ on conflict (system_id) do update set team_id = excluded.team_id, number = exclu
 where (member.team_id, member.number, member.engine, member.options, member.description, member.capabilities, member.active)
       is distinct from (excluded.team_id, excluded.number, excluded.engine, excluded.options, excluded.description,
                         excluded.capabilities, excluded.active);
-
--- name: add_rule
-insert into rule (rule_id, team_id, name, channel, filters, targets, priority, active, created_by, updated_by, created_at,
-                  updated_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11);
-
--- name: new_version
-insert into rule_set (version, author, reason) select coalesce(max(version), 0) + 1, $1, $2 from rule_set;

@@ -1,0 +1,406 @@
+"""The dead letters' desk: what nobody could take is seen, sent on, or closed, one by one or many by a filter.
+
+HTTP and MCP call `LetterDesk` with the caller's `Principal`. A System4 sees and does this for its own team alone, an
+operator for all; NotFound for what is out of scope, so that nothing is learnt from asking. A letter is rerouted in one
+transaction (`reroute_letter` of schema.sql) and stays as it was when that fails. Next: `store/dead_letters.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NoReturn
+from uuid import UUID, uuid5
+
+from msgspec.structs import replace as changed
+
+from switchboard.app.access import Access, Principal
+from switchboard.app.originals import Original, whole_envelope
+from switchboard.app.rules import NewRule, Order, RuleDesk, WrittenRule
+from switchboard.app.views import uuid_cursor
+from switchboard.app.wiring import Core
+from switchboard.core.routing.decide import decide
+from switchboard.core.routing.facts import facts
+from switchboard.core.routing.index import RoutingIndex
+from switchboard.core.routing.rulefile import target_json
+from switchboard.core.routing.scope import handled_by, subtree
+from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, SwitchboardError, Unavailable
+from switchboard.domain.routing import Decision, SystemId, Target, TeamId, TrailStep
+from switchboard.lanes.bell import WORK
+from switchboard.store import audit, inbox
+from switchboard.store import dead_letters as store
+from switchboard.store.dead_letters import Case, LetterFilter, MadeDelivery, Notice, Outcome, ShownDeadLetter, Verdict
+
+__all__ = ["LetterDesk", "LetterFilter", "ShownDeadLetter"]
+
+_CHUNK: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterDetail(ShownDeadLetter):
+    """A dead letter with the whole message, who was told, and where it was sent on to."""
+
+    payload: Any
+    raw_base64: str
+    notices: Sequence[Notice]
+    rerouted_to: Sequence[MadeDelivery]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleWish:
+    """A rule of the letter's team, by which the next such message goes there by itself.
+
+    `filters` may be keys alone: their values are those of the letter's message.
+    """
+
+    name: str
+    filters: Mapping[str, str] | Sequence[str] = ()
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reroute:
+    """Where a letter shall go, and why. Without `to` the rules decide, from the letter's own team downward."""
+
+    reason: str
+    to: Target | None = None
+    rule: RuleWish | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rerouted:
+    """`already`: it was rerouted before, and nothing was done now; then there is no `rule` either."""
+
+    dead_letter: ShownDeadLetter
+    decision_n: int
+    deliveries: Sequence[MadeDelivery]
+    already: bool
+    rule: WrittenRule | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """`already`: it was closed before, and nothing was done now."""
+
+    dead_letter: ShownDeadLetter
+    already: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """The same for every pending letter of a filter, oldest first, at most `limit`; `after` is where to go on.
+
+    `dry_run` does nothing, and says of each what would come of it.
+    """
+
+    wanted: LetterFilter
+    action: Literal["reroute", "handle"]
+    reason: str
+    to: Target | None = None
+    limit: int = 100
+    after: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A letter that stays as it was, and why."""
+
+    dead_letter_id: UUID
+    code: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class BulkOutcome:
+    """`matched` letters were there from this point on; `next_cursor` is None when all of them were looked at."""
+
+    matched: int
+    done: int
+    failed: Sequence[Failure]
+    next_cursor: str | None
+    dry_run: bool
+
+
+class LetterDesk:
+    """Serves System4s and operators. Roles are checked by the door (`Access.check`), teams here."""
+
+    def __init__(self, core: Core, access: Access, rules: RuleDesk) -> None:
+        self._core = core
+        self._database = core.database
+        self._access = access
+        self._rules = rules
+
+    def may_handle(self, caller: Principal) -> bool:
+        """Whether there are dead letters that this caller may see: an operator, or the System4 of a team."""
+        return caller.role == "operator" or bool(self._own_teams(caller))
+
+    async def list(
+        self, caller: Principal, wanted: LetterFilter, *, limit: int, cursor: str | None
+    ) -> tuple[list[ShownDeadLetter], str | None]:
+        """A page, newest first, and the cursor of the next. Raises Forbidden, InvalidInput."""
+        wanted = await self._within(caller, wanted)
+        before = None if cursor is None else uuid_cursor(cursor)
+        page = await store.list_dead_letters(self._database, wanted, before=before, limit=limit)
+        return page, str(page[-1].dead_letter_id) if len(page) == limit else None
+
+    async def get(self, caller: Principal, dead_letter_id: UUID) -> DeadLetterDetail:
+        """One dead letter, whole. Raises NotFound."""
+        found = await store.get_dead_letter(self._database, dead_letter_id)
+        if found is None:
+            raise NotFound(f"there is no dead letter {dead_letter_id}")
+        shown, remains = found
+        await self._check_team(caller, dead_letter_id, TeamId(shown.team_id))
+        notices = await store.notices_of(self._database, shown.request_id)
+        return DeadLetterDetail(
+            **{name: getattr(shown, name) for name in ShownDeadLetter.__slots__},
+            payload=remains.payload,
+            raw_base64=base64.b64encode(remains.raw).decode(),
+            notices=[notice for notice in notices if notice.dead_letter_id == dead_letter_id],
+            rerouted_to=await self._rerouted_to(shown.request_id, shown.rerouted_n),
+        )
+
+    async def reroute(self, caller: Principal, dead_letter_id: UUID, wanted: Reroute) -> Rerouted:
+        """Send the message on. Repeated, it says what was done and does nothing.
+
+        Raises NotFound; InvalidInput for a receiver that is not there, Forbidden for one out of the caller's reach or a
+        rule that is not his to make; Conflict where nobody takes it, or where the letter was closed otherwise. The
+        letter stays pending then.
+        """
+        done = await self._reroute(caller, dead_letter_id, wanted)
+        if not done.already:
+            to = [delivery.system_id for delivery in done.deliveries]
+            await self._record(caller, "dead_letter:rerouted", {"dead_letter_id": str(dead_letter_id), "to": to})
+        return done
+
+    async def handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
+        """Close a letter: nothing more is to be done. Raises NotFound, and Conflict where it was rerouted."""
+        done = await self._handle(caller, dead_letter_id, resolution)
+        if not done.already:
+            await self._record(caller, "dead_letter:handled", {"dead_letter_id": str(dead_letter_id)})
+        return done
+
+    async def bulk(self, caller: Principal, wanted: Bulk) -> BulkOutcome:
+        """Each letter by itself; what fails stays pending and is told. Safe to be run again. Raises Forbidden."""
+        filtered = await self._within(caller, wanted.wanted)
+        after = None if wanted.after is None else uuid_cursor(wanted.after)
+        matched = await store.count_wanted(self._database, filtered, after=after)
+        failed: list[Failure] = []
+        seen = 0
+        while seen < wanted.limit:
+            size = min(_CHUNK, wanted.limit - seen)
+            chunk = await store.pending_ids(self._database, filtered, after=after, limit=size)
+            outcomes = [await self._one_of_many(caller, dead_letter_id, wanted) for dead_letter_id in chunk]
+            failed += [outcome for outcome in outcomes if outcome is not None]
+            seen += len(chunk)
+            after = chunk[-1] if chunk else after
+            if len(chunk) < size:
+                break
+        if not wanted.dry_run:
+            await self._record(caller, "dead_letters:bulk", {"action": wanted.action, "done": seen - len(failed)})
+        following = str(after) if matched > seen and after is not None else None
+        return BulkOutcome(matched, seen - len(failed), failed, following, wanted.dry_run)
+
+    async def _one_of_many(self, caller: Principal, dead_letter_id: UUID, wanted: Bulk) -> Failure | None:
+        """Do it for one letter; gives the failure, if it is one."""
+        try:
+            if wanted.action == "handle":
+                if not wanted.dry_run:
+                    await self._handle(caller, dead_letter_id, wanted.reason)
+            elif wanted.dry_run:
+                case = await self._case(caller, dead_letter_id)
+                self._check_takers(case, await self._decide(caller, case, wanted.to))
+            else:
+                await self._reroute(caller, dead_letter_id, Reroute(wanted.reason, wanted.to))
+        except Unavailable:
+            raise  # the others would fail as well, and none of this is lost
+        except SwitchboardError as error:
+            return Failure(dead_letter_id, error.code, error.message)
+        return None
+
+    async def _reroute(self, caller: Principal, dead_letter_id: UUID, wanted: Reroute) -> Rerouted:
+        case = await self._case(caller, dead_letter_id)
+        if case.status == "handled":
+            return await self._as_rerouted(case, Outcome("handled", case.rerouted_n))
+        decision = await self._decide(caller, case, wanted.to)
+        self._check_takers(case, decision)
+        # The rule first: when what follows fails, doing it all again finds the rule made, and goes on from there.
+        rule = None if wanted.rule is None else await self._make_rule(caller, case, wanted)
+        verdict = Verdict(_author(caller), wanted.reason)
+        step = _reroute_step(case, wanted, verdict, rule)
+        decision = changed(decision, trail=(step, *decision.trail))
+        outcome = await store.reroute(self._database, case, decision, verdict)
+        if outcome is None:
+            raise NotFound(f"there is no dead letter {dead_letter_id}")
+        if outcome.state == "taken":
+            _nobody_new(decision)
+        self._core.bell.ring(WORK)
+        return replace(await self._as_rerouted(case, outcome), rule=rule)
+
+    async def _make_rule(self, caller: Principal, case: Case, wanted: Reroute) -> WrittenRule:
+        """The rule of the letter: its id follows from the letter's, so that there is never a second one."""
+        assert wanted.rule is not None  # noqa: S101 - what it is called for
+        if wanted.to is None:
+            raise InvalidInput("a rule needs to know to whom: name a butler or a team", field="to")
+        known = await self._facts(case)
+        new = NewRule(case.team_id, _rule_fields(wanted.rule, wanted.to, known), uuid5(case.dead_letter_id, "rule"))
+        return await self._rules.create(caller, new, Order(wanted.reason))
+
+    async def _as_rerouted(self, case: Case, outcome: Outcome) -> Rerouted:
+        """What a reroute came to, ours or the one before it."""
+        shown = await self._shown(case.dead_letter_id)
+        if outcome.n is None:
+            raise Conflict(_closed(shown), code="already_handled")
+        deliveries = await self._rerouted_to(case.request_id, outcome.n)
+        return Rerouted(shown, outcome.n, deliveries, already=outcome.state == "handled")
+
+    async def _handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
+        await self._case(caller, dead_letter_id)
+        done = await store.handle(self._database, dead_letter_id, Verdict(_author(caller), resolution))
+        shown = await self._shown(dead_letter_id)
+        if not done and shown.rerouted_n is not None:
+            raise Conflict(_closed(shown), code="already_rerouted")
+        return Handled(shown, already=not done)
+
+    async def _decide(self, caller: Principal, case: Case, to: Target | None) -> Decision:
+        """Who is to get it now, by the rules in force."""
+        if to is not None:
+            await self._check_reach(caller, case, to)
+        known = await self._facts(case)
+        index = self._core.rule_book.rules.index
+        if to is None or to.team_id is not None:
+            return decide(index, known, start=case.team_id if to is None else to.team_id)
+        chosen = index.butler(SystemId(to.system_id or ""))
+        if chosen is None:
+            raise InvalidInput(f"{to.system_id} is no butler that a way leads to", code="unknown_target", field="to")
+        return Decision(index.version, (chosen,), (), (), known)
+
+    async def _check_reach(self, caller: Principal, case: Case, to: Target) -> None:
+        """The receiver must be there, and for a System4 in its own team or below."""
+        rules = self._core.rule_book.rules
+        team_id = _team_of(rules.index, to)
+        if team_id is None:
+            named = to.system_id or f"team {to.team_id}"
+            raise InvalidInput(
+                f"no way leads to {named}; name an active System1 or a team", code="unknown_target", field="to"
+            )
+        if caller.role == "operator" or team_id in subtree(rules.teams, case.team_id):
+            return
+        await self._access.refused(
+            caller, "dead_letters", {"dead_letter_id": str(case.dead_letter_id), "to": to.system_id or to.team_id}
+        )
+        raise Forbidden(f"{caller.system_id} may send on to its own team and those below only", field="to")
+
+    def _check_takers(self, case: Case, decision: Decision) -> None:
+        if not decision.chosen:
+            why = "; ".join(f"{branch.team_id}: {branch.reason}" for branch in decision.unrouted)
+            raise Conflict(
+                f"by the rules of version {decision.version} nobody takes it ({why}); change them, or say to whom",
+                code="nobody_takes_it",
+            )
+        if all(chosen.system_id in case.taken for chosen in decision.chosen):
+            _nobody_new(decision)
+
+    async def _facts(self, case: Case) -> dict[str, str]:
+        """What was known of the message when it came."""
+        if case.facts is not None:
+            return dict(case.facts)
+        stored, kept = (
+            await inbox.get_message(self._database, case.request_id),
+            await inbox.get_raw(self._database, case.request_id),
+        )
+        if stored is None or kept is None:
+            raise NotFound(f"there is no message {case.request_id}")
+        envelope = whole_envelope(Original(*kept, stored.envelope, stored.received_at))
+        if envelope is None:
+            raise Conflict("what the rules need to know of this message cannot be read any more; name a butler")
+        return facts(envelope)
+
+    async def _case(self, caller: Principal, dead_letter_id: UUID) -> Case:
+        case = await store.get_case(self._database, dead_letter_id)
+        if case is None:
+            raise NotFound(f"there is no dead letter {dead_letter_id}")
+        await self._check_team(caller, dead_letter_id, case.team_id)
+        return case
+
+    async def _shown(self, dead_letter_id: UUID) -> ShownDeadLetter:
+        found = await store.list_dead_letters(self._database, LetterFilter(ids=(dead_letter_id,)), limit=1)
+        if not found:
+            raise NotFound(f"there is no dead letter {dead_letter_id}")
+        return found[0]
+
+    async def _rerouted_to(self, request_id: UUID, n: int | None) -> Sequence[MadeDelivery]:
+        return () if n is None else await store.rerouted(self._database, request_id, n)
+
+    async def _check_team(self, caller: Principal, dead_letter_id: UUID, team_id: TeamId) -> None:
+        if caller.role != "operator" and team_id not in self._own_teams(caller):
+            raise await self._access.hide(caller, "dead_letters", f"dead letter {dead_letter_id}")
+
+    async def _within(self, caller: Principal, wanted: LetterFilter) -> LetterFilter:
+        """The filter, narrowed to what the caller may see. Raises Forbidden."""
+        if caller.role == "operator":
+            return wanted
+        own = self._own_teams(caller)
+        if not own or not own.issuperset(wanted.teams or ()):
+            await self._access.refused(caller, "dead_letters", {"team_id": list(wanted.teams or ())})
+            raise Forbidden("an agent sees the dead letters of its own team, and only as its System4")
+        return replace(wanted, teams=sorted(own))
+
+    def _own_teams(self, caller: Principal) -> frozenset[TeamId]:
+        system_id = None if caller.system_id is None else SystemId(caller.system_id)
+        return handled_by(self._core.rule_book.rules.members, system_id)
+
+    async def _record(self, caller: Principal, action: str, detail: dict[str, Any]) -> None:
+        await audit.append(self._database, caller.name, action, detail)
+
+
+def _author(caller: Principal) -> str:
+    """Who it was, for the letter: the system, or the name of an operator's token."""
+    return caller.system_id or caller.name
+
+
+def _team_of(index: RoutingIndex, to: Target) -> TeamId | None:
+    """The team that this receiver is, or is in; None where no way leads to it."""
+    if to.team_id is not None:
+        return to.team_id if index.reaches(to.team_id) else None
+    chosen = None if to.system_id is None else index.butler(to.system_id)
+    return None if chosen is None else chosen.team_id
+
+
+def _rule_fields(wish: RuleWish, to: Target, known: Mapping[str, str]) -> dict[str, Any]:
+    """The parts of the rule. Raises InvalidInput for a key that the message has no value of."""
+    filters = dict(wish.filters) if isinstance(wish.filters, Mapping) else {}
+    for key in () if filters else wish.filters:
+        if key not in known:
+            there = ", ".join(sorted(known))
+            raise InvalidInput(f"of {key!r} nothing is known of this message; known are {there}", field="rule.filters")
+        filters[key] = known[key]
+    return {
+        "name": wish.name,
+        "channel": known["channel"],
+        "filters": {key: value for key, value in filters.items() if key != "channel"},
+        "targets": [target_json(to)],
+        "priority": wish.priority,
+    }
+
+
+def _reroute_step(case: Case, wanted: Reroute, verdict: Verdict, rule: WrittenRule | None) -> TrailStep:
+    """Why there is a further decision: whose letter it was, who sent it on, and to whom if he said so."""
+    detail = f"dead letter {case.dead_letter_id}, by {verdict.by}: {verdict.resolution}"
+    targets = () if wanted.to is None else (wanted.to,)
+    rule_id = None if rule is None else UUID(rule.rule["rule_id"])
+    rule_name = None if rule is None else str(rule.rule["name"])
+    return TrailStep(case.team_id, "reroute", rule_id, rule_name, targets, detail)
+
+
+def _nobody_new(decision: Decision) -> NoReturn:
+    names = ", ".join(chosen.system_id for chosen in decision.chosen)
+    raise Conflict(
+        f"{names} had this message already; name another butler, or close the letter", code="already_delivered"
+    )
+
+
+def _closed(shown: ShownDeadLetter) -> str:
+    how = "closed" if shown.rerouted_n is None else f"rerouted (decision {shown.rerouted_n})"
+    return f"dead letter {shown.dead_letter_id} was {how} by {shown.handled_by_system_id}: {shown.resolution}"

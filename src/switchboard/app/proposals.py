@@ -1,0 +1,170 @@
+"""From what somebody asks for to the changes of rules that it comes to, and whether they make sense in the tree.
+
+`app/rules.py` writes these changes, `app/replays.py` only tries them. In: drafts, patches, rule files, old versions;
+out: `RuleChange`s against the rules in force, or InvalidInput with every problem and what would be right. Reads only.
+Next: `store/rules.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+from switchboard.app.wiring import Core, known_channels
+from switchboard.core.channels import near, or_list
+from switchboard.core.routing.check import Problem, check_rule
+from switchboard.core.routing.draft import Edit, apply_patch, draft_of, new_rule, parse_draft
+from switchboard.core.routing.rulefile import changes_for, difference, parse_rule_file, restored
+from switchboard.domain.errors import Conflict, InvalidInput, NotFound
+from switchboard.domain.routing import Rule, RuleChange, TeamId
+from switchboard.store import rules as store
+from switchboard.store.ids import new_uuid7
+
+_TOLD: Final = 20
+"""Problems that an answer names; whoever has more of them mends these first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One rule to try: a new one of `team_id`, or with `rule_id` that rule with the parts of `fields` changed."""
+
+    fields: Mapping[str, Any]
+    team_id: TeamId | None = None
+    rule_id: UUID | None = None
+
+
+class RefusedRules(InvalidInput):
+    """Rules that make no sense in the tree: code and field of the first problem, and all in message and details."""
+
+    def __init__(self, problems: Sequence[tuple[Rule, Problem]]) -> None:
+        _, first = problems[0]
+        told = "; ".join(_sentence(rule, problem) for rule, problem in problems[:_TOLD])
+        rest = f" (and {len(problems) - _TOLD} more)" if len(problems) > _TOLD else ""
+        super().__init__(told + rest, code=first.code, field=first.field)
+        self.details = {"problems": [_told(rule, problem) for rule, problem in problems[:_TOLD]]}
+
+
+def _sentence(rule: Rule, problem: Problem) -> str:
+    said = [name for name in problem.meant if name not in problem.message]
+    right = f"; right would be {or_list(said[:10])}" if said else ""
+    return f"rule {rule.name!r}: {problem.message}{right}"
+
+
+def _told(rule: Rule, problem: Problem) -> dict[str, Any]:
+    return {
+        "rule": rule.name,
+        "team_id": rule.team_id,
+        "code": problem.code,
+        "field": problem.field,
+        "message": problem.message,
+        "meant": list(problem.meant[:10]),
+    }
+
+
+def edit_by(author: str) -> Edit:
+    """An edit that is made now."""
+    return Edit(author, datetime.now(UTC), new_uuid7)
+
+
+def new_one(team_id: TeamId, fields: Mapping[str, Any], edit: Edit) -> RuleChange:
+    """A rule that is not there yet."""
+    return RuleChange(None, new_rule(parse_draft(dict(fields)), team_id, edit))
+
+
+def patched(rule: Rule, fields: Mapping[str, Any], edit: Edit) -> list[RuleChange]:
+    """The rule with the parts that are named changed; no change when it says so already."""
+    after = apply_patch(rule, dict(fields))
+    return [] if draft_of(after) == draft_of(rule) else [RuleChange(rule, edit.stamp(after))]
+
+
+async def from_wanted(core: Core, wanted: Iterable[Wanted], edit: Edit) -> list[RuleChange]:
+    """Several single changes together. Raises NotFound, InvalidInput."""
+    changes: list[RuleChange] = []
+    for one in wanted:
+        if one.rule_id is not None:
+            changes += patched(await existing(core, one.rule_id), one.fields, edit)
+        else:
+            changes.append(new_one(one.team_id or TeamId(""), one.fields, edit))
+    return changes
+
+
+async def from_document(core: Core, document: object, edit: Edit) -> tuple[frozenset[TeamId], list[RuleChange]]:
+    """The teams that a rule file names, and what makes their rules exactly those of the file. Raises InvalidInput."""
+    # A file may have thousands of rules: the doors go on meanwhile.
+    file = await asyncio.to_thread(parse_rule_file, document)
+    named = frozenset(file.teams)
+    known_teams(core, named)
+    present = await in_force(core, named)
+    return named, await asyncio.to_thread(changes_for, file, present, edit)
+
+
+async def back_to(core: Core, version: int, team_id: TeamId | None, edit: Edit) -> list[RuleChange]:
+    """What makes the rules, or those of one team, what they were in `version`. Raises NotFound, Conflict."""
+    teams = None if team_id is None else [team_id]
+    known_teams(core, teams or ())
+    then = await store.rules_at(core.database, version, teams)
+    if then is None:
+        raise Conflict(f"nobody knows the rules of version {version} any more: the history began later")
+    _, now = await store.list_rules(core.database, team_id)
+    return restored(difference(now, then), edit)
+
+
+async def existing(core: Core, rule_id: UUID) -> Rule:
+    """The rule of this id. Raises NotFound."""
+    rule = await store.get_rule(core.database, rule_id)
+    if rule is None:
+        raise NotFound(f"there is no rule {rule_id}")
+    return rule
+
+
+async def in_force(core: Core, team_ids: Collection[TeamId]) -> list[Rule]:
+    """The rules of these teams as they are now."""
+    found: list[Rule] = []
+    for team_id in sorted(team_ids):
+        found += (await store.list_rules(core.database, team_id))[1]
+    return found
+
+
+def known_teams(core: Core, named: Iterable[TeamId]) -> None:
+    """Raise InvalidInput for the first team that does not exist."""
+    teams = [team.team_id for team in core.rule_book.rules.teams]
+    for team_id in named:
+        if team_id not in teams:
+            meant = near(team_id, teams)
+            hint = f"; did you mean {or_list(meant)}?" if meant else f"; there are {', '.join(sorted(teams)[:20])}"
+            raise InvalidInput(f"there is no team {team_id!r}{hint}", code="unknown_team", field="team_id")
+
+
+async def refuse_wrong(core: Core, changes: Sequence[RuleChange]) -> None:
+    """Raise RefusedRules unless every rule that is written makes sense; whoever only disables one is not asked."""
+    counts = Counter(change.rule.rule_id for change in changes)
+    twice = next((change.rule for change in changes if counts[change.rule.rule_id] > 1), None)
+    if twice is not None:
+        raise InvalidInput(
+            f"rule {twice.rule_id} ({twice.name!r}) is changed twice; a rule has one id and stays in its team",
+            code="duplicate_rule",
+            field="rule_id",
+        )
+    teams = {team.team_id: team for team in core.rule_book.rules.teams}
+    channels = known_channels(core.settings)
+    written = [change.after for change in changes if change.after is not None and not _disables(change)]
+    found = await asyncio.to_thread(
+        lambda: [(rule, problem) for rule in written for problem in check_rule(rule, teams, channels)]
+    )
+    if found:
+        raise RefusedRules(found)
+
+
+def _disables(change: RuleChange) -> bool:
+    """A rule whose target has gone must still be possible to switch off."""
+    before, after = change.before, change.after
+    return before is not None and after is not None and not after.active and _rest(before) == _rest(after)
+
+
+def _rest(rule: Rule) -> tuple[object, ...]:
+    return rule.name, rule.channel, dict(rule.filters), rule.targets, rule.priority

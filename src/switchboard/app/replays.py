@@ -1,0 +1,275 @@
+"""Rules tried without writing any: what would a message do, do the tests pass, what would a change change.
+
+HTTP and MCP call `Replays`, and `app/rules.py` for the blast radius of each edit. In: envelopes, cases, proposals; out:
+dry runs, test results, differences. Reads only, in chunks, so that messages go on being decided in between. Next:
+`core/routing/backtest.py`, `store/replay.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import structlog
+
+from switchboard.app.explain import ExplainedStep, explained_trail
+from switchboard.app.proposals import Wanted, edit_by, from_document, from_wanted, refuse_wrong
+from switchboard.app.wiring import Core, known_channels
+from switchboard.core import wire
+from switchboard.core.channels import check_source, near, or_list
+from switchboard.core.identity import conversation, replied_to
+from switchboard.core.routing.backtest import Blast, Receivers, Tally, receivers
+from switchboard.core.routing.check import never_equal
+from switchboard.core.routing.decide import decide
+from switchboard.core.routing.draft import shown
+from switchboard.core.routing.facts import KEYS, facts
+from switchboard.core.routing.index import RoutingIndex
+from switchboard.core.routing.routetests import Outcome, RouteCase, parse_cases, run_cases
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.routing import RuleChange, SystemId
+from switchboard.store.inbox import find_authors
+from switchboard.store.replay import cases_since, count_cases
+
+log = structlog.get_logger(__name__)
+
+BLAST_MESSAGES: Final = 20_000
+BLAST_DAYS: Final = 1
+_CHUNK: Final = 2000
+_SLICE: Final = 50
+"""Messages decided in one go: about a millisecond, after which whoever waits at a door has his turn."""
+_MANY: Final = 2000
+"""Changes that are applied in a thread: more of them would keep the doors waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What would this message do: an envelope as a connector would send it, or bare facts, and who is replied to."""
+
+    envelope: Mapping[str, Any] | None = None
+    facts: Mapping[str, str] | None = None
+    pinned: SystemId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What the rules in force say of a message that nobody sent."""
+
+    version: int
+    facts: Mapping[str, str]
+    pinned: str | None
+    trail: tuple[ExplainedStep, ...]
+    receivers: Receivers
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """How a file of cases went."""
+
+    version: int
+    passed: int
+    failed: int
+    results: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which stored messages: the newest `last`, those of the last `days`, or what is in both."""
+
+    last: int | None = None
+    days: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Rules to try: a rule file, or single changes; with neither, the rules in force."""
+
+    document: object = None
+    changes: Sequence[Wanted] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a backtest is."""
+
+    looked_at: int
+    of: int
+
+
+class FailedTests(InvalidInput):
+    """Rules that their own tests refuse; `details` has every case that failed."""
+
+    code = "route_tests_failed"
+
+    def __init__(self, run: TestRun) -> None:
+        failed = [result for result in run.results if not result["passed"]]
+        names = ", ".join(repr(result["name"]) for result in failed[:5])
+        rest = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
+        super().__init__(
+            f"{run.failed} of {run.passed + run.failed} route tests fail: {names}{rest}; nothing was written",
+            field="tests",
+        )
+        self.details = {"passed": run.passed, "failed": run.failed, "results": failed[:100]}
+
+
+class Replays:
+    """Tries rules on messages that exist, or might."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._one_at_a_time = asyncio.Lock()
+        """Held for a chunk: however many replays there are, the doors wait for one of them at most."""
+
+    async def dry_run(self, question: Question) -> DryRun:
+        """What the rules in force would do, and why. Raises InvalidInput."""
+        await self._core.rule_book.refresh()
+        known, pinned = await self._asked(question)
+        decision = decide(self._core.rule_book.rules.index, known, pinned)
+        trail = await explained_trail(self._core.database, decision)
+        return DryRun(decision.version, known, pinned, trail, receivers(decision))
+
+    async def _asked(self, question: Question) -> tuple[Mapping[str, str], SystemId | None]:
+        if question.envelope is None:
+            return _checked(question.facts or {}, known_channels(self._core.settings)), question.pinned
+        envelope = wire.parse_envelope(question.envelope, now=datetime.now(UTC))
+        check_source(envelope, known_channels(self._core.settings))
+        return facts(envelope), question.pinned or await self._author(envelope)
+
+    async def _author(self, envelope: Envelope) -> SystemId | None:
+        """Who gets it before any rule is asked, as at ingest: whom it names, or who wrote what it replies to."""
+        if envelope.control.pinned_target is not None:
+            return SystemId(envelope.control.pinned_target)
+        answered = replied_to(envelope)
+        if not answered:
+            return None
+        [author] = await find_authors(self._core.database, [(conversation(envelope), answered)])
+        return author
+
+    async def test(self, cases: object, document: object = None) -> TestRun:
+        """Do the cases go where they should, by the rules in force or by those of a rule file. Raises InvalidInput."""
+        await self._core.rule_book.refresh()
+        parsed = self._cases(cases)
+        if document is None:
+            index = self._core.rule_book.rules.index
+            return _test_run(index.version, run_cases(index, parsed))
+        _, changes = await from_document(self._core, document, edit_by("test"))
+        await refuse_wrong(self._core, changes)
+        after = await self._after(self.before(changes), changes)
+        return _test_run(after.version, run_cases(after, parsed))
+
+    async def require(self, cases: object, changes: Sequence[RuleChange]) -> None:
+        """Raise FailedTests unless all cases pass once these changes are made."""
+        parsed = self._cases(cases)
+        after = await self._after(self.before(changes), changes)
+        run = _test_run(after.version, run_cases(after, parsed))
+        if run.failed:
+            raise FailedTests(run)
+
+    def _cases(self, cases: object) -> list[RouteCase]:
+        return parse_cases({"cases": cases}, datetime.now(UTC), known_channels(self._core.settings))
+
+    def before(self, changes: Iterable[RuleChange]) -> RoutingIndex:
+        """The rules in force at this moment, kept as they are for the teams that the changes touch."""
+        return self._core.rule_book.rules.index.copy({change.rule.team_id for change in changes})
+
+    async def _after(self, before: RoutingIndex, changes: Sequence[RuleChange]) -> RoutingIndex:
+        """The same with the changes made. Raises ValueError when they are not changes of these rules."""
+        after = before.copy({change.rule.team_id for change in changes})
+        if len(changes) > _MANY:
+            await asyncio.to_thread(after.apply, before.version, changes)
+        else:
+            after.apply(before.version, changes)
+        return after
+
+    async def blast(self, before: RoutingIndex, changes: Sequence[RuleChange]) -> Blast | None:
+        """How many of the last day's messages go elsewhere by these changes. None: another edit came in between."""
+        if not changes:
+            return Blast(0, 0, (), complete=True)
+        try:
+            after = await self._after(before, changes)
+        except ValueError as error:
+            log.info("no blast radius", reason=str(error))
+            return None
+        tally = Tally(before, after)
+        async for _ in self._replay(tally, Span(BLAST_MESSAGES, BLAST_DAYS)):
+            pass
+        return tally.blast(complete=tally.looked_at < BLAST_MESSAGES)
+
+    async def backtest(self, span: Span, proposal: Proposal) -> AsyncGenerator[Progress | Blast, None]:
+        """Decide stored messages by the rules in force and by proposed ones: progress, and at last what differs.
+
+        Raises InvalidInput before the first value, if at all.
+        """
+        await self._core.rule_book.refresh()
+        changes = await self._proposed(proposal)
+        before = self.before(changes)
+        tally = Tally(before, await self._after(before, changes))
+        of = await count_cases(self._core.database, since=_since(span), last=span.last)
+        yield Progress(0, of)
+        async for looked_at in self._replay(tally, span):
+            yield Progress(looked_at, max(of, looked_at))
+        yield tally.blast()
+
+    async def _proposed(self, proposal: Proposal) -> list[RuleChange]:
+        edit = edit_by("backtest")
+        if proposal.document is not None:
+            _, changes = await from_document(self._core, proposal.document, edit)
+        else:
+            changes = await from_wanted(self._core, proposal.changes, edit)
+        await refuse_wrong(self._core, changes)
+        return changes
+
+    async def _replay(self, tally: Tally, span: Span) -> AsyncIterator[int]:
+        """Fill the tally; how many were looked at, after each chunk."""
+        stored = cases_since(self._core.database, since=_since(span), last=span.last, chunk=_CHUNK)
+        async for cases in stored:
+            async with self._one_at_a_time:
+                for at in range(0, len(cases), _SLICE):
+                    tally.add(cases[at : at + _SLICE])
+                    await asyncio.sleep(0)
+            yield tally.looked_at
+
+
+def _since(span: Span) -> datetime | None:
+    return None if span.days is None else datetime.now(UTC) - timedelta(days=span.days)
+
+
+def _test_run(version: int, outcomes: Sequence[Outcome]) -> TestRun:
+    results = tuple(_result(outcome) for outcome in outcomes)
+    passed = sum(outcome.passed for outcome in outcomes)
+    return TestRun(version, passed, len(outcomes) - passed, results)
+
+
+def _result(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "name": outcome.case.name,
+        "passed": outcome.passed,
+        "expected": outcome.expected,
+        "got": outcome.got,
+        "trail": outcome.trail,
+    }
+
+
+def _checked(given: Mapping[str, str], channels: Iterable[str]) -> Mapping[str, str]:
+    """Facts as a channel could give them: a misspelt one would be missed in silence."""
+    channel = given.get("channel", "")
+    if channel not in channels:
+        said = f"there is no channel {channel!r}" if channel else "facts need a channel"
+        raise InvalidInput(f"{said}; there are {or_list(channels)}", code="unknown_channel", field="facts.channel")
+    keys = KEYS.get(channel, KEYS["*"])
+    for key, value in given.items():
+        if key not in keys:
+            meant = near(key, keys) or sorted(keys)
+            raise InvalidInput(
+                f"messages of channel {channel!r} have no {shown(key)!r}; did you mean {or_list(meant)}?",
+                code="unknown_filter_key",
+                field=f"facts.{shown(key)}",
+            )
+        if (why := never_equal(channel, key, value)) is not None:
+            raise InvalidInput(
+                f"{key} can never be {value!r}: {why}", code="unmatchable_value", field=f"facts.{shown(key)}"
+            )
+    return dict(given)

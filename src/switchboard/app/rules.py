@@ -1,0 +1,297 @@
+"""Rules at run time: everything that changes them, for callers who may.
+
+HTTP and MCP call `RuleDesk` with the caller's `Principal`; who he is comes from his token alone. Every edit goes one
+way: may he, does it make sense, write it as one version, follow it, and say what it did (warnings, blast radius). In:
+drafts and documents; out: `Written`, or Forbidden (on record), InvalidInput, Conflict. Next: `app/proposals.py`,
+`store/rules.py`, `app/replays.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+from uuid import UUID
+
+import structlog
+
+from switchboard.app.access import Access, Principal
+from switchboard.app.proposals import (
+    back_to,
+    edit_by,
+    existing,
+    from_document,
+    new_one,
+    patched,
+    refuse_wrong,
+)
+from switchboard.app.replays import Replays
+from switchboard.app.rule_records import ChangeView, RuleRecords, first_changes
+from switchboard.app.wiring import Core
+from switchboard.core.routing.backtest import Blast
+from switchboard.core.routing.draft import DRAFT_KEYS, draft_of
+from switchboard.core.routing.lint import Finding
+from switchboard.core.routing.rulefile import rule_json
+from switchboard.core.routing.scope import editable
+from switchboard.core.routing.sop import PREFIX, parse_sop, sop_changes, unload_changes
+from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
+from switchboard.domain.routing import Rule, RuleChange, SystemId, TeamId
+from switchboard.lanes.bell import RULES
+from switchboard.store import rules as store
+from switchboard.store.rules import Authorship
+
+log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How an edit is to be done. `dry_run` writes nothing and says what would happen.
+
+    `expected_version` is that of the whole rule set; None: whatever it is by now.
+    """
+
+    reason: str
+    expected_version: int | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an edit did, or would do. `changes` are the first of `changed`.
+
+    `warnings` None: the team has too many rules to look at all of them now; `blast` None: it could not be worked out.
+    """
+
+    version: int
+    changed: int
+    changes: tuple[ChangeView, ...]
+    warnings: tuple[Finding, ...] | None
+    blast: Blast | None
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRule:
+    """The same of one rule. `fresh` False: an equal rule of this id was there already, and nothing was done."""
+
+    rule: Mapping[str, Any]
+    version: int
+    warnings: tuple[Finding, ...] | None
+    blast: Blast | None
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NewRule:
+    """A rule to make: its parts as the API names them. With an id of the caller's, asking again makes no second one."""
+
+    team_id: TeamId
+    fields: Mapping[str, Any]
+    rule_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What to change in a rule, and the version of it that the caller saw."""
+
+    rule_id: UUID
+    version: int
+    fields: Mapping[str, Any]
+
+
+def author_of(caller: Principal) -> str:
+    """Who goes into the history: the token's name, and an agent's system."""
+    return caller.name if caller.system_id is None else f"{caller.name} ({caller.system_id})"
+
+
+class RuleDesk:
+    """Edits rules for callers who may."""
+
+    def __init__(self, core: Core, access: Access, records: RuleRecords, replays: Replays) -> None:
+        self._core = core
+        self._access = access
+        self._records = records
+        self._replays = replays
+
+    def editable_by(self, caller: Principal) -> frozenset[TeamId]:
+        """The teams whose rules this caller may edit: an operator all, a System3 its own and those below, else none."""
+        rules = self._core.rule_book.rules
+        if caller.role == "operator":
+            return frozenset(team.team_id for team in rules.teams)
+        if caller.role != "agent" or caller.system_id is None:
+            return frozenset()
+        return editable(rules.teams, rules.members, SystemId(caller.system_id))
+
+    async def check_scope(self, caller: Principal, team_ids: Collection[TeamId]) -> None:
+        """Raise Forbidden, on record, unless the caller may edit the rules of all these teams."""
+        allowed = self.editable_by(caller)
+        outside = sorted(set(team_ids) - allowed)
+        # A team that does not exist is in nobody's scope; an operator is told so by what checks the rules.
+        if caller.role == "operator" or (allowed and not outside):
+            return
+        await self._access.refused(caller, "rules_edit", {"system_id": caller.system_id, "teams": outside[:20]})
+        if not allowed:
+            raise Forbidden("rules are edited by operators, and by the active System3 of a team")
+        raise Forbidden(
+            f"{caller.system_id} edits the rules of its own team and of those below, not of {', '.join(outside[:5])}"
+        )
+
+    async def create(self, caller: Principal, new: NewRule, order: Order) -> WrittenRule:
+        """Make a rule. Raises Forbidden, InvalidInput, Conflict (the id is that of another rule)."""
+        await self._begin(caller, [new.team_id])
+        change = new_one(new.team_id, new.fields, edit_by(author_of(caller)))
+        if new.rule_id is None:
+            return await self._one(caller, [change], order)
+        change = RuleChange(None, replace(change.rule, rule_id=new.rule_id))
+        if (there := await self._same(change.rule)) is not None:
+            return there
+        try:
+            return await self._one(caller, [change], order)
+        except Conflict:  # the same request came twice at the same moment
+            if (there := await self._same(change.rule)) is not None:
+                return there
+            raise
+
+    async def _same(self, wanted: Rule) -> WrittenRule | None:
+        """What a repeated request is answered: the rule that the first one made."""
+        there = await store.get_rule(self._core.database, wanted.rule_id)
+        if there is None:
+            return None
+        if (there.team_id, draft_of(there)) != (wanted.team_id, draft_of(wanted)):
+            raise Conflict(
+                f"there is another rule of the id {wanted.rule_id}, {there.name!r}; change that one, or give no id",
+                field="rule_id",
+            )
+        return WrittenRule(rule_json(there), self._core.rule_book.rules.version, (), None, fresh=False)
+
+    async def update(self, caller: Principal, patch: Patch, order: Order) -> WrittenRule:
+        """Change parts of a rule. Raises Forbidden, NotFound, InvalidInput, Conflict (it is not as it was seen)."""
+        await self._begin(caller, [])
+        rule = await existing(self._core, patch.rule_id)
+        await self.check_scope(caller, [rule.team_id])
+        if rule.version != patch.version:
+            raise await self._moved_on(rule, patch.version)
+        if rule.source and patch.fields.keys() & set(DRAFT_KEYS) != {"active"}:
+            raise Conflict(
+                f"rule {rule.name!r} belongs to the SOP {rule.source.removeprefix(PREFIX)!r}: change its file and load "
+                "it again; by hand it can only be switched off and on (active)"
+            )
+        changes = patched(rule, patch.fields, edit_by(author_of(caller)))
+        if not changes:
+            return WrittenRule(rule_json(rule), self._core.rule_book.rules.version, (), None, fresh=False)
+        return await self._one(caller, changes, order)
+
+    async def restore(self, caller: Principal, version: int, team_id: TeamId | None, order: Order) -> Written:
+        """Make the rules, or those of one team, what they were in a version. Raises as `import_`, and NotFound."""
+        await self._begin(caller, [] if team_id is None else [team_id])
+        changes = await back_to(self._core, version, team_id, edit_by(author_of(caller)))
+        return await self._write(caller, changes, order)
+
+    async def import_(
+        self, caller: Principal, document: object, cases: Sequence[object] | None, order: Order
+    ) -> Written:
+        """Make the rules of the teams that a rule file names exactly those of the file, if its tests pass.
+
+        Raises Forbidden when one of the teams is out of scope (then nothing is done), InvalidInput, Conflict.
+        """
+        await self._begin(caller, [])
+        named, changes = await from_document(self._core, document, edit_by(author_of(caller)))
+        await self.check_scope(caller, named)
+        if caller.role != "operator":
+            changes = [_signed(change, author_of(caller)) for change in changes]
+        await refuse_wrong(self._core, changes)
+        if cases is not None:
+            await self._replays.require(cases, changes)
+        return await self._write(caller, changes, order)
+
+    async def load_sop(self, caller: Principal, name: str, document: object, order: Order) -> Written:
+        """Register or bring up to date exactly the rules of a standing operating procedure. Raises as `import_`."""
+        await self._begin(caller, [])
+        teams = {team.team_id: team for team in self._core.rule_book.rules.teams}
+        sop = parse_sop(document, teams)
+        if sop.name != name:
+            raise InvalidInput(f"the SOP calls itself {sop.name!r}, not {name!r}", code="invalid_sop", field="name")
+        _, present = await store.list_rules(self._core.database, source=sop.source)
+        await self.check_scope(caller, {team_id for team_id, _ in sop.drafts} | {rule.team_id for rule in present})
+        return await self._write(caller, sop_changes(sop, present, edit_by(author_of(caller))), order)
+
+    async def unload_sop(self, caller: Principal, name: str, order: Order) -> Written:
+        """Disable all rules of a standing operating procedure. Raises Forbidden, NotFound."""
+        await self._begin(caller, [])
+        _, present = await store.list_rules(self._core.database, source=PREFIX + name)
+        if not present:
+            raise NotFound(f"no SOP {name!r} was ever loaded")
+        await self.check_scope(caller, {rule.team_id for rule in present})
+        return await self._write(caller, unload_changes(name, present, edit_by(author_of(caller))), order)
+
+    async def _begin(self, caller: Principal, team_ids: Collection[TeamId]) -> None:
+        """By the teams and members of now: who lost his office a moment ago has lost it here too."""
+        await self._core.rule_book.refresh()
+        await self.check_scope(caller, team_ids)
+
+    async def _one(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> WrittenRule:
+        written = await self._write(caller, changes, order)
+        form = written.changes[0].after
+        assert form is not None, "a single edit never removes a rule"  # noqa: S101
+        return WrittenRule(form, written.version, written.warnings, written.blast)
+
+    async def _write(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> Written:
+        """The one way by which rules change."""
+        await self.check_scope(caller, {change.rule.team_id for change in changes})
+        await refuse_wrong(self._core, changes)
+        before = self._replays.before(changes)
+        version = await self._commit(caller, changes, order)
+        done = changes if order.dry_run else [_stamped(change, version) for change in changes]
+        return Written(
+            version,
+            len(done),
+            first_changes(done),
+            await self._afterwards(self._records.lint_edit(done, written=not order.dry_run)),
+            await self._afterwards(self._replays.blast(before, changes)),
+        )
+
+    async def _commit(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> int:
+        """The version that is in force afterwards; here at once, in other processes within a second."""
+        core = self._core
+        if order.dry_run:
+            version = core.rule_book.rules.version
+            if order.expected_version not in (None, version):
+                raise Conflict(f"the rules have moved on to version {version}; you saw {order.expected_version}")
+            return version
+        by = Authorship(author_of(caller), order.reason)
+        version = await store.write(core.database, changes, by=by, expected_version=order.expected_version)
+        core.bell.ring(RULES)
+        await self._afterwards(core.rule_book.refresh())
+        return version
+
+    async def _afterwards(self, work: Awaitable[_T]) -> _T | None:
+        """What comes after the write must not make it look like a failure."""
+        try:
+            return await work
+        except Unavailable:
+            return None
+        except Exception:
+            log.exception("unexpected error after rules were written")
+            return None
+
+    async def _moved_on(self, rule: Rule, seen: int) -> Conflict:
+        last = await store.get_version(self._core.database, rule.version)
+        by = "" if last is None else f" by {last.author} ({last.reason})"
+        return Conflict(
+            f"rule {rule.name!r} was changed{by}: version {rule.version} is in force, you saw {seen}; look at it again",
+            field="version",
+        )
+
+
+def _signed(change: RuleChange, author: str) -> RuleChange:
+    """Whose a rule is, a file says only for an operator, who restores exports: nobody else speaks in another's name."""
+    before, after = change.before, change.after
+    if after is None:
+        return change
+    source, created_by = ("", author) if before is None else (before.source, before.created_by)
+    return RuleChange(before, replace(after, source=source, created_by=created_by, updated_by=author))
+
+
+def _stamped(change: RuleChange, version: int) -> RuleChange:
+    return RuleChange(change.before, None if change.after is None else replace(change.after, version=version))

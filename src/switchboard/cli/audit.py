@@ -1,0 +1,36 @@
+"""`switchboard audit`: what was refused, and what was done with power. Called by `main.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from switchboard.cli.client import ask
+from switchboard.cli.output import AsJson, more, one_line, out, print_json, table, when
+
+
+def audit(
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many, the newest first.")] = 50,
+    action: Annotated[str | None, typer.Option(help="Only of this kind, such as refused:rules_edit.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Go on after this point.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The audit trail: refusals of a scope, tokens made and revoked, and edits, the newest first."""
+    params = {"limit": limit, "action": action, "cursor": cursor}
+    found = ask(lambda client: client.get("/v1/audit", params))
+    if as_json:
+        print_json(found)
+        return
+    rows = ((when(e["at"], short=True), e["actor"], e["action"], _detail(e["detail"])) for e in found["entries"])
+    out().print(table("at", "who", "what", "detail", rows=rows, keep=("at", "who", "what"), wrap=True))
+    if found.get("next_cursor"):
+        again = more("audit", cursor=found["next_cursor"], limit=limit, action=action)
+        out().print(again, style="dim", soft_wrap=True)
+
+
+def _detail(detail: Mapping[str, object]) -> str:
+    told = ((name, ", ".join(map(str, value)) if isinstance(value, list) else value) for name, value in detail.items())
+    return one_line("  ".join(f"{name}={value}" for name, value in told if value not in (None, "")), 400)

@@ -1,0 +1,41 @@
+"""Text from outside as JSON that cannot be anything else: it closes no fence and hides nothing.
+
+Called by `core/pipeline/prompt.py` for all that goes into a prompt. A JSON value enters, one line of JSON leaves; read
+again it is exactly the value that went in.
+
+Letters of every script stay as they are: escaped, they would cost a model several times the tokens and its
+understanding. Escaped to `\\uXXXX` is what can end a block (angle brackets, backticks, line and paragraph separators),
+what makes a CLI read a file into the prompt (`@path`), and what a person who reads the prompt cannot see: controls,
+zero-width and bidirectional marks, tag characters, variation selectors, fillers, private use, lone surrogates.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+_HAZARD: Final = re.compile(
+    "[<>`@\u007f-\u009f\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff0-\uffff\U000110bd\U000110cd\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U0010ffff]"
+)
+
+
+def outside_json(value: object) -> str:
+    """`value` (dicts with string keys, lists, tuples, strings, numbers, booleans, None) as one line of JSON.
+
+    Raises TypeError for what JSON has no form for, ValueError for NaN and infinities.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Outside of strings JSON has none of these characters: every one that is found stands in a string.
+    return _HAZARD.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"

@@ -1,0 +1,107 @@
+"""A circuit breaker: a model that keeps failing is left alone for a while, then asked once before it is trusted again.
+
+Called by `journey/classify.py`, one breaker per model. A breaker, an event and `now` (seconds of any clock that never
+runs backward) enter, the breaker that follows leaves.
+
+    state       admit                               success          failure
+    closed      pass                                closed, count 0  count + 1; at the threshold: open
+    open        refuse; after the wait: half_open,  -                -
+                and this one is the probe
+    half_open   refuse while the probe is out;      closed           open, for twice as long
+                a lost probe is replaced
+
+Only the outcome of a call that was admitted since the last change of state counts (its ticket says so): what was still
+running when the breaker opened neither closes nor re-opens it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NewType
+
+State = Literal["closed", "open", "half_open"]
+Ticket = NewType("Ticket", int)
+"""Given out with a pass and shown with the outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    """`threshold` failures in a row open it; seconds. `probe_timeout`: a probe that has not come back is lost."""
+
+    threshold: int = 3
+    wait: float = 30.0
+    longest_wait: float = 300.0
+    probe_timeout: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """`failures` in a row; `openings` in a row without a success; `until`: when open or half-open lets one pass."""
+
+    state: State = "closed"
+    failures: int = 0
+    openings: int = 0
+    until: float = 0.0
+    generation: int = 0
+
+
+DEFAULT: Final = BreakerPolicy()
+
+
+def admit(breaker: Breaker, now: float, policy: BreakerPolicy = DEFAULT) -> tuple[Breaker, Ticket | None]:
+    """Whether a call may be made now: a ticket if so, None if not."""
+    if breaker.state == "closed":
+        return breaker, Ticket(breaker.generation)
+    if now < breaker.until:
+        return breaker, None
+    probing = _moved(replace(breaker, until=now + policy.probe_timeout), "half_open")
+    return probing, Ticket(probing.generation)
+
+
+def settle(breaker: Breaker, ticket: Ticket, *, ok: bool, now: float, policy: BreakerPolicy = DEFAULT) -> Breaker:
+    """The breaker after the outcome of the call that `ticket` was given for; one of older times changes nothing."""
+    if ticket != breaker.generation:
+        return breaker
+    return _SETTLED[breaker.state, ok](breaker, now, policy)
+
+
+def wait_left(breaker: Breaker, now: float) -> float:
+    """Seconds until a call may be let through; 0 when it may be now."""
+    return 0.0 if breaker.state == "closed" else max(0.0, breaker.until - now)
+
+
+def _moved(breaker: Breaker, state: State) -> Breaker:
+    return replace(breaker, state=state, generation=breaker.generation + 1)
+
+
+def _same(breaker: Breaker, _now: float, _policy: BreakerPolicy) -> Breaker:
+    return breaker
+
+
+def _calm(breaker: Breaker, _now: float, _policy: BreakerPolicy) -> Breaker:
+    return replace(breaker, failures=0)
+
+
+def _counted(breaker: Breaker, now: float, policy: BreakerPolicy) -> Breaker:
+    worse = replace(breaker, failures=breaker.failures + 1)
+    return _opened(worse, now, policy) if worse.failures >= policy.threshold else worse
+
+
+def _closed(breaker: Breaker, _now: float, _policy: BreakerPolicy) -> Breaker:
+    return _moved(replace(breaker, failures=0, openings=0, until=0.0), "closed")
+
+
+def _opened(breaker: Breaker, now: float, policy: BreakerPolicy) -> Breaker:
+    wait = min(policy.longest_wait, policy.wait * 2.0 ** min(breaker.openings, 30))
+    return _moved(replace(breaker, openings=breaker.openings + 1, until=now + wait), "open")
+
+
+_SETTLED: Final[Mapping[tuple[State, bool], Callable[[Breaker, float, BreakerPolicy], Breaker]]] = {
+    ("closed", True): _calm,
+    ("closed", False): _counted,
+    ("open", True): _same,
+    ("open", False): _same,
+    ("half_open", True): _closed,
+    ("half_open", False): _opened,
+}

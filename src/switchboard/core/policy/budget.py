@@ -1,0 +1,110 @@
+"""What models may cost: an account of tokens and money for a message, and one for a day.
+
+Called by `journey/classify.py` before a model is asked (`reserve`, with an estimate) and after (`settle`, with what the
+provider reported). Accounts and amounts enter, accounts leave. Money is counted in whole micro-dollars.
+
+What is reserved counts as spent until it is settled: however many sessions run at once, together they stay within the
+cap, by their estimates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Final, Literal
+
+Scope = Literal["message", "day"]
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Tokens in and out together, and micro-dollars; never negative."""
+
+    tokens: int = 0
+    micros: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tokens < 0 or self.micros < 0:
+            raise ValueError(f"an amount cannot be negative: {self.tokens} tokens, {self.micros} micro-dollars")
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.tokens + other.tokens, self.micros + other.micros)
+
+
+ZERO: Final = Amount()
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Micro-dollars per million tokens: a model at $3 in and $15 out is Price(3_000_000, 15_000_000)."""
+
+    input: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """The most that may be spent; None where there is no limit."""
+
+    tokens: int | None = None
+    micros: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What was spent on `day` (None: for one message) and what is reserved for calls that still run."""
+
+    day: date | None = None
+    spent: Amount = ZERO
+    reserved: Amount = ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a call may not be made: which cap it would exceed, and by what it counts."""
+
+    scope: Scope
+    unit: Literal["tokens", "micros"]
+    cap: int
+    used: int
+    wanted: int
+
+    def __str__(self) -> str:
+        unit = "tokens" if self.unit == "tokens" else "micro-dollars"
+        return f"{self.wanted} {unit} more than the {self.used} used would exceed the {self.cap} of a {self.scope}"
+
+
+def amount(input_tokens: int, output_tokens: int, price: Price | None = None) -> Amount:
+    """What tokens cost, rounded up to a whole micro-dollar; without a price (a model of one's own) no money."""
+    if price is None:
+        return Amount(input_tokens + output_tokens)
+    micros = -(-(input_tokens * price.input + output_tokens * price.output) // 1_000_000)
+    return Amount(input_tokens + output_tokens, micros)
+
+
+def on(account: Account, today: date | None) -> Account:
+    """The account as of `today`: a new day has spent nothing. A clock that went back a day does not open a new one."""
+    if account.day is None or today is None or today <= account.day:
+        return account
+    return Account(today, reserved=account.reserved)
+
+
+def reserve(account: Account, wanted: Amount, cap: Cap) -> Account | Refusal:
+    """The account with `wanted` set aside, or why it may not be: spent, reserved and wanted must stay within `cap`."""
+    used = account.spent + account.reserved
+    scope: Scope = "message" if account.day is None else "day"
+    if cap.tokens is not None and used.tokens + wanted.tokens > cap.tokens:
+        return Refusal(scope, "tokens", cap.tokens, used.tokens, wanted.tokens)
+    if cap.micros is not None and used.micros + wanted.micros > cap.micros:
+        return Refusal(scope, "micros", cap.micros, used.micros, wanted.micros)
+    return replace(account, reserved=account.reserved + wanted)
+
+
+def settle(account: Account, reserved: Amount, actual: Amount) -> Account:
+    """The account after a call: what was reserved for it is free again, what it really cost is spent.
+
+    The actual cost is booked even where it is above the cap: it has been paid. A call that was never made is settled
+    with ZERO. Raises ValueError when more is freed than was reserved.
+    """
+    left = Amount(account.reserved.tokens - reserved.tokens, account.reserved.micros - reserved.micros)
+    return replace(account, spent=account.spent + actual, reserved=left)

@@ -1,0 +1,229 @@
+"""Reading what people and agents write: rules and their parts in decoded JSON or YAML.
+
+Called by every door that takes a rule: team files, rule files, SOPs, route tests, the API. An object enters, a
+`RuleDraft` or a plain value leaves; what cannot be understood is refused with its path and what would be right. There
+is no other way to read a rule. Next: `core/routing/check.py`, which says whether the rule makes sense in the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from switchboard.core.channels import near, or_list
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.routing import Rule, RuleDraft, SystemId, Target, TeamId
+
+MAX_TEXT: Final = 512
+"""Longest name, id or filter value in characters, as in an envelope."""
+MAX_FILTERS: Final = 64
+"""Most filters of one rule; no channel has as many keys."""
+
+DRAFT_KEYS: Final = ("name", "channel", "filters", "priority", "active", "targets")
+"""The parts of a rule that are written by whoever writes rules."""
+_SHOWN: Final = 64
+"""How much of a name that a stranger chose is repeated in an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Who changes rules, and when; `new_id` gives each new rule its id (UUIDv7: ids that grow keep the order)."""
+
+    author: str
+    now: datetime
+    new_id: Callable[[], UUID]
+
+    def stamp(self, rule: Rule) -> Rule:
+        """The rule as changed by this edit."""
+        return replace(rule, updated_by=self.author, updated_at=self.now)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads one kind of document. `code` is that of its refusals, `whole` what a sentence calls the document itself."""
+
+    code: str
+    whole: str
+
+    def refuse(self, path: str, message: str) -> InvalidInput:
+        """The error for what stands at `path`; `message` goes on where the path ends."""
+        return InvalidInput(f"{path or self.whole} {message}", code=self.code, field=path or None)
+
+    def fields(self, value: object, path: str, known: Iterable[str]) -> Mapping[str, object]:
+        """An object that has no other keys than these."""
+        if not isinstance(value, Mapping):
+            raise self.refuse(path, "must be an object")
+        known = tuple(known)
+        for key in value:
+            if key not in known:
+                name = shown(key)
+                meant = near(name, known) or known
+                raise self.refuse(below(path, name), f"is not known here; did you mean {or_list(meant)}?")
+        return value
+
+    def needed(self, fields: Mapping[str, object], key: str, path: str) -> object:
+        """What stands under a key that must be there."""
+        if key not in fields:
+            raise self.refuse(below(path, key), "is missing")
+        return fields[key]
+
+    def items(self, value: object, path: str) -> list[object]:
+        """A list."""
+        if not isinstance(value, list):
+            raise self.refuse(path, "must be a list")
+        return value
+
+    def text(self, value: object, path: str) -> str:
+        """A name or an id, without blanks around it."""
+        text = value.strip() if isinstance(value, str) else ""
+        if not text or len(text) > MAX_TEXT or not text.isprintable():
+            raise self.refuse(path, f"must be a text of one line, of 1 to {MAX_TEXT} characters")
+        return text
+
+    def free_text(self, value: object, path: str) -> str:
+        """Text of any length and any number of lines."""
+        if not isinstance(value, str) or "\x00" in value:
+            raise self.refuse(path, "must be a text (without NUL)")
+        return value.strip()
+
+    def truth(self, value: object, path: str) -> bool:
+        """True or false, never a word for it."""
+        if not isinstance(value, bool):
+            raise self.refuse(path, "must be true or false")
+        return value
+
+    def whole_number(self, value: object, path: str, meaning: str) -> int:
+        """An integer; `meaning` ends the sentence when it is none."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.refuse(path, f"must be a whole number; {meaning}")
+        return value
+
+    def draft(self, value: object, path: str) -> RuleDraft:
+        """A whole rule: `name`, `channel` and `targets` must be there."""
+        return self.draft_in(self.fields(value, path, DRAFT_KEYS), path)
+
+    def draft_in(self, rule: Mapping[str, object], path: str) -> RuleDraft:
+        """The same from an object whose keys were looked at already; keys that are none of a draft are left alone."""
+        targets = self.needed(rule, "targets", path)
+        return RuleDraft(
+            name=self.text(self.needed(rule, "name", path), below(path, "name")),
+            channel=self.text(self.needed(rule, "channel", path), below(path, "channel")),
+            targets=self.targets(targets, below(path, "targets")),
+            filters=self.filters(rule.get("filters", {}), below(path, "filters")),
+            priority=self.priority(rule.get("priority", 0), below(path, "priority")),
+            active=self.truth(rule.get("active", True), below(path, "active")),
+        )
+
+    def patched(self, draft: RuleDraft, value: object, path: str) -> RuleDraft:
+        """The draft with the parts that `value` names; what it does not name stays."""
+        patch = self.fields(value, path, DRAFT_KEYS)
+        if not patch:
+            raise self.refuse(path, f"must change something: name at least one of {or_list(DRAFT_KEYS)}")
+        read = self.draft_in({"name": draft.name, "channel": draft.channel, "targets": [], **patch}, path)
+        return replace(draft, **{key: getattr(read, key) for key in patch})
+
+    def priority(self, value: object, path: str) -> int:
+        """A rule's priority; whether it fits is for `check_rule` to say."""
+        return self.whole_number(value, path, "higher is looked at first")
+
+    def filters(self, value: object, path: str) -> dict[str, str]:
+        """Keys and the values they must have."""
+        if not isinstance(value, Mapping):
+            raise self.refuse(path, "must be an object of key and value")
+        if len(value) > MAX_FILTERS:
+            raise self.refuse(path, f"must have at most {MAX_FILTERS} keys, not {len(value)}")
+        return {str(key): self.fact(one, below(path, shown(key))) for key, one in value.items()}
+
+    def fact(self, value: object, path: str) -> str:
+        """A text; a whole number is taken as its digits, as ids are often written. Never null as the word "None"."""
+        if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:
+            return str(value)
+        if not isinstance(value, str):
+            raise self.refuse(path, "must be a text; put it in quotes")
+        return self.text(value, path)
+
+    def targets(self, value: object, path: str) -> tuple[Target, ...]:
+        """A list of targets."""
+        return tuple(self.target(one, f"{path}[{at}]") for at, one in enumerate(self.items(value, path)))
+
+    def target(self, value: object, path: str) -> Target:
+        """One system or one team."""
+        form = '{"system_id": "System1/NAME"} or {"team_id": "NAME"}'
+        if not isinstance(value, Mapping):
+            raise self.refuse(path, f"must be an object: {form}")
+        target = self.fields(value, path, ("system_id", "team_id"))
+        if len(target) != 1:
+            raise self.refuse(path, f"must have exactly one key: {form}")
+        if "system_id" in target:
+            return Target(system_id=SystemId(self.text(target["system_id"], below(path, "system_id"))))
+        return Target(team_id=TeamId(self.text(target["team_id"], below(path, "team_id"))))
+
+
+def below(path: str, key: str) -> str:
+    """The path of a part: `rules[0].name`."""
+    return f"{path}.{key}" if path else key
+
+
+def shown(name: object) -> str:
+    """As much of a stranger's name as an answer repeats."""
+    return str(name)[:_SHOWN]
+
+
+_API: Final = Reader("invalid_rule", "the rule")
+
+
+def parse_draft(value: object, path: str = "") -> RuleDraft:
+    """The rule in an object `{name, channel, targets, filters?, priority?, active?}`.
+
+    Raises InvalidInput (code `invalid_rule`) at the first thing that cannot be understood, with its path in `field`.
+    """
+    return _API.draft(value, path)
+
+
+def apply_patch(rule: Rule, patch: object, path: str = "") -> Rule:
+    """The rule with what `patch` names changed: any of `name`, `channel`, `filters`, `targets`, `priority`, `active`.
+
+    `filters` and `targets` are given whole. Nobody is stamped as the author yet. Raises InvalidInput as `parse_draft`.
+    """
+    draft = _API.patched(draft_of(rule), patch, path)
+    return with_draft(rule, draft)
+
+
+def draft_of(rule: Rule) -> RuleDraft:
+    """What whoever wrote the rule has written."""
+    return RuleDraft(rule.name, rule.channel, rule.targets, rule.filters, rule.priority, rule.active)
+
+
+def with_draft(rule: Rule, draft: RuleDraft) -> Rule:
+    """The same rule, written anew."""
+    return replace(
+        rule,
+        name=draft.name,
+        channel=draft.channel,
+        targets=draft.targets,
+        filters=draft.filters,
+        priority=draft.priority,
+        active=draft.active,
+    )
+
+
+def new_rule(draft: RuleDraft, team_id: TeamId, edit: Edit, source: str = "") -> Rule:
+    """A rule that did not exist before this edit."""
+    return Rule(
+        rule_id=edit.new_id(),
+        team_id=team_id,
+        name=draft.name,
+        channel=draft.channel,
+        filters=draft.filters,
+        targets=draft.targets,
+        created_at=edit.now,
+        priority=draft.priority,
+        active=draft.active,
+        created_by=edit.author,
+        updated_by=edit.author,
+        updated_at=edit.now,
+        source=source,
+    )

@@ -1,0 +1,342 @@
+"""What is probably a mistake in rules that may all be written so: rules that never fire, teams that nobody reaches.
+
+Called by `app/rule_records.py` for `switchboard rules lint` and after every edit. The tree and the rules enter,
+findings leave, the worst first; nothing is raised and nothing refused. Next: the reader, who decides what was meant.
+
+A rule asks for some facts and no more: its filters, and its channel unless that is `*`. The message that has just these
+facts is the one that the fewest rules match. So a rule can never fire if a rule before it asks for a part of what it
+asks for; whether there is one is looked up by hash, set of keys by set of keys. That several rules together leave
+nothing for another one (one for each chat type, say) is not looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Final, Literal
+from uuid import UUID
+
+from switchboard.core.channels import CHANNELS
+from switchboard.core.routing.check import Problem, ProblemCode, check_match, check_targets
+from switchboard.core.routing.explain import in_order, tie_break
+from switchboard.core.routing.facts import KEYS
+from switchboard.domain.routing import Rule, SystemId, Target, Team, TeamId
+
+Severity = Literal["error", "warning", "note"]
+LintCode = (
+    ProblemCode
+    | Literal[
+        "shadowed",
+        "duplicate",
+        "unmatchable",
+        "unreachable",
+        "target_without_live_member",
+        "dead_letters_everything",
+        "hiding_catch_all",
+    ]
+)
+
+Teams = Mapping[TeamId, Team]
+_Keys = tuple[str, ...]
+_Values = tuple[str | None, ...]
+_Asking = tuple[Rule, _Keys, Mapping[str, str]]
+"""A rule, the keys it asks for, and what it asks of each."""
+
+_NEVER: Final = frozenset(
+    {"shadowed", "duplicate", "unmatchable", "unmatchable_value", "unknown_filter_key", "unknown_channel"}
+)
+"""What is found in rules that no message makes fire."""
+_WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something to look at. `rule_id` is None when it is about a whole team; `meant`: what would be right, if known.
+
+    `field` is the path in the rule, such as `targets[0].system_id`; `by` the rule that is in the way.
+    """
+
+    code: LintCode
+    severity: Severity
+    team_id: TeamId
+    rule_id: UUID | None
+    rule_name: str | None
+    message: str
+    meant: tuple[str, ...] = ()
+    field: str | None = None
+    by: UUID | None = None
+
+
+def lint(
+    teams: Iterable[Team],
+    rules: Iterable[Rule],
+    *,
+    live: Collection[SystemId] | None = None,
+    channels: Iterable[str] = CHANNELS,
+) -> list[Finding]:
+    """Everything to look at in the whole rule set: errors first, then warnings and notes, each by team and rank.
+
+    `live` are the butlers that somebody runs at the moment; None leaves that out. `channels`: what rules may name.
+    """
+    tree = _Tree(teams)
+    every = _by_team(rules)
+    problems = _Problems(tree.teams, tuple(channels))
+    findings = [one for own in every.values() for rule in own for one in problems.of(rule)]
+    hidden = [one for own in every.values() for one in _never_firing(own, problems.channels)]
+    firing = _firing(every, (*findings, *hidden))
+    reached = _reached(tree, firing)
+    findings += (*hidden, *_unreachable(tree, every, reached))
+    for team_id in reached:
+        findings += _in_team(tree.teams[team_id], firing.get(team_id, ()), tree)
+    if live is not None:
+        findings += _without_live_member(tree, firing, live)
+    return _worst_first(findings)
+
+
+def lint_change(
+    teams: Iterable[Team],
+    rules: Iterable[Rule],
+    changed: Collection[UUID],
+    *,
+    live: Collection[SystemId] | None = None,
+    channels: Iterable[str] = CHANNELS,
+) -> list[Finding]:
+    """What there is to look at because of these rules as they are: in them, or in rules that they are in the way of.
+
+    `rules` are at least all rules of the teams concerned. Whether a team is reached is not looked at: that needs all.
+    """
+    tree = _Tree(teams)
+    concerned = {
+        team_id: own for team_id, own in _by_team(rules).items() if any(rule.rule_id in changed for rule in own)
+    }
+    problems = _Problems(tree.teams, tuple(channels))
+    findings = [one for own in concerned.values() for rule in own for one in problems.of(rule)]
+    hidden = [one for own in concerned.values() for one in _never_firing(own, problems.channels)]
+    firing = _firing(concerned, (*findings, *hidden))
+    findings += hidden
+    for team_id in firing.keys() & tree.teams.keys():
+        findings += _in_team(tree.teams[team_id], firing[team_id], tree)
+    if live is not None:
+        findings += _without_live_member(tree, firing, live)
+    return _worst_first(one for one in findings if one.rule_id is None or one.rule_id in changed or one.by in changed)
+
+
+def _by_team(rules: Iterable[Rule]) -> dict[TeamId, list[Rule]]:
+    every: dict[TeamId, list[Rule]] = {}
+    for rule in rules:
+        every.setdefault(rule.team_id, []).append(rule)
+    return every
+
+
+def _worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda one: (_WORST_FIRST.index(one.severity), one.team_id))
+
+
+def _about(rule: Rule, code: LintCode, severity: Severity, message: str) -> Finding:
+    return Finding(code, severity, rule.team_id, rule.rule_id, rule.name, message)
+
+
+class _Problems:
+    """What `check_rule` says of many rules, of which many have the same targets."""
+
+    def __init__(self, tree: Teams, channels: Sequence[str]) -> None:
+        self._tree = tree
+        self.channels = channels
+        self._of_targets: dict[tuple[TeamId, tuple[Target, ...]], list[Problem]] = {}
+
+    def of(self, rule: Rule) -> Iterator[Finding]:
+        """Errors: such a rule would be refused if it were written now."""
+        key = rule.team_id, rule.targets
+        if key not in self._of_targets:
+            self._of_targets[key] = check_targets(*key, self._tree)
+        for problem in (*check_match(rule, self.channels), *self._of_targets[key]):
+            finding = _about(rule, problem.code, "error", problem.message)
+            yield replace(finding, meant=problem.meant, field=problem.field)
+
+
+def _firing(every: Mapping[TeamId, Sequence[Rule]], findings: Iterable[Finding]) -> dict[TeamId, list[Rule]]:
+    """The rules that some message makes fire, by all that was found."""
+    never = {one.rule_id for one in findings if one.code in _NEVER}
+    return {
+        team_id: [rule for rule in own if rule.active and rule.rule_id not in never] for team_id, own in every.items()
+    }
+
+
+def _never_firing(rules: Iterable[Rule], channels: Sequence[str]) -> Iterator[Finding]:
+    """The active rules of one team that no message makes fire."""
+    possible: list[_Asking] = []
+    known: dict[tuple[frozenset[str], str | None], tuple[str, ...]] = {}
+    for rule in in_order(rules):
+        if rule.channel not in ("*", rule.filters.get("channel", rule.channel)):
+            continue  # a contradiction in itself: `check_match` has said so
+        named = rule.filters.get("channel") if rule.channel == "*" else rule.channel
+        kind = frozenset(rule.filters), named
+        if kind not in known:
+            known[kind] = _channels_with(*kind, channels)
+        if len(known[kind]) == 1:
+            # Keys that one channel alone has ask for that channel, as its name does.
+            asked = {**rule.filters, "channel": known[kind][0]}
+            possible.append((rule, tuple(sorted(asked)), asked))
+        elif known[kind]:
+            possible.append((rule, tuple(sorted(rule.filters)), rule.filters))
+        elif rule.channel == "*":  # of a named channel's rule `check_match` has said what is wrong
+            yield _about(rule, "unmatchable", "warning", f"can never fire: {_why_not(rule, channels)}")
+    yield from _shadowed(possible)
+
+
+def _channels_with(keys: Collection[str], named: str | None, channels: Iterable[str]) -> tuple[str, ...]:
+    """The channels whose messages may have all these keys. Of a plug-in's channel we know no keys."""
+    possible = (channel for channel in channels if named in (None, channel))
+    return tuple(channel for channel in possible if KEYS.get(channel, KEYS["*"]).issuperset(keys))
+
+
+def _why_not(rule: Rule, channels: Collection[str]) -> str:
+    named = rule.filters.get("channel")
+    if named is not None and named not in channels:
+        return f"there is no channel {named!r}"
+    keys = ", ".join(sorted(key for key in rule.filters if key != "channel"))
+    return f"no message of {named or 'any channel'} has all of {keys}"
+
+
+def _shadowed(possible: Sequence[_Asking]) -> Iterator[Finding]:
+    """The rules, of a team and in the order of looking, that ask for all that one before them asks for."""
+    shapes = {keys for _, keys, _ in possible}
+    parts = {keys: _parts(keys, shapes) for keys in shapes}
+    before: dict[_Keys, dict[_Values, Rule]] = {keys: {} for keys in shapes}
+    twins: dict[tuple[object, ...], Rule] = {}
+    for rule, keys, asked in possible:
+        by = next((by for part in parts[keys] if (by := before[part].get(tuple(map(asked.get, part))))), None)
+        if by is None:
+            # One that is shadowed need not be kept: whatever it would shadow, the rule before it shadows too.
+            before[keys][tuple(map(asked.get, keys))] = rule
+        twin = twins.setdefault((rule.channel, frozenset(rule.filters.items()), frozenset(rule.targets)), rule)
+        if by is not None:
+            yield _duplicate(rule, twin) if twin is not rule else _hidden_by(rule, by)
+
+
+def _parts(keys: _Keys, shapes: Collection[_Keys]) -> tuple[_Keys, ...]:
+    """The sets of keys that are a part of these, smallest first; by the shorter of two ways."""
+    if 2 ** len(keys) < len(shapes):
+        every = (part for size in range(len(keys) + 1) for part in combinations(keys, size))
+        return tuple(part for part in every if part in shapes)
+    whole = frozenset(keys)
+    return tuple(sorted((part for part in shapes if whole.issuperset(part)), key=lambda part: (len(part), part)))
+
+
+def _duplicate(rule: Rule, twin: Rule) -> Finding:
+    message = f"can never fire: {twin.name!r} is the same rule and comes first; one of the two is enough"
+    return replace(_about(rule, "duplicate", "warning", message), by=twin.rule_id)
+
+
+def _hidden_by(rule: Rule, by: Rule) -> Finding:
+    why = {
+        "catch_all_last": "catch-alls come last",
+        "priority": f"its priority is {by.priority}, of this one {rule.priority}",
+        "more_filters": "it has more filters",
+        "named_channel": "it names its channel",
+        "older": "it is older",
+        "id": "its id is smaller",
+    }[tie_break(by, rule)]
+    message = f"can never fire: {by.name!r} takes every message that it matches, and comes first because {why}"
+    return replace(_about(rule, "shadowed", "warning", message), by=by.rule_id)
+
+
+def _reached(tree: _Tree, firing: Mapping[TeamId, Iterable[Rule]]) -> list[TeamId]:
+    """The teams that some message comes to, from the root down the targets of rules."""
+    reached = list(tree.roots)
+    known = set(reached)
+    for team_id in reached:
+        targets = {target.team_id for rule in firing.get(team_id, ()) for target in rule.targets}
+        for below in sorted(one for one in targets if one is not None and one not in known):
+            if below in tree.teams and tree.teams[below].parent_id == team_id:
+                known.add(below)
+                reached.append(below)
+    return reached
+
+
+def _unreachable(tree: _Tree, every: Mapping[TeamId, Sequence[Rule]], reached: Collection[TeamId]) -> Iterator[Finding]:
+    known = frozenset(reached)
+    for team_id, team in tree.teams.items():
+        if team_id not in known:
+            active = sum(rule.active for rule in every.get(team_id, ()))
+            above = "no rule reaches it either" if team.parent_id not in known else "no rule of it leads here"
+            message = f"no message comes to team {team_id}: its parent is {team.parent_id}, and {above}"
+            message += f"; it has {active} active rules" if active else ""
+            yield Finding("unreachable", "warning", team_id, None, None, message)
+
+
+def _in_team(team: Team, firing: Sequence[Rule], tree: _Tree) -> Iterator[Finding]:
+    """What is odd about the rules that fire in one team, taken together."""
+    own = next((member.system_id for member in team.members if member.number == 4), None)
+    if not firing:
+        yield _dead_letters(team, "it has no rule that can fire", tree)
+    elif own is not None and all(target.system_id == own for rule in firing for target in rule.targets):
+        yield _dead_letters(team, f"all its rules lead to {own}", tree)
+    choice = tree.choice(team)
+    for rule in firing:
+        if rule.channel != "*" and not rule.filters and choice.difference(rule.targets):
+            message = (
+                f"takes every {rule.channel} message that no rule before it takes, so that neither a model nor a "
+                f"catch-all of team {team.team_id} is asked for them; a default is better written for channel '*'"
+            )
+            yield _about(rule, "hiding_catch_all", "note", message)
+
+
+def _dead_letters(team: Team, why: str, tree: _Tree) -> Finding:
+    message = f"every message that comes to team {team.team_id} becomes a dead letter: {why}"
+    meant = tuple(sorted(str(target.system_id or target.team_id) for target in tree.choice(team)))
+    return Finding("dead_letters_everything", "warning", team.team_id, None, None, message, meant)
+
+
+def _without_live_member(
+    tree: _Tree, firing: Mapping[TeamId, Iterable[Rule]], live: Collection[SystemId]
+) -> Iterator[Finding]:
+    """Targets that are in order but that nobody runs: a butler, or a team with no running butler in it or below."""
+    waiting = tree.asleep(frozenset(live))
+    for rule in (rule for own in firing.values() for rule in own):
+        for position, target in enumerate(rule.targets):
+            if target in waiting:
+                who = target.system_id or f"a butler in team {target.team_id} or below"
+                message = f"nobody runs {who} at the moment; messages wait there until somebody does"
+                finding = _about(rule, "target_without_live_member", "warning", message)
+                yield replace(finding, field=f"targets[{position}]")
+
+
+class _Tree:
+    """The teams by name, and whom the rules of each may name to have a message answered."""
+
+    def __init__(self, teams: Iterable[Team]) -> None:
+        self.teams: Teams = {team.team_id: team for team in teams}
+        self._below: dict[TeamId | None, list[TeamId]] = {}
+        for team in self.teams.values():
+            self._below.setdefault(team.parent_id, []).append(team.team_id)
+
+    @property
+    def roots(self) -> list[TeamId]:
+        """Where messages enter; exactly one in a sound tree."""
+        return self._below.get(None, [])
+
+    def choice(self, team: Team) -> frozenset[Target]:
+        """The active butlers of a team, and its sub-teams."""
+        below = (Target(team_id=team_id) for team_id in self._below.get(team.team_id, ()))
+        return frozenset((*map(_target, _butlers(team)), *below))
+
+    def asleep(self, live: frozenset[SystemId]) -> frozenset[Target]:
+        """The butlers that are not live, and the teams with no live butler in them or below."""
+        awake: set[TeamId] = set()
+        for team in self.teams.values():
+            above: Team | None = None if live.isdisjoint(_butlers(team)) else team
+            while above is not None and above.team_id not in awake:
+                awake.add(above.team_id)
+                above = None if above.parent_id is None else self.teams.get(above.parent_id)
+        butlers = (one for team in self.teams.values() for one in _butlers(team) if one not in live)
+        return frozenset((*map(_target, butlers), *(Target(team_id=one) for one in self.teams.keys() - awake)))
+
+
+def _butlers(team: Team) -> Iterator[SystemId]:
+    return (one.system_id for one in team.members if one.number == 1 and one.active)
+
+
+def _target(system_id: SystemId) -> Target:
+    return Target(system_id=system_id)

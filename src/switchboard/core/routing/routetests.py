@@ -1,0 +1,166 @@
+"""Tests of rules: messages, and who is expected to get them.
+
+Called by `app/replays.py` for `switchboard rules test`, and before an import that brings its own tests. Decoded JSON or
+YAML enters, cases leave; with an index, what became of each. Next: the reader, who sees what was expected and what
+came.
+
+    cases:
+      - {name: Ann's private chat, facts: {channel: telegram, telegram_chat_id: "5"}, expect: System1/interviewer}
+      - {facts: {channel: email, email_domain: example.org}, expect: [System1/clerk, System1/archive]}
+      - {facts: {channel: cli}, expect: {dead_letters: [{team: root, category: no_route}]}}
+      - {envelope: {schema_version: ingest.v1, …}, pinned: System1/memo, expect: {butlers: [System1/memo]}}
+
+What is expected is all that is expected: who is not named must not get the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, get_args
+
+from switchboard.core.channels import CHANNELS, near, or_list
+from switchboard.core.routing.backtest import DeadEnd, Receivers, receivers
+from switchboard.core.routing.check import never_equal
+from switchboard.core.routing.decide import decide
+from switchboard.core.routing.draft import Reader
+from switchboard.core.routing.facts import KEYS, facts
+from switchboard.core.routing.index import RoutingIndex
+from switchboard.core.wire import parse_envelope
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId, TrailStep
+
+_KEYS: Final = ("name", "facts", "envelope", "pinned", "expect")
+_CATEGORIES: Final[Mapping[str, DeadLetterCategory]] = {name: name for name in get_args(DeadLetterCategory)}
+_READER: Final = Reader("invalid_route_tests", "the file of route tests")
+
+
+@dataclass(frozen=True, slots=True)
+class RouteCase:
+    """A message as rules see it, and who shall get it. `pinned` is the butler that it replies to, if any."""
+
+    name: str
+    facts: Mapping[str, str]
+    expected: Receivers
+    pinned: SystemId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a case, and by which way."""
+
+    case: RouteCase
+    passed: bool
+    expected: Receivers
+    got: Receivers
+    trail: tuple[TrailStep, ...]
+
+
+def parse_cases(document: object, now: datetime, channels: Iterable[str] = CHANNELS) -> list[RouteCase]:
+    """The cases of `{"cases": [...]}`; `now` is for the check of an envelope's time.
+
+    Raises InvalidInput (code `invalid_route_tests`) at the first thing that cannot be understood, with its path in
+    `field`, such as `cases[0].facts.telegram_chat`. A file without cases is refused: it would pass whatever happens.
+    """
+    file = _READER.fields(document, "", ("cases",))
+    cases = _READER.items(_READER.needed(file, "cases", ""), "cases")
+    if not cases:
+        raise _READER.refuse("cases", "must have at least one case")
+    known = tuple(channels)
+    return [_case(one, f"cases[{at}]", now, known) for at, one in enumerate(cases)]
+
+
+def run_cases(index: RoutingIndex, cases: Iterable[RouteCase]) -> list[Outcome]:
+    """Each case decided by these rules, in the order of `cases`."""
+    return [_run(index, case) for case in cases]
+
+
+def _run(index: RoutingIndex, case: RouteCase) -> Outcome:
+    decision = decide(index, case.facts, case.pinned)
+    got = receivers(decision)
+    return Outcome(case, got == case.expected, case.expected, got, decision.trail)
+
+
+def _case(value: object, path: str, now: datetime, channels: tuple[str, ...]) -> RouteCase:
+    case = _READER.fields(value, path, _KEYS)
+    if ("facts" in case) == ("envelope" in case):
+        raise _READER.refuse(path, "must have either facts or an envelope")
+    if "facts" in case:
+        found = _facts(case["facts"], f"{path}.facts", channels)
+    else:
+        found = _of_envelope(case["envelope"], f"{path}.envelope", now)
+    return RouteCase(
+        name=_READER.text(case.get("name", path), f"{path}.name"),
+        facts=found,
+        expected=_expected(_READER.needed(case, "expect", path), f"{path}.expect"),
+        pinned=None if case.get("pinned") is None else _system(case["pinned"], f"{path}.pinned"),
+    )
+
+
+def _facts(value: object, path: str, channels: tuple[str, ...]) -> dict[str, str]:
+    """Facts that a message may really have: one that cannot be would test nothing."""
+    given = _READER.filters(value, path)
+    channel = _READER.text(_READER.needed(given, "channel", path), f"{path}.channel")
+    if channel not in channels:
+        meant = near(channel, channels) or channels
+        raise _READER.refuse(f"{path}.channel", f"{channel!r} is not known; did you mean {or_list(meant)}?")
+    _READER.fields(given, path, sorted(KEYS.get(channel, KEYS["*"])))
+    for key, fact in given.items():
+        why = never_equal(channel, key, fact)
+        if why is not None:
+            raise _READER.refuse(f"{path}.{key}", f"can never be {fact!r}: {why}")
+    return given
+
+
+def _of_envelope(value: object, path: str, now: datetime) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise _READER.refuse(path, "must be an envelope: an object of the form ingest.v1")
+    try:
+        return facts(parse_envelope(value, now=now))
+    except InvalidInput as error:
+        field = path if error.field is None else f"{path}.{error.field}"
+        hint = (
+            "; YAML makes times of what looks like them, so put them in quotes" if error.code == "invalid_json" else ""
+        )
+        raise InvalidInput(f"{path}: {error.message}{hint}", code=_READER.code, field=field) from None
+
+
+def _expected(value: object, path: str) -> Receivers:
+    """`System1/x`, a list of them, or `{butlers: [...], dead_letters: [...]}`."""
+    if isinstance(value, str):
+        return Receivers.of([_system(value, path)])
+    if isinstance(value, list):
+        expected = Receivers.of(_systems(value, path))
+    elif not isinstance(value, Mapping):
+        raise _READER.refuse(path, "must be System1/NAME, a list of those, or {butlers: […], dead_letters: […]}")
+    else:
+        both = _READER.fields(value, path, ("butlers", "dead_letters"))
+        butlers = _systems(both.get("butlers", []), f"{path}.butlers")
+        letters = enumerate(_READER.items(both.get("dead_letters", []), f"{path}.dead_letters"))
+        expected = Receivers.of(butlers, (_dead_end(one, f"{path}.dead_letters[{at}]") for at, one in letters))
+    if expected == Receivers():
+        raise _READER.refuse(path, "must name somebody; a message that nobody takes is a dead letter of some team")
+    return expected
+
+
+def _systems(value: object, path: str) -> list[SystemId]:
+    return [_system(one, f"{path}[{at}]") for at, one in enumerate(_READER.items(value, path))]
+
+
+def _system(value: object, path: str) -> SystemId:
+    name = _READER.text(value, path)
+    if not name.startswith("System1/"):
+        raise _READER.refuse(path, f"must be a butler such as System1/NAME, not {name!r}")
+    return SystemId(name)
+
+
+def _dead_end(value: object, path: str) -> DeadEnd:
+    letter = _READER.fields(value, path, ("team", "category"))
+    team = TeamId(_READER.text(_READER.needed(letter, "team", path), f"{path}.team"))
+    word = _READER.text(_READER.needed(letter, "category", path), f"{path}.category")
+    category = _CATEGORIES.get(word)
+    if category is None:
+        meant = near(word, _CATEGORIES) or tuple(_CATEGORIES)
+        raise _READER.refuse(f"{path}.category", f"{word!r} is not known; did you mean {or_list(meant)}?")
+    return DeadEnd(team, category)

@@ -1,0 +1,48 @@
+"""Which teams a system may touch: whose rules its System3 edits, whose dead letters its System4 handles.
+
+Called by `app/rules.py` and `app/letters.py` before anything is shown or changed. The tree and the caller's
+system enter (from its token, never from an argument), a set of teams leaves; empty means: none. Next: `store/rules.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from switchboard.domain.routing import Member, SystemId, SystemNumber, Team, TeamId
+
+Members = Mapping[SystemId, Member]
+
+
+def subtree(teams: Iterable[Team], team_id: TeamId) -> frozenset[TeamId]:
+    """The team and all that are below it, in a tree with a cycle too; empty for an unknown team."""
+    children: dict[TeamId | None, list[TeamId]] = {}
+    known: set[TeamId] = set()
+    for team in teams:
+        known.add(team.team_id)
+        children.setdefault(team.parent_id, []).append(team.team_id)
+    found: set[TeamId] = set()
+    waiting = [team_id] if team_id in known else []
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting.extend(children.get(one, ()))
+    return frozenset(found)
+
+
+def editable(teams: Iterable[Team], members: Members, system_id: SystemId | None) -> frozenset[TeamId]:
+    """The teams whose rules this system may edit: an active System3's own team and those below; of all others none."""
+    team_id = _team_as(3, members, system_id)
+    return frozenset() if team_id is None else subtree(teams, team_id)
+
+
+def handled_by(members: Members, system_id: SystemId | None) -> frozenset[TeamId]:
+    """The teams whose dead letters this system may see and handle: an active System4's own; of all others none."""
+    team_id = _team_as(4, members, system_id)
+    return frozenset() if team_id is None else frozenset({team_id})
+
+
+def _team_as(number: SystemNumber, members: Members, system_id: SystemId | None) -> TeamId | None:
+    """The team in which it acts in this role; None if it does not. The member counts, not what its name says."""
+    member = members.get(system_id) if system_id is not None else None
+    return member.team_id if member is not None and member.number == number and member.active else None

@@ -1,0 +1,145 @@
+"""Standing operating procedures (SOPs): the rules that a procedure needs while it is loaded.
+
+Called by `app/rules.py` when an SOP is loaded or unloaded. Its decoded JSON or YAML and the tree enter, then the rules
+it registered before; `RuleChange`s leave, of exactly its own rules. Next: `core/routing/check.py`, `store/rules.py`.
+
+    name: First Run
+    routing_requirements:
+      - {team: root, target: onboarding, channel: telegram, filters: {chat_type: private}}
+      - {team: onboarding, agent: interviewer, channel: telegram}
+      - {team: onboarding, role: translator, channel: email, name: mails of new users, priority: 10}
+
+Who must be reached is said in one of three ways: `agent`, a butler of the team; `role`, all butlers of the team that
+have it among their capabilities; `target`, a system or a direct sub-team by its name. All else in the file is not ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from switchboard.core.channels import near, or_list
+from switchboard.core.routing.draft import Edit, Reader, new_rule, shown, with_draft
+from switchboard.domain.routing import Rule, RuleChange, RuleDraft, SystemId, Target, Team, TeamId
+
+PREFIX: Final = "sop:"
+"""How the source of an SOP's rules begins; its name follows."""
+
+_REQUIREMENTS: Final = "routing_requirements"
+_WHO: Final = ("agent", "role", "target")
+_KEYS: Final = ("name", "team", "channel", "filters", "priority", *_WHO)
+_READER: Final = Reader("invalid_sop", "the SOP")
+
+Teams = Mapping[TeamId, Team]
+
+
+@dataclass(frozen=True, slots=True)
+class Sop:
+    """A procedure's name, and the rules it needs, each with its team. In a team no two have the same name."""
+
+    name: str
+    drafts: tuple[tuple[TeamId, RuleDraft], ...]
+
+    @property
+    def source(self) -> str:
+        """What its rules bear as their source."""
+        return PREFIX + self.name
+
+
+def parse_sop(document: object, teams: Teams) -> Sop:
+    """The name and the rules in one SOP file.
+
+    Raises InvalidInput (code `invalid_sop`) at the first thing that cannot be understood; `field` is its path, such as
+    `routing_requirements[0].agent`. Whether a rule makes sense in the tree is for `check_rule` to say.
+    """
+    if not isinstance(document, Mapping):
+        raise _READER.refuse("", "must be an object")
+    name = _READER.text(_READER.needed(document, "name", ""), "name")
+    requirements = enumerate(_READER.items(_requirements(document), _REQUIREMENTS))
+    drafts = tuple(_requirement(one, f"{_REQUIREMENTS}[{at}]", name, teams) for at, one in requirements)
+    _refuse_twins(drafts)
+    return Sop(name, drafts)
+
+
+def _requirements(document: Mapping[str, object]) -> object:
+    """An SOP may need no rules; a misspelt key must not pass for that."""
+    if _REQUIREMENTS not in document:
+        for key in document:
+            if near(shown(key), (_REQUIREMENTS,)):
+                raise _READER.refuse(shown(key), f"is not known here; did you mean {_REQUIREMENTS}?")
+    return document.get(_REQUIREMENTS, [])
+
+
+def _requirement(value: object, path: str, sop: str, teams: Teams) -> tuple[TeamId, RuleDraft]:
+    fields = _READER.fields(value, path, _KEYS)
+    team_id = TeamId(_READER.text(_READER.needed(fields, "team", path), f"{path}.team"))
+    who = [key for key in _WHO if key in fields]
+    if len(who) != 1:
+        raise _READER.refuse(path, f"must say who is to be reached: exactly one of {or_list(_WHO)}")
+    meant = _READER.text(fields[who[0]], f"{path}.{who[0]}")
+    draft = RuleDraft(
+        name=_READER.text(fields.get("name", f"{sop}: {meant}"), f"{path}.name"),
+        channel=_READER.text(_READER.needed(fields, "channel", path), f"{path}.channel"),
+        targets=_targets(who[0], meant, f"{path}.{who[0]}", teams.get(team_id)),
+        filters=_READER.filters(fields.get("filters", {}), f"{path}.filters"),
+        priority=_READER.priority(fields.get("priority", 0), f"{path}.priority"),
+    )
+    return team_id, draft
+
+
+def _targets(how: str, meant: str, path: str, team: Team | None) -> tuple[Target, ...]:
+    if how == "role":
+        return _with_role(meant, path, team)
+    if "/" in meant:
+        return (Target(system_id=SystemId(meant)),)
+    return (Target(system_id=SystemId(f"System1/{meant}")) if how == "agent" else Target(team_id=TeamId(meant)),)
+
+
+def _with_role(role: str, path: str, team: Team | None) -> tuple[Target, ...]:
+    """Every active butler of the team that has this capability, by name. An unknown team is left to `check_rule`."""
+    butlers = [one for one in team.members if one.number == 1 and one.active] if team is not None else []
+    able = sorted(one.system_id for one in butlers if role in one.capabilities)
+    if team is not None and not able:
+        roles = {capability for one in butlers for capability in one.capabilities}
+        hint = f"the roles there are {or_list(roles)}" if roles else "its butlers have no capabilities at all"
+        raise _READER.refuse(path, f"{role!r}: no active butler of team {team.team_id} has this capability; {hint}")
+    return tuple(Target(system_id=system_id) for system_id in able)
+
+
+def _refuse_twins(drafts: Iterable[tuple[TeamId, RuleDraft]]) -> None:
+    """A rule is known again by its name when the SOP is loaded the next time."""
+    seen: dict[tuple[TeamId, str], int] = {}
+    for at, (team_id, draft) in enumerate(drafts):
+        first = seen.setdefault((team_id, draft.name), at)
+        if first != at:
+            message = f"{draft.name!r} is the name of {_REQUIREMENTS}[{first}] too; give each its own name"
+            raise _READER.refuse(f"{_REQUIREMENTS}[{at}].name", message)
+
+
+def sop_changes(sop: Sop, rules: Iterable[Rule], edit: Edit) -> list[RuleChange]:
+    """What makes the SOP's rules those of its file: new ones, changed and reactivated ones, and the rest disabled.
+
+    `rules` are those in force; other sources' are left alone. Empty when it is loaded already as it is.
+    """
+    waiting: dict[tuple[TeamId, str], list[Rule]] = {}
+    for rule in rules:
+        if rule.source == sop.source:
+            waiting.setdefault((rule.team_id, rule.name), []).append(rule)
+    changes: list[RuleChange] = []
+    for team_id, draft in sop.drafts:
+        known = waiting.get((team_id, draft.name))
+        before = known.pop(0) if known else None
+        after = new_rule(draft, team_id, edit, sop.source) if before is None else with_draft(before, draft)
+        if before is None or after != before:
+            changes.append(RuleChange(before, edit.stamp(after)))
+    return changes + _disabled((rule for left in waiting.values() for rule in left), edit)
+
+
+def unload_changes(name: str, rules: Iterable[Rule], edit: Edit) -> list[RuleChange]:
+    """What disables all rules of the SOP of this name; empty when none of them is active."""
+    return _disabled((rule for rule in rules if rule.source == PREFIX + name), edit)
+
+
+def _disabled(rules: Iterable[Rule], edit: Edit) -> list[RuleChange]:
+    return [RuleChange(rule, edit.stamp(replace(rule, active=False))) for rule in rules if rule.active]

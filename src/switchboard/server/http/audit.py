@@ -1,0 +1,22 @@
+"""`GET /v1/audit`: what was refused, and what operators did. Next: `store/audit.py`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Response
+
+from switchboard.app.views import uuid_cursor
+from switchboard.server.http.doors import Parts, answer, documented, needs
+from switchboard.server.http.rule_schemas import AuditList
+from switchboard.server.http.schemas import Cursor, Limit, Word
+
+router = APIRouter(prefix="/v1/audit", tags=["audit"], dependencies=[Depends(needs("audit"))])
+
+
+@router.get("", summary="Read the audit trail", responses=documented(AuditList))
+async def list_audit(
+    parts: Parts, action: Word | None = None, limit: Limit = 100, cursor: Cursor | None = None
+) -> Response:
+    """Newest first; of one action, such as `refused:rules_edit`."""
+    entries = await parts.access.entries(limit, action, None if cursor is None else uuid_cursor(cursor))
+    following = str(entries[-1].audit_id) if len(entries) == limit else None
+    return answer({"entries": entries, "next_cursor": following})

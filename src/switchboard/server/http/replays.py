@@ -1,0 +1,107 @@
+"""Rules tried without writing any: route tests, dry runs, backtests. Next: `app/replays.py`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Final
+
+import msgspec
+import structlog
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import StreamingResponse
+
+from switchboard.app.access import Principal
+from switchboard.app.intake import ErrorDetail, refused
+from switchboard.app.proposals import Wanted
+from switchboard.app.replays import Progress, Proposal, Question, Span
+from switchboard.domain.errors import SwitchboardError, Unavailable
+from switchboard.domain.routing import SystemId, TeamId
+from switchboard.server.http.doors import Doors, Parts, answer, documented, needs
+from switchboard.server.http.rule_schemas import BacktestBody, DryRun, DryRunBody, TestAnswer, TestBody
+
+log = structlog.get_logger(__name__)
+
+router = APIRouter(prefix="/v1/rules", tags=["rules"])
+
+Reader = Annotated[Principal, Depends(needs("rules"))]
+DEFAULT_LAST: Final = 20_000
+"""Messages that are replayed unless more or fewer are asked for."""
+
+
+@router.post("/test", summary="Run route tests", responses=documented(TestAnswer))
+async def test_rules(caller: Reader, parts: Parts, body: TestBody) -> Response:
+    """Cases: a message, and who shall get it; by the rules in force, or by those of a rule file."""
+    del caller
+    return answer(await parts.replays.test(body.cases, body.document))
+
+
+@router.post("/explain", summary="Explain a message that nobody sent", responses=documented(DryRun))
+async def explain(caller: Reader, parts: Parts, body: DryRunBody) -> Response:
+    """Where it would go, and why; nothing is stored."""
+    del caller
+    return answer(await parts.replays.dry_run(question(body)))
+
+
+def question(body: DryRunBody) -> Question:
+    """The message of the wire as replays know it."""
+    return Question(body.envelope, body.facts, None if body.pinned is None else SystemId(body.pinned))
+
+
+_NDJSON: Final = "application/x-ndjson"
+_COUNT: Final = {"type": "integer"}
+_LINE: Final = {
+    "type": "object",
+    "properties": {
+        "progress": {"type": "object", "properties": {"looked_at": _COUNT, "of": _COUNT}},
+        "result": {"$ref": "#/components/schemas/Blast"},
+        "error": {"$ref": "#/components/schemas/ErrorInfo"},
+    },
+}
+_LINES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Lines of JSON: progress now and then, at last the result, or the error that ended it.",
+        "content": {_NDJSON: {"schema": _LINE}},
+    }
+}
+
+
+@router.post("/backtest", summary="Replay stored messages", responses={**documented(None, 404), **_LINES})
+async def backtest(request: Request, caller: Reader, parts: Parts, body: BacktestBody) -> Response:
+    """By the rules in force and by the proposed ones; shows only what would change. Ends when you hang up."""
+    del caller
+    last = DEFAULT_LAST if body.last is None and body.days is None else body.last
+    lines = parts.replays.backtest(Span(last, body.days), _proposal(body))
+    # The first step is made here: what is wrong with the proposal is an answer of its own, not a line.
+    first = await anext(lines)
+    return StreamingResponse(_stream(request, parts, first, lines), media_type=_NDJSON)
+
+
+async def _stream(
+    request: Request, parts: Doors, first: object, rest: AsyncGenerator[object, None]
+) -> AsyncGenerator[bytes, None]:
+    yield _line(first)
+    async with parts.polls.watch(request.receive) as gone:
+        try:
+            async for found in rest:
+                if gone.is_set():  # or the server stops: then somebody still reads
+                    yield msgspec.json.encode(refused(Unavailable("this backtest was ended; run it again"))) + b"\n"
+                    return
+                yield _line(found)
+        except SwitchboardError as error:
+            yield msgspec.json.encode(refused(error)) + b"\n"
+        except Exception:
+            log.exception("unexpected error in a backtest")
+            yield msgspec.json.encode({"error": ErrorDetail("internal_error", "an error of the server")}) + b"\n"
+        finally:
+            await rest.aclose()
+
+
+def _line(found: object) -> bytes:
+    return msgspec.json.encode({"progress" if isinstance(found, Progress) else "result": found}) + b"\n"
+
+
+def _proposal(body: BacktestBody) -> Proposal:
+    wanted = [
+        Wanted(one.fields(), None if one.team_id is None else TeamId(one.team_id), one.rule_id) for one in body.changes
+    ]
+    return Proposal(body.document, wanted)

@@ -1,0 +1,55 @@
+"""The past of the rules, and what to look at in them: versions, differences, exports, lint.
+
+Next: `app/rule_records.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import Field
+
+from switchboard.domain.routing import TeamId
+from switchboard.server.http.doors import Parts, answer, documented, needs
+from switchboard.server.http.rule_schemas import DiffAnswer, Linted, RuleFile, Version, VersionPage, VersionView
+from switchboard.server.http.schemas import Limit, Word
+
+router = APIRouter(prefix="/v1/rules", tags=["rules"], dependencies=[Depends(needs("rules"))])
+
+Before = Annotated[int, Field(ge=1, le=2**53)]
+
+
+@router.get("/versions", summary="List versions", responses=documented(VersionPage))
+async def list_versions(parts: Parts, limit: Limit = 50, before: Before | None = None) -> Response:
+    """Who changed the rules when, and why; newest first."""
+    versions = await parts.records.versions(before, limit)
+    following = versions[-1].version if len(versions) == limit else None
+    return answer({"versions": versions, "next_before": following})
+
+
+@router.get("/versions/{version}", summary="One version", responses=documented(VersionView, 404))
+async def get_version(parts: Parts, version: Version) -> Response:
+    """With what it changed."""
+    return answer(await parts.records.version(version))
+
+
+@router.get("/diff", summary="Compare two versions", responses=documented(DiffAnswer, 404))
+async def diff(
+    parts: Parts, first: Annotated[Version, Query(alias="from")], last: Annotated[Version, Query(alias="to")]
+) -> Response:
+    """One change per rule; the way back when `from` is the later one."""
+    found = await parts.records.diff(first, last)
+    return answer({"from": found.first, "to": found.last, "changed": found.changed, "changes": found.changes})
+
+
+@router.get("/export", summary="Export rules", responses=documented(RuleFile, 404, 409))
+async def export(parts: Parts, version: Version | None = None, team_id: Word | None = None) -> Response:
+    """A rule file of all teams, or of one, as they are or as they were in a version."""
+    return answer(await parts.records.export(version, None if team_id is None else TeamId(team_id)))
+
+
+@router.get("/lint", summary="Look for mistakes", responses=documented(Linted))
+async def lint(parts: Parts) -> Response:
+    """Rules that never fire, targets that nobody runs, teams that nobody reaches; the worst first."""
+    return answer(await parts.records.lint())

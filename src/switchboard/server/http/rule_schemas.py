@@ -1,0 +1,326 @@
+"""The shapes of bodies about rules, for reading requests and for the OpenAPI.
+
+`rules.py`, `rule_history.py` and the MCP tools read requests with them; what a rule means is for
+`core/routing/draft.py` and `check.py` to say. Next: `app/rules.py`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from switchboard.app.replays import DryRun
+from switchboard.app.rule_records import ChangeView, DiffView, Linted, VersionView
+from switchboard.app.views import RuleView
+from switchboard.core.routing.backtest import Blast, Receivers
+from switchboard.core.routing.check import MAX_PRIORITY
+from switchboard.core.routing.draft import DRAFT_KEYS, MAX_FILTERS
+from switchboard.core.routing.lint import Finding
+from switchboard.domain.routing import RuleSetVersion
+from switchboard.server.http.schemas import Line, Word
+from switchboard.store.audit import AuditEntry
+from switchboard.store.rules import SopRules
+
+__all__ = ["DiffView", "DryRun", "Linted", "VersionView"]
+
+Version = Annotated[int, Field(ge=0, le=2**53)]
+Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
+FactValue = (
+    Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00]+$")]
+    | Annotated[int, Field(ge=-(2**63), lt=2**63)]
+)
+Filters = Annotated[dict[Word, FactValue], Field(max_length=MAX_FILTERS)]
+
+
+def _utf8(value: Any) -> Any:
+    """Whatever stands in a document comes back in errors: what UTF-8 cannot say is refused before."""
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        raise ValueError("a lone surrogate is no text") from None
+    return value
+
+
+Document = Annotated[dict[str, Any], AfterValidator(_utf8)]
+Cases = Annotated[list[dict[str, Any]], Field(min_length=1, max_length=10_000), AfterValidator(_utf8)]
+
+
+class Body(BaseModel):
+    """A request: nothing else stands in it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Answer(BaseModel):
+    # Answers are never validated: their schemas are built when somebody asks for the OpenAPI, not at every start.
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+
+# Requests -----------------------------------------------------------------------------------------------------------
+
+
+class TargetBody(Body):
+    """An own System1 (or the own System4: an explicit dead letter), or a direct sub-team; one of the two."""
+
+    system_id: Word | None = None
+    team_id: Word | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> TargetBody:
+        if (self.system_id is None) == (self.team_id is None):
+            raise ValueError("a target is either a system_id or a team_id")
+        return self
+
+
+Targets = Annotated[list[TargetBody], Field(min_length=1, max_length=100)]
+
+
+class _Fields(Body):
+    def fields(self) -> dict[str, Any]:
+        """The parts of a rule that the caller named."""
+        given = self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        return {name: given[name] for name in DRAFT_KEYS if name in given}
+
+
+class NewRuleBody(_Fields):
+    """A rule to make. With a `rule_id` of yours, asking again makes no second one. `dry_run` writes nothing."""
+
+    team_id: Word
+    name: Line
+    channel: Word
+    filters: Filters = {}
+    targets: Targets
+    priority: Priority = 0
+    active: bool = True
+    rule_id: UUID | None = None
+    reason: Line
+    dry_run: bool = False
+
+
+class RulePatch(_Fields):
+    """What to change in a rule; `filters` and `targets` are given whole. `version` is the one of the rule you saw."""
+
+    version: Version
+    reason: Line
+    dry_run: bool = False
+    name: Line | None = None
+    channel: Word | None = None
+    filters: Filters | None = None
+    targets: Targets | None = None
+    priority: Priority | None = None
+    active: bool | None = None
+
+
+class RestoreBody(Body):
+    """Which version to go back to; with `team_id` only the rules of that team."""
+
+    version: Version
+    team_id: Word | None = None
+    reason: Line
+    expected_version: Version | None = None
+    dry_run: bool = False
+
+
+class TestsBody(Body):
+    """A file of route tests."""
+
+    cases: Cases
+
+
+class ImportBody(Body):
+    """A rule file (`switchboard.rules.v1`): the rules of the teams it names become exactly these, if the tests pass."""
+
+    document: Document
+    tests: TestsBody | None = None
+    reason: Line
+    expected_version: Version | None = None
+    dry_run: bool = False
+
+
+class TestBody(Body):
+    """Cases to try on the rules in force, or on those of a rule file."""
+
+    cases: Cases
+    document: Document | None = None
+
+
+class DryRunBody(Body):
+    """A message that nobody sent: an `ingest.v1` envelope, or bare facts; `pinned` is the butler it replies to."""
+
+    envelope: Document | None = None
+    facts: Annotated[dict[Word, Word], Field(min_length=1, max_length=MAX_FILTERS)] | None = None
+    pinned: Word | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> DryRunBody:
+        if (self.envelope is None) == (self.facts is None):
+            raise ValueError("give an envelope or facts, one of the two")
+        return self
+
+
+class ProposedChange(_Fields):
+    """A new rule of `team_id`, or with `rule_id` that rule with the named parts changed."""
+
+    rule_id: UUID | None = None
+    team_id: Word | None = None
+    name: Line | None = None
+    channel: Word | None = None
+    filters: Filters | None = None
+    targets: Targets | None = None
+    priority: Priority | None = None
+    active: bool | None = None
+
+    @model_validator(mode="after")
+    def _which(self) -> ProposedChange:
+        if (self.rule_id is None) == (self.team_id is None):
+            raise ValueError("name the rule that changes (rule_id), or the team of a new one (team_id)")
+        return self
+
+
+class BacktestBody(Body):
+    """Which stored messages (the newest `last`, those of the last `days`), and what to try: a rule file or changes."""
+
+    last: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    days: Annotated[float, Field(gt=0, le=3660, allow_inf_nan=False)] | None = None
+    document: Document | None = None
+    changes: Annotated[list[ProposedChange], Field(max_length=1000)] = []
+
+    @model_validator(mode="after")
+    def _one(self) -> BacktestBody:
+        if (self.document is None) == (not self.changes):
+            raise ValueError("say what to try: a document or changes, one of the two")
+        return self
+
+
+class SopBody(Body):
+    """A standing operating procedure whose `routing_requirements` are to be rules."""
+
+    document: Document
+    reason: Line
+    dry_run: bool = False
+
+
+# Answers ------------------------------------------------------------------------------------------------------------
+
+
+class RuleList(_Answer):
+    """Rules in force by id; `next_cursor` is null on the last page."""
+
+    version: int
+    rules: list[RuleView]
+    next_cursor: str | None
+
+
+class RuleEvent(_Answer):
+    """What a version did to the rule: `before` is null when it was new, `after` when it was removed."""
+
+    version: int
+    author: str
+    reason: str
+    created_at: datetime
+    before: RuleView | None
+    after: RuleView | None
+
+
+class RuleDetail(_Answer):
+    """A rule with its history, newest first; a removed one as it was."""
+
+    rule_id: UUID
+    team_id: str
+    name: str
+    channel: str
+    filters: dict[str, str]
+    targets: list[dict[str, str]]
+    priority: int
+    active: bool
+    version: int
+    source: str
+    created_by: str
+    updated_by: str
+    created_at: datetime
+    updated_at: datetime | None
+    history: list[RuleEvent]
+
+
+class WrittenRuleView(_Answer):
+    """A rule as it is now, or would be; what to look at, and how many of the last day's messages go elsewhere by it.
+
+    `warnings` is null for a team with too many rules to look at all of them within an edit; `blast` is null when it
+    could not be worked out. `fresh` is false when nothing had to be done.
+    """
+
+    rule: RuleView
+    version: int
+    warnings: list[Finding] | None
+    blast: Blast | None
+    fresh: bool
+
+
+class WrittenView(_Answer):
+    """What an edit of several rules did, or would do; `changes` are the first 200 of `changed`."""
+
+    version: int
+    changed: int
+    changes: list[ChangeView]
+    warnings: list[Finding] | None
+    blast: Blast | None
+
+
+class VersionPage(_Answer):
+    """Newest first; `next_before` is null on the last page."""
+
+    versions: list[RuleSetVersion]
+    next_before: int | None
+
+
+class DiffAnswer(_Answer):
+    """What lies between two versions, one change per rule; `changes` are the first 200 of `changed`."""
+
+    from_: Annotated[int, Field(alias="from")]
+    to: int
+    changed: int
+    changes: list[ChangeView]
+
+
+class RuleFile(_Answer):
+    """A rule file: per team all of its rules. It can be imported again as it is."""
+
+    format: Literal["switchboard.rules.v1"]
+    version: int
+    teams: dict[str, list[dict[str, Any]]]
+
+
+class TestResult(_Answer):
+    """A case: who was expected to get the message, who gets it, and by which way."""
+
+    name: str
+    passed: bool
+    expected: Receivers
+    got: Receivers
+    trail: list[dict[str, Any]]
+
+
+class TestAnswer(_Answer):
+    """How the cases went, in their order."""
+
+    version: int
+    passed: int
+    failed: int
+    results: list[TestResult]
+
+
+class SopList(_Answer):
+    """Every SOP that was ever loaded."""
+
+    sops: list[SopRules]
+
+
+class AuditList(_Answer):
+    """Newest first; `next_cursor` is null on the last page."""
+
+    entries: list[AuditEntry]
+    next_cursor: str | None

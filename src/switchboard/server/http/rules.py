@@ -1,0 +1,138 @@
+"""`/v1/rules`: the rules in force, and every edit of them. Next: `app/rules.py`, `app/rule_records.py`.
+
+The history, versions, exports and lint stand in `rule_history.py`, tests and backtests in `replays.py`: both are put
+before this one, for here `/v1/rules/{rule_id}` takes every other name for an id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Response
+
+from switchboard.app.access import Principal
+from switchboard.app.rules import NewRule, Order, Patch, WrittenRule
+from switchboard.app.views import uuid_cursor
+from switchboard.domain.routing import TeamId
+from switchboard.server.http.doors import Doors, Parts, answer, documented, needs
+from switchboard.server.http.rule_schemas import (
+    ImportBody,
+    NewRuleBody,
+    RestoreBody,
+    RuleDetail,
+    RuleList,
+    RulePatch,
+    SopBody,
+    SopList,
+    WrittenRuleView,
+    WrittenView,
+)
+from switchboard.server.http.schemas import Cursor, Limit, Line, Word
+
+router = APIRouter(prefix="/v1", tags=["rules"])
+
+Editor = Annotated[Principal, Depends(needs("rules_edit"))]
+READER = [Depends(needs("rules"))]
+
+
+@router.get("/rules", summary="List rules", responses=documented(RuleList), dependencies=READER)
+async def list_rules(
+    parts: Parts,
+    team_id: Word | None = None,
+    source: Word | None = None,
+    limit: Limit = 100,
+    cursor: Cursor | None = None,
+) -> Response:
+    """Those in force, inactive ones too, oldest first; of one team, or of a source such as `sop:NAME`."""
+    return answer(await rule_page(parts, {"team_id": team_id, "source": source}, limit, cursor))
+
+
+async def rule_page(parts: Doors, wanted: Mapping[str, str | None], limit: int, cursor: str | None) -> object:
+    """A page of rules as the wire has it."""
+    team_id = wanted["team_id"]
+    return await parts.records.page(
+        None if team_id is None else TeamId(team_id),
+        wanted["source"],
+        after=None if cursor is None else uuid_cursor(cursor),
+        limit=limit,
+    )
+
+
+@router.post(
+    "/rules",
+    status_code=201,
+    summary="Make a rule",
+    responses={
+        **documented(WrittenRuleView, 409, status=201, description="The rule is in force."),
+        200: {"model": WrittenRuleView, "description": "An equal rule of this id was there, or it is a dry run."},
+    },
+)
+async def create_rule(caller: Editor, parts: Parts, body: NewRuleBody) -> Response:
+    """It decides from now on, here at once and in other processes within a second."""
+    written = await parts.rules.create(caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
+    return answer(written, 201 if written.fresh and not body.dry_run else 200)
+
+
+@router.post("/rules/restore", summary="Go back to a version", responses=documented(WrittenView, 404, 409))
+async def restore_rules(caller: Editor, parts: Parts, body: RestoreBody) -> Response:
+    """As a new version: the rules, or those of one team, become what they were. Teams and members stay."""
+    order = Order(body.reason, body.expected_version, body.dry_run)
+    team_id = None if body.team_id is None else TeamId(body.team_id)
+    return answer(await parts.rules.restore(caller, body.version, team_id, order))
+
+
+@router.post("/rules/import", summary="Import a rule file", responses=documented(WrittenView, 409))
+async def import_rules(caller: Editor, parts: Parts, body: ImportBody) -> Response:
+    """The rules of the teams it names become exactly those of the file; with `tests`, only if all of them pass."""
+    cases = None if body.tests is None else body.tests.cases
+    order = Order(body.reason, body.expected_version, body.dry_run)
+    return answer(await parts.rules.import_(caller, body.document, cases, order))
+
+
+@router.get("/rules/{rule_id}", summary="One rule", responses=documented(RuleDetail, 404), dependencies=READER)
+async def get_rule(parts: Parts, rule_id: UUID) -> Response:
+    """With everything that was ever done to it."""
+    return answer(await rule_detail(parts, rule_id))
+
+
+async def rule_detail(parts: Doors, rule_id: UUID) -> dict[str, Any]:
+    """A rule with its history as the wire has it."""
+    rule, history = await parts.records.get(rule_id)
+    return {**rule, "history": history}
+
+
+@router.patch("/rules/{rule_id}", summary="Change a rule", responses=documented(WrittenRuleView, 404, 409))
+async def update_rule(caller: Editor, parts: Parts, rule_id: UUID, body: RulePatch) -> Response:
+    """Any of its parts; `active: false` switches it off. 409 when it is not any more as you saw it."""
+    return answer(await change_rule(parts, caller, rule_id, body))
+
+
+async def change_rule(parts: Doors, caller: Principal, rule_id: UUID, body: RulePatch) -> WrittenRule:
+    """A patch of the wire as the desk knows it, done."""
+    patch = Patch(rule_id, body.version, body.fields())
+    return await parts.rules.update(caller, patch, Order(body.reason, dry_run=body.dry_run))
+
+
+def new_rule(body: NewRuleBody) -> NewRule:
+    """The new rule of the wire as the desk knows it."""
+    return NewRule(TeamId(body.team_id), body.fields(), body.rule_id)
+
+
+@router.get("/sops", summary="List SOPs", responses=documented(SopList), dependencies=READER)
+async def list_sops(parts: Parts) -> Response:
+    """Every standing operating procedure that has rules here, loaded or not."""
+    return answer({"sops": await parts.records.sops()})
+
+
+@router.put("/sops/{name:path}", summary="Load an SOP", responses=documented(WrittenView, 409))
+async def load_sop(caller: Editor, parts: Parts, name: Word, body: SopBody) -> Response:
+    """Registers or brings up to date exactly its own rules; loading the same again changes nothing."""
+    return answer(await parts.rules.load_sop(caller, name, body.document, Order(body.reason, dry_run=body.dry_run)))
+
+
+@router.delete("/sops/{name:path}", summary="Unload an SOP", responses=documented(WrittenView, 404, 409))
+async def unload_sop(caller: Editor, parts: Parts, name: Word, reason: Line, *, dry_run: bool = False) -> Response:
+    """Disables all of its rules; loading it again enables them."""
+    return answer(await parts.rules.unload_sop(caller, name, Order(reason, dry_run=dry_run)))

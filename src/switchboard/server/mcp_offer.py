@@ -1,0 +1,113 @@
+"""What the MCP tools are made of: an offer (a tool, who may call it, what it does), a call, arguments, a result.
+
+`mcp_tools.py` lists and runs offers; `mcp_connectors.py`, `mcp_rules.py` and `mcp_letters.py` make them. In: arguments
+as JSON; out: bodies that are validated as those of the HTTP API, so that errors are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp_types import CallToolResult, TextContent, Tool
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+
+from switchboard.app.access import Action, Principal
+from switchboard.domain.errors import InvalidInput
+
+Context = ServerRequestContext[Any, Any]
+Arguments = Mapping[str, Any]
+Run = Callable[["Call"], Awaitable[object]]
+_Body = TypeVar("_Body", bound=BaseModel)
+
+ENVELOPE: Final = {"type": "object", "description": "ingest.v1; its schema is at /schemas/ingest.v1.json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a tool: who calls, with what, and whether he still waits for the answer."""
+
+    caller: Principal
+    arguments: Arguments
+    context: Context
+
+
+def _anyone(_: Principal) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A tool, the action that a token's role must be allowed, and what it does.
+
+    `shown` says to whom of these roles it is listed. Whoever calls it unlisted is refused by what it does, with the
+    reason, and that is on record.
+    """
+
+    tool: Tool
+    action: Action
+    run: Run
+    shown: Callable[[Principal], bool] = _anyone
+
+
+def caller_of(context: Context) -> Principal:
+    """Who the gate found this to be."""
+    return cast(Principal, state_of(context).principal)
+
+
+def state_of(context: Context) -> Any:
+    """What the gate and `mcp.py` put into the HTTP request's scope."""
+    return cast(Request, context.request).state
+
+
+def make_tool(name: str, description: str, schema: dict[str, Any]) -> Tool:
+    """A tool as it is listed."""
+    return Tool(name=name, description=description, input_schema=schema)
+
+
+def object_of(**properties: Any) -> dict[str, Any]:
+    """The schema of an object with exactly these properties."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def schema_of(body: type[BaseModel]) -> dict[str, Any]:
+    """The schema of a body of the HTTP API."""
+    return body.model_json_schema()
+
+
+def only(arguments: Arguments, name: str, kind: type) -> Any:
+    """The one argument of a tool, whose inside is validated later."""
+    if set(arguments) != {name} or not isinstance(arguments[name], kind):
+        what = "an object" if kind is dict else "a list of objects"
+        raise InvalidInput(f"the one argument is {name}: {what}", code="wrong_type", field=name)
+    return arguments[name]
+
+
+def read(body: type[_Body], arguments: Arguments) -> _Body:
+    """The arguments as a body of the HTTP API. Raises InvalidInput."""
+    try:
+        return body.model_validate_json(msgspec.json.encode(arguments))
+    except (ValidationError, UnicodeEncodeError) as error:
+        first = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
+        field = ".".join(str(part) for part in first["loc"])[:200] if first else None
+        message = first["msg"] if first else "a lone surrogate is no text"
+        raise InvalidInput(f"{field or 'the arguments'}: {message}", field=field or None) from None
+
+
+def result_of(value: object, *, is_error: bool = False) -> CallToolResult:
+    """What a tool answered: as text, and unless it is an error as structure too."""
+    data = msgspec.json.encode(value)
+    return CallToolResult(
+        content=[TextContent(text=data.decode())],
+        structured_content=None if is_error else msgspec.json.decode(data),
+        is_error=is_error,
+    )

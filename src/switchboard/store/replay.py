@@ -1,0 +1,57 @@
+"""Stored messages as rules saw them, to be decided again.
+
+Called by `app/rules.py` for backtests and for the blast radius of an edit. A time or a number enters; the newest
+messages leave, chunk by chunk, as cases for `core/routing/backtest.py`. Next: the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from switchboard.core.routing.backtest import Case
+from switchboard.core.uuid7 import MAX_MS
+from switchboard.store.database import Database, query
+
+_FIRST: Final = UUID(int=0)
+_AFTER_ALL: Final = UUID(int=2**128 - 1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_facts: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+async def cases_since(
+    database: Database, *, since: datetime | None, last: int | None, chunk: int = 2000
+) -> AsyncIterator[list[Case]]:
+    """Messages that came in after `since`, at most `last` of them, newest first, at most `chunk` at a time.
+
+    Each as it was first decided: what was done with its dead letters later is no work of the rules. Messages of which
+    the facts were not kept are left out. No transaction is held in between, so the reader may take his time.
+    """
+    first = _FIRST if since is None else _first_id(since)
+    before, left = _AFTER_ALL, last
+    while left is None or left > 0:
+        limit = chunk if left is None else min(chunk, left)
+        rows = await database.rows(query("replay.cases"), first, before, limit)
+        if rows:
+            yield [Case(request_id, _facts(facts), pinned) for request_id, facts, pinned in rows]
+        if len(rows) < limit:
+            return
+        before = rows[-1][0]
+        left = None if left is None else left - len(rows)
+
+
+async def count_cases(database: Database, *, since: datetime | None, last: int | None) -> int:
+    """How many messages `cases_since` will look at, those included that it leaves out."""
+    first = _FIRST if since is None else _first_id(since)
+    return int(await database.value(query("replay.count"), first, last))
+
+
+def _first_id(since: datetime) -> UUID:
+    """No id given out at `since` or later is less: they are UUIDv7, whose first 48 bits are milliseconds."""
+    milliseconds = int((since - _EPOCH).total_seconds() * 1000)
+    return UUID(int=min(max(milliseconds, 0), MAX_MS) << 80)

@@ -1,0 +1,269 @@
+"""Rules and their history: every write makes a version, and the rules of any version can be told again.
+
+Called by `app/rules.py`, which has checked who may write what, by `app/explain.py`, and by `journey/rulebook.py`, which
+follows the versions. Changes enter as values; a new version number leaves, or the rules as they were. Next:
+`store/replay.py` for the messages that rules are tried on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import asyncpg
+
+from switchboard.core.routing.rulefile import rule_from_json, rule_json, target_from_json
+from switchboard.domain.errors import Conflict, NotFound
+from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, TeamId
+from switchboard.store.database import Database, Row, query, to_json
+
+Session: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Row]"
+
+_CHUNK: Final = 10_000
+"""Changes written by one statement: an import of any size stays below the time that a statement may take."""
+_MOST_CHANGES: Final = 5000
+"""Whoever is behind by more reads everything anew, piece by piece: applying so many at once would hold up messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authorship:
+    """Who makes a version, such as `control (System3/root)`, and why: both go into the history."""
+
+    author: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What happened after a version that somebody knows. `changes` stand in the order in which they were made.
+
+    `teams_changed`: teams or members may be others too, or there are too many changes to name them, so that the rules
+    must be read anew; then `changes` is empty.
+    """
+
+    version: int
+    teams_changed: bool
+    changes: tuple[RuleChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SopRules:
+    """What a standing operating procedure (`sop:NAME`) has registered, how much of it is active, and in which teams."""
+
+    source: str
+    rules: int
+    active: int
+    teams: Sequence[str]
+
+
+async def write(
+    database: Database, changes: Sequence[RuleChange], *, by: Authorship, expected_version: int | None = None
+) -> int:
+    """Make all of these changes, or none, as one new version; returns it. Without changes: the present one.
+
+    The rules that are written get the new version; all else is kept as given. Raises Conflict when a rule is not any
+    more as `before` says (its version is compared), when a new one is there already, or when the rule set has moved on
+    from `expected_version`.
+    """
+    async with database.connection() as connection, connection.transaction():
+        await connection.execute(query("teams.one_at_a_time"))
+        version = int(await connection.fetchval(query("teams.version")))
+        if expected_version not in (None, version):
+            raise Conflict(
+                f"the rules have moved on to version {version}; you saw {expected_version}, look at them again"
+            )
+        if not changes:
+            return version
+        await _compare(connection, changes)
+        await new_version(connection, version + 1, by, teams=False)
+        await enter(connection, version + 1, changes)
+        return version + 1
+
+
+async def _compare(connection: Session, changes: Sequence[RuleChange]) -> None:
+    ids = [change.rule.rule_id for change in changes]
+    seen = [None if change.before is None else change.before.version for change in changes]
+    row = await connection.fetchrow(query("rules.moved_on"), ids, seen)
+    if row is None:
+        return
+    name = next(change.rule.name for change in changes if change.rule.rule_id == row["rule_id"])
+    by = f"by {row['author']} in version {row['changed']}" if row["author"] is not None else "by nobody"
+    if row["seen"] is None:
+        raise Conflict(f"there is a rule {row['rule_id']} already, written {by}; a new one needs an id of its own")
+    if row["stored"] is None:
+        raise Conflict(f"rule {name!r} is not there any more: it was removed {by}")
+    raise Conflict(f"rule {name!r} was changed {by}; look at it again")
+
+
+async def new_version(connection: Session, version: int, by: Authorship, *, teams: bool) -> None:
+    """Enter a version; `teams` when teams or members may have changed. The caller holds the lock."""
+    await connection.execute(query("rules.new_version"), version, by.author, by.reason, teams)
+
+
+async def enter(connection: Session, version: int, changes: Sequence[RuleChange]) -> None:
+    """Write rules and history of a version that was entered in this transaction."""
+    for at in range(0, len(changes), _CHUNK):
+        part = [_stamped(change, version) for change in changes[at : at + _CHUNK]]
+        await connection.execute(query("rules.put"), version, *_columns(part))
+        if removed := [change.rule.rule_id for change in part if change.after is None]:
+            await connection.execute(query("rules.remove"), removed)
+
+
+def _stamped(change: RuleChange, version: int) -> RuleChange:
+    before, after = change.before, change.after
+    if after is None:
+        return change
+    if before is not None and (before.rule_id, before.team_id) != (after.rule_id, after.team_id):
+        raise ValueError(f"rule {before.rule_id} cannot become another one, or that of another team")
+    return RuleChange(before, replace(after, version=version, updated_at=after.updated_at or after.created_at))
+
+
+def _columns(changes: Sequence[RuleChange]) -> list[list[Any]]:
+    return [
+        [change.rule.team_id for change in changes],
+        [change.rule.rule_id for change in changes],
+        [None if change.before is None else to_json(rule_json(change.before)) for change in changes],
+        [None if change.after is None else to_json(rule_json(change.after)) for change in changes],
+    ]
+
+
+async def list_rules(
+    database: Database,
+    team_id: TeamId | None = None,
+    *,
+    source: str | None = None,
+    after: UUID | None = None,
+    limit: int | None = None,
+) -> tuple[int, list[Rule]]:
+    """The version in force and its rules by id: all, those of a team, or of a source; `after` is the last one seen."""
+    name, filters = _listed(team_id, source)
+    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        version = int(await connection.fetchval(query("teams.version")))
+        rows = await connection.fetch(query(name), after, limit, *filters)
+    return version, [read_rule(row) for row in rows]
+
+
+def _listed(team_id: TeamId | None, source: str | None) -> tuple[str, list[str | None]]:
+    """The query, and what it filters by: each has the index that suits it."""
+    if source is not None:
+        return "rules.of_source", [source, team_id]
+    return ("rules.all", []) if team_id is None else ("rules.of_team", [team_id])
+
+
+async def list_sops(database: Database) -> list[SopRules]:
+    """Every SOP that was ever loaded and has rules, by name."""
+    rows = await database.rows(query("rules.sops"))
+    return [SopRules(**{name: row[name] for name in SopRules.__slots__}) for row in rows]
+
+
+async def get_rule(database: Database, rule_id: UUID) -> Rule | None:
+    """One rule as it is in force."""
+    row = await database.row(query("rules.get"), rule_id)
+    return None if row is None else read_rule(row)
+
+
+async def history(database: Database, rule_id: UUID) -> list[tuple[RuleSetVersion, RuleChange]]:
+    """What was ever done to a rule, newest first; empty for one that never was."""
+    rows = await database.rows(query("rules.history"), rule_id)
+    return [(_version(row), _change(row)) for row in rows]
+
+
+async def versions(database: Database, before: int | None, limit: int) -> list[RuleSetVersion]:
+    """A page of the history, newest first; `before` is the last version of the page before."""
+    return [_version(row) for row in await database.rows(query("rules.versions"), before, limit)]
+
+
+async def get_version(database: Database, version: int) -> RuleSetVersion | None:
+    """One entry of the history."""
+    row = await database.row(query("rules.version"), version)
+    return None if row is None else _version(row)
+
+
+async def changes_of(database: Database, version: int, limit: int | None = None) -> list[RuleChange]:
+    """What one version did, or the first of it, by team and rule; empty for a version that is not there."""
+    return [_change(row) for row in await database.rows(query("rules.changes_of"), version, limit)]
+
+
+async def changes_between(database: Database, first: int, last: int) -> list[RuleChange]:
+    """What lies between two versions, taken together: one change per rule, from how it was to how it became.
+
+    A rule that came and went in between is left out. `first` may be the later one: then it is the way back. Raises
+    NotFound for a version that is not there, or that is older than the history.
+    """
+    for version in (first, last):
+        if not await _known(database, version):
+            raise NotFound(f"nobody has kept what the rules were in version {version}: the history begins later")
+    rows = await database.rows(query("rules.changes_between"), min(first, last), max(first, last))
+    changes = [_change(row) for row in rows]
+    return changes if first <= last else [RuleChange(change.after, change.before) for change in changes]
+
+
+async def rules_at(database: Database, version: int, team_ids: Sequence[TeamId] | None = None) -> list[Rule] | None:
+    """The rules of a version, inactive ones too, by id: all, or those of some teams.
+
+    None when nobody knows any more, because the history began later. Raises NotFound for a version that never was.
+    """
+    if not await _known(database, version):
+        return None
+    teams = None if team_ids is None else list(team_ids)
+    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        # What was not written since is as it was; of all else the first change after the version tells how it was.
+        rules = [read_rule(row) for row in await connection.fetch(query("rules.unchanged_since"), version, teams)]
+        changed = await connection.fetch(query("rules.changed_since"), version, teams)
+    rules += [rule_from_json(row["before"]) for row in changed if row["before"] is not None]
+    return sorted(rules, key=lambda rule: rule.rule_id)
+
+
+async def _known(database: Database, version: int) -> bool:
+    """Whether the rules of a version were kept; before the first one there were none."""
+    known = True if version == 0 else await database.value(query("rules.known"), version)
+    if known is None:
+        raise NotFound(f"there is no version {version} of the rules")
+    return bool(known)
+
+
+async def changes_since(database: Database, version: int) -> Since:
+    """What a follower who knows `version` has to do to be up to date; see `Since`."""
+    # Versions are committed one after the other: with one of them all before it are there.
+    latest = int(await database.value(query("teams.version")))
+    if latest == version:
+        return Since(latest, False, ())
+    if latest < version or await database.value(query("rules.teams_since"), version, latest):
+        return Since(latest, True, ())
+    rows = await database.rows(query("rules.changes_since"), version, latest, _MOST_CHANGES + 1)
+    if len(rows) > _MOST_CHANGES:
+        return Since(latest, True, ())
+    return Since(latest, False, tuple(_change(row) for row in rows))
+
+
+def read_rule(row: Row) -> Rule:
+    """A row of the table `rule`."""
+    return Rule(
+        rule_id=row["rule_id"],
+        team_id=TeamId(row["team_id"]),
+        name=row["name"],
+        channel=row["channel"],
+        filters=row["filters"],
+        targets=tuple(target_from_json(target) for target in row["targets"]),
+        created_at=row["created_at"],
+        priority=row["priority"],
+        active=row["active"],
+        created_by=row["created_by"],
+        updated_by=row["updated_by"],
+        updated_at=row["updated_at"],
+        version=row["version"],
+        source=row["source"],
+    )
+
+
+def _version(row: Row) -> RuleSetVersion:
+    return RuleSetVersion(**{name: row[name] for name in RuleSetVersion.__slots__})
+
+
+def _change(row: Row) -> RuleChange:
+    before, after = row["before"], row["after"]
+    return RuleChange(
+        None if before is None else rule_from_json(before), None if after is None else rule_from_json(after)
+    )

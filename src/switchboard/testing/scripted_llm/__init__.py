@@ -1,0 +1,59 @@
+"""A scripted LLM server: OpenAI chat and Responses, Anthropic and Gemini on loopback, well-behaved or not.
+
+For tests of whatever talks to a model, ours and yours; docs/scripted-llm.md is its manual. Begin with `server.py`.
+"""
+
+from __future__ import annotations
+
+from switchboard.testing.scripted_llm.faults import (
+    ContentType,
+    Cut,
+    Disconnect,
+    Empty,
+    Fault,
+    Garbage,
+    Hang,
+    HugeText,
+    Slow,
+    Status,
+    TwoTools,
+    UnknownTool,
+    WrongTool,
+)
+from switchboard.testing.scripted_llm.record import Ending, Exchange
+from switchboard.testing.scripted_llm.request import Conversation, Dialect, Request, Said, Tool, ToolCall
+from switchboard.testing.scripted_llm.script import Call, Reply, Rule, Script, Usage, When, obey, read_script
+from switchboard.testing.scripted_llm.server import ScriptedLlm
+
+__all__ = [
+    "Call",
+    "ContentType",
+    "Conversation",
+    "Cut",
+    "Dialect",
+    "Disconnect",
+    "Empty",
+    "Ending",
+    "Exchange",
+    "Fault",
+    "Garbage",
+    "Hang",
+    "HugeText",
+    "Reply",
+    "Request",
+    "Rule",
+    "Said",
+    "Script",
+    "ScriptedLlm",
+    "Slow",
+    "Status",
+    "Tool",
+    "ToolCall",
+    "TwoTools",
+    "UnknownTool",
+    "Usage",
+    "When",
+    "WrongTool",
+    "obey",
+    "read_script",
+]

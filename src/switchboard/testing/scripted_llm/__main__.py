@@ -1,0 +1,62 @@
+"""The scripted LLM as a process, for other languages and for CLIs.
+
+`python -m switchboard.testing.scripted_llm --script FILE` prints one line of JSON, `{"url": …}`,
+when it answers, and ends with SIGTERM or Ctrl-C. Next: `server.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from switchboard.domain.errors import ConfigurationError
+from switchboard.testing.scripted_llm.script import Script, read_script
+from switchboard.testing.scripted_llm.server import ScriptedLlm
+
+_WHAT: Final = "A scripted LLM on loopback; it prints its URL as JSON."
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until told to stop. 0, or 2 when the script or the port will not do."""
+    parser = argparse.ArgumentParser(prog="python -m switchboard.testing.scripted_llm", description=_WHAT)
+    parser.add_argument("--script", type=Path, required=True, metavar="FILE", help="the script, as JSON or YAML")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one (default)")
+    chosen = parser.parse_args(arguments)
+    try:
+        asyncio.run(_serve(_script(chosen.script), chosen.port))
+    except ConfigurationError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+def _script(file: Path) -> Script:
+    """YAML is read for JSON as well: JSON is YAML."""
+    try:
+        return read_script(yaml.safe_load(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigurationError(f"{file}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{file}: {error}") from error
+
+
+async def _serve(script: Script, port: int) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
+    loop = asyncio.get_running_loop()
+    async with ScriptedLlm(script, port=port) as llm:
+        sys.stdout.write(json.dumps({"url": llm.url}) + "\n")
+        sys.stdout.flush()
+        await stop.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""What is said in the end: a reply with ids, full tool names and figures. And how text is cut into pieces and events.
+
+`doors.py` makes an `Answer` from a reply and a request; the dialects put it into their words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+
+from switchboard.testing.scripted_llm.request import Request
+from switchboard.testing.scripted_llm.script import Call, Reply, Usage
+
+Json = dict[str, Any]
+Ended = Literal["stop", "tool", "length", "filter"]
+
+CREATED: Final = 1_700_000_000
+"""When everything was made: the same always, so that recordings do not differ."""
+_WORDS: Final = re.compile(r"\S+\s*|\s+")
+_PIECES: Final = 200
+_SLICE: Final = 12
+_CHARACTERS_PER_TOKEN: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A tool call with its id. `text` is what is sent where a dialect wants text, `value` where it wants an object."""
+
+    number: int
+    name: str
+    text: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All that a dialect needs. `number` is the number of the request; ids are made from it, never by chance."""
+
+    number: int
+    model: str
+    thinking: str
+    text: str
+    calls: tuple[Called, ...]
+    usage: Usage
+    ended: Ended
+    request: Request
+
+
+def answer(reply: Reply, request: Request) -> Answer:
+    """The answer to this request that the reply stands for."""
+    calls = tuple(_called(n, call, request) for n, call in enumerate(reply.calls, 1))
+    usage = reply.usage or _estimate(reply, request)
+    ended: Ended = reply.finish or ("tool" if calls else "stop")
+    return Answer(request.number, request.model, reply.thinking, reply.text, calls, usage, ended, request)
+
+
+def _called(number: int, call: Call, request: Request) -> Called:
+    name = call.name if call.exact else request.offered(call.name) or call.name
+    if isinstance(call.arguments, str):
+        return Called(number, name, call.arguments, _parsed(call.arguments))
+    return Called(number, name, msgspec.json.encode(call.arguments).decode(), dict(call.arguments))
+
+
+def _parsed(text: str) -> Any:
+    """Broken JSON stays the text that it is: where an object belongs that is the fault that was wanted."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _estimate(reply: Reply, request: Request) -> Usage:
+    said = reply.thinking + reply.text + "".join(f"{call.name}{call.arguments}" for call in reply.calls)
+    asked = msgspec.json.encode(request.body)
+    return Usage(1 + len(asked) // _CHARACTERS_PER_TOKEN, 1 + len(said) // _CHARACTERS_PER_TOKEN)
+
+
+def pieces(text: str) -> list[str]:
+    """A text as it is streamed: word by word, a long one in about 200 pieces. Joined they are the text."""
+    words = _WORDS.findall(text)
+    step = 1 + len(words) // _PIECES
+    return ["".join(words[at : at + step]) for at in range(0, len(words), step)]
+
+
+def slices(text: str) -> list[str]:
+    """Arguments as they are streamed: cut anywhere, long ones in about 200 slices."""
+    size = max(_SLICE, len(text) // _PIECES)
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def event(data: Mapping[str, Any], name: str = "") -> bytes:
+    """A server-sent event."""
+    head = f"event: {name}\n" if name else ""
+    return head.encode() + b"data: " + msgspec.json.encode(data) + b"\n\n"

@@ -1,0 +1,86 @@
+"""What a dialect is: how a provider's requests are read, and how its answers, streams and errors are written.
+
+`doors.py` holds one object for each. In: the JSON of a body; out: a `Conversation`; and back from an `Answer` to JSON.
+Next: `openai_chat.py`, `openai_responses.py`, `anthropic.py`, `gemini.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from switchboard.testing.scripted_llm.answer import Answer, Json
+from switchboard.testing.scripted_llm.request import Conversation, Dialect, Said
+
+
+class BadRequest(Exception):
+    """The body is not what this API takes. Its message goes to the client, with status 400."""
+
+
+class Speaker(Protocol):
+    """One dialect."""
+
+    @property
+    def name(self) -> Dialect:
+        """Its name in records and scripts."""
+
+    def read(self, body: Mapping[str, Any], path: str) -> Conversation:
+        """What the request says. Raises BadRequest."""
+
+    def whole(self, answer: Answer) -> Json:
+        """The answer as one JSON object."""
+
+    def stream(self, answer: Answer) -> Iterator[bytes]:
+        """The answer as server-sent events, one at a time."""
+
+    def error(self, status: int, message: str) -> Json:
+        """The body of an error."""
+
+    def error_event(self, _answer: Answer, status: int, message: str, /) -> bytes:
+        """What says in the middle of a stream that it has failed."""
+
+    def headers(self, number: int) -> Mapping[str, str]:
+        """What this provider sends with every answer: the id of the request."""
+
+
+def wanted(body: Mapping[str, Any], field: str, kind: type) -> Any:
+    """A required field. Raises BadRequest that names it."""
+    value = body.get(field)
+    if not isinstance(value, kind):
+        raise BadRequest(f"{field}: {'is required' if value is None else 'has the wrong type'}")
+    return value
+
+
+def check_pairs(messages: Iterable[Said]) -> None:
+    """Every call needs its result before anything else is said, and every result its call: all providers insist.
+
+    Raises BadRequest that names the id.
+    """
+    open_calls: list[str] = []
+    for said in messages:
+        if said.role == "tool":
+            if said.call_id not in open_calls:
+                raise BadRequest(f"the result for {said.call_id!r} belongs to no call before it")
+            open_calls.remove(said.call_id)
+        elif open_calls and not said.calls:
+            break
+        open_calls += [call.call_id for call in said.calls]
+    if open_calls:
+        raise BadRequest(f"the call {open_calls[0]!r} has no result")
+
+
+def text_of(content: object) -> str:
+    """The text in a content that is a string, or a list of blocks of which those with `text` count."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = [block.get("text") if isinstance(block, dict) else block for block in content]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def blocks_of(content: object) -> list[Mapping[str, Any]]:
+    """A content as blocks; a string is one block of text."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []

@@ -1,0 +1,88 @@
+"""What can go wrong on purpose, as values. Each is the `fault` of a reply, in JSON told apart by `kind`.
+
+`script.py` carries them; `spoil.py` does those that change what the model says, `doors.py` those of the wire.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Where = Literal["start", "middle"]
+"""Before anything is answered, or after half of the stream. A reply that is not streamed has no middle but its body."""
+
+
+class Status(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="status"):
+    """An error of the provider, in its own words: 401, 429, 500, 529… In the middle of a stream: its error event.
+
+    `retry_after` (seconds) goes into the header of that name.
+    """
+
+    status: int
+    retry_after: float | None = None
+    message: str = "scripted error"
+    at: Where = "start"
+
+
+class Disconnect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="disconnect"):
+    """The connection is reset without an answer. (For one that is refused: `ScriptedLlm.closed`.)"""
+
+
+class Hang(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="hang"):
+    """Nothing more comes, until `gate` is released (then all comes as it should) or the client goes away."""
+
+    gate: str = "hang"
+    at: Where = "start"
+
+
+class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="cut"):
+    """The connection ends after half of the events, or of the body."""
+
+
+class Garbage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="garbage"):
+    """Status 200, and JSON that is none: as the body, or as the data of the first event."""
+
+    text: str = '{"choices": [{"mess'
+
+
+class Empty(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="empty"):
+    """Status 200, the right content type, no body."""
+
+
+class ContentType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="content_type"):
+    """Status 200 and a page in place of the API, as proxies and captive portals send it."""
+
+    media_type: str = "text/html"
+    text: str = "<html><body>It works!</body></html>"
+
+
+class Slow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="slow"):
+    """A pause before every event of the stream, or before the body."""
+
+    pause_s: float
+
+
+class WrongTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="wrong_tool"):
+    """Each call goes to another tool that was offered."""
+
+
+class UnknownTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="unknown_tool"):
+    """Each call goes to a tool that nobody offered."""
+
+    name: str = "no_such_tool"
+
+
+class TwoTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="two_tools"):
+    """Each call is made twice."""
+
+
+class HugeText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="huge_text"):
+    """The text grows to so many characters."""
+
+    characters: int = 1_000_000
+
+
+OfTheWire = Status | Disconnect | Hang | Cut | Garbage | Empty | ContentType | Slow
+OfTheModel = WrongTool | UnknownTool | TwoTools | HugeText
+Fault = OfTheWire | OfTheModel

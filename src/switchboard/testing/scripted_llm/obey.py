@@ -1,0 +1,45 @@
+"""What a text tells a model to call. For the model that always obeys, whoever wrote the text.
+
+`script.py` calls `commands` with the whole prompt. A command is `call NAME with {…}` (`with` may be missing). Text that
+went through JSON is looked into as well, however often: an attacker's words usually arrive quoted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+_COMMAND: Final = re.compile(r"\bcall\s+([A-Za-z_][\w:./-]*)\s*(?:with\s*)?(?=\{)", re.IGNORECASE)
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_CONTROL: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_DEPTH: Final = 4
+"""A message in JSON, in a message in JSON, in the history of a prompt: deeper than anything we build."""
+
+
+def commands(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """The calls that a text demands: (tool, arguments). First the plain ones in their order, then what was quoted."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for _ in range(_DEPTH):
+        text = _ESCAPE.sub(_plain, _taken(text, found))
+    return found
+
+
+def _taken(text: str, found: list[tuple[str, dict[str, Any]]]) -> str:
+    """What is left of the text when its commands have been moved to `found`: nothing is obeyed twice."""
+    rest, at = "", 0
+    for match in _COMMAND.finditer(text):
+        try:
+            arguments, end = json.JSONDecoder().raw_decode(text, match.end())
+        except json.JSONDecodeError:
+            continue
+        found.append((match[1], arguments))
+        rest, at = rest + text[at : match.start()], end
+    return rest + text[at:]
+
+
+def _plain(match: re.Match[str]) -> str:
+    escaped = match[1]
+    if len(escaped) > 1:
+        return chr(int(escaped[1:], 16))
+    return _CONTROL.get(escaped, escaped)

@@ -1,0 +1,59 @@
+"""What happened: every request with its reply and its end, and the gates at which replies wait.
+
+`doors.py` writes it while it answers; `server.py` shows it to tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Literal
+
+from switchboard.testing.scripted_llm.request import Request
+from switchboard.testing.scripted_llm.script import Reply
+
+Ending = Literal["answered", "failed", "cut", "left", "unscripted"]
+"""Answered whole; failed with an error on purpose; cut by us; the client left; the script had no reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request, what it got, and how it ended; `ending` is None while it is being answered."""
+
+    request: Request
+    reply: Reply | None = None
+    ending: Ending | None = None
+
+
+@dataclass(slots=True)
+class Gate:
+    """Replies wait at it until it is released; then it is open for good."""
+
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Record:
+    """Grows while the server runs."""
+
+    def __init__(self) -> None:
+        self.exchanges: dict[int, Exchange] = {}
+        self.strays: list[str] = []
+        self.gates: defaultdict[str, Gate] = defaultdict(Gate)
+        self._changed = asyncio.Condition()
+
+    def next_number(self) -> int:
+        """The number of the next request."""
+        return len(self.exchanges) + 1
+
+    async def note(self, exchange: Exchange) -> None:
+        """Keep an exchange in place of what was known of it."""
+        self.exchanges[exchange.request.number] = exchange
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def settled(self) -> None:
+        """Return when no request is being answered."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: all(one.ending for one in self.exchanges.values()))

@@ -1,0 +1,134 @@
+"""`switchboard dlq` against a real server: what it sends on and closes, asks before, and says afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.integration.test_cli import Cli, ask, envelope
+from tests.postgres import Postgres
+from tests.processes import Server, butler, environment, running, write_teams
+
+TEAM = {
+    "team": {"name": "root"},
+    "purpose": "Everything",
+    "systems": [butler("memo"), butler("loud", ["echo", "HERE"]), {"type": "intelligence"}],
+    "routing_rules": [{"name": "chat", "channel": "telegram", "targets": [{"system_id": "System1/memo"}]}],
+}
+
+
+SOME_ID = "01a20093-b1b4-7ba6-b8ce-1c023e3a87ef"
+
+
+@pytest.fixture(scope="module")
+def server(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """`switchboard up` on a database of its own."""
+    place = tmp_path_factory.mktemp("dlq")
+    teams = write_teams(place / "teams", TEAM)
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        name = runner.run(postgres.create())
+        env = environment(place / "data", DATABASE_URL=postgres.url(name), TEAMS_DIR=str(teams), LOG_LEVEL="error")
+        with running(env, "up") as started:
+            yield started
+        runner.run(postgres.drop(name))
+
+
+@pytest.fixture
+def cli(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return Cli(capsys, monkeypatch)
+
+
+def a_letter(cli: Cli, channel: str = "sms") -> tuple[str, str]:
+    """(its id, the request_id) of a message that nobody takes."""
+    sent = ask(lambda c: c.post("/v1/ingest", envelope(str(uuid4()), channel=channel)))["request_id"]
+    letters: list[dict[str, Any]] = cli.json("dlq", "list", "--channel", channel)["dead_letters"]
+    [letter] = [x for x in letters if x["request_id"] == sent]
+    return letter["dead_letter_id"], sent
+
+
+def test_one_is_sent_on_and_answered(cli: Cli) -> None:
+    letter, sent = a_letter(cli)
+    said = cli.says("dlq", "reroute", letter, "--to", "System1/loud", "--reason", "loud can")
+    assert f"{letter} is sent on to System1/loud (decision 2)" in said
+    assert "was sent on before" in cli.says("dlq", "reroute", letter, "--reason", "again")
+    found = ask(lambda c: c.get(f"/v1/messages/{sent}/replies", {"wait": 20}))
+    assert [reply["text"] for reply in found["replies"]] == ["HERE"]
+    shown = cli.says("dlq", "show", letter)
+    assert "loud can" in shown
+    assert "System1/loud" in shown
+    assert "reroute" in cli.says("explain", sent)
+
+
+def test_a_rule_of_it(cli: Cli) -> None:
+    letter, _ = a_letter(cli, "signal")
+    order = (
+        "dlq",
+        "reroute",
+        letter,
+        "--to",
+        "System1/loud",
+        "--reason",
+        "r",
+        "--rule",
+        "by signal",
+        "--filter",
+        "sender",
+    )
+    assert cli.json(*order)["rule"]["rule"]["name"] == "by signal"
+    accepted = ask(lambda c: c.post("/v1/ingest", envelope(str(uuid4()), channel="signal")))
+    assert (accepted["triage_decision"], accepted["triage_target"]) == ("routed", "System1/loud")
+
+
+def test_one_is_closed(cli: Cli) -> None:
+    letter, _ = a_letter(cli)
+    assert "is closed" in cli.says("dlq", "handle", letter, "--resolution", "spam")
+    assert "was closed before" in cli.says("dlq", "handle", letter, "--resolution", "spam")
+    code, _, err = cli.run("dlq", "reroute", letter, "--to", "System1/loud", "--reason", "r")
+    assert code == 1
+    assert "was closed by" in err
+    assert cli.json("dlq", "handle", letter, "--resolution", "x")["already"] is True
+
+
+def test_many_are_looked_at_then_done_and_what_fails_is_named(cli: Cli) -> None:
+    letters = [a_letter(cli, "irc")[0] for _ in range(3)]
+    looked = cli.json("dlq", "reroute", "--all", "--channel", "irc", "--to", "System1/loud", "--dry-run")
+    assert (looked["matched"], looked["done"], looked["dry_run"]) == (3, 3, True)
+    code, out, err = cli.run("dlq", "reroute", "--all", "--channel", "irc", "--reason", "by rules", "--yes")
+    assert code == 1
+    assert "reroute: 0 of 3, 3 stay pending" in out
+    assert all(letter in err for letter in letters)
+    assert "nobody takes it" in err
+    said = cli.says("dlq", "reroute", *letters[:2], "--to", "System1/loud", "--reason", "r")
+    assert "reroute: 2 of 2, 0 stay pending" in said
+    assert "close: 1 of 1" in cli.says("dlq", "handle", "--all", "--channel", "irc", "--resolution", "old", "--yes")
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        ("dlq", "reroute", "--reason", "r"),
+        ("dlq", "reroute", "--channel", "sms", "--reason", "r", "--yes"),
+        ("dlq", "reroute", "--all", "--reason", "r"),
+        ("dlq", "reroute", SOME_ID, "--all", "--reason", "r"),
+        ("dlq", "reroute", SOME_ID),
+        ("dlq", "reroute", "--all", "--rule", "n", "--reason", "r", "--yes"),
+        ("dlq", "reroute", SOME_ID, "--filter", "sender", "--reason", "r"),
+        ("dlq", "handle", SOME_ID),
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_said_clearly_is_not_done(cli: Cli, order: tuple[str, ...]) -> None:
+    code, out, _ = cli.run(*order, given="")
+    assert (code, out) == (2, "")
+
+
+def test_one_that_is_not_there(cli: Cli) -> None:
+    for order in (("reroute", "--to", "System1/loud", "--reason", "r"), ("handle", "--resolution", "r")):
+        code, _, err = cli.run("dlq", order[0], uuid4(), *order[1:])
+        assert (code, "there is no dead letter" in err) == (5, True)

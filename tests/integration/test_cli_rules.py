@@ -1,0 +1,354 @@
+"""`switchboard rules`, `sops`, `audit` and dry runs against a real server: what they say, do, and exit with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.integration.test_cli import Cli, ask, envelope
+from tests.postgres import Postgres
+from tests.processes import Server, butler, environment, running, write_teams
+
+ROOT = {
+    "team": {"name": "root"},
+    "systems": [butler("memo"), butler("diary"), {"type": "control"}, {"type": "intelligence"}],
+    "routing_rules": [
+        {"name": "chat", "channel": "telegram", "targets": [{"system_id": "System1/memo"}]},
+        {"name": "money", "channel": "email", "targets": [{"team_id": "finance"}]},
+    ],
+}
+FINANCE = {
+    "team": {"name": "finance", "parent": "root"},
+    "systems": [butler("accountant") | {"capabilities": ["books"]}, {"type": "control"}, {"type": "intelligence"}],
+    "routing_rules": [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/accountant"}]}],
+}
+WHY = ("--reason", "a test")
+
+
+@pytest.fixture(scope="module")
+def server(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """`switchboard up` on a database of its own, with some messages in it."""
+    place = tmp_path_factory.mktemp("cli-rules")
+    teams = write_teams(place / "teams", ROOT, FINANCE)
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        name = runner.run(postgres.create())
+        env = environment(place / "data", DATABASE_URL=postgres.url(name), TEAMS_DIR=str(teams), LOG_LEVEL="error")
+        with running(env, "up") as started:
+            yield started
+        runner.run(postgres.drop(name))
+
+
+@pytest.fixture
+def cli(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
+    """Commands of the operator. Afterwards the rules are again those that were seeded."""
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    made = Cli(capsys, monkeypatch)
+    yield made
+    made.json("rules", "restore", 1, "--reason", "after a test")
+
+
+def create(cli: Cli, *more: object, name: str = "new", channel: str = "slack") -> dict[str, Any]:
+    """Make a rule of root."""
+    wanted = ("--team", "root", "--name", name, "--channel", channel, "--to", "System1/diary", *WHY)
+    return cli.json("rules", "create", *wanted, *more)
+
+
+def rules(cli: Cli, team: str = "root") -> dict[str, dict[str, Any]]:
+    """The rules of a team by name."""
+    return {one["name"]: one for one in cli.json("rules", "list", "--team", team)["rules"]}
+
+
+def heard(number: str, **source: str) -> str:
+    """A message arrives; its id."""
+    return str(ask(lambda c: c.post("/v1/ingest", envelope(number, **source)))["request_id"])
+
+
+def write(path: Path, document: Mapping[str, Any] | str) -> Path:
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+# Edit ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_from_its_making_to_its_end(cli: Cli) -> None:
+    heard("life", channel="slack")
+    said = cli.says(
+        *("rules", "create", "--team", "root", "--name", "slack", "--channel", "slack", "--to", "System1/diary"),
+        *("--filter", "sender=alice", "--priority", 3, "--reason", "somebody asked"),
+    )
+    assert "1 rule changed:" in said
+    assert "+ root  slack  slack sender=alice → System1/diary  priority 3" in said
+    assert "would now go elsewhere" in said
+    assert "dead letter of root (no_route) → System1/diary" in said
+    made = rules(cli)["slack"]
+    assert made["rule_id"] in said
+    assert (made["filters"], made["priority"], made["active"]) == ({"sender": "alice"}, 3, True)
+
+    identity = made["rule_id"]
+    said = cli.says("rules", "update", identity, "--priority", 9, "--no-filters", "--to", "System1/memo", *WHY)
+    for line in ("filters  sender=alice → none", "targets  System1/diary → System1/memo", "priority  3 → 9"):
+        assert line in said
+    assert "active  true → false" in cli.says("rules", "disable", identity, *WHY)
+    assert rules(cli)["slack"]["active"] is False
+    assert "active  false → true" in cli.says("rules", "enable", identity, *WHY)
+
+    shown = cli.says("rules", "show", identity)
+    assert "somebody asked" in shown
+    assert shown.count("\n\nversion ") == 4
+    history = cli.json("rules", "show", identity)["history"]
+    assert sorted(entry["reason"] for entry in history) == ["a test"] * 3 + ["somebody asked"]
+
+
+def test_rules_are_listed_in_the_order_of_looking(cli: Cli) -> None:
+    create(cli, "--priority", 50, name="first of all")
+    create(cli, name="default", channel="*")
+    lines = cli.says("rules", "list", "--team", "root").splitlines()
+    places = [next(n for n, line in enumerate(lines) if f" {name} " in line) for name in
+              ("first of all", "chat", "default")]  # fmt: skip
+    assert places == sorted(places)
+    page = cli.json("rules", "list", "--limit", 1)
+    assert len(page["rules"]) == 1
+    assert f"--cursor {page['next_cursor']}" in cli.says("rules", "list", "--limit", 1)
+
+
+def test_a_dry_run_writes_nothing(cli: Cli, tmp_path: Path) -> None:
+    version = cli.json("rules", "list")["version"]
+    wanted = ("--team", "root", "--name", "x", "--channel", "slack", "--to", "System1/diary", "--dry-run")
+    assert "nothing is written; it would change 1 rule" in cli.says("rules", "create", *wanted)
+    chat = rules(cli)["chat"]["rule_id"]
+    assert "active  true → false" in cli.says("rules", "disable", chat, "--dry-run")
+    assert "priority  0 → 4" in cli.says("rules", "update", chat, "--priority", 4, "--dry-run")
+    empty = write(tmp_path / "empty.json", {"format": "switchboard.rules.v1", "teams": {"root": []}})
+    said = cli.says("rules", "import", empty, "--dry-run")
+    assert "nothing is written; it would change 2 rules" in said
+    assert "- root  chat" in said
+    assert cli.json("rules", "list")["version"] == version
+    assert rules(cli)["chat"]["active"]
+
+
+def test_a_rule_that_somebody_else_changed_meanwhile(cli: Cli) -> None:
+    made = create(cli)["rule"]
+    cli.json("rules", "update", made["rule_id"], "--priority", 1, "--reason", "the other one")
+    stale = ("rules", "update", made["rule_id"], "--priority", 2, "--version", made["version"], *WHY)
+    error = cli.json(*stale, code=1)["error"]
+    assert error["code"] == "conflict"
+    assert "the other one" in error["message"]
+    assert rules(cli)["new"]["priority"] == 1
+    assert "nothing to change" in cli.says("rules", "update", made["rule_id"], "--priority", 1, *WHY)
+
+
+def test_what_makes_no_sense_is_refused_with_what_would(cli: Cli) -> None:
+    wrong = ("--team", "root", "--name", "x", "--channel", "telegrm", "--to", "System1/diry", *WHY)
+    code, out, err = cli.run("rules", "create", *wrong)
+    assert (code, out) == (1, "")
+    assert "telegram" in err
+    assert "System1/diary" in err
+    assert cli.run("rules", "create", *wrong[:6], "--to", "System1/diary", "--filter", "sender", *WHY)[0] == 1
+
+
+@pytest.mark.parametrize("command", ["disable", "enable", "show"])
+def test_a_rule_that_is_not_there(cli: Cli, command: str) -> None:
+    why = () if command == "show" else WHY
+    assert cli.json("rules", command, uuid4(), *why, code=5)["error"]["code"] == "not_found"
+    assert cli.run("rules", command, "no-id", *why)[0] == 2
+
+
+def test_an_edit_without_a_reason_or_without_a_change_is_a_usage_error(cli: Cli) -> None:
+    chat = rules(cli)["chat"]["rule_id"]
+    code, _, err = cli.run("rules", "disable", chat, given="")
+    assert code == 2
+    assert "--reason" in err
+    assert cli.run("rules", "update", chat, *WHY)[0] == 2
+
+
+def test_only_who_may_edits_and_refusals_are_on_record(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = {
+        system: cli.json("tokens", "create", name, "--role", "agent", "--system", system)["token"]
+        for name, system in (("control", "System3/finance"), ("outlook", "System4/root"))
+    }
+    for system, token in tokens.items():
+        with monkeypatch.context() as patch:
+            patch.setenv("SWITCHBOARD_TOKEN", token)
+            chat = ("rules", "create", "--name", "x", "--channel", "sms", "--to", "System1/diary", *WHY)
+            assert cli.json(*chat, "--team", "root", code=4)["error"]["code"] == "forbidden"
+            assert cli.json("audit", code=4)["error"]["code"] == "forbidden"
+            if system == "System3/finance":
+                own = ("--name", "x", "--channel", "sms", "--to", "System1/accountant", *WHY)
+                made = cli.json("rules", "create", "--team", "finance", *own)
+                assert made["rule"]["created_by"] == "control (System3/finance)"
+    said = cli.says("audit", "--limit", 200)
+    assert "outlook" in said
+    assert "control" in said
+    entries = cli.json("audit", "--limit", 200)["entries"]
+    [kind] = {entry["action"] for entry in entries if entry["actor"] == "outlook"
+              and "rules_edit" in json.dumps(entry)}  # fmt: skip
+    assert {e["action"] for e in cli.json("audit", "--action", kind)["entries"]} == {kind}
+
+
+# Try ----------------------------------------------------------------------------------------------------------------
+
+CASES = """
+cases:
+  - name: mail goes to the accountant
+    facts: {channel: email, email_domain: tax.example}
+    expect: System1/accountant
+  - name: a chat goes to the diary
+    facts: {channel: telegram, telegram_chat_id: 5}
+    expect: System1/diary
+"""
+
+
+def test_cases_that_fail_say_why(cli: Cli, tmp_path: Path) -> None:
+    file = write(tmp_path / "cases.yaml", CASES)
+    said = cli.says("rules", "test", file, code=1)
+    assert "✗ a chat goes to the diary" in said
+    assert "expected  System1/diary" in said
+    assert "got       System1/memo" in said
+    assert "team root: rule 'chat'" in said
+    assert said.endswith("1 of 2 cases failed\n")
+    outcomes = cli.json("rules", "test", file, code=1)
+    assert (outcomes["passed"], outcomes["failed"]) == (1, 1)
+    cli.json("rules", "update", rules(cli)["chat"]["rule_id"], "--to", "System1/diary", *WHY)
+    assert cli.says("rules", "test", file) == "all 2 cases passed\n"
+    assert cli.json("rules", "test", write(tmp_path / "bad.yaml", "cases: 1"), code=1)["error"]["field"]
+
+
+def test_lint_finds_what_never_fires(cli: Cli) -> None:
+    assert cli.run("rules", "lint")[0] == 0
+    made = cli.says(*("rules", "create", "--team", "root", "--name", "never", "--channel", "telegram"),
+                    *("--filter", "sender=a", "--priority", -5, "--to", "System1/diary", *WHY))  # fmt: skip
+    assert "never" in made
+    assert "warning" in made
+    said = cli.says("rules", "lint")
+    assert "never" in said
+    found = {(one["rule_name"], one["code"]) for one in cli.json("rules", "lint")["findings"]}
+    assert ("never", "shadowed") in found
+
+
+def test_a_backtest_shows_what_would_go_elsewhere(cli: Cli, tmp_path: Path) -> None:
+    sent = heard("backtest")
+    chat = rules(cli)["chat"]["rule_id"]
+    said = cli.says("rules", "backtest", "--last", 500, "--rule", chat, "--set", "to=System1/diary")
+    assert "would go elsewhere" in said
+    assert f"{sent}  System1/memo  System1/diary" in said
+    nothing = cli.json("rules", "backtest", "--days", 1, "--rule", chat, "--set", "name=other")
+    assert nothing["changed"] == 0
+    assert nothing["looked_at"] > 0
+    only_mail = {"name": "money", "channel": "email", "targets": [{"team_id": "finance"}]}
+    file = write(tmp_path / "r.json", {"format": "switchboard.rules.v1", "teams": {"root": [only_mail]}})
+    example = cli.json("rules", "backtest", "--file", file)["examples"][0]
+    assert example["after"] == {"butlers": [], "dead_letters": [{"team": "root", "category": "no_route"}]}
+    assert cli.json("rules", "backtest", "--rule", chat, "--set", "to=nowhere", code=1)["error"]["code"]
+    for usage in ((), ("--rule", chat, "--file", file), ("--file", file, "--last", 1, "--days", 1)):
+        assert cli.run("rules", "backtest", *usage)[0] == 2
+
+
+def test_explain_a_message_that_does_not_exist(cli: Cli, tmp_path: Path) -> None:
+    said = cli.says("explain", "--facts", "channel=telegram", "--facts", "telegram_chat_id=5")
+    assert "it would go to System1/memo" in said
+    assert "✓ chat" in said
+    file = write(tmp_path / "e.json", envelope("never", channel="sms"))
+    found = cli.json("explain", "--dry-run", file)
+    assert found["receivers"]["dead_letters"] == [{"team": "root", "category": "no_route"}]
+    assert found["facts"]["channel"] == "sms"
+    assert "≈ nearest: " in cli.says("explain", "--dry-run", file)
+    assert cli.json("explain", "--facts", "chanel=sms", code=1)["error"]["code"]
+    for usage in ((), ("--facts", "channel=sms", "--dry-run", file), (uuid4(), "--facts", "channel=sms")):
+        assert cli.run("explain", *usage)[0] == 2
+
+
+# Versions and files -------------------------------------------------------------------------------------------------
+
+
+def test_versions_can_be_looked_at_compared_and_restored(cli: Cli) -> None:
+    before = cli.json("rules", "list")["version"]
+    first = create(cli, name="one")["version"]
+    made = create(cli, name="two")
+    second, gone = made["version"], made["rule"]["rule_id"]
+    assert before < first < second
+    listed = cli.json("rules", "versions", "--limit", 2)["versions"]
+    assert [one["version"] for one in listed] == [second, first]
+    assert "a test" in cli.says("rules", "versions")
+    assert f"--before {first}" in cli.says("rules", "versions", "--limit", 2)
+    assert "+ root  two" in cli.says("rules", "versions", second)
+    assert cli.says("rules", "diff", before, first).splitlines()[1:] == ["+ root  one  slack → System1/diary"]
+    said = cli.says("rules", "diff", first)
+    assert "+ root  two" in said
+    assert "one" not in said
+    assert "no rule is different" in cli.says("rules", "diff", second)
+    assert "- root  two" in cli.says("rules", "restore", first, *WHY)
+    assert {"one", "chat", "money"} == rules(cli).keys()
+    assert "state     removed" in cli.says("rules", "show", gone)
+    assert cli.json("rules", "restore", 10_000, *WHY, code=5)["error"]["code"] == "not_found"
+    assert cli.json("rules", "restore", 1, "--expect", 1, *WHY, code=1)["error"]["code"] == "conflict"
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_what_is_exported_can_be_imported_again(cli: Cli, tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"rules.{suffix}"
+    create(cli, "--filter", "sender=0123", name="yes")
+    assert "rules of version" in cli.says("rules", "export", file)
+    assert "nothing to change" in cli.says("rules", "import", file, *WHY)
+    cli.json("rules", "disable", rules(cli)["yes"]["rule_id"], *WHY)
+    assert "active  false → true" in cli.says("rules", "import", file, "--dry-run")
+    assert "active  false → true" in cli.says("rules", "import", file, *WHY)
+    assert rules(cli)["yes"]["filters"] == {"sender": "0123"}
+    assert json.loads(cli.says("rules", "export", "--team", "finance"))["teams"].keys() == {"finance"}
+    assert {one["name"] for one in cli.json("rules", "export", "--version", 1)["teams"]["root"]} == {"chat", "money"}
+
+
+def test_an_import_whose_cases_fail_writes_nothing(cli: Cli, tmp_path: Path) -> None:
+    cases = write(tmp_path / "cases.yaml", CASES)
+    diary = [{"name": "chat", "channel": "telegram", "targets": [{"system_id": "System1/diary"}]}]
+    money = {"name": "money", "channel": "email", "targets": [{"team_id": "finance"}]}
+    without = write(tmp_path / "without.json", {"format": "switchboard.rules.v1", "teams": {"root": diary}})
+    version = cli.json("rules", "list")["version"]
+    code, out, err = cli.run("rules", "import", without, "--tests", cases, *WHY)
+    assert code == 1
+    assert "✗ mail goes to the accountant" in out
+    assert "nothing was written" in err
+    error = cli.json("rules", "import", without, "--tests", cases, *WHY, code=1)["error"]
+    assert (error["code"], error["details"]["failed"]) == ("route_tests_failed", 1)
+    assert cli.json("rules", "list")["version"] == version
+    good = write(tmp_path / "good.json", {"format": "switchboard.rules.v1", "teams": {"root": [*diary, money]}})
+    said = cli.says("rules", "import", good, "--tests", cases, *WHY)
+    assert "targets  System1/memo → System1/diary" in said
+    assert cli.says("rules", "test", cases) == "all 2 cases passed\n"
+
+
+# SOPs ---------------------------------------------------------------------------------------------------------------
+
+SOP = """
+name: First run
+routing_requirements:
+  - {name: letters, team: root, target: finance, channel: signal}
+  - {name: books, team: finance, role: books, channel: signal, filters: {signal_user_id: 7}}
+"""
+
+
+def test_an_sop_registers_and_takes_out_its_own_rules(cli: Cli, tmp_path: Path) -> None:
+    file = write(tmp_path / "sop.yaml", SOP)
+    assert "nothing is written; it would change 2 rules" in cli.says("sops", "load", file, "--dry-run")
+    said = cli.says("sops", "load", file, *WHY)
+    assert "2 rules changed" in said
+    assert "+ finance  books  signal signal_user_id=7 → System1/accountant" in said
+    assert "nothing to change" in cli.says("sops", "load", file, *WHY)
+    assert {one["name"] for one in cli.json("rules", "list", "--source", "sop:First run")["rules"]} == {
+        "letters",
+        "books",
+    }
+    assert "sop:First run" in cli.says("rules", "list")
+    assert "First run" in cli.says("sops", "list")
+    assert [one["source"] for one in cli.json("sops", "list")["sops"]] == ["sop:First run"]
+    assert cli.says("sops", "unload", "First run", *WHY).count("active  true → false") == 2
+    assert not any(one["active"] for one in cli.json("rules", "list", "--source", "sop:First run")["rules"])
+    assert cli.run("sops", "unload", "nobody", *WHY)[0] == 5
+    assert cli.run("sops", "load", write(tmp_path / "x.yaml", "routing_requirements: []"), *WHY)[0] == 1

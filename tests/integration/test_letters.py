@@ -1,0 +1,788 @@
+"""Dead letters: who may see them, where they can be sent on, and that nothing is lost, doubled or told twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from switchboard.app.access import Access, Principal
+from switchboard.app.letters import Bulk, LetterDesk, LetterFilter, Reroute, RuleWish
+from switchboard.app.replays import Replays
+from switchboard.app.rule_records import RuleRecords
+from switchboard.app.rules import RuleDesk
+from switchboard.app.settings import DeadLetterSettings, Settings
+from switchboard.app.upkeep import NOBODY_TEXT, Letters, chores
+from switchboard.app.wiring import Core
+from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, SwitchboardError, Unavailable
+from switchboard.domain.routing import Member, RuleChange, SystemId, Target, Team, TeamId
+from switchboard.journey.accept import Submission
+from switchboard.journey.reply import pull_pool
+from switchboard.journey.turn import Answer, NoReply, Refusal, Turn, TurnResult
+from switchboard.lanes.journal import Journal
+from switchboard.store import dead_letters as store
+from switchboard.store import rules
+from switchboard.store.books import audit_books
+from switchboard.store.rules import Authorship
+from tests.hands import Scripted, a_hand, assert_balanced, at_work, dead_letters, settled
+from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, submission, to
+from tests.waiting import eventually
+
+SALES, STOCK = TeamId("sales"), TeamId("stock")
+TEAMS = (
+    Team(
+        ROOT,
+        None,
+        members=(
+            butler("echo"),
+            butler("spare"),
+            Member(SystemId("System3/root"), ROOT, 3, "echo"),
+            Member(SystemId("System4/root"), ROOT, 4, "echo"),
+        ),
+    ),
+    Team(SALES, ROOT, members=(butler("seller", team=SALES), Member(SystemId("System4/sales"), SALES, 4, "echo"))),
+    Team(STOCK, SALES, members=(butler("keeper", team=STOCK),)),
+)
+RULES = (
+    rule(ROOT, [to("System1/echo")], channel="telegram"),
+    rule(ROOT, [to(team="sales")], channel="slack"),
+    rule(STOCK, [to("System1/keeper")], channel="email"),
+)
+"""What comes by mail or by api is a dead letter of the root, by slack one of sales."""
+
+OPERATOR = Principal("operator", "olga")
+HANDLER = Principal("agent", "watch", system_id="System4/root")
+SALES_HANDLER = Principal("agent", "sales watch", system_id="System4/sales")
+CONTROL = Principal("agent", "control", system_id="System3/root")
+WORKER = Principal("agent", "echo", system_id="System1/echo")
+CONNECTOR = Principal("connector", "bot", "telegram", "bot:house")
+
+WHY = Reroute("it belongs there")
+
+
+def to_butler(name: str, **more: Any) -> Reroute:
+    return Reroute("it belongs there", to(f"System1/{name}"), **more)
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[tuple[Lab, LetterDesk]]:
+    async with lab(url, TEAMS, RULES) as parts:
+        yield parts, desk_of(parts)
+
+
+def desk_of(parts: Lab) -> LetterDesk:
+    core = Core(Settings(data_dir=Path("/nowhere")), parts.database, parts.bell, parts.rule_book)
+    access = Access(parts.database)
+    return LetterDesk(core, access, RuleDesk(core, access, RuleRecords(core), Replays(core)))
+
+
+async def a_letter(parts: Lab, *, channel: str = "email", **more: Any) -> UUID:
+    """The dead letter of a message that nobody took."""
+    accepted = await parts.accept.accept(submission(channel=channel, **more))
+    letter: UUID = await parts.database.value(
+        "select dead_letter_id from dead_letter where request_id = $1", accepted.request_id
+    )
+    return letter
+
+
+async def request_of(parts: Lab, letter: UUID) -> UUID:
+    found: UUID = await parts.database.value("select request_id from dead_letter where dead_letter_id = $1", letter)
+    return found
+
+
+async def work_off(parts: Lab, engine: Scripted | None = None) -> None:
+    """Until no lane of the workers has anything left to do."""
+    async with at_work(parts.worker(None if engine is None else {"echo": engine})):
+        await eventually(lambda: settled(parts))
+
+
+async def refusals(parts: Lab) -> int:
+    return await parts.count("select count(*) from audit where action = 'refused:dead_letters'")
+
+
+# Rerouting --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_letter_sent_to_a_butler_is_answered_and_its_way_is_on_record(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts)
+        request_id = await request_of(parts, letter)
+        done = await desk.reroute(OPERATOR, letter, to_butler("spare"))
+        assert (done.decision_n, done.already, [d.system_id for d in done.deliveries]) == (2, False, ["System1/spare"])
+        shown = done.dead_letter
+        assert (shown.status, shown.handled_by_system_id, shown.rerouted_n) == ("handled", "olga", 2)
+        assert shown.resolution == "it belongs there"
+        await assert_balanced(parts)
+        await work_off(parts)
+        assert await parts.replies_to(request_id) == ["hello"]
+        assert await parts.database.value("select message_state($1)", request_id) == "answered"
+        await assert_balanced(parts)
+        [first, second] = await parts.database.rows(
+            "select n, branches, trail, facts from decision where request_id = $1 order by n", request_id
+        )
+        assert (first["n"], second["n"], second["branches"]) == (1, 2, 1)
+        assert second["facts"] == first["facts"]
+        [step] = second["trail"]
+        assert (step["reason"], step["targets"][0]["system_id"]) == ("reroute", "System1/spare")
+        assert "by olga: it belongs there" in step["detail"]
+        detail = await desk.get(OPERATOR, letter)
+        assert [made.system_id for made in detail.rerouted_to] == ["System1/spare"]
+
+
+async def test_without_a_receiver_the_rules_of_now_decide_from_the_letters_own_team_downward(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts, channel="slack")
+        await _add_rule(parts, SALES, [to("System1/seller")], "slack")
+        await _add_rule(parts, ROOT, [to("System1/spare")], "slack", priority=9)
+        done = await desk.reroute(SALES_HANDLER, letter, WHY)
+        assert [d.system_id for d in done.deliveries] == ["System1/seller"]
+        assert done.dead_letter.handled_by_system_id == "System4/sales"
+        [_, second] = await parts.database.rows("select version, trail from decision order by n")
+        assert second["version"] == parts.rule_book.rules.version
+        assert [step["reason"] for step in second["trail"]] == ["reroute", "rule"]
+        await assert_balanced(parts)
+
+
+async def test_sent_to_a_team_its_rules_decide(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts, channel="email")
+        done = await desk.reroute(OPERATOR, letter, Reroute("stock knows", to(team="stock")))
+        assert [(d.system_id, d.team_id) for d in done.deliveries] == [("System1/keeper", "stock")]
+
+
+async def _add_rule(parts: Lab, team: TeamId, targets: Sequence[Target], channel: str, priority: int = 0) -> None:
+    """A rule that another process wrote."""
+    made = rule(team, targets, channel=channel, priority=priority)
+    await rules.write(parts.database, [RuleChange(None, made)], by=Authorship("test", "more"))
+    await parts.rule_book.refresh()
+
+
+async def test_repeated_it_says_what_was_done_and_delivers_nothing_again(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts)
+        first = await desk.reroute(OPERATOR, letter, to_butler("spare"))
+        again = await desk.reroute(HANDLER, letter, to_butler("echo"))
+        assert again.already
+        assert (again.decision_n, again.deliveries) == (first.decision_n, first.deliveries)
+        assert await parts.count("select count(*) from delivery") == 1
+
+
+async def test_if_nobody_takes_it_the_letter_stays_as_it_was(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts)
+        before = await dead_letters(parts)
+        with pytest.raises(Conflict, match="nobody takes it") as caught:
+            await desk.reroute(OPERATOR, letter, WHY)
+        assert caught.value.code == "nobody_takes_it"
+        for wrong in ("System1/nobody", "System4/root"):
+            with pytest.raises(InvalidInput) as refused:
+                await desk.reroute(OPERATOR, letter, Reroute("why", to(wrong)))
+            assert refused.value.code == "unknown_target"
+        with pytest.raises(InvalidInput):
+            await desk.reroute(OPERATOR, letter, Reroute("why", to(team="nowhere")))
+        assert await dead_letters(parts) == before
+        assert await parts.count("select count(*) from decision") == 1
+
+
+async def test_a_butler_that_had_the_message_does_not_get_it_again(database_url: str) -> None:
+    """One of two butlers answered, the other refused: the letter goes to a third, never to the first once more."""
+
+    async def play(turn: Turn, _: Journal) -> TurnResult:
+        if turn.member.name == "seller":
+            return Refusal("not mine")
+        return NoReply() if turn.work.dead_letter is not None else Answer("done")
+
+    both = (rule(ROOT, [to("System1/echo"), to(team="sales")]), rule(SALES, [to("System1/seller")]))
+    async with lab(database_url, TEAMS, both) as parts:
+        desk = desk_of(parts)
+        accepted = await parts.accept.accept(submission(channel="telegram"))
+        await work_off(parts, Scripted(play))
+        [letter] = await dead_letters(parts)
+        with pytest.raises(Conflict, match="System1/echo had this message already"):
+            await desk.reroute(OPERATOR, letter["dead_letter_id"], to_butler("echo"))
+        await desk.reroute(OPERATOR, letter["dead_letter_id"], to_butler("spare"))
+        await assert_balanced(parts)
+        await work_off(parts, Scripted(play))
+        assert await parts.count("select count(*) from delivery") == 3
+        assert await parts.replies_to(accepted.request_id) == ["done", "done"]
+        await assert_balanced(parts)
+
+
+async def test_a_butler_that_refused_may_be_asked_again_and_dies_as_a_further_letter(database_url: str) -> None:
+    async def refuse(turn: Turn, _: Journal) -> TurnResult:
+        return NoReply() if turn.work.dead_letter is not None else Refusal("never")
+
+    async with opened(database_url) as (parts, desk):
+        await parts.accept.accept(submission(channel="telegram"))
+        await work_off(parts, Scripted(refuse))
+        [first] = await dead_letters(parts)
+        await desk.reroute(OPERATOR, first["dead_letter_id"], to_butler("echo"))
+        await work_off(parts, Scripted(refuse))
+        old, new = await dead_letters(parts)
+        assert (old["status"], old["rerouted_n"], new["status"], new["rerouted_n"]) == ("handled", 2, "pending", None)
+        await desk.reroute(OPERATOR, new["dead_letter_id"], to_butler("spare"))
+        assert await parts.count("select max(n) from decision") == 3
+        await assert_balanced(parts)
+
+
+async def test_what_again_nobody_can_take_becomes_a_letter_beside_what_somebody_can(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts, channel="api")
+        await _add_rule(parts, ROOT, [to("System1/spare"), to(team="sales")], "api")
+        done = await desk.reroute(OPERATOR, letter, WHY)
+        assert [d.system_id for d in done.deliveries] == ["System1/spare"]
+        _, left = await dead_letters(parts)
+        assert (left["team_id"], left["category"], left["status"]) == ("sales", "no_route", "pending")
+        await assert_balanced(parts)
+
+
+async def test_it_is_appended_to_its_lane(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts, channel="email", sender="ann", text="dead")
+        for text in ("one", "two"):
+            other = await a_letter(parts, channel="email", sender="ann", text=text)
+            await desk.reroute(OPERATOR, other, to_butler("spare"))
+        done = await desk.reroute(OPERATOR, letter, to_butler("spare"))
+        assert [d.seq for d in done.deliveries] == [3]
+        await work_off(parts)
+        rows = await parts.database.rows("select text from outbox order by lane, seq")
+        assert [row["text"] for row in rows] == ["one", "two", "dead"]
+
+
+async def test_a_letter_of_an_old_release_is_decided_by_what_its_bytes_say(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts, channel="email")
+        await parts.database.run("update decision set facts = null")
+        done = await desk.reroute(OPERATOR, letter, Reroute("stock knows", to(team="stock")))
+        assert [d.system_id for d in done.deliveries] == ["System1/keeper"]
+
+
+# All at once, and in the middle of it -----------------------------------------------------------------------------
+
+
+async def test_of_reroute_and_handle_at_once_exactly_one_wins_and_the_other_is_told(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        for n in range(12):
+            letter = await a_letter(parts, sender=f"s{n}")
+            outcomes = await asyncio.gather(
+                desk.reroute(OPERATOR, letter, to_butler("spare")),
+                desk.handle(HANDLER, letter, "spam"),
+                desk.reroute(HANDLER, letter, to_butler("echo")),
+                return_exceptions=True,
+            )
+            [row] = [x for x in await dead_letters(parts) if x["dead_letter_id"] == letter]
+            deliveries = await parts.count("select count(*) from delivery where request_id = $1", row["request_id"])
+            if row["rerouted_n"] is None:
+                assert deliveries == 0
+                assert [isinstance(o, Conflict) for o in outcomes] == [True, False, True]
+                assert all("spam" in str(o) for o in outcomes if isinstance(o, Conflict))
+            else:
+                assert deliveries == 1
+                assert isinstance(outcomes[1], Conflict)
+                assert "rerouted (decision 2)" in str(outcomes[1])
+                assert sorted(o.already for o in outcomes if hasattr(o, "already")) == [False, True]
+        await assert_balanced(parts)
+
+
+async def test_two_letters_of_one_message_sent_to_one_butler_at_once_deliver_once(database_url: str) -> None:
+    twice = (rule(ROOT, [to(team="sales"), to("System4/root")], channel="telegram"),)
+    async with lab(database_url, TEAMS, twice) as parts:
+        desk = desk_of(parts)
+        for n in range(8):
+            accepted = await parts.accept.accept(submission(sender=f"s{n}"))
+            letters = [x for x in await dead_letters(parts) if x["request_id"] == accepted.request_id]
+            assert len(letters) == 2
+            outcomes = await asyncio.gather(
+                *(desk.reroute(OPERATOR, x["dead_letter_id"], to_butler("spare")) for x in letters),
+                return_exceptions=True,
+            )
+            assert sorted(isinstance(outcome, Conflict) for outcome in outcomes) == [False, True], outcomes
+            made = "select count(*) from delivery where request_id = $1"
+            assert await parts.count(made, accepted.request_id) == 1
+        await assert_balanced(parts)
+
+
+async def test_cut_off_in_the_middle_it_is_not_done_at_all_and_can_be_done_again(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts)
+        before = await dead_letters(parts)
+        holder = await asyncpg.connect(database_url, server_settings={"search_path": "switchboard"})
+        try:
+            held = holder.transaction()
+            await held.start()
+            # It has its lanes and waits for the letter: half of the way.
+            await holder.execute("select from dead_letter for update")
+            rerouting = asyncio.create_task(desk.reroute(OPERATOR, letter, to_butler("spare")))
+            blocked = (
+                "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like '%reroute_letter%'"
+            )
+            await eventually(lambda: parts.database.value(blocked))
+            await parts.database.value("select pg_terminate_backend($1)", await parts.database.value(blocked))
+            with pytest.raises(SwitchboardError):
+                await rerouting
+            await held.rollback()
+        finally:
+            await holder.close()
+        assert await dead_letters(parts) == before
+        assert await parts.count("select count(*) from delivery") == 0
+        await assert_balanced(parts)
+        assert not (await desk.reroute(OPERATOR, letter, to_butler("spare"))).already
+        await assert_balanced(parts)
+
+
+async def test_a_storm_of_hands_and_broken_connections_loses_and_doubles_nothing(database_url: str) -> None:
+    """Several desks send the same letters on and close them while butlers refuse, digests are told and backends die."""
+
+    async def play(turn: Turn, _: Journal) -> TurnResult:
+        refused = turn.member.name == "echo" and turn.work.request_id.int % 3 == 0
+        return NoReply() if turn.work.dead_letter is not None else Refusal("no") if refused else Answer("ok")
+
+    async with opened(database_url) as (parts, desk):
+        batch = (submission(channel="email", sender=f"s{n % 20}") for n in range(90))
+        await asyncio.gather(*(parts.accept.accept(one) for one in batch))
+        letters = Letters(parts.database, parts.bell, ())
+        orders = (
+            Bulk(LetterFilter(), "reroute", "echo", to("System1/echo"), limit=30),
+            Bulk(LetterFilter(), "reroute", "spare", to("System1/spare"), limit=20),
+            Bulk(LetterFilter(), "handle", "spam", limit=5),
+        )
+
+        async def over() -> bool:
+            with contextlib.suppress(Unavailable):
+                return await settled(parts) and not await store.count_pending(parts.database)
+            return False
+
+        async def hand(order: Bulk) -> None:
+            while not await over():
+                with contextlib.suppress(Unavailable):
+                    await desk.bulk(OPERATOR, order)
+                    await letters.digest()
+
+        async def break_connections() -> None:
+            connection = await asyncpg.connect(database_url)
+            try:
+                for _ in range(12):
+                    await connection.fetch(
+                        "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()"
+                        " and pid <> pg_backend_pid() and state = 'active' and query like any ($1) limit 2",
+                        ["%reroute_letter%", "%settle_turns%", "%digest_letters%", "%dead_letter set%"],
+                    )
+                    await asyncio.sleep(0.05)
+            finally:
+                await connection.close()
+
+        worker = parts.worker({"echo": Scripted(play)})
+        async with at_work(worker), asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for work in (break_connections(), *(hand(order) for order in orders)):
+                group.create_task(work)
+        await assert_balanced(parts)
+        taken = "select request_id from delivery where state <> 'dead' group by request_id having count(*) > 1"
+        assert await parts.database.rows(taken) == []
+        assert await parts.count("select count(*) from dead_letter where status = 'pending' or handled_at is null") == 0
+        assert await parts.count("select count(*) from outbox") == await parts.count(
+            "select count(*) from delivery where state = 'answered'"
+        )
+
+
+# Closing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_closed_letter_stays_on_the_books_as_dead(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts)
+        done = await desk.handle(HANDLER, letter, "spam")
+        shown = done.dead_letter
+        assert (done.already, shown.status, shown.handled_by_system_id) == (False, "handled", "System4/root")
+        assert shown.resolution == "spam"
+        assert shown.handled_at is not None
+        assert (await desk.handle(OPERATOR, letter, "other")).already
+        with pytest.raises(Conflict, match=r"closed by System4/root: spam"):
+            await desk.reroute(OPERATOR, letter, to_butler("spare"))
+        assert (await audit_books(parts.database)).messages.dead == 1
+        await assert_balanced(parts)
+        actions = await parts.database.rows("select action from audit order by audit_id")
+        assert [row["action"] for row in actions] == ["dead_letter:handled"]
+
+
+# Who may ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("caller", [SALES_HANDLER, CONTROL, WORKER, CONNECTOR], ids=lambda caller: caller.name)
+async def test_whoever_does_not_handle_a_letter_neither_sees_nor_touches_it(
+    database_url: str, caller: Principal
+) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts)
+        before = await dead_letters(parts)
+        for attempt in (
+            desk.get(caller, letter),
+            desk.reroute(caller, letter, to_butler("spare")),
+            desk.handle(caller, letter, "mine"),
+        ):
+            with pytest.raises(NotFound):
+                await attempt
+        wanted = LetterFilter(teams=("root",))
+        with pytest.raises(Forbidden):
+            await desk.list(caller, wanted, limit=5, cursor=None)
+        with pytest.raises(Forbidden):
+            await desk.bulk(caller, Bulk(wanted, "handle", "mine"))
+        outcome = desk.bulk(caller, Bulk(LetterFilter(ids=(letter,)), "handle", "mine"))
+        if caller is SALES_HANDLER:
+            assert (await outcome).matched == 0
+            assert (await desk.list(caller, LetterFilter(), limit=5, cursor=None)) == ([], None)
+        else:
+            with pytest.raises(Forbidden):
+                await outcome
+        assert await dead_letters(parts) == before
+        assert await refusals(parts) == (5 if caller is SALES_HANDLER else 6)
+
+
+async def test_a_system4_sends_on_to_its_own_team_and_below_only(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts, channel="slack")
+        for outside in (to("System1/spare"), to(team="root")):
+            with pytest.raises(Forbidden, match="own team and those below"):
+                await desk.reroute(SALES_HANDLER, letter, Reroute("away", outside))
+        assert await refusals(parts) == 2
+        outcome = await desk.bulk(SALES_HANDLER, Bulk(LetterFilter(), "reroute", "away", to("System1/spare")))
+        assert (outcome.done, [f.code for f in outcome.failed]) == (0, ["forbidden"])
+        assert await parts.count("select count(*) from delivery") == 0
+        done = await desk.reroute(SALES_HANDLER, letter, to_butler("keeper"))
+        assert [d.team_id for d in done.deliveries] == ["stock"]
+
+
+async def test_a_member_that_left_its_office_handles_nothing_any_more(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts)
+        await parts.database.run("update member set active = false where system_id = 'System4/root'")
+        await parts.database.run("insert into rule_set (version, author, reason) values (99, 't', 't')")
+        await parts.rule_book.refresh()
+        with pytest.raises(NotFound):
+            await desk.handle(HANDLER, letter, "mine")
+
+
+# A rule of it -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_rule_can_be_made_of_a_letter_and_takes_the_next_one(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts, sender="ann@example.org")
+        wish = RuleWish("ann to spare", ["email_domain", "channel"], priority=3)
+        done = await desk.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
+        assert done.rule is not None
+        made = done.rule.rule
+        assert (made["team_id"], made["channel"], made["filters"]) == ("root", "email", {"email_domain": "example.org"})
+        assert (made["priority"], made["targets"]) == (3, [{"system_id": "System1/spare"}])
+        trail = await parts.database.value("select trail from decision where n = 2")
+        assert (trail[0]["rule_id"], trail[0]["rule_name"]) == (made["rule_id"], "ann to spare")
+        accepted = await parts.accept.accept(submission(channel="email", sender="bob@example.org"))
+        assert accepted.decision is not None
+        assert [chosen.system_id for chosen in accepted.decision.chosen] == ["System1/spare"]
+        again = await desk.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
+        assert again.already
+        assert await parts.count("select count(*) from rule where name = 'ann to spare'") == 1
+
+
+async def test_a_rule_that_is_refused_moves_nothing(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts, channel="slack")
+        wish = RuleWish("r", ["sender"])
+        with pytest.raises(Forbidden):  # a System4 handles letters, rules are not its to make
+            await desk.reroute(SALES_HANDLER, letter, to_butler("seller", rule=wish))
+        with pytest.raises(InvalidInput):  # not of this team, nor right below it
+            await desk.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
+        with pytest.raises(InvalidInput, match="nothing is known of this message"):
+            await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("r", ["email_domain"])))
+        with pytest.raises(SwitchboardError):  # a rule for whom?
+            await desk.reroute(OPERATOR, letter, Reroute("why", rule=wish))
+        [row] = await dead_letters(parts)
+        assert row["status"] == "pending"
+        assert await parts.count("select count(*) from rule") == len(RULES)
+
+
+# Many -------------------------------------------------------------------------------------------------------------
+
+
+async def test_many_are_done_one_by_one_and_what_fails_stays(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        for n in range(7):
+            await a_letter(parts, sender=f"s{n}", channel="email")
+        for n in range(3):
+            await a_letter(parts, sender=f"s{n}", channel="slack")
+        order = Bulk(LetterFilter(), "reroute", "stock knows", to(team="stock"))
+        looked = await desk.bulk(OPERATOR, _with(order, dry_run=True))
+        assert (looked.matched, looked.done, len(looked.failed), looked.dry_run) == (10, 7, 3, True)
+        assert await parts.count("select count(*) from delivery") == 0
+        done = await desk.bulk(OPERATOR, order)
+        assert (done.matched, done.done, done.next_cursor) == (10, 7, None)
+        assert {failure.code for failure in done.failed} == {"nobody_takes_it"}
+        again = await desk.bulk(OPERATOR, order)
+        assert (again.matched, again.done) == (3, 0)
+        assert await parts.count("select count(*) from delivery") == 7
+        await assert_balanced(parts)
+
+
+def _with(order: Bulk, **more: Any) -> Bulk:
+    values = {name: getattr(order, name) for name in Bulk.__slots__}
+    return Bulk(**{**values, **more})
+
+
+async def test_many_go_on_from_a_cursor_and_past_what_fails(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letters = [await a_letter(parts, sender=f"s{n}") for n in range(5)]
+        seen: list[UUID] = []
+        cursor: str | None = None
+        for _ in range(3):
+            outcome = await desk.bulk(OPERATOR, Bulk(LetterFilter(), "reroute", "x", limit=2, after=cursor))
+            seen += [failure.dead_letter_id for failure in outcome.failed]
+            cursor = outcome.next_cursor
+        assert cursor is None
+        assert seen == letters
+
+
+async def test_filters_leave_exactly_what_they_say(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        mail = await a_letter(parts, channel="email")
+        slack = await a_letter(parts, channel="slack")
+        await desk.handle(OPERATOR, mail, "done")
+        rows = {row["dead_letter_id"]: row for row in await dead_letters(parts)}
+
+        async def found(**wanted: Any) -> list[UUID]:
+            page, _ = await desk.list(OPERATOR, LetterFilter(**wanted), limit=10, cursor=None)
+            return [letter.dead_letter_id for letter in page]
+
+        assert await found() == [slack, mail]
+        assert await found(channel="email") == [mail]
+        assert await found(teams=("sales",)) == [slack]
+        assert await found(status="pending") == [slack]
+        assert await found(category="no_route", system_id="System1/echo") == []
+        assert await found(since=rows[slack]["created_at"]) == [slack]
+        assert await found(until=rows[slack]["created_at"]) == [mail]
+        assert await found(ids=(mail,)) == [mail]
+        page, _ = await desk.list(SALES_HANDLER, LetterFilter(), limit=10, cursor=None)
+        assert [letter.dead_letter_id for letter in page] == [slack]
+
+
+# Telling System4 --------------------------------------------------------------------------------------------------
+
+
+async def test_a_hundred_letters_are_twenty_notices_and_one_digest_and_each_is_told_once(database_url: str) -> None:
+    async with opened(database_url) as (parts, _):
+        letters = Letters(parts.database, parts.bell, ())
+        await asyncio.gather(*(parts.accept.accept(submission(channel="email", sender=f"s{n}")) for n in range(100)))
+        await assert_balanced(parts)
+        assert await letters.digest() == 80
+        assert await letters.digest() == 0
+        assert await parts.count("select count(*) from notice where letters = 1") == 20
+        assert await parts.count("select count(*) from notice where letters > 1") == 1
+        assert await parts.count("select count(*) from dead_letter where notice_lane is null") == 0
+        await assert_balanced(parts)
+        told: list[str] = []
+
+        async def hear(turn: Turn, _: Journal) -> TurnResult:
+            letter = turn.work.dead_letter
+            assert letter is not None
+            if "digest" in letter:
+                assert (letter["letters"], letter["categories"]) == (80, {"no_route": 80})
+                assert {one["text"] for one in letter["digest"]} == {"hello"}
+            told.extend(one["dead_letter_id"] for one in letter.get("digest", [letter]))
+            return NoReply()
+
+        await work_off(parts, Scripted(hear))
+        assert sorted(told) == sorted(str(row["dead_letter_id"]) for row in await dead_letters(parts))
+        await a_letter(parts, sender="afterwards")
+        assert await parts.count("select count(*) from notice where state = 'pending' and letters = 1") == 1
+        await assert_balanced(parts)
+
+
+async def test_a_digest_that_may_have_been_read_does_not_grow(database_url: str) -> None:
+    async with opened(database_url) as (parts, _), a_hand(parts.database) as hand:
+        letters = Letters(parts.database, parts.bell, ())
+
+        async def more(count: int, name: str) -> int:
+            for n in range(count):
+                await a_letter(parts, sender=f"{name}{n}")
+            return await letters.digest()
+
+        assert await more(25, "a") == 5
+        items = await hand.claim(0, 0, 0, 100)
+        assert any(item.lane.endswith(":digest") for item in items)
+        assert await more(3, "b") == 3
+        assert await more(4, "c") == 4
+        rows = await parts.database.rows("select seq, letters from notice where lane like '%:digest' order by seq")
+        assert [(row["seq"], row["letters"]) for row in rows] == [(1, 5), (2, 7)]
+        await assert_balanced(parts)
+
+
+async def test_a_letter_that_was_closed_meanwhile_is_not_told(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        waiting = [await a_letter(parts, sender=f"s{n}") for n in range(22)][20:]
+        await desk.handle(OPERATOR, waiting[0], "spam")
+        assert await Letters(parts.database, parts.bell, ()).digest() == 1
+        rows = [row for row in await dead_letters(parts) if row["notice_lane"] is None]
+        assert [row["dead_letter_id"] for row in rows] == [waiting[0]]
+        assert (await audit_books(parts.database, patience_s=0)).balanced
+
+
+async def test_who_waits_too_long_to_be_told_is_named(database_url: str) -> None:
+    async with opened(database_url) as (parts, _):
+        for n in range(21):
+            await a_letter(parts, sender=f"s{n}")
+        problems = (await audit_books(parts.database, patience_s=0)).problems
+        assert sum("has waited to be told to System4/root" in problem for problem in problems) == 1
+
+
+# Telling the sender -----------------------------------------------------------------------------------------------
+
+
+async def told(parts: Lab) -> list[dict[str, Any]]:
+    """What was said to senders by nobody in particular."""
+    rows = await parts.database.rows("select * from outbox where system_id = 'switchboard' order by created_at")
+    return [dict(row) for row in rows]
+
+
+async def test_the_sender_is_told_once_per_message_also_after_a_restart(database_url: str) -> None:
+    twice = (rule(ROOT, [to(team="sales"), to("System4/root")], channel="telegram"),)
+    async with lab(database_url, TEAMS, twice) as parts:
+        accepted = await parts.accept.accept(submission(thread="chat-5"))
+        assert len(await dead_letters(parts)) == 2
+        both = [Letters(parts.database, parts.bell, ()) for _ in range(2)]
+        assert sum(await asyncio.gather(*(letters.tell_senders() for letters in both))) == 1
+        assert await Letters(parts.database, parts.bell, ()).tell_senders() == 0
+        [reply] = await told(parts)
+        assert (reply["text"], reply["state"], reply["thread"]) == (NOBODY_TEXT, "pending", "chat-5")
+        assert reply["request_id"] == accepted.request_id
+        assert await parts.database.value("select pool from lane where kind = 'send'") == pull_pool(
+            "telegram", "bot:house"
+        )
+        assert all(row["sender_told_at"] is not None for row in await dead_letters(parts))
+        await assert_balanced(parts)
+
+
+def mail_of(sender: str, **headers: str) -> Submission:
+    raw = {"headers": {"From": sender, **{name.replace("_", "-"): value for name, value in headers.items()}}}
+    given = envelope_json(channel="email", sender=sender, raw=raw)
+    made = submission()
+    return Submission(type(made.envelope).model_validate(given), json.dumps(given).encode())
+
+
+@pytest.mark.parametrize(
+    "mail",
+    [
+        mail_of("list@example.org", List_Id="<all.example.org>"),
+        mail_of("news@example.org", List_Unsubscribe="<https://example.org/off>"),
+        mail_of("ann@example.org", Auto_Submitted="auto-replied"),
+        mail_of("ann@example.org", Precedence="Bulk"),
+        mail_of("ann@example.org", Return_Path="<>"),
+        mail_of("MAILER-DAEMON@example.org"),
+        mail_of("no-reply@example.org"),
+    ],
+    ids=lambda mail: (
+        json.loads(mail.raw)["sender"]["identity"] + str(list(json.loads(mail.raw)["payload"]["raw"]["headers"])[1:])
+    ),
+)
+async def test_lists_and_machines_are_told_nothing(database_url: str, mail: Submission) -> None:
+    async with opened(database_url) as (parts, _):
+        await parts.accept.accept(mail)
+        letters = Letters(parts.database, parts.bell, ())
+        assert await letters.tell_senders() == 0
+        assert await told(parts) == []
+        [row] = await dead_letters(parts)
+        assert (row["sender_spared"], row["sender_told_at"]) == (True, None)
+        await parts.accept.accept(mail_of("ann@example.org", Auto_Submitted="no"))
+        assert await letters.tell_senders() == 1
+
+
+async def test_a_mail_in_its_own_form_is_looked_at_as_well(database_url: str) -> None:
+    from_list = b"From: a@example.org\r\nTo: me@example.org\r\nPrecedence: list\r\nMessage-ID: <1@x>\r\n\r\nhello"
+    async with opened(database_url) as (parts, _):
+        given = envelope_json(channel="email", sender="a@example.org", endpoint="me@example.org")
+        accepted = submission().envelope
+        await parts.accept.accept(Submission(type(accepted).model_validate(given), from_list, "message/rfc822"))
+        assert await Letters(parts.database, parts.bell, ()).tell_senders() == 0
+        assert await told(parts) == []
+
+
+async def test_who_was_or_may_still_be_answered_is_told_nothing(database_url: str) -> None:
+    both = (rule(ROOT, [to("System1/echo"), to(team="sales")]),)
+    async with lab(database_url, TEAMS, both) as parts:
+        letters = Letters(parts.database, parts.bell, ())
+        await parts.accept.accept(submission(channel="telegram"))
+        assert await letters.tell_senders() == 0  # one of two may still answer
+        await work_off(parts)
+        assert await letters.tell_senders() == 0  # and has
+        assert await told(parts) == []
+
+
+async def test_whose_letter_is_in_hand_is_told_nothing(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letters = Letters(parts.database, parts.bell, ())
+        await desk.handle(OPERATOR, await a_letter(parts, sender="a"), "spam")
+        await desk.reroute(OPERATOR, await a_letter(parts, sender="b"), to_butler("spare"))
+        assert await letters.tell_senders() == 0
+
+
+async def test_a_machine_that_answers_us_is_not_told_for_ever(database_url: str) -> None:
+    async with opened(database_url) as (parts, _):
+        letters = Letters(parts.database, parts.bell, ())
+        for _ in range(8):
+            await parts.accept.accept(submission(channel="api", sender="robot"))
+            await letters.tell_senders()
+        assert len(await told(parts)) == 5
+        assert await parts.count("select count(*) from dead_letter where sender_spared") == 3
+
+
+async def test_at_a_door_the_reply_is_there_at_once(database_url: str) -> None:
+    async with opened(database_url) as (parts, _):
+        request_id = await request_of(parts, await a_letter(parts, channel="api"))
+        assert await Letters(parts.database, parts.bell, ()).tell_senders() == 1
+        assert [row["state"] for row in await told(parts)] == ["sent"]
+        assert await parts.replies_to(request_id) == [NOBODY_TEXT]
+        await assert_balanced(parts)
+
+
+async def test_told_and_answered_after_all(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts, channel="email")
+        await Letters(parts.database, parts.bell, ()).tell_senders()
+        await desk.reroute(OPERATOR, letter, to_butler("spare"))
+        await work_off(parts)
+        assert await parts.replies_to(await request_of(parts, letter)) == [NOBODY_TEXT, "hello"]
+        await assert_balanced(parts)
+
+
+@pytest.mark.parametrize(("tell", "names"), [(True, {"tell_senders"}), (False, set[str]())])
+async def test_senders_are_told_only_where_that_is_wanted(database_url: str, tell: bool, names: set[str]) -> None:
+    async with opened(database_url) as (parts, _):
+        made = chores(parts.database, parts.bell, DeadLetterSettings(tell_sender=tell), ())
+        assert {chore.name for chore in made} == {"expire_leases", "digest", "empty_letters"} | names
+
+
+# Keeping ----------------------------------------------------------------------------------------------------------
+
+
+async def test_old_handled_letters_lose_what_they_keep_and_the_books_still_balance(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        old, fresh, pending = [await a_letter(parts, sender=f"s{n}") for n in range(3)]
+        await desk.reroute(OPERATOR, old, to_butler("spare"))
+        await desk.handle(OPERATOR, fresh, "spam")
+        await parts.database.run("update dead_letter set created_at = now() - interval '200 days'")
+        await parts.database.run(
+            "update dead_letter set handled_at = now() - interval '91 days' where dead_letter_id = $1", old
+        )
+        assert await Letters(parts.database, parts.bell, ()).empty(90) == 1
+        assert await Letters(parts.database, parts.bell, ()).empty(90) == 0
+        emptied = await desk.get(OPERATOR, old)
+        assert (emptied.payload, emptied.raw_base64, emptied.emptied_at is not None) == ({}, "", True)
+        assert (await desk.get(OPERATOR, fresh)).payload["sender"]["identity"] == "s1"
+        assert (await desk.get(OPERATOR, pending)).raw_base64 != ""
+        assert (await desk.reroute(OPERATOR, old, to_butler("spare"))).already
+        await assert_balanced(parts)

@@ -1,0 +1,137 @@
+"""A change of rules takes effect in every process: whole, soon, and without a message lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from switchboard.app.bench.propagation import Plan, measure
+from switchboard.domain.routing import Rule, RuleChange, SystemId, Team
+from switchboard.journey.decide import DecideLeg
+from switchboard.journey.rulebook import RuleBook
+from switchboard.lanes.bell import RULES, Bell
+from switchboard.store import rules, teams
+from switchboard.store.database import Database
+from switchboard.store.migrate import migrate
+from switchboard.store.rules import Authorship
+from tests.lab import ROOT, butler, envelope, rule, to
+from tests.waiting import eventually
+
+BY = Authorship("test", "edited")
+TEAM = Team(ROOT, None, members=(butler("one"), butler("two")))
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    opened = await Database.connect(database_url)
+    await migrate(opened)
+    await teams.seed(opened, [TEAM], [rule(ROOT, [to("System1/one")])], author="test", reason="seeded")
+    yield opened
+    await opened.close()
+
+
+def receiver(book: RuleBook) -> str:
+    [chosen] = DecideLeg(book)(envelope()).chosen
+    return chosen.system_id
+
+
+async def only_rule(database: Database) -> Rule:
+    _, [found] = await rules.list_rules(database)
+    return found
+
+
+async def lead_to(database: Database, system: str) -> int:
+    """Edit the one rule there is, as another process would."""
+    found = await only_rule(database)
+    return await rules.write(database, [RuleChange(found, replace(found, targets=(to(system),)))], by=BY)
+
+
+async def test_edited_rules_are_applied_where_they_stand(database: Database) -> None:
+    book = await RuleBook.open(database, Bell(database))
+    before = book.rules
+    await lead_to(database, "System1/one")
+    version = await lead_to(database, "System1/two")
+    assert receiver(book) == "System1/one"
+    assert await book.refresh()
+    assert (book.rules.version, receiver(book)) == (version, "System1/two")
+    assert book.rules is before, "nothing was read anew"
+    assert not await book.refresh()
+    assert DecideLeg(book)(envelope()).version == version
+
+
+async def test_new_teams_and_members_are_read_anew(database: Database) -> None:
+    book = await RuleBook.open(database, Bell(database))
+    three = butler("three")
+    await teams.seed(database, [replace(TEAM, members=(*TEAM.members, three))], [], author="test", reason="more")
+    await lead_to(database, "System1/three")
+    assert await book.refresh()
+    assert receiver(book) == "System1/three"
+    assert book.rules.members[three.system_id] == three
+    assert (book.rules.version, book.rules.teams) == (3, (await teams.load_rule_set(database)).teams)
+
+
+async def test_an_index_that_does_not_fit_the_changes_is_made_anew(database: Database) -> None:
+    book = await RuleBook.open(database, Bell(database))
+    found = await only_rule(database)
+    book.rules.index.apply(1, [RuleChange(found, None)])  # as a defect would leave it
+    version = await lead_to(database, "System1/two")
+    with capture_logs() as logs:
+        assert await book.refresh()
+    assert "rules do not fit the changes that were made to them" in {entry["event"] for entry in logs}
+    assert (book.rules.version, receiver(book)) == (version, "System1/two")
+
+
+async def test_many_rules_are_loaded_piece_by_piece(database: Database) -> None:
+    many = [rule(ROOT, [to("System1/two")], sender=f"s{n}") for n in range(6000)]
+    inactive = replace(rule(ROOT, [to("System1/two")], sender="s"), active=False)
+    await rules.write(database, [RuleChange(None, one) for one in (*many, inactive)], by=BY)
+    async with teams.open_rules(database) as stored:
+        pieces = [len(some) async for some in stored.rules]
+    assert sum(pieces) == 6002
+    assert max(pieces) <= 2000
+    book = await RuleBook.open(database, Bell(database))
+    assert (book.rules.index.loaded, book.rules.version) == (6001, 2)
+    [chosen] = DecideLeg(book)(envelope(sender="s5999")).chosen
+    assert chosen.system_id == SystemId("System1/two")
+
+
+async def test_refreshes_at_the_same_time_are_one_after_the_other(database: Database) -> None:
+    book = await RuleBook.open(database, Bell(database))
+    await lead_to(database, "System1/two")
+    assert sorted(await asyncio.gather(*(book.refresh() for _ in range(8)))) == [*[False] * 7, True]
+    assert receiver(book) == "System1/two"
+
+
+@pytest.mark.parametrize("ring", [True, False])
+async def test_who_follows_hears_the_bell_and_looks_by_himself(database: Database, ring: bool) -> None:
+    bell = Bell(database)
+    book = await RuleBook.open(database, bell)
+    following = asyncio.create_task(book.follow(every=3600 if ring else 0.01))
+    try:
+        await asyncio.sleep(0)  # it begins to follow
+        await lead_to(database, "System1/two")
+        if ring:
+            bell.ring(RULES)
+
+        async def arrived() -> bool:
+            return receiver(book) == "System1/two"
+
+        await eventually(arrived)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+@pytest.mark.slow
+async def test_under_load_every_message_is_decided_by_one_whole_version() -> None:
+    result = await measure(Plan(seconds=5, edits_per_s=10, messages_per_s=200))
+    assert result.edits == 50
+    assert result.messages > 1000
+    assert len(result.waits_ms) == 2 * 50
+    assert result.waits_ms[-1] < float("inf"), "every edit came into force in both servers"
+    assert (result.lost, result.torn) == (0, 0)
+    assert result.versions > 10, "there were many versions to be torn between"

@@ -1,0 +1,269 @@
+"""Who may edit which rules: every token at every door that edits, in its own teams and in all others.
+
+Allowed is what the table says, and nothing else: after each refusal the rules are what they were, and it is on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from switchboard.app.access import Principal
+from switchboard.domain.routing import TeamId
+from tests.doors import CONNECTOR, Opened, open_doors
+from tests.lab import ROOT
+from tests.ruling import DESK, LAB, OLD, SALES, agent, error_of, new, refusals, rules_of, table, tool, tree
+
+Headers = Mapping[str, str]
+EVERYWHERE = (ROOT, SALES, DESK, LAB)
+
+ALLOWED: tuple[tuple[Principal, frozenset[TeamId]], ...] = (
+    (Principal("operator", "boss"), frozenset(EVERYWHERE)),
+    (CONNECTOR, frozenset()),
+    *((agent(number, "root"), frozenset()) for number in (1, 2, 4, 5)),
+    (agent(3, "root"), frozenset(EVERYWHERE)),
+    *((agent(number, "sales"), frozenset()) for number in (1, 2, 4, 5)),
+    (agent(3, "sales"), frozenset((SALES, DESK))),
+    (agent(3, "desk"), frozenset((DESK,))),
+    (agent(3, "lab"), frozenset((LAB,))),
+    (agent(3, "old"), frozenset()),  # not active
+    (agent(3, "nowhere"), frozenset()),  # nobody's
+)
+
+
+@pytest.fixture
+async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_doors(database_url, tmp_path / "data", tree=tree()) as opened:
+        yield opened
+
+
+# The doors that edit: each edits something in a team, and says how it was answered ------------------------------------
+
+Door = Callable[[Opened, Headers, TeamId], Awaitable[int]]
+
+
+async def _by_hand(doors: Opened, team_id: TeamId) -> dict[str, Any]:
+    """A rule of the team that no SOP owns."""
+    return next(rule for rule in await rules_of(doors, team_id) if not rule["source"])
+
+
+async def http_create(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+    return (await doors.http.post("/v1/rules", json=new(team_id), headers=headers)).status_code
+
+
+async def http_try(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+    return (await doors.http.post("/v1/rules", json=new(team_id, dry_run=True), headers=headers)).status_code
+
+
+async def http_update(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+    rule = await _by_hand(doors, team_id)
+    patch = {"version": rule["version"], "name": f"{rule['name']}!", "reason": "a test"}
+    return (await doors.http.patch(f"/v1/rules/{rule['rule_id']}", json=patch, headers=headers)).status_code
+
+
+async def http_restore(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+    body = {"version": 1, "team_id": team_id, "reason": "a test"}
+    return (await doors.http.post("/v1/rules/restore", json=body, headers=headers)).status_code
+
+
+async def http_import(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+    rules = [{name: new(team_id)[name] for name in ("name", "channel", "targets")}]
+    document = {"format": "switchboard.rules.v1", "teams": {team_id: rules}}
+    body = {"document": document, "reason": "a test"}
+    return (await doors.http.post("/v1/rules/import", json=body, headers=headers)).status_code
+
+
+async def http_load(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+    needed = [{"team": team_id, "agent": team_id, "channel": "cli"}]
+    body = {"document": {"name": f"for {team_id}", "routing_requirements": needed}, "reason": "a test"}
+    return (await doors.http.put(f"/v1/sops/for {team_id}", json=body, headers=headers)).status_code
+
+
+async def http_unload(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+    return (await doors.http.delete(f"/v1/sops/for {team_id}?reason=a+test", headers=headers)).status_code
+
+
+async def _called(doors: Opened, name: str, arguments: Mapping[str, Any], headers: Headers) -> int:
+    """A tool's answer as a status of HTTP; one that is not offered counts as forbidden."""
+    answer = await tool(doors, name, arguments, headers)
+    if "error" in answer:
+        assert "unknown tool" in answer["error"]["message"]
+        return 403
+    refused = answer["result"].get("isError", False)
+    assert not refused or '"forbidden"' in answer["result"]["content"][0]["text"]
+    return 403 if refused else 200
+
+
+async def mcp_create(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+    return await _called(doors, "routing_rules_create", new(team_id), headers)
+
+
+async def mcp_update(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+    rule = await _by_hand(doors, team_id)
+    change = {"rule_id": rule["rule_id"], "version": rule["version"], "priority": 7, "reason": "a test"}
+    return await _called(doors, "routing_rules_update", change, headers)
+
+
+async def mcp_disable(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+    rule = await _by_hand(doors, team_id)
+    switch = {"rule_id": rule["rule_id"], "version": rule["version"], "reason": "a test"}
+    return await _called(doors, "routing_rules_disable", switch, headers)
+
+
+DOORS: tuple[Door, ...] = (
+    *(http_load, http_create, http_try, http_update, http_unload),
+    *(mcp_create, mcp_update, mcp_disable, http_import, http_restore),
+)
+
+
+@pytest.mark.parametrize(("caller", "allowed"), ALLOWED, ids=[caller.name for caller, _ in ALLOWED])
+async def test_every_token_at_every_door_and_team(doors: Opened, caller: Principal, allowed: frozenset[TeamId]) -> None:
+    operator = await doors.token_for(Principal("operator", "first"))
+    for team_id in EVERYWHERE:
+        assert await http_load(doors, operator, team_id) == 200
+    headers = await doors.token_for(caller)
+    for team_id in EVERYWHERE:
+        for door in DOORS:
+            before, on_record = await table(doors), await refusals(doors)
+            status = await door(doors, headers, team_id)
+            where = (caller.name, door.__name__, team_id, status)
+            if team_id in allowed:
+                assert status in (200, 201), where
+                assert await refusals(doors) == on_record, where
+            else:
+                assert status == 403, where
+                assert await refusals(doors) == on_record + 1, where
+                assert await table(doors) == before, where
+
+
+async def test_a_token_that_has_ended_opens_no_door(doors: Opened) -> None:
+    boss = Principal("operator", "boss")
+    ended = await doors.access.issue(boss, agent(3, "root"), datetime.now(UTC) - timedelta(seconds=1))
+    revoked = await doors.access.issue(boss, agent(3, "sales"))
+    await doors.access.revoke(boss, "system3-sales")
+    before = await table(doors)
+    for secret in (ended.secret, revoked.secret):
+        headers = {"authorization": f"Bearer {secret}"}
+        for door in DOORS[1:4]:
+            assert await door(doors, headers, DESK) == 401
+        refused = await doors.http.post("/mcp", json={}, headers=headers)
+        assert refused.status_code == 401
+    assert await table(doors) == before
+
+
+async def test_who_loses_his_office_loses_the_right_with_the_next_edit(doors: Opened) -> None:
+    headers = await doors.token_for(agent(3, "sales"))
+    assert await http_create(doors, headers, DESK) == 201
+    await doors.lab.database.run("update member set active = false where system_id = 'System3/sales'")
+    await doors.lab.database.run(
+        "insert into rule_set (version, author, reason) select max(version) + 1, 't', 'retired' from rule_set"
+    )
+    before = await table(doors)
+    assert await http_create(doors, headers, DESK) == 403
+    assert await table(doors) == before
+
+
+async def test_a_document_that_names_a_team_out_of_scope_is_refused_as_a_whole(doors: Opened) -> None:
+    headers = await doors.token_for(agent(3, "sales"))
+    rules = [{"name": "mine", "channel": "*", "targets": [{"system_id": "System1/desk"}]}]
+    before = await table(doors)
+    for other in (ROOT, LAB):
+        document = {"format": "switchboard.rules.v1", "teams": {DESK: rules, other: []}}
+        body = {"document": document, "reason": "a test"}
+        refused = await doors.http.post("/v1/rules/import", json=body, headers=headers)
+        assert error_of(refused) == (403, "forbidden")
+        needed = [{"team": team, "agent": team, "channel": "cli"} for team in (DESK, other)]
+        sop = {"document": {"name": "both", "routing_requirements": needed}, "reason": "a test"}
+        assert error_of(await doors.http.put("/v1/sops/both", json=sop, headers=headers)) == (403, "forbidden")
+    assert await table(doors) == before
+    assert await refusals(doors) == 4
+
+
+async def test_nobody_takes_over_the_sop_of_a_team_that_is_not_his(doors: Opened) -> None:
+    operator = await doors.token_for(Principal("operator", "boss"))
+    assert await http_load(doors, operator, LAB) == 200
+    before = await table(doors)
+    headers = await doors.token_for(agent(3, "sales"))
+    needed = [{"team": "desk", "agent": "desk", "channel": "cli"}]
+    body = {"document": {"name": "for lab", "routing_requirements": needed}, "reason": "a test"}
+    assert error_of(await doors.http.put("/v1/sops/for lab", json=body, headers=headers)) == (403, "forbidden")
+    assert await table(doors) == before
+
+
+async def test_going_back_is_refused_when_it_would_touch_other_teams(doors: Opened) -> None:
+    operator = await doors.token_for(Principal("operator", "boss"))
+    sales = await doors.token_for(agent(3, "sales"))
+    assert await http_create(doors, operator, LAB) == 201
+    assert await http_create(doors, sales, DESK) == 201
+    before = await table(doors)
+    whole = {"version": 1, "reason": "a test"}
+    assert error_of(await doors.http.post("/v1/rules/restore", json=whole, headers=sales)) == (403, "forbidden")
+    assert await table(doors) == before
+    own = await doors.http.post("/v1/rules/restore", json={**whole, "team_id": "desk"}, headers=sales)
+    assert (own.status_code, own.json()["changed"]) == (200, 1)
+    assert len(await rules_of(doors, "lab")) == 2
+
+
+async def test_no_rule_moves_to_another_team(doors: Opened) -> None:
+    sales = await doors.token_for(agent(3, "sales"))
+    operator = await doors.token_for(Principal("operator", "boss"))
+    theirs = await _by_hand(doors, LAB)
+    before = await table(doors)
+    moved = {"version": theirs["version"], "team_id": "desk", "reason": "a test"}
+    patched = await doors.http.patch(f"/v1/rules/{theirs['rule_id']}", json=moved, headers=operator)
+    assert error_of(patched) == (422, "invalid_input")
+    made = await doors.http.post("/v1/rules", json=new("desk", rule_id=theirs["rule_id"]), headers=sales)
+    assert error_of(made) == (409, "conflict")
+    taken = {"rule_id": theirs["rule_id"], **{name: new("desk")[name] for name in ("name", "channel", "targets")}}
+    for headers, teams, expected in (
+        (sales, {"desk": [taken]}, (409, "conflict")),
+        (operator, {"desk": [taken]}, (409, "conflict")),
+        (operator, {"desk": [taken], "lab": []}, (422, "invalid_rule_file")),
+    ):
+        document = {"format": "switchboard.rules.v1", "teams": teams}
+        body = {"document": document, "reason": "a test"}
+        assert error_of(await doors.http.post("/v1/rules/import", json=body, headers=headers)) == expected
+    assert await table(doors) == before
+
+
+async def test_no_argument_says_who_the_caller_is(doors: Opened) -> None:
+    headers = await doors.token_for(agent(1, "sales"))
+    before = await table(doors)
+    for claim in ("system_id", "created_by", "author", "role"):
+        refused = await doors.http.post("/v1/rules", json=new("sales", **{claim: "System3/root"}), headers=headers)
+        assert refused.status_code in (403, 422)
+    answer = await tool(doors, "routing_rules_create", new("sales", system_id="System3/root"), headers)
+    assert answer["result"]["isError"]
+    assert await table(doors) == before
+
+
+async def test_what_is_not_there_is_nobodys_to_edit(doors: Opened) -> None:
+    headers = await doors.token_for(agent(3, "root"))
+    gone = await doors.http.patch(
+        f"/v1/rules/{uuid4()}", json={"version": 1, "active": False, "reason": "r"}, headers=headers
+    )
+    assert error_of(gone) == (404, "not_found")
+    assert error_of(await doors.http.post("/v1/rules", json=new("nowhere"), headers=headers)) == (403, "forbidden")
+    assert error_of(await doors.http.post("/v1/rules", json=new("nowhere"))) == (422, "unknown_team")
+    assert OLD in {rule["team_id"] for rule in await rules_of(doors, "old")}
+
+
+async def test_a_file_of_a_system3_does_not_say_whose_its_rules_are(doors: Opened) -> None:
+    """An operator restores exports as they were; of anybody else's file the history must not be a forgery."""
+    forged = {"source": "sop:trusted", "created_by": "boss", "updated_by": "boss"}
+    rule = {name: new(SALES)[name] for name in ("name", "channel", "targets")}
+    body = {"document": {"format": "switchboard.rules.v1", "teams": {SALES: [rule | forged]}}, "reason": "a test"}
+    imported = await doors.http.post("/v1/rules/import", json=body, headers=await doors.token_for(agent(3, "sales")))
+    assert imported.status_code == 200, imported.text
+    [kept] = await rules_of(doors, SALES)
+    author = "system3-sales (System3/sales)"
+    assert (kept["source"], kept["created_by"], kept["updated_by"]) == ("", author, author)
+    again = await doors.http.post("/v1/rules/import", json=body)
+    assert again.status_code == 200, again.text
+    [kept] = await rules_of(doors, SALES)
+    assert (kept["source"], kept["created_by"]) == ("sop:trusted", "boss")

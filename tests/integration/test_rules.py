@@ -1,0 +1,555 @@
+"""Rules at run time over real doors: edits and what they answer, history, tests, dry runs, backtests, SOPs, MCP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import httpx2
+import pytest
+from structlog.testing import capture_logs
+
+from switchboard.app.access import Principal
+from switchboard.app.proposals import edit_by, new_one
+from switchboard.app.replays import Replays
+from switchboard.core.routing.backtest import Case
+from switchboard.domain.errors import Unavailable
+from switchboard.domain.routing import RuleChange, TeamId
+from tests.doors import CONNECTOR, Opened, open_doors
+from tests.lab import envelope_json
+from tests.ruling import agent, error_of, mcp, new, refusals, rules_of, table, tool, tree
+
+
+@pytest.fixture
+async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_doors(database_url, tmp_path / "data", tree=tree()) as opened:
+        yield opened
+
+
+async def made(doors: Opened, team_id: str = "root", **more: Any) -> dict[str, Any]:
+    """A new rule, as it was answered."""
+    answer = await doors.http.post("/v1/rules", json=new(team_id, **more))
+    assert answer.status_code == 201, answer.text
+    written: dict[str, Any] = answer.json()
+    return written
+
+
+async def patch(doors: Opened, rule: Mapping[str, Any], **more: Any) -> httpx2.Response:
+    body = {"version": rule["version"], "reason": "a test", **more}
+    return await doors.http.patch(f"/v1/rules/{rule['rule_id']}", json=body)
+
+
+async def goes_to(doors: Opened, **more: Any) -> str:
+    """Where a new message goes."""
+    return str((await doors.submit(envelope_json("hello", **more))).json()["triage_target"])
+
+
+async def version(doors: Opened) -> int:
+    return int((await doors.http.get("/v1/rules?limit=1")).json()["version"])
+
+
+# Edits ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_new_rule_decides_the_next_message(doors: Opened) -> None:
+    assert await goes_to(doors, channel="email") == "root"  # a dead letter
+    written = await made(doors, filters={"email_domain": "example.org", "sender": 5})
+    assert (written["version"], written["fresh"]) == (2, True)
+    assert written["rule"]["filters"] == {"email_domain": "example.org", "sender": "5"}
+    assert written["rule"]["created_by"] == "operator-1"
+    await made(doors)
+    assert await goes_to(doors, channel="email") == "System1/root"
+
+
+async def test_a_rule_is_made_once_however_often_it_is_asked_for(doors: Opened) -> None:
+    body = new("root", rule_id=str(uuid4()))
+    answers = await asyncio.gather(*(doors.http.post("/v1/rules", json=body) for _ in range(4)))
+    assert sorted(a.status_code for a in answers) == [200, 200, 200, 201]
+    assert {a.json()["rule"]["rule_id"] for a in answers} == {body["rule_id"]}
+    assert await version(doors) == 2
+    other = await doors.http.post("/v1/rules", json={**body, "priority": 1})
+    assert (error_of(other), other.json()["error"]["field"]) == ((409, "conflict"), "rule_id")
+
+
+async def test_who_saw_an_older_rule_is_told_what_has_happened(doors: Opened) -> None:
+    [rule] = await rules_of(doors, "lab")
+    headers = await doors.token_for(agent(3, "lab"))
+    body = {"version": rule["version"], "reason": "the lab moves", "priority": 3}
+    changed = await doors.http.patch(f"/v1/rules/{rule['rule_id']}", json=body, headers=headers)
+    assert (changed.status_code, changed.json()["rule"]["version"]) == (200, 2)
+    late = await patch(doors, rule, priority=4)
+    assert error_of(late) == (409, "conflict")
+    for words in ("system3-lab (System3/lab)", "the lab moves", "version 2"):
+        assert words in late.json()["error"]["message"]
+    assert (await patch(doors, changed.json()["rule"], priority=4)).status_code == 200
+
+
+async def test_of_two_edits_at_once_one_is_done(doors: Opened) -> None:
+    [rule] = await rules_of(doors, "lab")
+    answers = await asyncio.gather(*(patch(doors, rule, priority=n) for n in range(1, 6)))
+    assert sorted(a.status_code for a in answers) == [200, 409, 409, 409, 409]
+    assert await version(doors) == 2
+
+
+async def test_an_edit_that_changes_nothing_makes_no_version(doors: Opened) -> None:
+    [rule] = await rules_of(doors, "lab")
+    same = await patch(doors, rule, name=rule["name"], active=True)
+    assert (same.status_code, same.json()["fresh"], await version(doors)) == (200, False, 1)
+    assert error_of(await patch(doors, rule)) == (422, "invalid_rule")
+
+
+async def test_what_is_wrong_is_said_with_what_would_be_right(doors: Opened) -> None:
+    before = await table(doors)
+    key = await doors.http.post("/v1/rules", json=new("root", filters={"email_domian": "x"}))
+    assert error_of(key) == (422, "unknown_filter_key")
+    assert key.json()["error"]["field"] == "filters.email_domian"
+    assert "email_domain" in key.json()["error"]["message"]
+    target = await doors.http.post("/v1/rules", json=new("root", targets=[{"system_id": "System1/rot"}]))
+    assert error_of(target) == (422, "unknown_target")
+    assert "System1/root" in target.json()["error"]["message"]
+    several = new("root", channel="emial", targets=[{"team_id": "desk"}, {"team_id": "sales"}])
+    answer = await doors.http.post("/v1/rules", json=several)
+    problems = answer.json()["error"]["details"]["problems"]
+    assert [one["code"] for one in problems] == ["unknown_channel", "target_not_in_team"]
+    assert all(one["message"] in answer.json()["error"]["message"] for one in problems)
+    for reason in ("", " ", "two\nlines", "x" * 513):
+        assert error_of(await doors.http.post("/v1/rules", json=new("root", reason=reason))) == (422, "invalid_input")
+    assert await table(doors) == before
+
+
+async def test_a_rule_whose_target_has_gone_can_still_be_switched_off(doors: Opened) -> None:
+    [rule] = await rules_of(doors, "lab")
+    await doors.lab.database.run("update member set active = false where system_id = 'System1/lab'")
+    await doors.lab.database.run("insert into rule_set (version, author, reason) values (2, 't', 'gone')")
+    assert error_of(await patch(doors, rule, priority=1)) == (422, "inactive_target")
+    off = await patch(doors, rule, active=False)
+    assert off.status_code == 200
+    assert error_of(await patch(doors, off.json()["rule"], active=True)) == (422, "inactive_target")
+
+
+async def test_a_dry_run_says_what_would_happen_and_writes_nothing(doors: Opened) -> None:
+    for number in range(3):
+        await goes_to(doors, channel="email", sender=f"s{number}")
+    before = await table(doors)
+    answer = await doors.http.post("/v1/rules", json=new("root", filters={"sender": "s1"}, dry_run=True))
+    assert (answer.status_code, await table(doors)) == (200, before)
+    [example] = answer.json()["blast"]["examples"]
+    assert example["before"] == {"butlers": [], "dead_letters": [{"team": "root", "category": "no_route"}]}
+    assert example["after"] == {"butlers": ["System1/root"], "dead_letters": []}
+    [rule] = await rules_of(doors, "lab")
+    tried = await patch(doors, rule, active=False, dry_run=True)
+    assert (tried.status_code, await table(doors)) == (200, before)
+
+
+async def test_the_blast_radius_counts_the_messages_that_would_go_elsewhere(doors: Opened) -> None:
+    for number in range(12):
+        await goes_to(doors, channel="slack", sender=f"s{number}")
+    await goes_to(doors, channel="telegram")
+    written = await made(doors, channel="slack", name="all of slack", priority=1)
+    blast = written["blast"]
+    assert (blast["looked_at"], blast["changed"], len(blast["examples"]), blast["complete"]) == (13, 12, 10, True)
+    back = await patch(doors, written["rule"], active=False)
+    assert back.json()["blast"]["changed"] == 12
+
+
+async def test_an_edit_is_done_though_its_blast_radius_is_out_of_reach(
+    doors: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object, **__: object) -> AsyncIterator[list[Case]]:
+        raise Unavailable("gone")
+
+    monkeypatch.setattr("switchboard.app.replays.cases_since", lost)
+    written = await made(doors)
+    assert (written["blast"], written["version"], await version(doors)) == (None, 2, 2)
+
+
+async def test_a_defect_after_the_write_does_not_look_like_a_failure(
+    doors: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defect(*_: object, **__: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("switchboard.app.rule_records.lint_change", defect)
+    with capture_logs() as logs:
+        written = await made(doors)
+    assert (written["warnings"], written["version"]) == (None, 2)
+    assert [entry["event"] for entry in logs if entry["log_level"] == "error"]
+
+
+async def test_a_blast_radius_of_other_rules_is_none(doors: Opened) -> None:
+    core = doors.switchboard.core
+    fields = {name: new("root")[name] for name in ("name", "channel", "targets")}
+    replays, change = Replays(core), new_one(TeamId("root"), fields, edit_by("test"))
+    never_there = RuleChange(change.after, None)
+    assert await replays.blast(replays.before([never_there]), [never_there]) is None
+
+
+async def test_an_edit_warns_of_rules_that_never_fire(doors: Opened) -> None:
+    await made(doors, name="wide", channel="email", priority=5)
+    hidden = await made(doors, name="narrow", channel="email", filters={"sender": "x"})
+    assert "shadowed" in {finding["code"] for finding in hidden["warnings"]}
+    found = (await doors.http.get("/v1/rules/lint")).json()
+    assert hidden["rule"]["rule_id"] in {one["rule_id"] for one in found["findings"] if one["code"] == "shadowed"}
+
+
+# Lists and history ---------------------------------------------------------------------------------------------------
+
+
+async def test_rules_are_listed_page_by_page(doors: Opened) -> None:
+    seen: list[str] = []
+    query: dict[str, Any] = {"limit": 3}
+    while True:
+        page = (await doors.http.get("/v1/rules", params=query)).json()
+        seen += [rule["rule_id"] for rule in page["rules"]]
+        if page["next_cursor"] is None:
+            break
+        query["cursor"] = page["next_cursor"]
+    assert seen == sorted(seen)
+    assert len(set(seen)) == 7
+    assert error_of(await doors.http.get("/v1/rules?cursor=x")) == (422, "invalid_cursor")
+
+
+async def test_everything_that_was_done_to_a_rule_is_told(doors: Opened) -> None:
+    rule = (await made(doors, reason="first"))["rule"]
+    await patch(doors, rule, priority=2, reason="second")
+    found = (await doors.http.get(f"/v1/rules/{rule['rule_id']}")).json()
+    assert [(e["version"], e["reason"], e["author"]) for e in found["history"]] == [
+        (3, "second", "operator-1"),
+        (2, "first", "operator-1"),
+    ]
+    assert found["history"][1]["before"] is None
+    assert (found["history"][0]["before"]["priority"], found["priority"]) == (0, 2)
+    versions = (await doors.http.get("/v1/rules/versions?limit=2")).json()
+    assert [v["version"] for v in versions["versions"]] == [3, 2]
+    assert versions["next_before"] == 2
+    one = (await doors.http.get("/v1/rules/versions/3")).json()
+    assert (one["changed"], one["changes"][0]["fields"]) == (1, {"priority": [0, 2]})
+    diff = (await doors.http.get("/v1/rules/diff?from=1&to=3")).json()
+    assert [(c["before"], c["after"]["priority"]) for c in diff["changes"]] == [(None, 2)]
+    way_back = (await doors.http.get("/v1/rules/diff?from=3&to=1")).json()
+    assert way_back["changes"][0]["after"] is None
+    for path in (f"/v1/rules/{uuid4()}", "/v1/rules/versions/99", "/v1/rules/diff?from=1&to=99"):
+        assert error_of(await doors.http.get(path)) == (404, "not_found")
+
+
+async def test_an_export_imported_again_changes_nothing(doors: Opened) -> None:
+    document = (await doors.http.get("/v1/rules/export")).json()
+    assert document["teams"].keys() == {"root", "sales", "desk", "lab", "old"}
+    body = {"document": document, "reason": "again", "expected_version": 1}
+    answer = await doors.http.post("/v1/rules/import", json=body)
+    assert (answer.status_code, answer.json()["changed"], await version(doors)) == (200, 0, 1)
+    await made(doors, "lab")
+    one = (await doors.http.get("/v1/rules/export?team_id=lab&version=1")).json()
+    assert [len(rules) for rules in one["teams"].values()] == [1]
+    stale = await doors.http.post("/v1/rules/import", json=body)
+    assert error_of(stale) == (409, "conflict")
+    assert error_of(await doors.http.get("/v1/rules/export?team_id=lob")) == (422, "unknown_team")
+    assert error_of(await doors.http.get("/v1/rules/export?version=77")) == (404, "not_found")
+
+
+async def test_going_back_is_a_version_of_its_own(doors: Opened) -> None:
+    written = (await made(doors))["rule"]
+    [lab] = await rules_of(doors, "lab")
+    await patch(doors, lab, priority=9)
+    body = {"version": 1, "reason": "it was better before"}
+    tried = await doors.http.post("/v1/rules/restore", json={**body, "dry_run": True})
+    assert (tried.json()["changed"], await version(doors)) == (2, 3)
+    back = (await doors.http.post("/v1/rules/restore", json=body)).json()
+    assert (back["version"], back["changed"]) == (4, 2)
+    [again] = await rules_of(doors, "lab")
+    assert (again["priority"], again["version"]) == (0, 4)
+    removed = (await doors.http.get(f"/v1/rules/{written['rule_id']}")).json()
+    assert removed["history"][0]["after"] is None
+    assert await goes_to(doors, channel="email") == "root"
+    assert error_of(await doors.http.post("/v1/rules/restore", json={**body, "version": 99})) == (404, "not_found")
+    unknown = await doors.http.post("/v1/rules/restore", json={**body, "team_id": "x"})
+    assert error_of(unknown) == (422, "unknown_team")
+
+
+async def test_rules_that_fail_their_tests_are_not_imported(doors: Opened) -> None:
+    rules = [{"name": "all", "channel": "email", "targets": [{"system_id": "System1/lab"}]}]
+    document = {"format": "switchboard.rules.v1", "teams": {"lab": rules}}
+    case = {"name": "mail", "facts": {"channel": "email"}, "expect": "System1/root"}
+    body = {"document": document, "reason": "r", "tests": {"cases": [case]}}
+    before = await table(doors)
+    refused = await doors.http.post("/v1/rules/import", json=body)
+    assert error_of(refused) == (422, "route_tests_failed")
+    [result] = refused.json()["error"]["details"]["results"]
+    assert (result["name"], result["got"]["dead_letters"][0]["team"]) == ("mail", "root")
+    assert await table(doors) == before
+    body["tests"] = {"cases": [{**case, "expect": {"dead_letters": [{"team": "root", "category": "no_route"}]}}]}
+    assert (await doors.http.post("/v1/rules/import", json=body)).json()["changed"] == 2
+
+
+# Rules tried ---------------------------------------------------------------------------------------------------------
+
+
+async def test_cases_are_run_on_the_rules_in_force_or_on_those_of_a_file(doors: Opened) -> None:
+    cases = [
+        {"facts": {"channel": "telegram"}, "expect": "System1/root"},
+        {"name": "mail", "facts": {"channel": "email"}, "expect": "System1/root"},
+    ]
+    run = (await doors.http.post("/v1/rules/test", json={"cases": cases})).json()
+    assert (run["passed"], run["failed"], [r["passed"] for r in run["results"]]) == (1, 1, [True, False])
+    rules = [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/root"}]}]
+    document = {"format": "switchboard.rules.v1", "teams": {"root": rules}}
+    proposed = (await doors.http.post("/v1/rules/test", json={"cases": cases, "document": document})).json()
+    assert (proposed["passed"], await version(doors)) == (2, 1)
+    wrong = await doors.http.post("/v1/rules/test", json={"cases": [{"facts": {"channel": "x"}, "expect": "y"}]})
+    assert error_of(wrong) == (422, "invalid_route_tests")
+
+
+async def explain(doors: Opened, **question: Any) -> dict[str, Any]:
+    answer = await doors.http.post("/v1/rules/explain", json=question)
+    assert answer.status_code == 200, answer.text
+    explained: dict[str, Any] = answer.json()
+    return explained
+
+
+async def test_a_message_that_nobody_sent_is_explained(doors: Opened) -> None:
+    await made(doors, channel="telegram", name="later")
+    await made(doors, channel="telegram", name="special", filters={"sender": "bob", "chat_type": "group"}, priority=-1)
+    said = await explain(doors, facts={"channel": "telegram", "sender": "alice"})
+    [step] = said["trail"]
+    assert said["receivers"]["butlers"] == ["System1/root"]
+    assert [one["fired"] for one in step["considered"]] == [False] * (len(step["considered"]) - 1) + [True]
+    assert [(one["name"], one["by"]) for one in step["beaten"]] == [("later", "older")]
+    down = await explain(doors, envelope=envelope_json("hello", channel="slack"))
+    assert [one["team_id"] for one in down["trail"]] == ["root", "sales", "desk"]
+    assert await doors.lab.count("select count(*) from message_inbox") == 0
+    pinned = await explain(doors, facts={"channel": "slack"}, pinned="System1/desk")
+    assert (pinned["trail"][0]["reason"], pinned["receivers"]["butlers"]) == ("pin", ["System1/desk"])
+    named = await explain(doors, envelope=envelope_json("hello", channel="slack", pinned="System1/lab"))
+    assert named["receivers"]["butlers"] == ["System1/lab"]
+
+
+async def test_when_nothing_matches_the_nearest_rules_are_named(doors: Opened) -> None:
+    await made(doors, channel="email", name="two off", filters={"sender": "x", "email_domain": "y"})
+    await made(doors, channel="email", name="one off", filters={"sender": "x"})
+    said = await explain(doors, facts={"channel": "email", "sender": "z"})
+    nearest = said["trail"][0]["nearest"]
+    assert [(one["name"], one["failed"]) for one in nearest[:1]] == [("one off", 1)]
+    assert (nearest[0]["failed_filter"], nearest[0]["expected"], nearest[0]["actual"]) == ("sender", "x", "z")
+
+
+@pytest.mark.parametrize(
+    ("question", "code"),
+    [
+        ({"facts": {"sender": "x"}}, "unknown_channel"),
+        ({"facts": {"channel": "telegrm"}}, "unknown_channel"),
+        ({"facts": {"channel": "email", "telegram_chat_id": "5"}}, "unknown_filter_key"),
+        ({"facts": {"channel": "email", "email_domain": "Example.org"}}, "unmatchable_value"),
+        ({"envelope": {}}, "missing_field"),
+        ({"envelope": {**envelope_json("x"), "sender": {"identity": "\ud800"}}}, "invalid_input"),
+        ({}, "invalid_input"),
+    ],
+)
+async def test_a_question_that_makes_no_sense_is_refused(doors: Opened, question: Mapping[str, Any], code: str) -> None:
+    headers = {"content-type": "application/json"}
+    answer = await doors.http.post("/v1/rules/explain", content=json.dumps(question), headers=headers)
+    assert error_of(answer) == (422, code)
+
+
+async def test_the_past_is_explained_by_the_rules_of_the_past(doors: Opened) -> None:
+    request_id = (await doors.submit(envelope_json("hello"))).json()["request_id"]
+    root = next(rule for rule in await rules_of(doors, "root") if rule["channel"] == "telegram")
+    await patch(doors, root, channel="email", name="another name")
+    await made(doors, channel="telegram", priority=9)
+    found = (await doors.http.get(f"/v1/messages/{request_id}/explain")).json()
+    [decision] = found["decisions"]
+    [step] = decision["trail"]
+    assert (decision["version"], [(one["name"], one["fired"]) for one in step["considered"]]) == (
+        1,
+        [(root["name"], True)],
+    )
+
+
+# Backtests -----------------------------------------------------------------------------------------------------------
+
+
+async def backtest(doors: Opened, **body: Any) -> list[dict[str, Any]]:
+    answer = await doors.http.post("/v1/rules/backtest", json=body)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-ndjson"), answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+async def test_a_backtest_shows_only_what_would_change(doors: Opened) -> None:
+    for number in range(5):
+        await goes_to(doors, channel="slack", sender=f"s{number}")
+    await goes_to(doors, channel="telegram")
+    before = await table(doors)
+    one = {**{k: v for k, v in new("root", channel="slack", priority=1).items() if k != "reason"}}
+    *progress, last = await backtest(doors, changes=[{**one, "filters": {"sender": "s3"}}])
+    assert [line["progress"] for line in progress] == [{"looked_at": 0, "of": 6}, {"looked_at": 6, "of": 6}]
+    assert (last["result"]["looked_at"], last["result"]["changed"]) == (6, 1)
+    [example] = last["result"]["examples"]
+    assert (example["before"]["butlers"], example["after"]["butlers"]) == ([], ["System1/root"])
+    rules = [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/root"}]}]
+    document = {"format": "switchboard.rules.v1", "teams": {"root": rules}}
+    newest = (await backtest(doors, document=document, last=2))[-1]["result"]
+    assert (newest["looked_at"], newest["changed"]) == (2, 1)
+    assert (await backtest(doors, document=document, days=1))[-1]["result"]["changed"] == 5
+    [rule] = await rules_of(doors, "desk")
+    off = {"rule_id": rule["rule_id"], "active": False}
+    assert (await backtest(doors, changes=[off]))[-1]["result"]["changed"] == 0
+    assert await table(doors) == before
+
+
+async def test_a_proposal_that_makes_no_sense_is_refused_before_the_first_line(doors: Opened) -> None:
+    wrong = {"team_id": "root", "name": "n", "channel": "slack", "targets": [{"team_id": "desk"}]}
+    for body, expected in (
+        ({"changes": [wrong]}, (422, "target_not_in_team")),
+        ({"changes": [{"rule_id": str(uuid4()), "active": False}]}, (404, "not_found")),
+        ({"document": {"format": "x"}}, (422, "invalid_rule_file")),
+        ({}, (422, "invalid_input")),
+    ):
+        assert error_of(await doors.http.post("/v1/rules/backtest", json=body)) == expected
+
+
+async def test_a_backtest_ends_when_nobody_reads_it(doors: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = asyncio.Event()
+
+    async def endless(*_: object, **__: object) -> AsyncIterator[list[Case]]:
+        try:
+            while True:
+                yield [Case(uuid4(), {"channel": "slack"})] * 100
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("switchboard.app.replays.cases_since", endless)
+    document = {"format": "switchboard.rules.v1", "teams": {"lab": []}}
+    async with doors.http.stream("POST", "/v1/rules/backtest", json={"document": document}) as answer:
+        lines = answer.aiter_lines()
+        assert "progress" in json.loads(await anext(lines))
+    async with asyncio.timeout(20):
+        await ended.wait()
+
+
+# SOPs ----------------------------------------------------------------------------------------------------------------
+
+SOP = {
+    "name": "First run",
+    "routing_requirements": [
+        {"team": "root", "target": "lab", "channel": "email"},
+        {"team": "lab", "agent": "lab", "channel": "email", "name": "lab mails"},
+    ],
+}
+
+
+async def load(doors: Opened, document: Mapping[str, Any] = SOP) -> dict[str, Any]:
+    answer = await doors.http.put("/v1/sops/First run", json={"document": document, "reason": "a test"})
+    assert answer.status_code == 200, answer.text
+    written: dict[str, Any] = answer.json()
+    return written
+
+
+async def test_an_sop_registers_exactly_its_own_rules(doors: Opened) -> None:
+    assert (await load(doors))["changed"] == 2
+    assert await goes_to(doors, channel="email") == "System1/lab"
+    assert ((await load(doors))["changed"], await version(doors)) == (0, 2)
+    shorter = {**SOP, "routing_requirements": SOP["routing_requirements"][:1]}
+    assert (await load(doors, shorter))["changed"] == 1
+    listed = (await doors.http.get("/v1/sops")).json()["sops"]
+    assert listed == [{"source": "sop:First run", "rules": 2, "active": 1, "teams": ["lab", "root"]}]
+    gone = await doors.http.delete("/v1/sops/First run?reason=done")
+    assert (gone.json()["changed"], await goes_to(doors, channel="email")) == (1, "root")
+    assert (await load(doors))["changed"] == 2
+    assert len(await rules_of(doors, "lab", source="sop:First run")) == 1
+
+
+async def test_an_sop_may_have_any_name(doors: Opened) -> None:
+    for name in ("a/b", "50 %", "ü?"):
+        url = f"/v1/sops/{quote(name, safe='')}"
+        body = {"document": {**SOP, "name": name}, "reason": "a test"}
+        assert (await doors.http.put(url, json=body)).json()["changed"] == 2
+        assert (await doors.http.delete(f"{url}?reason=done")).json()["changed"] == 2
+
+
+async def test_the_rules_of_an_sop_are_its_own_to_change(doors: Opened) -> None:
+    await load(doors)
+    [rule] = await rules_of(doors, "lab", source="sop:First run")
+    changed = await patch(doors, rule, priority=1)
+    assert error_of(changed) == (409, "conflict")
+    assert "First run" in changed.json()["error"]["message"]
+    assert (await patch(doors, rule, active=False)).status_code == 200
+    other = await doors.http.put("/v1/sops/Second", json={"document": SOP, "reason": "r"})
+    assert error_of(other) == (422, "invalid_sop")
+    assert error_of(await doors.http.delete("/v1/sops/Second?reason=r")) == (404, "not_found")
+
+
+# Audit ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_operators_read_what_was_refused(doors: Opened) -> None:
+    headers = await doors.token_for(agent(1, "lab"))
+    for _ in range(3):
+        await doors.http.post("/v1/rules", json=new("lab"), headers=headers)
+    first = (await doors.http.get("/v1/audit?action=refused:rules_edit&limit=2")).json()
+    [rest] = (await doors.http.get(f"/v1/audit?action=refused:rules_edit&cursor={first['next_cursor']}")).json()[
+        "entries"
+    ]
+    entries = [*first["entries"], rest]
+    assert {entry["actor"] for entry in entries} == {"system1-lab"}
+    assert entries[0]["detail"] == {"role": "agent", "system_id": "System1/lab", "teams": ["lab"]}
+    assert len({entry["audit_id"] for entry in entries}) == 3
+    assert datetime.fromisoformat(entries[0]["at"]) >= datetime.fromisoformat(entries[-1]["at"])
+
+
+# MCP -----------------------------------------------------------------------------------------------------------------
+
+READING = {f"routing_rules_{name}" for name in ("list", "get", "test", "explain")}
+EDITING = {f"routing_rules_{name}" for name in ("create", "update", "disable")}
+
+
+async def tools_of(doors: Opened, principal: Principal) -> set[str]:
+    headers = await doors.token_for(principal)
+    listed = await mcp(doors, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers)
+    return {name for one in listed["result"]["tools"] if (name := one["name"]).startswith("routing_rules_")}
+
+
+async def test_tools_are_listed_to_those_who_may_call_them(doors: Opened) -> None:
+    assert await tools_of(doors, Principal("operator", "boss")) == READING | EDITING
+    assert await tools_of(doors, agent(3, "desk")) == READING | EDITING
+    for principal in (agent(1, "desk"), agent(4, "root"), agent(3, "old")):
+        assert await tools_of(doors, principal) == READING
+    assert await tools_of(doors, CONNECTOR) == set()
+
+
+async def test_a_system3_edits_by_its_tools(doors: Opened) -> None:
+    headers = await doors.token_for(agent(3, "sales"))
+
+    async def call(name: str, /, **arguments: Any) -> Any:
+        answer = await tool(doors, f"routing_rules_{name}", arguments, headers)
+        assert not answer["result"].get("isError"), answer
+        return answer["result"]["structuredContent"]
+
+    rule = (await call("create", **new("desk")))["rule"]
+    assert rule["created_by"] == "system3-sales (System3/sales)"
+    changed = (await call("update", rule_id=rule["rule_id"], version=rule["version"], name="b", reason="r"))["rule"]
+    off = await call("disable", rule_id=rule["rule_id"], version=changed["version"], reason="r")
+    assert (off["rule"]["active"], off["blast"]["changed"]) == (False, 0)
+    assert [one["name"] for one in (await call("list", team_id="desk", limit=1))["rules"]] != []
+    assert len((await call("get", rule_id=rule["rule_id"]))["history"]) == 3
+    cases = [{"facts": {"channel": "telegram"}, "expect": "System1/root"}]
+    assert (await call("test", cases=cases))["passed"] == 1
+    assert (await call("explain", facts={"channel": "slack"}))["trail"][0]["team_id"] == "root"
+
+
+async def test_a_refused_edit_is_an_error_with_its_reason_and_on_record(doors: Opened) -> None:
+    headers = await doors.token_for(agent(3, "sales"))
+    answer = await tool(doors, "routing_rules_create", new("lab"), headers)
+    error = json.loads(answer["result"]["content"][0]["text"])["error"]
+    assert (answer["result"]["isError"], error["code"]) == (True, "forbidden")
+    assert "lab" in error["message"]
+    assert await refusals(doors) == 1
+    wrong = await tool(doors, "routing_rules_create", new("desk", filters={"x": "y"}), headers)
+    error = json.loads(wrong["result"]["content"][0]["text"])["error"]
+    assert (error["code"], error["details"]["problems"][0]["field"]) == ("unknown_filter_key", "filters.x")
+    missing = await tool(doors, "routing_rules_update", {"rule_id": "x"}, headers)
+    assert '"invalid_input"' in missing["result"]["content"][0]["text"]

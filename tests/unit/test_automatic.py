@@ -1,0 +1,56 @@
+"""Who is told nothing unasked: machines, and whoever writes to many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from switchboard.core.policy.automatic import automatic_sign
+from tests.lab import envelope
+
+
+def sign_of(headers: Any, sender: str = "ann@example.org", channel: str = "email") -> str | None:
+    return automatic_sign(envelope(channel=channel, sender=sender, raw={"headers": headers}))
+
+
+@pytest.mark.parametrize(
+    ("headers", "sign"),
+    [
+        ({"List-Id": "<all.example.org>"}, "list-id"),
+        ({"LIST-UNSUBSCRIBE": "<mailto:off@example.org>"}, "list-unsubscribe"),
+        ([{"name": "List-Id", "value": "<all.example.org>"}], "list-id"),
+        ({"Auto-Submitted": "auto-generated; owner=x"}, "auto-submitted: auto-generated"),
+        ({"auto-submitted": ["auto-replied", "no"]}, "auto-submitted: auto-replied"),
+        ({"Precedence": " List "}, "precedence: list"),
+        ({"Return-Path": "<>"}, "return-path: <>"),
+        ({"Auto-Submitted": "no", "Precedence": "first-class", "Return-Path": "<ann@example.org>"}, None),
+        ({"List-Id": "", "Auto-Submitted": 7, "Precedence": None}, None),
+        ("no headers at all", None),
+        (None, None),
+    ],
+)
+def test_what_a_mail_says_of_itself(headers: Any, sign: str | None) -> None:
+    assert sign_of(headers) == sign
+
+
+@pytest.mark.parametrize(
+    ("sender", "sign"),
+    [
+        ("MAILER-DAEMON@example.org", "from MAILER-DAEMON@example.org"),
+        ("no-reply@shop.example", "from no-reply@shop.example"),
+        ("DoNotReply@shop.example", "from DoNotReply@shop.example"),
+        ("bounces+ann=example.org@lists.example", "from bounces+ann=example.org@lists.example"),
+        ("owner-all@lists.example", "from owner-all@lists.example"),
+        ("all-request@lists.example", "from all-request@lists.example"),
+        ("noreen@example.org", None),
+        ("bouncer@example.org", None),
+        ("ann@no-reply.example", None),
+    ],
+)
+def test_who_writes_it(sender: str, sign: str | None) -> None:
+    assert sign_of({}, sender) == sign
+
+
+def test_a_chat_has_no_such_headers() -> None:
+    assert sign_of({"List-Id": "<all.example.org>"}, channel="telegram") is None

@@ -1,0 +1,168 @@
+"""What a change of rules would change: `compare` against deciding every message twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from switchboard.core.routing.backtest import Blast, Case, DeadEnd, Difference, Receivers, Tally, compare, receivers
+from switchboard.core.routing.decide import decide
+from switchboard.core.routing.index import RoutingIndex
+from switchboard.core.routing.rulefile import difference
+from switchboard.domain.routing import (
+    Chosen,
+    Decision,
+    Member,
+    Rule,
+    SystemId,
+    Target,
+    Team,
+    TeamId,
+    Unrouted,
+)
+
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+ROOT, BELOW = TeamId("root"), TeamId("below")
+A, B, C, FOUR = (SystemId(name) for name in ("System1/a", "System1/b", "System1/c", "System4/root"))
+TEAMS = (
+    Team(
+        ROOT,
+        None,
+        "",
+        (Member(A, ROOT, 1, "memo"), Member(B, ROOT, 1, "memo"), Member(FOUR, ROOT, 4, "memo")),
+    ),
+    Team(BELOW, ROOT, "", (Member(C, BELOW, 1, "memo"),)),
+)
+TARGETS = (
+    *(Target(system_id=one) for one in (A, B, FOUR, SystemId("System1/gone"))),
+    Target(team_id=BELOW),
+)
+
+
+def rule(number: int, *targets: Target, channel: str = "telegram", team_id: TeamId = ROOT, priority: int = 0) -> Rule:
+    return Rule(UUID(int=number), team_id, f"rule {number}", channel, {}, targets, NEW_YEAR, priority)
+
+
+def case(number: int, channel: str = "telegram", pinned: SystemId | None = None) -> Case:
+    return Case(UUID(int=number), {"channel": channel, "sender": str(number)}, pinned)
+
+
+def index(*rules: Rule) -> RoutingIndex:
+    return RoutingIndex(1, TEAMS, rules)
+
+
+TO_A, TO_B = rule(1, TARGETS[0]), rule(2, TARGETS[1], priority=1)
+
+
+def test_what_goes_elsewhere_is_named_with_before_and_after() -> None:
+    assert compare(index(TO_A), index(TO_A, TO_B), [case(7), case(8, "email")]) == [
+        Difference(UUID(int=7), Receivers((A,)), Receivers((B,)))
+    ]
+
+
+def test_another_rule_with_the_same_receivers_is_no_difference() -> None:
+    both, turned = rule(1, TARGETS[0], TARGETS[1]), rule(2, TARGETS[1], TARGETS[0], priority=9)
+    assert compare(index(both), index(both, turned), [case(1)]) == []
+    lost_by_name = rule(3, Target(system_id=SystemId("System1/missing"))), rule(4, Target(system_id=SystemId("x")))
+    assert compare(index(lost_by_name[0]), index(lost_by_name[1]), [case(1)]) == [], "dead for the same reason"
+
+
+def test_a_pinned_message_goes_where_it_went() -> None:
+    assert compare(index(TO_A), index(TO_A, TO_B), [case(1, pinned=C), case(2, pinned=SystemId("gone"))]) == [
+        Difference(UUID(int=2), Receivers((A,)), Receivers((B,)))
+    ]
+
+
+def test_receivers_have_no_order_and_nobody_twice() -> None:
+    ends = DeadEnd(ROOT, "no_route"), DeadEnd(BELOW, "no_route")
+    assert Receivers.of([B, A, B], [*ends, *ends]) == Receivers.of([A, B], reversed(ends))
+    assert Receivers.of([A]) != Receivers.of([A], [DeadEnd(ROOT, "no_route")])
+    decision = Decision(
+        1,
+        (Chosen(B, ROOT), Chosen(A, ROOT)),
+        (
+            Unrouted(ROOT, "target_unavailable", "one is away", FOUR),
+            Unrouted(ROOT, "target_unavailable", "so is another", FOUR),
+        ),
+        (),
+    )
+    assert receivers(decision) == Receivers((A, B), (DeadEnd(ROOT, "target_unavailable"),))
+
+
+def test_receivers_read_as_a_sentence() -> None:
+    assert str(Receivers((A, B), (DeadEnd(BELOW, "no_route"),))) == (
+        "System1/a, System1/b, dead letter of below (no_route)"
+    )
+    assert str(Receivers()) == "nobody"
+
+
+def test_all_are_counted_and_the_first_few_shown() -> None:
+    tally = Tally(index(TO_A), index(TO_A, TO_B))
+    assert tally.blast() == Blast(0, 0, (), complete=True)
+    tally.add([case(1, "email"), case(2)])
+    tally.add([])
+    tally.add([case(number) for number in range(3, 7)])
+    tally.add([case(number) for number in range(7, 19)])
+    blast = tally.blast(complete=False)
+    assert (blast.looked_at, blast.changed, blast.complete) == (18, 17, False)
+    assert [one.request_id.int for one in blast.examples] == [*range(2, 12)]
+
+
+RULES = st.builds(
+    Rule,
+    rule_id=st.builds(lambda number: UUID(int=number), st.integers(0, 99)),
+    team_id=st.sampled_from((ROOT, BELOW)),
+    name=st.just("any"),
+    channel=st.sampled_from(("telegram", "email", "*")),
+    filters=st.dictionaries(st.sampled_from(("sender", "thread")), st.sampled_from("ab"), max_size=2),
+    targets=st.lists(st.sampled_from(TARGETS), min_size=1, max_size=3).map(tuple),
+    created_at=st.integers(0, 1).map(lambda days: NEW_YEAR + timedelta(days=days)),
+    priority=st.integers(0, 1),
+    active=st.sampled_from((True, True, False)),
+)
+SETS = st.lists(RULES, max_size=6, unique_by=lambda one: one.rule_id)
+CASES = st.lists(
+    st.builds(
+        Case,
+        st.builds(lambda number: UUID(int=number), st.integers(0, 99)),
+        st.fixed_dictionaries(
+            {"channel": st.sampled_from(("telegram", "email", "cli"))},
+            optional={"sender": st.sampled_from("ab"), "thread": st.sampled_from("ab")},
+        ),
+        st.none() | st.sampled_from((A, C, FOUR)),
+    ),
+    max_size=6,
+)
+
+
+def names_and_ends(decision: Decision) -> tuple[set[str], set[tuple[str, str]]]:
+    """Who gets it, said without `Receivers`."""
+    return (
+        {one.system_id for one in decision.chosen},
+        {(one.team_id, one.category) for one in decision.unrouted},
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(before=SETS, after=SETS, cases=CASES, cut=st.integers(0, 6))
+def test_compare_equals_deciding_twice(before: list[Rule], after: list[Rule], cases: list[Case], cut: int) -> None:
+    homes = {one.rule_id: one.team_id for one in before}
+    after = [replace(one, team_id=homes.get(one.rule_id, one.team_id)) for one in after]
+    then, now = index(*before), index(*after)
+    expected = [
+        one.request_id
+        for one in cases
+        if names_and_ends(decide(then, one.facts, one.pinned)) != names_and_ends(decide(now, one.facts, one.pinned))
+    ]
+    differences = compare(then, now, cases)
+    assert [one.request_id for one in differences] == expected
+    assert all(one.before != one.after for one in differences)
+    assert compare(then, now, cases, difference(before, after)) == differences, "nothing that may differ is left out"
+    tally = Tally(then, now, difference(before, after))
+    tally.add(cases[:cut])
+    tally.add(cases[cut:])
+    assert tally.blast() == Blast(len(cases), len(expected), tuple(differences), complete=True)

@@ -1,0 +1,133 @@
+"""`core/policy/breaker.py`: every transition of the table, and a model of it that walks at random."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from switchboard.core.policy.breaker import Breaker, BreakerPolicy, Ticket, admit, settle, wait_left
+
+POLICY = BreakerPolicy(threshold=3, wait=10.0, longest_wait=35.0, probe_timeout=60.0)
+
+
+def passed(breaker: Breaker, now: float) -> tuple[Breaker, Ticket]:
+    after, ticket = admit(breaker, now, POLICY)
+    assert ticket is not None
+    return after, ticket
+
+
+def refused(breaker: Breaker, now: float) -> bool:
+    after, ticket = admit(breaker, now, POLICY)
+    assert after == breaker or ticket is not None
+    return ticket is None
+
+
+def fail(breaker: Breaker, now: float) -> Breaker:
+    after, ticket = passed(breaker, now)
+    return settle(after, ticket, ok=False, now=now, policy=POLICY)
+
+
+def opened(now: float = 0.0) -> Breaker:
+    return fail(fail(fail(Breaker(), now), now), now)
+
+
+def test_two_failures_in_a_row_change_nothing_the_third_opens() -> None:
+    twice = fail(fail(Breaker(), 0), 0)
+    assert (twice.state, refused(twice, 0)) == ("closed", False)
+    assert (opened().state, refused(opened(), 0), refused(opened(), 9.9)) == ("open", True, True)
+
+
+def test_a_success_between_them_begins_the_count_anew() -> None:
+    twice, ticket = passed(fail(fail(Breaker(), 0), 0), 0)
+    calm = settle(twice, ticket, ok=True, now=0, policy=POLICY)
+    assert fail(fail(calm, 0), 0).state == "closed"
+
+
+def test_after_the_wait_one_probe_passes_and_no_second() -> None:
+    probing, _ = passed(opened(), 10)
+    assert probing.state == "half_open"
+    assert refused(probing, 10)
+    assert refused(probing, 69.9)
+
+
+def test_a_probe_that_succeeds_closes_it() -> None:
+    probing, ticket = passed(opened(), 10)
+    closed = settle(probing, ticket, ok=True, now=11, policy=POLICY)
+    assert (closed.state, closed.failures, closed.openings, refused(closed, 11)) == ("closed", 0, 0, False)
+
+
+def test_each_probe_that_fails_doubles_the_wait_up_to_the_longest() -> None:
+    breaker, now, waits = opened(), 0.0, []
+    for _ in range(4):
+        waits.append(wait_left(breaker, now))
+        now += waits[-1]
+        breaker = fail(breaker, now)
+    assert waits == [10, 20, 35, 35]
+
+
+def test_a_lost_probe_is_replaced_and_its_late_outcome_counts_for_nothing() -> None:
+    probing, lost = passed(opened(), 10)
+    second, ticket = passed(probing, 70)
+    assert settle(second, lost, ok=True, now=71, policy=POLICY) == second
+    assert settle(second, lost, ok=False, now=71, policy=POLICY) == second
+    assert settle(second, ticket, ok=True, now=71, policy=POLICY).state == "closed"
+
+
+def test_what_was_running_when_it_opened_neither_closes_nor_reopens_it() -> None:
+    running, early = passed(Breaker(), 0)
+    breaker = fail(fail(fail(running, 0), 0), 0)
+    assert settle(breaker, early, ok=True, now=1, policy=POLICY) == breaker
+    probing, _ = passed(breaker, 10)
+    assert settle(probing, early, ok=False, now=11, policy=POLICY) == probing
+
+
+def test_an_open_breaker_has_given_no_ticket_and_heeds_none() -> None:
+    breaker = opened()
+    for ok in (True, False):
+        assert settle(breaker, Ticket(breaker.generation), ok=ok, now=99, policy=POLICY) == breaker
+
+
+def test_how_long_to_wait() -> None:
+    assert [wait_left(opened(), now) for now in (0, 4, 10, 99)] == [10, 6, 0, 0]
+    assert wait_left(Breaker(), 0) == 0
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Calls begin, succeed, fail and get lost in any order while time goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.breaker, self.now = Breaker(), 0.0
+        self.running: list[Ticket] = []
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 10.0, 60.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def ask(self) -> None:
+        may = self.breaker.state == "closed" or self.now >= self.breaker.until
+        self.breaker, ticket = admit(self.breaker, self.now, POLICY)
+        assert (ticket is not None) is may
+        if ticket is not None:
+            self.running.append(ticket)
+
+    @rule(ok=st.booleans(), which=st.integers(0, 9))
+    def end(self, ok: bool, which: int) -> None:
+        if self.running:
+            ticket = self.running.pop(which % len(self.running))
+            before = self.breaker
+            self.breaker = settle(before, ticket, ok=ok, now=self.now, policy=POLICY)
+            assert before.state != "open" or self.breaker == before
+
+    @invariant()
+    def at_most_one_probe_counts(self) -> None:
+        if self.breaker.state == "half_open":
+            assert self.running.count(Ticket(self.breaker.generation)) <= 1
+        assert self.breaker.state != "closed" or self.breaker.failures < POLICY.threshold
+        assert wait_left(self.breaker, self.now) <= max(POLICY.longest_wait, POLICY.probe_timeout)
+
+
+AnyOrder.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestAnyOrder = AnyOrder.TestCase

@@ -1,0 +1,75 @@
+"""Answers that come line by line: whole ones, ones that fail in the middle, and ones that just end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from switchboard.app.settings import Settings
+from switchboard.cli.client import open_client
+from switchboard.cli.output import NoServer
+from switchboard.cli.rule_checks import replay
+from switchboard.domain.errors import InvalidInput, SwitchboardError, Unavailable
+
+PROGRESS = b'{"progress": {"looked_at": 1, "of": 2}}\n'
+RESULT = b'{"result": {"looked_at": 2, "changed": 0, "examples": [], "complete": true}}\n'
+
+
+async def _asked(answer: bytes, monkeypatch: pytest.MonkeyPatch, status: str = "200 OK") -> dict[str, Any]:
+    """What a backtest says against a server that answers with these bytes and hangs up."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"POST /v1/rules/backtest ")
+        writer.write(f"HTTP/1.1 {status}\r\nconnection: close\r\n\r\n".encode() + answer)
+        await writer.drain()
+        writer.close()
+
+    return await _against(serve, monkeypatch)
+
+
+async def _against(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("SWITCHBOARD_URL", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("SWITCHBOARD_TOKEN", "sb_o_x")
+        async with open_client(Settings()) as client:
+            return await replay(client, {"last": 2})
+
+
+async def test_the_result_is_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await _asked(PROGRESS + b"\n" + RESULT, monkeypatch))["looked_at"] == 2
+
+
+async def test_an_error_in_the_middle_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = b'{"error": {"code": "unavailable", "message": "the database has gone"}}\n'
+    with pytest.raises(SwitchboardError, match="the database has gone") as failed:
+        await _asked(PROGRESS + line, monkeypatch)
+    assert failed.value.code == "unavailable"
+
+
+@pytest.mark.parametrize("answer", [PROGRESS, b"", PROGRESS + b"<html>", b"[1]\n"])
+async def test_an_answer_without_a_result_is_none(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unavailable):
+        await _asked(answer, monkeypatch)
+
+
+async def test_a_refusal_is_that_refusal_with_its_details(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b'{"error": {"code": "unknown_team", "message": "no", "field": "f", "details": {"problems": []}}}'
+    with pytest.raises(InvalidInput) as refused:
+        await _asked(body, monkeypatch, "422 Unprocessable Content")
+    assert (refused.value.code, refused.value.field) == ("unknown_team", "f")
+    assert refused.value.details == {"problems": []}
+
+
+async def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHBOARD_URL", "http://127.0.0.1:9")
+    async with open_client(Settings()) as client:
+        with pytest.raises(NoServer):
+            await replay(client, {"last": 2})

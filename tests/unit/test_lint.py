@@ -1,0 +1,378 @@
+"""What is probably a mistake: against brute force over every message there is, and case by case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from switchboard.core.channels import CHANNELS
+from switchboard.core.routing.check import check_rule
+from switchboard.core.routing.decide import decide
+from switchboard.core.routing.index import RoutingIndex
+from switchboard.core.routing.lint import Finding, lint, lint_change
+from switchboard.domain.routing import Member, Rule, SystemId, SystemNumber, Target, Team, TeamId
+
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+ROOT = TeamId("root")
+
+
+def member(number: SystemNumber, name: str, team_id: str, *, active: bool = True) -> Member:
+    return Member(SystemId(f"System{number}/{name}"), TeamId(team_id), number, "memo", active=active)
+
+
+def team(team_id: str, parent: str | None, *members: Member) -> Team:
+    return Team(TeamId(team_id), None if parent is None else TeamId(parent), "", members)
+
+
+def system(name: str) -> Target:
+    return Target(system_id=SystemId(name))
+
+
+def below(name: str) -> Target:
+    return Target(team_id=TeamId(name))
+
+
+A, B, FOUR = system("System1/a"), system("System1/b"), system("System4/root")
+TEAM = team("root", None, member(1, "a", "root"), member(1, "b", "root"), member(4, "root", "root"))
+RULE = Rule(UUID(int=50), ROOT, "rule", "telegram", {"sender": "1"}, (A,), NEW_YEAR)
+WIDE = replace(RULE, rule_id=UUID(int=10), name="wide", filters={}, priority=1)
+
+
+def brief(findings: list[Finding]) -> list[tuple[str, str | None]]:
+    return [(one.code, one.rule_name) for one in findings]
+
+
+def never(findings: list[Finding]) -> set[UUID | None]:
+    """The rules that are said never to fire."""
+    codes = {"shadowed", "duplicate", "unmatchable", "unmatchable_value"}
+    return {one.rule_id for one in findings if one.code in codes}
+
+
+# Brute force
+
+KEYS_OF = {
+    "slack": ("sender", "thread", "slack_user_id"),
+    "email": ("sender", "thread", "email_domain"),
+    "cli": ("sender", "thread"),
+}
+
+
+def every_message() -> Iterator[dict[str, str]]:
+    """All messages that rules of `RULES` can tell apart: each key has one of the values, or one that none asks for."""
+    for channel, keys in KEYS_OF.items():
+        for values in product(("1", "2", "3"), repeat=len(keys)):
+            yield {"channel": channel, **dict(zip(keys, values, strict=True))}
+
+
+EVERY_MESSAGE = list(every_message())
+RULES = st.lists(
+    st.builds(
+        Rule,
+        rule_id=st.builds(lambda number: UUID(int=number), st.integers(0, 99)),
+        team_id=st.just(ROOT),
+        name=st.just("any"),
+        channel=st.sampled_from(("slack", "email", "*")),
+        filters=st.dictionaries(st.sampled_from(("sender", "thread")), st.sampled_from("12"), max_size=2)
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "channel": st.sampled_from(("slack", "email", "nope")),
+                "sender": st.just("1"),
+                "slack_user_id": st.just("1"),
+                "email_domain": st.just("1"),
+            },
+        ),
+        targets=st.sampled_from(((A,), (B,), (A, B), (B, A))),
+        created_at=st.integers(0, 1).map(lambda days: NEW_YEAR + timedelta(days=days)),
+        priority=st.integers(0, 1),
+        active=st.sampled_from((True, True, True, False)),
+    ).filter(lambda rule: "unknown_filter_key" not in {one.code for one in check_rule(rule, {ROOT: TEAM})}),
+    max_size=9,
+    unique_by=lambda rule: rule.rule_id,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(rules=RULES)
+def test_a_rule_is_said_never_to_fire_iff_no_message_makes_it_fire(rules: list[Rule]) -> None:
+    index = RoutingIndex(1, (TEAM,), rules)
+    fire = {decide(index, facts).trail[0].rule_id for facts in EVERY_MESSAGE}
+    assert never(lint((TEAM,), rules)) - {rule.rule_id for rule in rules if not rule.active} == {
+        rule.rule_id for rule in rules if rule.active and rule.rule_id not in fire
+    }
+
+
+@settings(max_examples=300, deadline=None)
+@given(rules=RULES)
+def test_the_rule_that_is_in_the_way_matches_whenever_the_other_does_and_comes_first(rules: list[Rule]) -> None:
+    for finding in lint((TEAM,), rules):
+        if finding.by is None:
+            continue
+        by, hidden = (next(one for one in rules if one.rule_id == id_) for id_ in (finding.by, finding.rule_id))
+        both = RoutingIndex(1, (TEAM,), [by, hidden])
+        assert by.rule_id in {decide(both, facts).trail[0].rule_id for facts in EVERY_MESSAGE}
+        assert hidden.rule_id not in {decide(both, facts).trail[0].rule_id for facts in EVERY_MESSAGE}
+        same = (by.channel, by.filters, set(by.targets)) == (hidden.channel, hidden.filters, set(hidden.targets))
+        assert (finding.code == "duplicate") == same or finding.code == "shadowed"
+
+
+@settings(max_examples=300, deadline=None)
+@given(rules=RULES, chosen=st.sets(st.integers(0, 8), max_size=2))
+def test_lint_of_a_change_finds_what_lint_finds_about_those_rules(rules: list[Rule], chosen: set[int]) -> None:
+    changed = {rule.rule_id for at, rule in enumerate(rules) if at in chosen}
+    found = lint_change((TEAM,), rules, changed, live=[SystemId("System1/a")])
+    whole = lint((TEAM,), rules, live=[SystemId("System1/a")])
+    assert found == [
+        one for one in whole if changed and (one.rule_id is None or one.rule_id in changed or one.by in changed)
+    ]
+
+
+def test_many_sets_of_keys_are_looked_up_from_either_side() -> None:
+    """More sets of keys than a rule has parts, and fewer: both ways find the one rule that is in the way."""
+    keys = sorted(("endpoint", "sender", "thread", "chat_type", "telegram_chat_type"))
+    sets = [
+        {key: "private" for key, one in zip(keys, picked, strict=True) if one} for picked in product((0, 1), repeat=5)
+    ]
+    rules = [
+        replace(RULE, rule_id=UUID(int=at), filters=filters, targets=(A,) if at else (B,))
+        for at, filters in enumerate(sets, 1)
+    ]
+    assert never(lint((TEAM,), rules)) == set(), "more filters come first"
+    raised = replace(rules[1], priority=1)
+    assert never(lint((TEAM,), [raised, *rules[2:]])) == {
+        rule.rule_id for rule in rules[2:] if rule.filters.items() > raised.filters.items()
+    }
+    assert never(lint((TEAM,), [raised, rules[-1]])) == {rules[-1].rule_id}
+
+
+# Case by case
+
+
+@pytest.mark.parametrize(
+    ("by", "why"),
+    [
+        (WIDE, "comes first because its priority is 1, of this one 0"),
+        (replace(RULE, rule_id=UUID(int=10), name="wide", targets=(B,)), "its id is smaller"),
+        (
+            replace(WIDE, filters={"sender": "1"}, priority=0, targets=(B,), created_at=NEW_YEAR - timedelta(1)),
+            "it is older",
+        ),
+    ],
+)
+def test_a_shadowed_rule_is_told_by_which_rule_and_why(by: Rule, why: str) -> None:
+    (finding,) = (one for one in lint((TEAM,), [RULE, by]) if one.code == "shadowed")
+    assert (finding.severity, finding.rule_id, finding.rule_name, finding.by) == (
+        "warning",
+        RULE.rule_id,
+        "rule",
+        by.rule_id,
+    )
+    assert finding.message.startswith("can never fire: 'wide' takes" if by.name == "wide" else "can never fire")
+    assert finding.message.endswith(why)
+
+
+def test_more_filters_and_named_channels_can_shadow_too() -> None:
+    plain = replace(RULE, filters={})
+    spelt_out = replace(RULE, rule_id=UUID(int=10), name="spelt out", channel="*", filters={"channel": "telegram"})
+    (finding,) = (one for one in lint((TEAM,), [plain, spelt_out]) if one.code == "shadowed")
+    assert (finding.rule_id, finding.by) == (plain.rule_id, spelt_out.rule_id)
+    assert finding.message.endswith("it has more filters")
+
+
+def test_a_key_that_one_channel_alone_has_asks_for_that_channel() -> None:
+    mails = replace(WIDE, channel="email")
+    domain = replace(RULE, channel="*", filters={"email_domain": "x.org"})
+    (finding,) = (one for one in lint((TEAM,), [domain, mails]) if one.code == "shadowed")
+    assert (finding.rule_id, finding.by) == (domain.rule_id, mails.rule_id)
+    chats = replace(RULE, channel="*", filters={"telegram_chat_id": "1"})
+    assert never(lint((TEAM,), [chats, WIDE])) == set(), "there is more than one channel of Telegram"
+
+
+def test_a_duplicate_is_told_as_such_whatever_the_order_of_its_targets() -> None:
+    first = replace(RULE, rule_id=UUID(int=1), name="first", targets=(A, B))
+    twin = replace(RULE, rule_id=UUID(int=2), name="twin", targets=(B, A))
+    catch_all = replace(RULE, rule_id=UUID(int=3), name="default", channel="*", filters={})
+    findings = lint((TEAM,), [twin, first, catch_all, replace(catch_all, rule_id=UUID(int=4), name="again")])
+    assert brief(findings) == [("duplicate", "twin"), ("duplicate", "again")]
+    assert [one.by for one in findings] == [first.rule_id, catch_all.rule_id]
+
+
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        (
+            {"email_domain": "x.org", "telegram_user_id": "1"},
+            "no message of any channel has all of email_domain, telegram_user_id",
+        ),
+        ({"channel": "cli", "telegram_user_id": "1"}, "no message of cli has all of telegram_user_id"),
+        ({"channel": "telegrm"}, "there is no channel 'telegrm'"),
+    ],
+)
+def test_filters_that_no_message_meets_together(filters: dict[str, str], message: str) -> None:
+    catch_all = replace(RULE, rule_id=UUID(int=3), channel="*", filters={})
+    (finding,) = lint((TEAM,), [replace(RULE, channel="*", filters=filters), catch_all])
+    assert (finding.code, finding.message) == ("unmatchable", f"can never fire: {message}")
+
+
+def test_a_plug_ins_channel_may_have_any_keys() -> None:
+    rule = replace(RULE, channel="*", filters={"email_domain": "x.org", "telegram_user_id": "1"})
+    assert lint((TEAM,), [rule], channels=(*CHANNELS, "pigeon")) == []
+
+
+def test_inactive_rules_neither_fire_nor_are_in_the_way() -> None:
+    assert lint((TEAM,), [RULE, replace(WIDE, active=False)]) == []
+    assert never(lint((TEAM,), [replace(RULE, active=False), WIDE])) == set()
+
+
+def test_what_would_be_refused_is_an_error_even_in_inactive_rules() -> None:
+    bad = replace(RULE, channel="telegramm", targets=(system("System1/aa"),), active=False)
+    findings = [one for one in lint((TEAM,), [WIDE, bad]) if one.rule_id == bad.rule_id]
+    assert [(one.code, one.severity, one.field) for one in findings] == [
+        ("unknown_channel", "error", "channel"),
+        ("unknown_target", "error", "targets[0].system_id"),
+    ]
+    assert findings[1].meant[0] == "System1/a"
+    assert lint((TEAM,), [WIDE, bad])[0].severity == "error", "the worst come first"
+
+
+# Teams
+
+HOUSE = (
+    TEAM,
+    team("house", "root", member(1, "cook", "house"), member(4, "house", "house")),
+    team("cellar", "house", member(1, "mouse", "cellar")),
+)
+TO_HOUSE = replace(RULE, name="to house", filters={"sender": "2"}, targets=(below("house"),))
+IN_HOUSE = replace(
+    RULE, rule_id=UUID(int=60), team_id=TeamId("house"), name="in house", targets=(system("System1/cook"),)
+)
+IN_CELLAR = replace(
+    RULE, rule_id=UUID(int=70), team_id=TeamId("cellar"), name="in cellar", targets=(system("System1/mouse"),)
+)
+
+
+def about(findings: list[Finding], code: str) -> dict[str, str]:
+    return {one.team_id: one.message for one in findings if one.code == code}
+
+
+def test_a_team_that_no_rule_leads_to_is_unreachable() -> None:
+    found = about(lint(HOUSE, [TO_HOUSE, IN_HOUSE, IN_CELLAR]), "unreachable")
+    assert found == {
+        "cellar": "no message comes to team cellar: its parent is house, and no rule of it leads here; "
+        "it has 1 active rules"
+    }
+    found = about(lint(HOUSE, [RULE, IN_HOUSE]), "unreachable")
+    assert found == {
+        "house": "no message comes to team house: its parent is root, and no rule of it leads here; "
+        "it has 1 active rules",
+        "cellar": "no message comes to team cellar: its parent is house, and no rule reaches it either",
+    }
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        replace(TO_HOUSE, active=False),
+        replace(TO_HOUSE, filters={"sender": "1"}, created_at=NEW_YEAR + timedelta(1)),
+        replace(TO_HOUSE, filters={"telegram_user_id": "ann"}),
+    ],
+    ids=("inactive", "shadowed", "unmatchable"),
+)
+def test_a_rule_that_never_fires_leads_nowhere(way: Rule) -> None:
+    shadow = replace(RULE, rule_id=UUID(int=1))
+    assert set(about(lint(HOUSE, [shadow, way, IN_HOUSE]), "unreachable")) == {"house", "cellar"}
+
+
+def test_a_team_outside_of_the_tree_is_unreachable() -> None:
+    lost = team("lost", "gone", member(1, "x", "lost"))
+    assert set(about(lint((TEAM, lost, team("loop", "loop")), [RULE]), "unreachable")) == {"lost", "loop"}
+
+
+def test_a_rule_of_a_team_that_is_not_there_is_an_error() -> None:
+    (finding,) = (one for one in lint(HOUSE, [RULE, replace(IN_HOUSE, team_id=TeamId("hous"))]) if one.rule_id)
+    assert (finding.code, finding.severity, finding.meant) == ("unknown_team", "error", ("house",))
+
+
+DEAD: dict[str, tuple[list[Rule], dict[str, str]]] = {
+    "no rules at all": ([], {"root": "becomes a dead letter: it has no rule that can fire"}),
+    "all to its System4": (
+        [replace(RULE, targets=(FOUR,)), replace(RULE, rule_id=UUID(int=2), channel="*", filters={}, targets=(FOUR,))],
+        {"root": "becomes a dead letter: all its rules lead to System4/root"},
+    ),
+    "one rule leads to a butler": ([replace(RULE, targets=(FOUR,)), replace(RULE, channel="cli")], {}),
+    "a rule with both": ([replace(RULE, targets=(FOUR, A))], {}),
+    "a sub-team that is entered": ([TO_HOUSE], {"house": "it has no rule that can fire"}),
+    "a sub-team whose rules are off": (
+        [TO_HOUSE, replace(IN_HOUSE, active=False)],
+        {"house": "it has no rule that can fire"},
+    ),
+    "a sub-team that is not entered": ([RULE], {}),
+}
+
+
+@pytest.mark.parametrize("case", DEAD.values(), ids=DEAD.keys())
+def test_a_team_whose_messages_all_die(case: tuple[list[Rule], dict[str, str]]) -> None:
+    rules, expected = case
+    found = about(lint(HOUSE, rules), "dead_letters_everything")
+    assert set(found) == set(expected)
+    assert all(found[team_id].endswith(end) for team_id, end in expected.items())
+
+
+def test_who_could_answer_is_offered() -> None:
+    (finding,) = (one for one in lint(HOUSE, []) if one.code == "dead_letters_everything")
+    assert finding.meant == ("System1/a", "System1/b", "house")
+
+
+def test_targets_that_nobody_runs() -> None:
+    rules = [replace(RULE, targets=(A, B, FOUR)), TO_HOUSE, IN_HOUSE]
+    found = [
+        one for one in lint(HOUSE, rules, live=[SystemId("System1/b")]) if one.code == "target_without_live_member"
+    ]
+    assert [(one.rule_name, one.field, one.message) for one in found] == [
+        ("in house", "targets[0]", "nobody runs System1/cook at the moment; messages wait there until somebody does"),
+        ("rule", "targets[0]", "nobody runs System1/a at the moment; messages wait there until somebody does"),
+        (
+            "to house",
+            "targets[0]",
+            "nobody runs a butler in team house or below at the moment; messages wait there until somebody does",
+        ),
+    ]
+    mouse = lint(HOUSE, rules, live=[SystemId("System1/mouse")])
+    assert "to house" not in [name for code, name in brief(mouse) if code == "target_without_live_member"]
+    assert "target_without_live_member" not in dict(brief(lint(HOUSE, rules)))
+
+
+def test_a_default_for_one_channel_hides_who_would_be_asked_next() -> None:
+    default = replace(RULE, name="default", filters={})
+    (note,) = (one for one in lint((TEAM,), [RULE, default]) if one.code == "hiding_catch_all")
+    assert (note.severity, note.rule_name) == ("note", "default")
+    assert "neither a model nor a catch-all of team root" in note.message
+    for quiet in (replace(default, channel="*"), replace(default, targets=(A, B)), replace(default, active=False)):
+        assert "hiding_catch_all" not in dict(brief(lint((TEAM,), [RULE, quiet])))
+
+
+def test_lint_of_a_change_tells_which_rules_it_is_in_the_way_of() -> None:
+    others = [RULE, replace(RULE, rule_id=UUID(int=51), filters={"sender": "2"}, channel="email")]
+    findings = lint_change((TEAM,), [*others, WIDE], {WIDE.rule_id})
+    assert brief(findings) == [("shadowed", "rule"), ("hiding_catch_all", "wide")]
+    assert lint_change((TEAM,), [*others, WIDE], {others[1].rule_id}) == []
+    assert lint_change((TEAM,), [], {WIDE.rule_id}) == []
+
+
+def test_lint_of_a_change_knows_which_other_rules_cannot_fire() -> None:
+    broken = replace(RULE, filters={"channel": "email"})
+    last = replace(WIDE, active=False)
+    assert brief(lint_change((TEAM,), [broken, last], {last.rule_id})) == [("dead_letters_everything", None)]
+
+
+def test_lint_of_a_change_needs_only_the_rules_of_its_team() -> None:
+    off = replace(IN_HOUSE, active=False)
+    (finding,) = lint_change(HOUSE, [off], {off.rule_id})
+    assert (finding.code, finding.team_id) == ("dead_letters_everything", "house")
