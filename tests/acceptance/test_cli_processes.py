@@ -50,7 +50,7 @@ def home() -> Iterator[Path]:
 HELP = (
     *((entry.name,) for entry in COMMANDS if entry.name not in ("demo", "bench")),
     *(("messages", name) for name in ("list", "get", "raw")),
-    *(("dlq", name) for name in ("list", "show")),
+    *(("dlq", name) for name in ("list", "show", "reroute", "handle")),
     *(("tokens", name) for name in ("create", "list", "revoke")),
     *(("outbox", name) for name in ("list", "resend")),
     *(("lanes", name) for name in ("list", "resume")),

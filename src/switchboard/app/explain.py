@@ -15,15 +15,13 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from pydantic import ValidationError
 
+from switchboard.app.originals import Original, whole_envelope
 from switchboard.app.views import MessageView, message_view
 from switchboard.app.wiring import Core
-from switchboard.core.mail import envelope_from_mail
 from switchboard.core.routing.explain import Beaten, Considered, TieBreak, beaten, considered, nearest
 from switchboard.core.routing.facts import facts
-from switchboard.domain.envelope import Envelope
-from switchboard.domain.errors import InvalidInput, NotFound
+from switchboard.domain.errors import NotFound
 from switchboard.domain.ledger import OutboxRow
 from switchboard.domain.routing import Decision, Rule, TeamId
 from switchboard.store import dead_letters, inbox, ledger, outbox
@@ -221,14 +219,8 @@ async def _facts(database: Database, message: StoredMessage) -> Mapping[str, str
     if kept is None:
         return None
     raw, media_type = kept
-    try:
-        if media_type == "message/rfc822":
-            provider = message.envelope["source"]["provider"]
-            mail = envelope_from_mail(raw, endpoint=message.endpoint, provider=provider, now=message.received_at)
-            return facts(mail.envelope)
-        return facts(Envelope.model_validate_json(raw))
-    except (InvalidInput, ValidationError):  # a later release may read the same bytes in another way
-        return None
+    envelope = whole_envelope(Original(raw, media_type, message.envelope, message.received_at))
+    return None if envelope is None else facts(envelope)
 
 
 async def _deliveries(database: Database, request_id: UUID) -> tuple[ExplainedDelivery, ...]:

@@ -1,8 +1,9 @@
 """The dead letters' desk: what nobody could take is seen, sent on, or closed, one by one or many by a filter.
 
-HTTP and MCP call `LetterDesk` with the caller's `Principal`. A System4 sees and does this for its own team alone, an
-operator for all; NotFound for what is out of scope, so that nothing is learnt from asking. A letter is rerouted in one
-transaction (`reroute_letter` of schema.sql) and stays as it was when that fails. Next: `store/dead_letters.py`.
+HTTP and MCP call `LetterDesk` with the caller's `Principal`. A System4 sees and does this for its own team (and those
+below without a System4), an operator for all; NotFound for what is out of scope, so that nothing is learnt from asking.
+A letter is rerouted in one transaction (`reroute_letter` of schema.sql) and stays as it was when that fails. Next:
+`store/dead_letters.py`.
 """
 
 from __future__ import annotations
@@ -344,12 +345,13 @@ class LetterDesk:
         own = self._own_teams(caller)
         if not own or not own.issuperset(wanted.teams or ()):
             await self._access.refused(caller, "dead_letters", {"team_id": list(wanted.teams or ())})
-            raise Forbidden("an agent sees the dead letters of its own team, and only as its System4")
-        return replace(wanted, teams=sorted(own))
+            raise Forbidden("an agent sees the dead letters of which it is told, as the System4 of a team")
+        return replace(wanted, teams=sorted(wanted.teams or own))
 
     def _own_teams(self, caller: Principal) -> frozenset[TeamId]:
         system_id = None if caller.system_id is None else SystemId(caller.system_id)
-        return handled_by(self._core.rule_book.rules.members, system_id)
+        rules = self._core.rule_book.rules
+        return handled_by(rules.teams, rules.members, system_id)
 
     async def _record(self, caller: Principal, action: str, detail: dict[str, Any]) -> None:
         await audit.append(self._database, caller.name, action, detail)

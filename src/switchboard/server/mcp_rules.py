@@ -13,9 +13,9 @@ from switchboard.app.access import Principal
 from switchboard.app.rules import Order
 from switchboard.server.http.doors import Doors
 from switchboard.server.http.replays import question
-from switchboard.server.http.rule_schemas import Body, DryRunBody, NewRuleBody, RulePatch, TestBody, Version
+from switchboard.server.http.rule_schemas import DryRunBody, NewRuleBody, RulePatch, TestBody, Version
 from switchboard.server.http.rules import change_rule, new_rule, rule_detail, rule_page
-from switchboard.server.http.schemas import Cursor, Limit, Line, Word
+from switchboard.server.http.schemas import Body, Cursor, Limit, Line, Word
 from switchboard.server.mcp_offer import Call, Offer, make_tool, read, schema_of
 
 

@@ -36,10 +36,19 @@ def editable(teams: Iterable[Team], members: Members, system_id: SystemId | None
     return frozenset() if team_id is None else subtree(teams, team_id)
 
 
-def handled_by(members: Members, system_id: SystemId | None) -> frozenset[TeamId]:
-    """The teams whose dead letters this system may see and handle: an active System4's own; of all others none."""
+def handled_by(teams: Iterable[Team], members: Members, system_id: SystemId | None) -> frozenset[TeamId]:
+    """The teams whose dead letters this system may see and handle; empty for all but an active System4.
+
+    Its own team, and those below that have no System4 between them and it: of their letters it is told, too.
+    """
     team_id = _team_as(4, members, system_id)
-    return frozenset() if team_id is None else frozenset({team_id})
+    if team_id is None:
+        return frozenset()
+    return subtree((team for team in teams if team.team_id == team_id or not _has_system4(team)), team_id)
+
+
+def _has_system4(team: Team) -> bool:
+    return any(member.number == 4 and member.active for member in team.members)
 
 
 def _team_as(number: SystemNumber, members: Members, system_id: SystemId | None) -> TeamId | None:

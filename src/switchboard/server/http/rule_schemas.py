@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from switchboard.app.replays import DryRun
 from switchboard.app.rule_records import ChangeView, DiffView, Linted, VersionView
@@ -21,7 +21,7 @@ from switchboard.core.routing.check import MAX_PRIORITY
 from switchboard.core.routing.draft import DRAFT_KEYS, MAX_FILTERS
 from switchboard.core.routing.lint import Finding
 from switchboard.domain.routing import RuleSetVersion
-from switchboard.server.http.schemas import Line, Word
+from switchboard.server.http.schemas import Answer, Body, Line, Word
 from switchboard.store.audit import AuditEntry
 from switchboard.store.rules import SopRules
 
@@ -47,17 +47,6 @@ def _utf8(value: Any) -> Any:
 
 Document = Annotated[dict[str, Any], AfterValidator(_utf8)]
 Cases = Annotated[list[dict[str, Any]], Field(min_length=1, max_length=10_000), AfterValidator(_utf8)]
-
-
-class Body(BaseModel):
-    """A request: nothing else stands in it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Answer(BaseModel):
-    # Answers are never validated: their schemas are built when somebody asks for the OpenAPI, not at every start.
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 # Requests -----------------------------------------------------------------------------------------------------------
@@ -92,7 +81,7 @@ class NewRuleBody(_Fields):
     team_id: Word
     name: Line
     channel: Word
-    filters: Filters = {}
+    filters: Filters = Field(default_factory=dict)
     targets: Targets
     priority: Priority = 0
     active: bool = True
@@ -187,7 +176,7 @@ class BacktestBody(Body):
     last: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     days: Annotated[float, Field(gt=0, le=3660, allow_inf_nan=False)] | None = None
     document: Document | None = None
-    changes: Annotated[list[ProposedChange], Field(max_length=1000)] = []
+    changes: Annotated[list[ProposedChange], Field(max_length=1000)] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _one(self) -> BacktestBody:
@@ -207,7 +196,7 @@ class SopBody(Body):
 # Answers ------------------------------------------------------------------------------------------------------------
 
 
-class RuleList(_Answer):
+class RuleList(Answer):
     """Rules in force by id; `next_cursor` is null on the last page."""
 
     version: int
@@ -215,7 +204,7 @@ class RuleList(_Answer):
     next_cursor: str | None
 
 
-class RuleEvent(_Answer):
+class RuleEvent(Answer):
     """What a version did to the rule: `before` is null when it was new, `after` when it was removed."""
 
     version: int
@@ -226,7 +215,7 @@ class RuleEvent(_Answer):
     after: RuleView | None
 
 
-class RuleDetail(_Answer):
+class RuleDetail(Answer):
     """A rule with its history, newest first; a removed one as it was."""
 
     rule_id: UUID
@@ -246,7 +235,7 @@ class RuleDetail(_Answer):
     history: list[RuleEvent]
 
 
-class WrittenRuleView(_Answer):
+class WrittenRuleView(Answer):
     """A rule as it is now, or would be; what to look at, and how many of the last day's messages go elsewhere by it.
 
     `warnings` is null for a team with too many rules to look at all of them within an edit; `blast` is null when it
@@ -260,7 +249,7 @@ class WrittenRuleView(_Answer):
     fresh: bool
 
 
-class WrittenView(_Answer):
+class WrittenView(Answer):
     """What an edit of several rules did, or would do; `changes` are the first 200 of `changed`."""
 
     version: int
@@ -270,14 +259,14 @@ class WrittenView(_Answer):
     blast: Blast | None
 
 
-class VersionPage(_Answer):
+class VersionPage(Answer):
     """Newest first; `next_before` is null on the last page."""
 
     versions: list[RuleSetVersion]
     next_before: int | None
 
 
-class DiffAnswer(_Answer):
+class DiffAnswer(Answer):
     """What lies between two versions, one change per rule; `changes` are the first 200 of `changed`."""
 
     from_: Annotated[int, Field(alias="from")]
@@ -286,7 +275,7 @@ class DiffAnswer(_Answer):
     changes: list[ChangeView]
 
 
-class RuleFile(_Answer):
+class RuleFile(Answer):
     """A rule file: per team all of its rules. It can be imported again as it is."""
 
     format: Literal["switchboard.rules.v1"]
@@ -294,7 +283,7 @@ class RuleFile(_Answer):
     teams: dict[str, list[dict[str, Any]]]
 
 
-class TestResult(_Answer):
+class TestResult(Answer):
     """A case: who was expected to get the message, who gets it, and by which way."""
 
     name: str
@@ -304,7 +293,7 @@ class TestResult(_Answer):
     trail: list[dict[str, Any]]
 
 
-class TestAnswer(_Answer):
+class TestAnswer(Answer):
     """How the cases went, in their order."""
 
     version: int
@@ -313,13 +302,13 @@ class TestAnswer(_Answer):
     results: list[TestResult]
 
 
-class SopList(_Answer):
+class SopList(Answer):
     """Every SOP that was ever loaded."""
 
     sops: list[SopRules]
 
 
-class AuditList(_Answer):
+class AuditList(Answer):
     """Newest first; `next_cursor` is null on the last page."""
 
     entries: list[AuditEntry]

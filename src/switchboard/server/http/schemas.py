@@ -49,11 +49,15 @@ Limit = Annotated[int, Field(ge=1, le=500)]
 Number = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """A request: nothing else stands in it."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Answer(BaseModel):
+class Answer(BaseModel):
+    """What a door answers."""
+
     # Answers are never validated: their schemas are built when somebody asks for the OpenAPI, not at every start.
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -61,7 +65,7 @@ class _Answer(BaseModel):
 # Requests -----------------------------------------------------------------------------------------------------------
 
 
-class OutboxNext(_Body):
+class OutboxNext(Body):
     """Which replies to lease: of whom, how many, how long to wait for the first and to hold them (s)."""
 
     channel: Word
@@ -72,7 +76,7 @@ class OutboxNext(_Body):
     idempotent: bool = False
 
 
-class ReceiptBody(_Body):
+class ReceiptBody(Body):
     """What the platform said of one attempt to send."""
 
     lease: Number
@@ -82,7 +86,7 @@ class ReceiptBody(_Body):
     retry_after_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0
 
 
-class HeartbeatBody(_Body):
+class HeartbeatBody(Body):
     """`connector.heartbeat.v1`."""
 
     schema_version: Literal["connector.heartbeat.v1"] = "connector.heartbeat.v1"
@@ -95,13 +99,13 @@ class HeartbeatBody(_Body):
     counters: Annotated[dict[Word, Number], Field(max_length=100)] = {}
 
 
-class LaneBody(_Body):
+class LaneBody(Body):
     """Which lane."""
 
     lane: Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"^[^\x00]+$")]
 
 
-class NewToken(_Body):
+class NewToken(Body):
     """A token to make: a connector's needs channel and endpoint, an agent's system_id, an operator's neither."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")]
@@ -122,7 +126,7 @@ class NewToken(_Body):
         return self
 
 
-class ToBody(_Body):
+class ToBody(Body):
     """A receiver: a butler, or a team whose rules then decide; one of the two."""
 
     system_id: Word | None = None
@@ -135,7 +139,7 @@ class ToBody(_Body):
         return self
 
 
-class LetterRule(_Body):
+class LetterRule(Body):
     """A rule to make of a dead letter; `filters` may be keys alone, whose values are those of the message."""
 
     name: Line
@@ -143,7 +147,7 @@ class LetterRule(_Body):
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
 
 
-class RerouteBody(_Body):
+class RerouteBody(Body):
     """Where a dead letter shall go; without `to` the rules decide, from its own team downward."""
 
     reason: Line
@@ -151,13 +155,13 @@ class RerouteBody(_Body):
     rule: LetterRule | None = None
 
 
-class HandleBody(_Body):
+class HandleBody(Body):
     """How a dead letter was settled."""
 
     resolution: Line
 
 
-class LetterFilterBody(_Body):
+class LetterFilterBody(Body):
     """Which dead letters: all that are given must hold. They died in [since, until)."""
 
     team_id: Word | None = None
@@ -170,7 +174,7 @@ class LetterFilterBody(_Body):
     ids: Annotated[list[UUID], Field(min_length=1, max_length=500)] | None = None
 
 
-class BulkBody(_Body):
+class BulkBody(Body):
     """The same for every pending dead letter of a filter, oldest first. `reason` is also the resolution."""
 
     filter: LetterFilterBody
@@ -194,7 +198,7 @@ class BulkBody(_Body):
 # Answers ------------------------------------------------------------------------------------------------------------
 
 
-class ErrorInfo(_Answer):
+class ErrorInfo(Answer):
     """A stable code for machines, a sentence for people; the field at fault, and more in `details`, where it helps."""
 
     code: str
@@ -203,13 +207,13 @@ class ErrorInfo(_Answer):
     details: dict[str, Any] | None = None
 
 
-class ErrorBody(_Answer):
+class ErrorBody(Answer):
     """Every error."""
 
     error: ErrorInfo
 
 
-class AcceptedBody(_Answer):
+class AcceptedBody(Answer):
     """The message is stored; the triage fields are there unless it is a duplicate."""
 
     request_id: UUID
@@ -219,65 +223,65 @@ class AcceptedBody(_Answer):
     triage_target: str = Field(default="")
 
 
-class BatchAnswer(_Answer):
+class BatchAnswer(Answer):
     """One answer or one error per envelope, in order."""
 
     results: list[AcceptedBody | ErrorBody]
 
 
-class MessagePage(_Answer):
+class MessagePage(Answer):
     """Newest first; `next_cursor` is null on the last page."""
 
     messages: list[MessageView]
     next_cursor: str | None
 
 
-class DeliveryPage(_Answer):
+class DeliveryPage(Answer):
     """Newest message first."""
 
     deliveries: list[ShownDelivery]
     next_cursor: str | None
 
 
-class DeadLetterPage(_Answer):
+class DeadLetterPage(Answer):
     """Newest first."""
 
     dead_letters: list[ShownDeadLetter]
     next_cursor: str | None
 
 
-class LeasedReplies(_Answer):
+class LeasedReplies(Answer):
     """At most one reply per conversation, so that order holds."""
 
     replies: list[LeasedReply]
 
 
-class OutboxRows(_Answer):
+class OutboxRows(Answer):
     """Replies on their way, oldest first."""
 
     replies: list[OutboxRow]
 
 
-class ReplyState(_Answer):
+class ReplyState(Answer):
     """Where the reply stands now."""
 
     state: OutboxState
 
 
-class TeamList(_Answer):
+class TeamList(Answer):
     """The rules in force."""
 
     version: int
     teams: list[TeamView]
 
 
-class AgentList(_Answer):
+class AgentList(Answer):
     """All members of all teams."""
 
     agents: list[AgentView]
 
 
-class LaneView(_Answer):
+class LaneView(Answer):
     """A lane that is not idle."""
 
     lane: str
@@ -292,33 +296,33 @@ class LaneView(_Answer):
     lease_until: datetime | None
 
 
-class LaneList(_Answer):
+class LaneList(Answer):
     """The longest waiting first, at most 200."""
 
     lanes: list[LaneView]
 
 
-class Resumed(_Answer):
+class Resumed(Answer):
     """The lane goes on."""
 
     lane: str
     state: Literal["resumed"]
 
 
-class HeartbeatAnswer(_Answer):
+class HeartbeatAnswer(Answer):
     """Come again after `interval_s`."""
 
     status: Literal["ok"]
     interval_s: int
 
 
-class ConnectorList(_Answer):
+class ConnectorList(Answer):
     """All endpoints ever heard of."""
 
     connectors: list[Connector]
 
 
-class TokenView(_Answer):
+class TokenView(Answer):
     """A token without its secret."""
 
     token_id: UUID
@@ -338,20 +342,20 @@ class TokenIssued(TokenView):
     token: str
 
 
-class TokenList(_Answer):
+class TokenList(Answer):
     """All tokens that ever were."""
 
     tokens: list[TokenView]
 
 
-class Revoked(_Answer):
+class Revoked(Answer):
     """The token has ended."""
 
     name: str
     status: Literal["revoked"]
 
 
-class BalanceView(_Answer):
+class BalanceView(Answer):
     """The five states add up to `accepted`."""
 
     accepted: int
@@ -370,7 +374,7 @@ class BooksView(BalanceView):
     problems: list[str]
 
 
-class Health(_Answer):
+class Health(Answer):
     """Whether the database answers."""
 
     status: Literal["ok", "unavailable"]
