@@ -46,7 +46,7 @@ chaos: $(STAMP) ## 3000 messages, 12 kill -9, a database crash, a zombie: nothin
 	@$(BIN)/python -m tests.chaos.run
 
 bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
-	@for what in start ingest route turn; do $(BIN)/switchboard bench $$what || exit 1; done
+	@for what in start ingest route turn propagation backtest; do $(BIN)/switchboard bench $$what || exit 1; done
 
 lock: $(STAMP) ## refresh requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --extra dev pyproject.toml -o requirements.lock

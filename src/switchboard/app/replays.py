@@ -193,7 +193,7 @@ class Replays:
         except ValueError as error:
             log.info("no blast radius", reason=str(error))
             return None
-        tally = Tally(before, after)
+        tally = Tally(before, after, changes)
         async for _ in self._replay(tally, Span(BLAST_MESSAGES, BLAST_DAYS)):
             pass
         return tally.blast(complete=tally.looked_at < BLAST_MESSAGES)
@@ -206,7 +206,7 @@ class Replays:
         await self._core.rule_book.refresh()
         changes = await self._proposed(proposal)
         before = self.before(changes)
-        tally = Tally(before, await self._after(before, changes))
+        tally = Tally(before, await self._after(before, changes), changes)
         of = await count_cases(self._core.database, since=_since(span), last=span.last)
         yield Progress(0, of)
         async for looked_at in self._replay(tally, span):

@@ -105,6 +105,19 @@ def propagation(*, seconds: Seconds = 10.0, as_json: AsJson = False) -> None:
     _show(as_json, ("how", "p50", "p99", "most", "edits", "messages", "lost", "torn"), rows)
 
 
+@app.command()
+def backtest(*, rounds: Rounds = 3, as_json: AsJson = False) -> None:
+    """20,000 stored messages decided again by changed rules, over HTTP, beside the same decisions in memory."""
+    module = _bench("backtest")
+    result = asyncio.run(module.measure(rounds=rounds))
+    rows = [
+        ("one rule changed", result.one_rule, result.one_rule / result.pure),
+        ("a file of 1,001 other rules", result.whole_file, result.whole_file / result.pure),
+        ("the same decisions without database and door", result.pure, 1.0),
+    ]
+    _show(as_json, ("proposed", "messages per second", "x in memory"), rows)
+
+
 def _bench(name: str) -> Any:
     try:
         return import_module(f"switchboard.app.bench.{name}")
