@@ -432,6 +432,58 @@ def test_chat_on_a_terminal(home: Path, tmp_path: Path) -> None:
         assert stat.S_IMODE(history.stat().st_mode) == 0o600
 
 
+MANY_TEAM = {
+    "team": {"name": "root"},
+    "systems": [butler("memo"), {"type": "intelligence"}],
+    "routing_rules": [{"name": "chat", "channel": "cli", "targets": [{"system_id": "System1/memo"}]}],
+}
+
+
+def test_rules_and_dead_letters_on_a_terminal(place: Path) -> None:
+    """What asks, asks; what takes its time shows how far it is; and nothing is done after a no."""
+    env = environment(place / "data", TEAMS_DIR=str(write_teams(place / "teams", MANY_TEAM))) | {"TERM": "xterm"}
+    with running(env, "up") as server:
+        here = server.environment
+        for text in ("one", "two"):
+            told(here, "send", text, "--channel", "api")
+        [chat] = told(here, "rules", "list")["rules"]
+        with terminal(here, "rules", "disable", chat["rule_id"]) as screen:
+            screen.expect("Why is it changed?")
+            screen.type("no more chat\n")
+            screen.expect("active")
+            screen.expect("would now go elsewhere")
+            assert screen.process.wait(DEADLINE) == 0
+        assert told(here, "rules", "show", chat["rule_id"])["history"][0]["reason"] == "no more chat"
+
+        changed = ("--rule", chat["rule_id"], "--set", "channel=api", "--set", "active=true")
+        with terminal(here, "rules", "backtest", *changed) as screen:
+            screen.expect("deciding again")
+            screen.expect("of 2 messages 2 would go elsewhere")
+            assert screen.process.wait(DEADLINE) == 0
+
+        close = ("dlq", "handle", "--all", "--channel", "api")
+        for answer, left in (("n", 2), ("y", 0)):
+            with terminal(here, *close) as screen:
+                screen.expect("How was it settled?")
+                screen.type("seen\n")
+                screen.expect("Close 2 dead letters?")
+                screen.type(f"{answer}\n")
+                assert screen.process.wait(DEADLINE) == (1 if left else 0)
+            assert len(told(here, "dlq", "list", "--status", "pending")["dead_letters"]) == left
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_an_explanation_fits_on_a_terminal(home: Path, columns: int) -> None:
+    env = environment(home / "data") | {"TERM": "dumb", "COLUMNS": str(columns)}
+    with running(env, "up") as server:
+        sent = told(server.environment, "send", "a long story " * 20, "--wait", "30")["request_id"]
+        said = switchboard(server.environment, "explain", sent).stdout
+        listed = switchboard(server.environment, "rules", "list").stdout
+        rules = told(server.environment, "rules", "list")["rules"]
+    assert [line for line in (said + listed).splitlines() if len(line) > columns] == []
+    assert [rule for rule in rules if rule["rule_id"] not in listed] == []
+
+
 def test_no_colour_but_on_a_terminal_that_wants_it(home: Path) -> None:
     env = environment(home / "data") | {"TERM": "xterm"}
     plain = env | {"NO_COLOR": "1"}

@@ -200,7 +200,7 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", "/v1/rules/import", {"document": _FILE, "reason": "r"}, ""),
     ("POST", "/v1/rules/test", {"cases": [{"facts": {"channel": "api"}, "expect": "System1/echo"}]}, "agent handler"),
     ("POST", "/v1/rules/explain", {"facts": {"channel": "api"}}, "agent handler"),
-    ("POST", "/v1/rules/backtest", {"document": _FILE}, "agent handler"),
+    ("POST", "/v1/rules/backtest", {"document": _FILE}, ""),
     ("GET", "/v1/sops", None, "agent handler"),
     ("PUT", "/v1/sops/x", {"document": {"name": "x"}, "reason": "r"}, ""),
     ("DELETE", "/v1/sops/x?reason=r", None, ""),

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from switchboard.domain.errors import InvalidInput
 from tests.integration.test_cli import Cli, ask, envelope
 from tests.postgres import Postgres
 from tests.processes import Server, butler, environment, running, write_teams
@@ -79,8 +80,14 @@ def test_a_rule_of_it(cli: Cli) -> None:
         "by signal",
         "--filter",
         "sender",
+        "--priority",
+        "7",
     )
-    assert cli.json(*order)["rule"]["rule"]["name"] == "by signal"
+    said = cli.says(*order)
+    assert "1 rule changed:\n+ root  by signal  signal sender=" in said
+    assert "→ System1/loud  priority 7" in said
+    assert "of the last day" in said
+    assert "its id is " in said
     accepted = ask(lambda c: c.post("/v1/ingest", envelope(str(uuid4()), channel="signal")))
     assert (accepted["triage_decision"], accepted["triage_target"]) == ("routed", "System1/loud")
 
@@ -97,16 +104,22 @@ def test_one_is_closed(cli: Cli) -> None:
 
 def test_many_are_looked_at_then_done_and_what_fails_is_named(cli: Cli) -> None:
     letters = [a_letter(cli, "irc")[0] for _ in range(3)]
-    looked = cli.json("dlq", "reroute", "--all", "--channel", "irc", "--to", "System1/loud", "--dry-run")
+    looking = ("dlq", "reroute", "--all", "--channel", "irc", "--to", "System1/loud", "--dry-run")
+    looked = cli.json(*looking)
     assert (looked["matched"], looked["done"], looked["dry_run"]) == (3, 3, True)
+    told = cli.says(*looking)
+    assert "would be sent on: 3 of 3 dead letters" in told
+    assert all(f"  {letter} → System1/loud" in told for letter in letters)
     code, out, err = cli.run("dlq", "reroute", "--all", "--channel", "irc", "--reason", "by rules", "--yes")
     assert code == 1
-    assert "reroute: 0 of 3, 3 stay pending" in out
+    assert "sent on: 0 of 3 dead letters; 3 stay pending" in out
     assert all(letter in err for letter in letters)
     assert "nobody takes it" in err
     said = cli.says("dlq", "reroute", *letters[:2], "--to", "System1/loud", "--reason", "r")
-    assert "reroute: 2 of 2, 0 stay pending" in said
-    assert "close: 1 of 1" in cli.says("dlq", "handle", "--all", "--channel", "irc", "--resolution", "old", "--yes")
+    assert "sent on: 2 of 2 dead letters\n" in said
+    assert "closed: 1 of 1 dead letter\n" in cli.says(
+        "dlq", "handle", "--all", "--channel", "irc", "--resolution", "old", "--yes"
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,13 +132,49 @@ def test_many_are_looked_at_then_done_and_what_fails_is_named(cli: Cli) -> None:
         ("dlq", "reroute", SOME_ID),
         ("dlq", "reroute", "--all", "--rule", "n", "--reason", "r", "--yes"),
         ("dlq", "reroute", SOME_ID, "--filter", "sender", "--reason", "r"),
+        ("dlq", "reroute", SOME_ID, "--to", "System1/loud", "--rule", "n", "--reason", "r"),
+        ("dlq", "reroute", SOME_ID, "--to", "System1/loud", "--rule", "n", "--filter", "sender", "--dry-run"),
+        ("dlq", "reroute", SOME_ID, "--priority", "5", "--reason", "r"),
+        ("dlq", "reroute", SOME_ID, "--reason", ""),
         ("dlq", "handle", SOME_ID),
+        ("dlq", "handle", SOME_ID, "--resolution", " "),
+        ("dlq", "list", "--since", "yesterday"),
     ],
     ids=" ".join,
 )
 def test_what_is_not_said_clearly_is_not_done(cli: Cli, order: tuple[str, ...]) -> None:
     code, out, _ = cli.run(*order, given="")
     assert (code, out) == (2, "")
+
+
+@pytest.mark.parametrize("filters", [{}, [], ["channel"]], ids=str)
+def test_a_rule_of_it_that_would_take_everything(cli: Cli, filters: object) -> None:
+    letter, _ = a_letter(cli, "slack")
+    body = {"to": {"system_id": "System1/loud"}, "reason": "r", "rule": {"name": "all", "filters": filters}}
+    with pytest.raises(InvalidInput, match=r"every message of slack; this one has .*sender") as refused:
+        ask(lambda c: c.post(f"/v1/dead-letters/{letter}/reroute", body))
+    assert refused.value.field == "rule.filters"
+    assert cli.json("dlq", "show", letter)["status"] == "pending"
+
+
+def test_a_list_says_who_wrote_what_and_which_team_is_unknown(cli: Cli) -> None:
+    letter, sent = a_letter(cli, "matrix")
+    [line] = [line for line in cli.says("dlq", "list", "--channel", "matrix").splitlines() if letter in line]
+    assert "hello" in line
+    cli.says("dlq", "handle", letter, "--resolution", "seen")
+    assert "dlq list --status pending" in cli.says("dlq", "list", "--channel", "matrix")
+    explained = cli.says("explain", sent)
+    assert "closed by operator-1" in explained
+    assert "“seen”" in explained
+    assert cli.says("dlq", "list", "--team", "root", "--system", "System1/none") == "none\n"
+    code, _, err = cli.run("dlq", "list", "--team", "nobody")
+    assert (code, "there is no team 'nobody'" in err) == (5, True)
+
+
+def test_a_receiver_that_is_named_by_half(cli: Cli) -> None:
+    letter, _ = a_letter(cli, "xmpp")
+    code, _, err = cli.run("dlq", "reroute", letter, "--to", "loud", "--reason", "r")
+    assert (code, "did you mean System1/loud?" in err) == (1, True)
 
 
 def test_one_that_is_not_there(cli: Cli) -> None:

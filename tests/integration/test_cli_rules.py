@@ -137,6 +137,8 @@ def test_a_dry_run_writes_nothing(cli: Cli, tmp_path: Path) -> None:
 def test_a_rule_that_somebody_else_changed_meanwhile(cli: Cli) -> None:
     made = create(cli)["rule"]
     cli.json("rules", "update", made["rule_id"], "--priority", 1, "--reason", "the other one")
+    never = cli.json("rules", "update", made["rule_id"], "--priority", 2, "--version", 10_000, *WHY, code=1)["error"]
+    assert "never had version 10000" in never["message"]
     stale = ("rules", "update", made["rule_id"], "--priority", 2, "--version", made["version"], *WHY)
     error = cli.json(*stale, code=1)["error"]
     assert error["code"] == "conflict"
@@ -151,7 +153,7 @@ def test_what_makes_no_sense_is_refused_with_what_would(cli: Cli) -> None:
     assert (code, out) == (1, "")
     assert "telegram" in err
     assert "System1/diary" in err
-    assert cli.run("rules", "create", *wrong[:6], "--to", "System1/diary", "--filter", "sender", *WHY)[0] == 1
+    assert cli.run("rules", "create", *wrong[:6], "--to", "System1/diary", "--filter", "sender", *WHY)[0] == 2
 
 
 @pytest.mark.parametrize("command", ["disable", "enable", "show"])
@@ -167,6 +169,30 @@ def test_an_edit_without_a_reason_or_without_a_change_is_a_usage_error(cli: Cli)
     assert code == 2
     assert "--reason" in err
     assert cli.run("rules", "update", chat, *WHY)[0] == 2
+    assert cli.run("rules", "update", chat, "--filter", "sender=a", "--no-filters", *WHY)[0] == 2
+    assert cli.run("rules", "disable", chat, "--reason", "")[0] == 2
+
+
+def test_half_a_name_and_an_unknown_team(cli: Cli) -> None:
+    code, _, err = cli.run(
+        *("rules", "create", "--team", "root", "--name", "x", "--channel", "sms"), "--to", "diary", *WHY
+    )
+    assert (code, "System1/diary" in err) == (1, True)
+    assert cli.run("rules", "list", "--team", "financ")[0] != 0
+    cli.json("rules", "disable", rules(cli)["chat"]["rule_id"], *WHY)
+    [line] = [line for line in cli.says("teams").splitlines() if "rule chat" in line]
+    assert line.endswith("  off")
+
+
+def test_a_token_for_nobody_warns_and_an_unbound_one_is_a_usage_error(cli: Cli) -> None:
+    agent = ("tokens", "create", "--role", "agent")
+    code, out, err = cli.run(*agent, "typo", "--system", "System1/diry")
+    assert (code, out.startswith("sb_")) == (0, True)
+    assert "warning: no team has an active member System1/diry; did you mean System1/diary" in err
+    assert "warning" not in cli.run(*agent, "right", "--system", "System1/diary")[2]
+    code, _, err = cli.run(*agent, "unbound")
+    assert (code, "--system" in err) == (2, True)
+    assert cli.run("tokens", "create", "o", "--role", "operator", "--system", "System1/diary")[0] == 2
 
 
 def test_only_who_may_edits_and_refusals_are_on_record(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +245,8 @@ def test_cases_that_fail_say_why(cli: Cli, tmp_path: Path) -> None:
     cli.json("rules", "update", rules(cli)["chat"]["rule_id"], "--to", "System1/diary", *WHY)
     assert cli.says("rules", "test", file) == "all 2 cases passed\n"
     assert cli.json("rules", "test", write(tmp_path / "bad.yaml", "cases: 1"), code=1)["error"]["field"]
+    rule_file = write(tmp_path / "rules.json", {"format": "switchboard.rules.v1", "teams": {}})
+    assert "is a rule file" in cli.json("rules", "test", rule_file, code=1)["error"]["message"]
 
 
 def test_lint_finds_what_never_fires(cli: Cli) -> None:
@@ -260,7 +288,10 @@ def test_explain_a_message_that_does_not_exist(cli: Cli, tmp_path: Path) -> None
     assert found["receivers"]["dead_letters"] == [{"team": "root", "category": "no_route"}]
     assert found["facts"]["channel"] == "sms"
     assert "≈ nearest: " in cli.says("explain", "--dry-run", file)
+    mail = cli.json("explain", "--facts", "channel=email", "--facts", "email_sender=a@tax.example")
+    assert mail["facts"]["email_domain"] == "tax.example"
     assert cli.json("explain", "--facts", "chanel=sms", code=1)["error"]["code"]
+    assert cli.run("explain", "--facts", "channel")[0] == 2
     for usage in ((), ("--facts", "channel=sms", "--dry-run", file), (uuid4(), "--facts", "channel=sms")):
         assert cli.run("explain", *usage)[0] == 2
 
@@ -287,6 +318,8 @@ def test_versions_can_be_looked_at_compared_and_restored(cli: Cli) -> None:
     assert "- root  two" in cli.says("rules", "restore", first, *WHY)
     assert {"one", "chat", "money"} == rules(cli).keys()
     assert "state     removed" in cli.says("rules", "show", gone)
+    code, _, err = cli.run("rules", "enable", gone, *WHY)
+    assert (code, f"rules restore {second}" in err) == (5, True)
     assert cli.json("rules", "restore", 10_000, *WHY, code=5)["error"]["code"] == "not_found"
     assert cli.json("rules", "restore", 1, "--expect", 1, *WHY, code=1)["error"]["code"] == "conflict"
 

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,10 +15,11 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
+from switchboard.core.routing.explain import in_order
 from switchboard.domain.errors import ConfigurationError
 from switchboard.server.listener import bind
-from tests.doors import CONNECTOR, Opened, open_doors
-from tests.lab import envelope_json
+from tests.doors import CONNECTOR, RULES, TEAMS, Opened, open_doors
+from tests.lab import ROOT, envelope_json, rule, to
 from tests.waiting import eventually
 
 MAIL = b"From: Joe <joe@example.org>\r\nSubject: Hi\r\nMessage-ID: <1@example.org>\r\n\r\nHow are you?\r\n"
@@ -313,10 +315,27 @@ async def test_filters_narrow_lists(answering: Opened) -> None:
     assert error_of(await answering.http.get("/v1/deliveries?state=lost"))[0] == 422
 
 
+async def test_of_a_team_with_many_rules_the_first_are_shown_and_all_are_counted(
+    database_url: str, tmp_path: Path
+) -> None:
+    many = [rule(ROOT, [to("System1/echo")], channel="telegram", sender=f"s{n}") for n in range(120)]
+    last, first = replace(many[0], active=False, priority=9), replace(many[100], priority=5)
+    given = [*RULES, last, *many[1:100], first, *many[101:]]
+    async with open_doors(database_url, tmp_path / "data", tree=(TEAMS, tuple(given))) as doors:
+        root, side = (await doors.http.get("/v1/teams")).json()["teams"]
+        assert (len(root["rules"]), root["rule_count"]) == (100, 124)
+        assert (side["rules"], side["rule_count"]) == ([], 0)
+        assert root == (await doors.http.get("/v1/teams/root")).json()
+    order = in_order(given)[:100]
+    assert order[0] == first
+    assert [one["rule_id"] for one in root["rules"]] == [str(one.rule_id) for one in order]
+
+
 async def test_teams_agents_connectors_lanes(doors: Opened) -> None:
     teams = (await doors.http.get("/v1/teams")).json()
     assert [team["team_id"] for team in teams["teams"]] == ["root", "side"]
     assert "options" not in teams["teams"][0]["members"][0]
+    assert [(len(team["rules"]), team["rule_count"]) for team in teams["teams"]] == [(4, 4), (0, 0)]
     assert (await doors.http.get("/v1/teams/side")).json()["parent_id"] == "root"
     assert error_of(await doors.http.get("/v1/teams/nobody")) == (404, "not_found")
     await doors.submit(envelope_json("a"))
@@ -423,3 +442,20 @@ async def test_secrets_and_bodies_are_never_logged(database_url: str, tmp_path: 
                 assert secret not in text
             audited = await doors.lab.database.rows("select actor, action, detail::text from audit")
             assert doors.token not in repr(audited)
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/v1/dead-letters?categry=no_route", "'categry' here; did you mean category?"),
+        ("/v1/rules?team=root", "did you mean team_id?"),
+        ("/v1/messages?limit=1&limits=2", "'limits'"),
+        ("/v1/teams?x=1", "there are none"),
+        ("/health?verbose=1", "there are none"),
+    ],
+)
+async def test_a_parameter_that_a_route_does_not_know_is_refused(doors: Opened, path: str, meant: str) -> None:
+    refused = await doors.http.get(path)
+    assert refused.status_code == 422
+    assert refused.json()["error"]["code"] == "unknown_parameter"
+    assert meant in refused.json()["error"]["message"]

@@ -22,7 +22,7 @@ from switchboard.app.rules import RuleDesk
 from switchboard.app.settings import DeadLetterSettings, Settings
 from switchboard.app.upkeep import NOBODY_TEXT, Letters, chores
 from switchboard.app.wiring import Core
-from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, SwitchboardError, Unavailable
+from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
 from switchboard.domain.routing import Member, RuleChange, SystemId, Target, Team, TeamId
 from switchboard.journey.accept import Submission
 from switchboard.journey.reply import pull_pool
@@ -102,6 +102,25 @@ async def work_off(parts: Lab, engine: Scripted | None = None) -> None:
     """Until no lane of the workers has anything left to do."""
     async with at_work(parts.worker(None if engine is None else {"echo": engine})):
         await eventually(lambda: settled(parts))
+
+
+@asynccontextmanager
+async def held(url: str, letter: UUID) -> AsyncIterator[None]:
+    """Nobody else can change this letter."""
+    holder = await asyncpg.connect(url, server_settings={"search_path": "switchboard"})
+    try:
+        async with holder.transaction():
+            await holder.execute("select from dead_letter where dead_letter_id = $1 for update", letter)
+            yield
+    finally:
+        await holder.close()
+
+
+async def cut_off(parts: Lab, query: str) -> None:
+    """End the connection of whoever waits for a lock with this query."""
+    waiting = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like $1"
+    await eventually(lambda: parts.database.value(waiting, query))
+    await parts.database.value("select pg_terminate_backend($1)", await parts.database.value(waiting, query))
 
 
 async def refusals(parts: Lab) -> int:
@@ -314,23 +333,11 @@ async def test_cut_off_in_the_middle_it_is_not_done_at_all_and_can_be_done_again
     async with opened(database_url) as (parts, desk):
         letter = await a_letter(parts)
         before = await dead_letters(parts)
-        holder = await asyncpg.connect(database_url, server_settings={"search_path": "switchboard"})
-        try:
-            held = holder.transaction()
-            await held.start()
-            # It has its lanes and waits for the letter: half of the way.
-            await holder.execute("select from dead_letter for update")
+        async with held(database_url, letter):  # it has its lanes and waits for the letter: half of the way
             rerouting = asyncio.create_task(desk.reroute(OPERATOR, letter, to_butler("spare")))
-            blocked = (
-                "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like '%reroute_letter%'"
-            )
-            await eventually(lambda: parts.database.value(blocked))
-            await parts.database.value("select pg_terminate_backend($1)", await parts.database.value(blocked))
-            with pytest.raises(SwitchboardError):
+            await cut_off(parts, "%reroute_letter%")
+            with pytest.raises(Unavailable):
                 await rerouting
-            await held.rollback()
-        finally:
-            await holder.close()
         assert await dead_letters(parts) == before
         assert await parts.count("select count(*) from delivery") == 0
         await assert_balanced(parts)
@@ -501,11 +508,41 @@ async def test_a_rule_that_is_refused_moves_nothing(database_url: str) -> None:
             await desk.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
         with pytest.raises(InvalidInput, match="nothing is known of this message"):
             await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("r", ["email_domain"])))
-        with pytest.raises(SwitchboardError):  # a rule for whom?
-            await desk.reroute(OPERATOR, letter, Reroute("why", rule=wish))
+        with pytest.raises(InvalidInput) as caught:
+            await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("r", {"sendre": "ann"})))
+        assert (caught.value.code, caught.value.field) == ("unknown_filter_key", "rule.filters.sendre")
         [row] = await dead_letters(parts)
         assert row["status"] == "pending"
         assert await parts.count("select count(*) from rule") == len(RULES)
+
+
+async def test_a_rule_must_say_for_whom_even_if_somebody_would_take_the_letter(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts, channel="slack")
+        await _add_rule(parts, SALES, [to("System1/seller")], "slack")
+        with pytest.raises(InvalidInput) as caught:
+            await desk.reroute(OPERATOR, letter, Reroute("why", rule=RuleWish("r", ["sender"])))
+        assert (caught.value.code, caught.value.field) == ("invalid_input", "to")
+        assert await parts.count("select count(*) from delivery") == 0
+        assert not (await desk.reroute(OPERATOR, letter, WHY)).already, "somebody would have taken it"
+
+
+async def test_who_corrects_the_rule_of_a_letter_is_told_that_there_is_one(database_url: str) -> None:
+    """The rule was made, and then the letter could not be sent on: its lane was out of reach for a moment."""
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts, channel="slack")
+        await parts.database.run("alter table decision add constraint stop check (n < 2)")
+        with pytest.raises(asyncpg.CheckViolationError):
+            await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
+        await parts.database.run("alter table decision drop constraint stop")
+        with pytest.raises(Conflict, match="another rule was made of this letter before") as caught:
+            await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("second", ["sender"])))
+        assert caught.value.field == "rule"
+        made = await parts.database.value("select rule_id from rule where name = 'first'")
+        assert str(made) in caught.value.message
+        done = await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
+        assert done.rule is not None
+        assert (done.already, done.rule.fresh) == (False, False)
 
 
 # Many -------------------------------------------------------------------------------------------------------------
@@ -546,6 +583,44 @@ async def test_many_go_on_from_a_cursor_and_past_what_fails(database_url: str) -
             cursor = outcome.next_cursor
         assert cursor is None
         assert seen == letters
+
+
+async def _bulks_on_record(parts: Lab) -> list[dict[str, Any]]:
+    rows = await parts.database.rows("select detail from audit where action = 'dead_letters:bulk' order by audit_id")
+    return [row["detail"] for row in rows]
+
+
+async def test_an_order_for_many_is_on_record_with_its_filter_and_reason(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letters = [await a_letter(parts, sender=f"s{n}", channel="slack") for n in range(2)]
+        order = Bulk(LetterFilter(category="no_route", ids=letters), "reroute", "to stock", to(team="stock"))
+        await desk.bulk(SALES_HANDLER, _with(order, dry_run=True))
+        await desk.bulk(SALES_HANDLER, order)
+        await desk.bulk(SALES_HANDLER, Bulk(LetterFilter(), "handle", "spam"))
+        first, second = await _bulks_on_record(parts)
+        assert first == {
+            "action": "reroute",
+            "filter": {"teams": ["sales", "stock"], "category": "no_route", "ids": [str(letter) for letter in letters]},
+            "to": {"team_id": "stock"},
+            "reason": "to stock",
+            "done": 0,
+            "failed": 2,
+        }
+        handled = {"action": "handle", "filter": {"teams": ["sales", "stock"]}, "to": None, "reason": "spam"}
+        assert second == {**handled, "done": 2, "failed": 0}
+
+
+async def test_what_was_done_for_many_before_the_database_went_away_is_on_record(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letters = [await a_letter(parts, sender=f"s{n}") for n in range(3)]
+        async with held(database_url, letters[1]):
+            working = asyncio.create_task(desk.bulk(OPERATOR, Bulk(LetterFilter(), "handle", "spam")))
+            await cut_off(parts, "%dead_letter set%")
+            with pytest.raises(Unavailable):
+                await working
+        assert [row["status"] for row in await dead_letters(parts)] == ["handled", "pending", "pending"]
+        [entry] = await _bulks_on_record(parts)
+        assert (entry["reason"], entry["done"], entry["failed"]) == ("spam", 1, 0)
 
 
 async def test_filters_leave_exactly_what_they_say(database_url: str) -> None:
@@ -600,6 +675,19 @@ async def test_a_hundred_letters_are_twenty_notices_and_one_digest_and_each_is_t
         assert sorted(told) == sorted(str(row["dead_letter_id"]) for row in await dead_letters(parts))
         await a_letter(parts, sender="afterwards")
         assert await parts.count("select count(*) from notice where state = 'pending' and letters = 1") == 1
+        await assert_balanced(parts)
+
+
+async def test_many_that_wait_are_told_in_bites_so_that_few_conversations_are_held_at_once(database_url: str) -> None:
+    async with opened(database_url) as (parts, _):
+        letters = Letters(parts.database, parts.bell, ())
+        await asyncio.gather(*(parts.accept.accept(submission(channel="email", sender=f"s{n}")) for n in range(230)))
+        assert await store.digest(parts.database, "System4/root") == 200
+        assert await letters.digest() == 10
+        await asyncio.gather(*(parts.accept.accept(submission(channel="email", sender=f"t{n}")) for n in range(410)))
+        assert await letters.digest() == 410
+        rows = await parts.database.rows("select letters from notice where lane like '%:digest' order by seq")
+        assert [row["letters"] for row in rows] == [200, 420], "the one that is not next grows"
         await assert_balanced(parts)
 
 

@@ -64,18 +64,23 @@ async def test_from_the_list_to_the_answer(doors: Opened) -> None:
 async def test_what_makes_no_sense_is_refused_and_moves_nothing(doors: Opened) -> None:
     letter = await a_letter(doors)
     path = f"/v1/dead-letters/{letter['dead_letter_id']}"
-    for body in (
-        {"reason": ""},
-        {"reason": "two\nlines"},
-        {"to": {"system_id": "System1/echo"}},
-        {"reason": "r", "to": {}},
-        {"reason": "r", "to": {"system_id": "System1/echo", "team_id": "root"}},
-        {"reason": "r", "to": {"system_id": "System1/gone"}},
-        {"reason": "r", "rule": {"name": "n"}},
-        {"reason": "r", "more": 1},
-    ):
+    echo: dict[str, Any] = {"reason": "r", "to": {"system_id": "System1/echo"}}
+    refusals: tuple[tuple[dict[str, Any], str, str | None], ...] = (
+        ({"reason": ""}, "invalid_input", "reason"),
+        ({"reason": "two\nlines"}, "invalid_input", "reason"),
+        ({"to": {"system_id": "System1/echo"}}, "invalid_input", "reason"),
+        ({"reason": "r", "to": {}}, "invalid_input", "to"),
+        ({"reason": "r", "to": {"system_id": "System1/echo", "team_id": "root"}}, "invalid_input", "to"),
+        ({"reason": "r", "to": {"system_id": "System1/gone"}}, "unknown_target", "to"),
+        ({"reason": "r", "rule": {"name": "n"}}, "invalid_input", None),
+        ({"reason": "r", "more": 1}, "invalid_input", "more"),
+        ({**echo, "rule": {"name": "n", "priority": 10**10}}, "invalid_input", "rule.priority"),
+        ({**echo, "rule": {"name": "n", "filters": {"sendre": 5}}}, "unknown_filter_key", "rule.filters.sendre"),
+    )
+    for body, code, field in refusals:
         answer = await doors.http.post(f"{path}/reroute", json=body)
-        assert answer.status_code in (409, 422), (body, answer.text)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error.get("field")) == (422, code, field), (body, answer.text)
     nobody = await doors.http.post(f"{path}/reroute", json={"reason": "r"})
     assert (nobody.status_code, nobody.json()["error"]["code"]) == (409, "nobody_takes_it")
     for wrong in (

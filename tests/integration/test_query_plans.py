@@ -5,7 +5,7 @@ The counters see into functions, which EXPLAIN does not. One connection only, so
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -20,6 +20,7 @@ from switchboard.domain.message import Message, RequestId
 from switchboard.domain.routing import Chosen, Decision, RuleChange, SystemId, TeamId, Unrouted
 from switchboard.store import dead_letters, inbox, lanes, outbox, rules
 from switchboard.store.database import Database, query
+from switchboard.store.dead_letters import LetterFilter, Verdict
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import Burial, Settlement, Step
 from switchboard.store.migrate import migrate
@@ -67,6 +68,12 @@ select 'notice:System4/root:' || conversation, seq, md5('d' || request_id)::uuid
        'System4/root', 'delivered', now() from delivery;
 update dead_letter x set notice_lane = n.lane, notice_seq = n.seq from notice n
 where n.dead_letter_id = x.dead_letter_id;
+update dead_letter set status = 'handled', handled_by_system_id = 'olga', resolution = 'spam', payload = '{}',
+       handled_at = now() - interval '200 days', emptied_at = now() where split_part(conversation, '/', 3)::int >= 40;
+update dead_letter set emptied_at = null where split_part(conversation, '/', 3)::int between 40 and 79;
+update dead_letter set team_id = 'team7', category = 'poison' where conversation = 'telegram/bot/700';
+update dead_letter set handler = 'System4/root', notice_lane = null, notice_seq = null
+where conversation in ('telegram/bot/1', 'telegram/bot/2');
 insert into team select 'team' || n, case when n > 0 then 'team0' end, '' from generate_series(0, 99) n;
 insert into rule_set (version, author, reason, teams) select n, 'x', 'x', n = 1 from generate_series(1, 2000) n;
 insert into rule
@@ -97,6 +104,14 @@ class Watched:
         await act()
         after = await self.counters("seq_scan", "pg_stat_user_tables", "relname")
         return {name for name in (*GROWING, *RULES) if after[name] != before[name]}
+
+    async def letters_read(self, act: Callable[[], Awaitable[object]]) -> int:
+        """How many rows of dead letters `act` looked at: an index read from end to end is no better than its table."""
+        column = "coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)"
+        before = await self.counters(column, "pg_stat_user_tables", "relname")
+        await act()
+        after = await self.counters(column, "pg_stat_user_tables", "relname")
+        return after["dead_letter"] - before["dead_letter"]
 
     async def claimed(self) -> Item:
         [item] = await lanes.claim(self.database, self.worker, [0, 0, 1, 0])
@@ -274,6 +289,108 @@ async def test_rules_are_written_by_index(watched: Watched) -> None:
 
     for _ in range(8):
         assert await watched.scanned(edit) == set()
+
+
+async def _some_letter(watched: Watched) -> UUID:
+    found: UUID = await watched.database.value("select min(dead_letter_id::text)::uuid from dead_letter")
+    return found
+
+
+async def _some_case(watched: Watched) -> dead_letters.Case:
+    tier = 'update message_inbox set envelope = \'{"control": {"policy_tier": "default"}}\' where request_id = $1'
+    letter = await _some_letter(watched)
+    shown = await dead_letters.get_dead_letter(watched.database, letter)
+    assert shown is not None
+    await watched.database.run(tier, shown[0].request_id)
+    case = await dead_letters.get_case(watched.database, letter)
+    assert case is not None
+    return case
+
+
+Ask = Callable[[Watched], Awaitable[object]]
+LETTERS_READ: Final[Mapping[str, Ask]] = {
+    "list": lambda w: dead_letters.list_dead_letters(w.database, LetterFilter(), limit=20),
+    "list on": lambda w: dead_letters.list_dead_letters(w.database, LetterFilter(), before=UUID(int=2**127), limit=20),
+    "list pending": lambda w: dead_letters.list_dead_letters(w.database, LetterFilter(status="pending"), limit=20),
+    "list pending of a team": lambda w: dead_letters.list_dead_letters(
+        w.database, LetterFilter(status="pending", teams=("root",)), limit=20
+    ),
+    "list of a team": lambda w: dead_letters.list_dead_letters(w.database, LetterFilter(teams=("team7",)), limit=20),
+    "list of a category": lambda w: dead_letters.list_dead_letters(
+        w.database, LetterFilter(category="poison"), limit=20
+    ),
+    "pending_ids": lambda w: dead_letters.pending_ids(w.database, LetterFilter(), limit=20),
+    "pending_ids on": lambda w: dead_letters.pending_ids(
+        w.database, LetterFilter(channel="telegram", category="no_route"), after=UUID(int=1), limit=20
+    ),
+    "count_pending": lambda w: dead_letters.count_pending(w.database),
+    "count_pending of a filter": lambda w: dead_letters.count_pending(
+        w.database, LetterFilter(teams=("root",), category="no_route"), after=UUID(int=1)
+    ),
+    "waiting_handlers": lambda w: dead_letters.waiting_handlers(w.database),
+    "empty": lambda w: dead_letters.empty(w.database, keep_days=90, limit=5),
+}
+
+
+@pytest.mark.parametrize("name", LETTERS_READ)
+async def test_dead_letters_are_found_by_index_however_many_were_handled(watched: Watched, name: str) -> None:
+    ask = partial(LETTERS_READ[name], watched)
+    for _ in range(8):
+        assert await watched.scanned(ask) == set()
+        assert await watched.letters_read(ask) <= 250, "200 letters of 6000 are pending"
+    assert await ask()
+
+
+async def test_one_dead_letter_is_shown_and_closed_by_index(watched: Watched) -> None:
+    database, letter = watched.database, await _some_letter(watched)
+    case = await _some_case(watched)
+    acts: list[Callable[[], Awaitable[object]]] = [
+        lambda: dead_letters.get_dead_letter(database, letter),
+        lambda: dead_letters.get_case(database, letter),
+        lambda: dead_letters.dead_letters_of(database, case.request_id),
+        lambda: dead_letters.rerouted(database, case.request_id, 1),
+        lambda: dead_letters.handle(database, letter, Verdict("olga", "spam")),
+        lambda: dead_letters.spare_sender(database, case.request_id),
+    ]
+    for n, act in enumerate(acts):
+        for _ in range(8):
+            assert (n, await watched.scanned(act)) == (n, set())
+
+
+async def test_what_is_done_with_new_dead_letters_reads_by_index(watched: Watched) -> None:
+    """Each round 30 die: some are rerouted, the senders of others are told, the rest goes into a digest."""
+    database = watched.database
+    chosen = (Chosen(SystemId("System1/spare"), ROOT),)
+    began, found = new_uuid7(), list[dead_letters.Untold]()
+
+    async def die(count: int) -> None:
+        lost = Decision(1, (), (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),), ())
+        await inbox.accept(database, [(a_message(2000 + n), lost) for n in range(count)])
+
+    async def look() -> None:
+        found[:] = await dead_letters.untold(database, began, 5)
+
+    async def reroute() -> None:
+        for one in found[:2]:
+            [letter] = await dead_letters.dead_letters_of(database, one.request_id)
+            case = await dead_letters.get_case(database, letter.dead_letter_id)
+            assert case is not None
+            again = Decision(1, chosen, (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),), ())
+            outcome = await dead_letters.reroute(database, case, again, Verdict("olga", "spare can"))
+            assert outcome == dead_letters.Outcome("rerouted", 2)
+
+    async def tell() -> None:
+        for one in found[2:]:
+            assert await dead_letters.tell_sender(database, one.request_id, "nobody could", PULL)
+
+    async def digest() -> None:
+        assert await dead_letters.digest(database, SYSTEM4) > 0
+
+    for n in range(8):
+        await die(30)
+        for act in (look, reroute, tell, digest):
+            assert (n, act, await watched.scanned(act)) == (n, act, set())
+        assert len(found) == 5
 
 
 async def test_messages_to_be_decided_again_are_read_by_index(watched: Watched) -> None:

@@ -47,7 +47,8 @@ async def only_rule(database: Database) -> Rule:
 async def lead_to(database: Database, system: str) -> int:
     """Edit the one rule there is, as another process would."""
     found = await only_rule(database)
-    return await rules.write(database, [RuleChange(found, replace(found, targets=(to(system),)))], by=BY)
+    version, _ = await rules.write(database, [RuleChange(found, replace(found, targets=(to(system),)))], by=BY)
+    return version
 
 
 async def test_edited_rules_are_applied_where_they_stand(database: Database) -> None:

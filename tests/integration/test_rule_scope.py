@@ -141,6 +141,19 @@ async def test_every_token_at_every_door_and_team(doors: Opened, caller: Princip
                 assert await table(doors) == before, where
 
 
+@pytest.mark.parametrize(("caller", "allowed"), ALLOWED, ids=[caller.name for caller, _ in ALLOWED])
+async def test_messages_of_others_are_replayed_by_those_who_may_edit(
+    doors: Opened, caller: Principal, allowed: frozenset[TeamId]
+) -> None:
+    headers = await doors.token_for(caller)
+    body = {"document": {"format": "switchboard.rules.v1", "teams": {"lab": []}}}
+    answer = await doors.http.post("/v1/rules/backtest", json=body, headers=headers)
+    if allowed:
+        assert (answer.status_code, await refusals(doors)) == (200, 0)
+    else:
+        assert (error_of(answer), await refusals(doors)) == ((403, "forbidden"), 1)
+
+
 async def test_a_token_that_has_ended_opens_no_door(doors: Opened) -> None:
     boss = Principal("operator", "boss")
     ended = await doors.access.issue(boss, agent(3, "root"), datetime.now(UTC) - timedelta(seconds=1))
@@ -255,7 +268,8 @@ async def test_what_is_not_there_is_nobodys_to_edit(doors: Opened) -> None:
 
 async def test_a_file_of_a_system3_does_not_say_whose_its_rules_are(doors: Opened) -> None:
     """An operator restores exports as they were; of anybody else's file the history must not be a forgery."""
-    forged = {"source": "sop:trusted", "created_by": "boss", "updated_by": "boss"}
+    long_ago = "2001-01-01T00:00:00+00:00"
+    forged = {"source": "sop:trusted", "created_by": "boss", "updated_by": "boss", "updated_at": long_ago}
     rule = {name: new(SALES)[name] for name in ("name", "channel", "targets")}
     body = {"document": {"format": "switchboard.rules.v1", "teams": {SALES: [rule | forged]}}, "reason": "a test"}
     imported = await doors.http.post("/v1/rules/import", json=body, headers=await doors.token_for(agent(3, "sales")))
@@ -263,6 +277,7 @@ async def test_a_file_of_a_system3_does_not_say_whose_its_rules_are(doors: Opene
     [kept] = await rules_of(doors, SALES)
     author = "system3-sales (System3/sales)"
     assert (kept["source"], kept["created_by"], kept["updated_by"]) == ("", author, author)
+    assert kept["updated_at"] > forged["updated_at"]
     again = await doors.http.post("/v1/rules/import", json=body)
     assert again.status_code == 200, again.text
     [kept] = await rules_of(doors, SALES)

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from switchboard.core.routing.backtest import Case
+from switchboard.core.routing.explain import in_order
 from switchboard.core.routing.rulefile import rule_json
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Conflict, NotFound
@@ -32,7 +34,7 @@ from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import migrate, migrations
 from switchboard.store.replay import cases_since, count_cases
-from switchboard.store.rules import Authorship, Since
+from switchboard.store.rules import Authorship, MovedOn, Since
 from tests.lab import ROOT, butler, envelope, rule, to
 
 HOME = TeamId("home")
@@ -64,7 +66,8 @@ def new(*made: Rule) -> list[RuleChange]:
 
 
 async def put(database: Database, *changes: RuleChange) -> int:
-    return await rules.write(database, changes, by=BY)
+    version, _ = await rules.write(database, changes, by=BY)
+    return version
 
 
 async def stored(database: Database, rule_id: UUID) -> Rule:
@@ -117,7 +120,7 @@ async def test_pages_of_versions(database: Database) -> None:
 
 
 async def test_no_changes_make_no_version(database: Database) -> None:
-    assert await rules.write(database, [], by=BY) == 1
+    assert await rules.write(database, [], by=BY) == (1, [])
     assert len(await rules.versions(database, None, 9)) == 1
 
 
@@ -142,8 +145,10 @@ async def test_who_saw_an_older_state_is_told_who_changed_it(database: Database)
 
 
 async def test_an_expected_version_is_that_of_the_whole_rule_set(database: Database) -> None:
-    assert await rules.write(database, new(a_rule()), by=BY, expected_version=1) == 2
-    with pytest.raises(Conflict, match="moved on to version 2; you saw 1"):
+    one = a_rule()
+    written = await rules.write(database, new(one), by=BY, expected_version=1)
+    assert written == (2, new(await stored(database, one.rule_id)))
+    with pytest.raises(MovedOn, match="moved on to version 2; you saw 1"):
         await rules.write(database, new(a_rule()), by=BY, expected_version=1)
     assert await teams.rule_set_version(database) == 2
 
@@ -191,6 +196,56 @@ async def test_lists_by_team_and_source_in_pages(database: Database) -> None:
         _, rest = await rules.list_rules(database, team, source=source, after=page[-1].rule_id)
         assert (page, rest) == (fits[:2], fits[2:])
     assert (await rules.list_rules(database, source="sop:none"))[1] == []
+
+
+async def test_many_rules_are_read_in_pieces_and_come_as_one_list(database: Database) -> None:
+    made = [a_rule(team, sender=f"s{n}") for n in range(600) for team in (ROOT, HOME)]
+    await put(database, *new(*made))
+    everything = by_id(*(replace(one, version=2) for one in made))
+    assert await rules.list_rules(database) == (2, everything)
+    assert await rules.list_rules(database, HOME, limit=550) == (2, [r for r in everything if r.team_id == HOME][:550])
+    await put(database, *(RuleChange(one, replace(one, priority=1)) for one in everything[::2]))
+    assert await rules.rules_at(database, 2) == everything
+    async with rules.open_rules_at(database, 2, [ROOT]) as pieces:
+        assert pieces is not None
+        sizes = [len(some) async for some in pieces]
+    assert sum(sizes) == 600
+    assert max(sizes) < 600
+
+
+ORDERS: list[dict[str, Any]] = [
+    {"priority": priority, "filters": filters, "channel": channel, "created_at": created_at, "active": active}
+    for active in (True, False)
+    for priority in (-1, 3)
+    for filters in ({}, {"sender": "a"}, {"sender": "a", "thread": "b"})
+    for channel in ("telegram", "*")
+    for created_at in (datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC))
+]
+
+
+async def test_the_first_rules_of_teams_are_those_that_are_looked_at_first(database: Database) -> None:
+    made = [replace(a_rule(team), **order, version=2) for order in ORDERS for team in (ROOT, ROOT, HOME)]
+    await put(database, *new(*made))
+    found = await teams.overview(database, len(made))
+    assert (found.version, [team.team_id for team in found.teams]) == (2, sorted((ROOT, HOME)))
+    for team in (ROOT, HOME):
+        own = [one for one in made if one.team_id == team]
+        off = [replace(one, active=True) for one in own if not one.active]
+        order = [*in_order(own), *(replace(one, active=False) for one in in_order(off))]
+        assert found.first[team] == order
+        assert found.counts[team] == len(own)
+        one = await teams.overview(database, 5, team)
+        assert ([t.team_id for t in one.teams], one.first, one.counts) == ([team], {team: order[:5]}, {team: len(own)})
+    assert (await teams.overview(database, 5, TeamId("nobody"))).teams == ()
+
+
+async def test_the_rules_of_some_teams_are_read_as_of_one_version(database: Database) -> None:
+    root, home = a_rule(), a_rule(HOME)
+    await put(database, *new(root, home))
+    here, there = await stored(database, root.rule_id), await stored(database, home.rule_id)
+    assert await rules.rules_of(database, [ROOT, HOME]) == (2, [there, here])
+    assert await rules.rules_of(database, [HOME]) == (2, [there])
+    assert await rules.rules_of(database, []) == (2, [])
 
 
 async def test_standing_operating_procedures_are_listed_with_what_they_registered(database: Database) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from switchboard.app.replays import Replays
 from switchboard.core.routing.backtest import Case
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.routing import RuleChange, TeamId
+from switchboard.store import rules as store
+from switchboard.store.database import Database
+from switchboard.store.rules import Authorship
 from tests.doors import CONNECTOR, Opened, open_doors
 from tests.lab import envelope_json
 from tests.ruling import agent, error_of, mcp, new, refusals, rules_of, table, tool, tree
@@ -198,6 +201,27 @@ async def test_an_edit_warns_of_rules_that_never_fire(doors: Opened) -> None:
     assert hidden["rule"]["rule_id"] in {one["rule_id"] for one in found["findings"] if one["code"] == "shadowed"}
 
 
+async def test_an_edit_warns_of_the_team_to_which_no_rule_leads_any_more(doors: Opened) -> None:
+    [way] = [rule for rule in await rules_of(doors, "root") if rule["targets"] == [{"team_id": "sales"}]]
+    off = (await patch(doors, way, active=False, dry_run=True)).json()
+    assert [(one["code"], one["team_id"]) for one in off["warnings"]] == [("unreachable", "sales")]
+    second = await made(doors, channel="email", targets=[{"team_id": "sales"}])
+    assert (await patch(doors, way, active=False)).json()["warnings"] == []
+    last = (await patch(doors, second["rule"], active=False)).json()
+    assert [(one["code"], one["team_id"]) for one in last["warnings"]] == [("unreachable", "sales")]
+    found = (await doors.http.get("/v1/rules/lint")).json()["findings"]
+    assert last["warnings"][0]["message"] in {one["message"].split(";")[0] for one in found}
+
+
+async def test_an_import_that_leaves_a_team_without_rules_warns_of_it(doors: Opened) -> None:
+    document = {"format": "switchboard.rules.v1", "teams": {"lab": []}}
+    body = {"document": document, "reason": "a test"}
+    for dry_run in (True, False):
+        answer = (await doors.http.post("/v1/rules/import", json={**body, "dry_run": dry_run})).json()
+        found = [(one["code"], one["team_id"]) for one in answer["warnings"]]
+        assert found == [("dead_letters_everything", "lab")]
+
+
 # Lists and history ---------------------------------------------------------------------------------------------------
 
 
@@ -219,12 +243,13 @@ async def test_everything_that_was_done_to_a_rule_is_told(doors: Opened) -> None
     rule = (await made(doors, reason="first"))["rule"]
     await patch(doors, rule, priority=2, reason="second")
     found = (await doors.http.get(f"/v1/rules/{rule['rule_id']}")).json()
+    assert found.keys() == {"rule", "history"}
     assert [(e["version"], e["reason"], e["author"]) for e in found["history"]] == [
         (3, "second", "operator-1"),
         (2, "first", "operator-1"),
     ]
     assert found["history"][1]["before"] is None
-    assert (found["history"][0]["before"]["priority"], found["priority"]) == (0, 2)
+    assert (found["history"][0]["before"]["priority"], found["rule"]["priority"]) == (0, 2)
     versions = (await doors.http.get("/v1/rules/versions?limit=2")).json()
     assert [v["version"] for v in versions["versions"]] == [3, 2]
     assert versions["next_before"] == 2
@@ -251,6 +276,96 @@ async def test_an_export_imported_again_changes_nothing(doors: Opened) -> None:
     assert error_of(stale) == (409, "conflict")
     assert error_of(await doors.http.get("/v1/rules/export?team_id=lob")) == (422, "unknown_team")
     assert error_of(await doors.http.get("/v1/rules/export?version=77")) == (404, "not_found")
+
+
+async def test_an_export_makes_another_installation_the_same_to_the_last_date(doors: Opened) -> None:
+    rule = (await made(doors, "lab"))["rule"]
+    await patch(doors, rule, priority=3)
+    await load(doors)
+    document = (await doors.http.get("/v1/rules/export")).json()
+    await doors.lab.database.run("delete from rule")
+    await doors.lab.database.run("insert into rule_set (version, author, reason, teams) values (99, 't', 'gone', true)")
+    body = {"document": document, "reason": "a new house"}
+    assert (await doors.http.post("/v1/rules/import", json=body)).json()["version"] == 100
+    assert (await doors.http.get("/v1/rules/export")).json()["teams"] == document["teams"]
+
+
+# Edits that others overtake ------------------------------------------------------------------------------------------
+
+
+def overtaken(doors: Opened, monkeypatch: pytest.MonkeyPatch, times: int = 1, **rule: Any) -> None:
+    """Whoever writes next finds that another process has made a rule of the team lab since he looked, `times` times."""
+    write, left = store.write, [None] * times
+
+    async def late(database: Database, changes: Sequence[RuleChange], **order: Any) -> object:
+        if left:
+            left.pop()
+            fields = {name: new("lab", **rule)[name] for name in ("name", "channel", "targets", *rule)}
+            other = new_one(TeamId("lab"), fields, edit_by("another"))
+            await write(doors.lab.database, [other], by=Authorship("another", "in between"))
+        return await write(database, changes, **order)
+
+    monkeypatch.setattr(store, "write", late)
+
+
+SLACK_OF_LAB: dict[str, Any] = {
+    "format": "switchboard.rules.v1",
+    "teams": {"lab": [{"name": "slack", "channel": "slack", "targets": [{"system_id": "System1/lab"}]}]},
+}
+LAB_OF_SLACK = {"name": "P", "routing_requirements": [{"team": "lab", "agent": "lab", "channel": "slack", "name": "x"}]}
+
+
+async def test_an_import_leaves_no_rule_that_came_in_between(doors: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    overtaken(doors, monkeypatch)
+    body = {"document": SLACK_OF_LAB, "reason": "a test"}
+    answer = await doors.http.post("/v1/rules/import", json=body)
+    assert (answer.status_code, answer.json()["changed"], answer.json()["version"]) == (200, 3, 3)
+    assert [rule["name"] for rule in await rules_of(doors, "lab")] == ["slack"]
+
+
+async def test_going_back_leaves_no_rule_that_came_in_between(doors: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (await doors.http.get("/v1/rules/export")).json()["teams"]
+    await made(doors, "lab")
+    overtaken(doors, monkeypatch)
+    body = {"version": 1, "team_id": "lab", "reason": "a test"}
+    assert (await doors.http.post("/v1/rules/restore", json=body)).json()["version"] == 4
+    assert (await doors.http.get("/v1/rules/export")).json()["teams"] == before
+
+
+async def test_an_sop_is_loaded_although_others_edit(doors: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    overtaken(doors, monkeypatch)
+    answer = await doors.http.put("/v1/sops/P", json={"document": LAB_OF_SLACK, "reason": "a test"})
+    assert (answer.json()["changed"], answer.json()["version"]) == (1, 3)
+    overtaken(doors, monkeypatch)
+    answer = await doors.http.delete("/v1/sops/P?reason=done")
+    assert (answer.json()["changed"], answer.json()["version"]) == (1, 5)
+
+
+async def test_the_rules_that_are_tested_are_those_that_are_written(
+    doors: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mail = {"name": "all", "channel": "*", "targets": [{"team_id": "lab"}]}
+    document = {"format": "switchboard.rules.v1", "teams": {"root": [mail]}}
+    case = {"facts": {"channel": "email"}, "expect": {"dead_letters": [{"team": "lab", "category": "no_route"}]}}
+    body = {"document": document, "reason": "a test", "tests": {"cases": [case]}}
+    tried = await doors.http.post("/v1/rules/import", json={**body, "dry_run": True})
+    assert (tried.status_code, await version(doors)) == (200, 1)
+    overtaken(doors, monkeypatch, channel="email")
+    assert error_of(await doors.http.post("/v1/rules/import", json=body)) == (422, "route_tests_failed")
+    assert await version(doors) == 2, "only the other one's"
+
+
+async def test_who_names_a_version_or_is_overtaken_again_is_told(
+    doors: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"document": SLACK_OF_LAB, "reason": "a test"}
+    overtaken(doors, monkeypatch)
+    seen = await doors.http.post("/v1/rules/import", json={**body, "expected_version": 1})
+    assert (error_of(seen), await version(doors)) == ((409, "conflict"), 2)
+    overtaken(doors, monkeypatch, times=2)
+    twice = await doors.http.post("/v1/rules/import", json=body)
+    assert (error_of(twice), await version(doors)) == ((409, "conflict"), 4)
+    assert "slack" not in {rule["name"] for rule in await rules_of(doors, "lab")}
 
 
 async def test_going_back_is_a_version_of_its_own(doors: Opened) -> None:
@@ -302,7 +417,7 @@ async def test_cases_are_run_on_the_rules_in_force_or_on_those_of_a_file(doors: 
     proposed = (await doors.http.post("/v1/rules/test", json={"cases": cases, "document": document})).json()
     assert (proposed["passed"], await version(doors)) == (2, 1)
     wrong = await doors.http.post("/v1/rules/test", json={"cases": [{"facts": {"channel": "x"}, "expect": "y"}]})
-    assert error_of(wrong) == (422, "invalid_route_tests")
+    assert (error_of(wrong), wrong.json()["error"]["field"]) == ((422, "unknown_channel"), "cases[0].facts.channel")
 
 
 async def explain(doors: Opened, **question: Any) -> dict[str, Any]:
@@ -478,6 +593,14 @@ async def test_the_rules_of_an_sop_are_its_own_to_change(doors: Opened) -> None:
     assert error_of(changed) == (409, "conflict")
     assert "First run" in changed.json()["error"]["message"]
     assert (await patch(doors, rule, active=False)).status_code == 200
+    document = (await doors.http.get("/v1/rules/export?team_id=lab")).json()
+    [exported] = [one for one in document["teams"]["lab"] if one["source"]]
+    exported["priority"] = 99
+    imported = await doors.http.post("/v1/rules/import", json={"document": document, "reason": "a whole file"})
+    assert (imported.status_code, imported.json()["changed"]) == (200, 1)
+    await load(doors)
+    [again] = await rules_of(doors, "lab", source="sop:First run")
+    assert (again["priority"], again["active"]) == (0, True), "its own again"
     other = await doors.http.put("/v1/sops/Second", json={"document": SOP, "reason": "r"})
     assert error_of(other) == (422, "invalid_sop")
     assert error_of(await doors.http.delete("/v1/sops/Second?reason=r")) == (404, "not_found")

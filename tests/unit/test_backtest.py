@@ -93,13 +93,6 @@ def test_receivers_have_no_order_and_nobody_twice() -> None:
     assert receivers(decision) == Receivers((A, B), (DeadEnd(ROOT, "target_unavailable"),))
 
 
-def test_receivers_read_as_a_sentence() -> None:
-    assert str(Receivers((A, B), (DeadEnd(BELOW, "no_route"),))) == (
-        "System1/a, System1/b, dead letter of below (no_route)"
-    )
-    assert str(Receivers()) == "nobody"
-
-
 def test_all_are_counted_and_the_first_few_shown() -> None:
     tally = Tally(index(TO_A), index(TO_A, TO_B))
     assert tally.blast() == Blast(0, 0, (), complete=True)

@@ -60,8 +60,9 @@ def test_filters_are_key_and_value() -> None:
 
 @pytest.mark.parametrize("words", [["sender"], ["=x"], ["a=1", "a=2"], [""]])
 def test_words_that_are_no_filters(words: list[str]) -> None:
-    with pytest.raises(InvalidInput):
-        pairs(words)
+    with pytest.raises(typer.BadParameter) as refused:
+        pairs(words, "--facts")
+    assert refused.value.param_hint == "--facts"
 
 
 def test_targets_are_systems_or_teams() -> None:
@@ -72,8 +73,9 @@ def test_a_reason_is_asked_for_on_a_terminal_only(monkeypatch: pytest.MonkeyPatc
     assert reason_for("because") == "because"
     assert reason_for(None, dry_run=True) == "dry run"
     monkeypatch.setattr(sys, "stdin", io.StringIO("never read\n"))
-    with pytest.raises(typer.BadParameter, match="--reason"):
-        reason_for(None)
+    for nothing in (None, "", "  "):
+        with pytest.raises(typer.BadParameter, match="an edit says why: --reason TEXT"):
+            reason_for(nothing)
 
 
 def test_a_rule_with_fields_set() -> None:
@@ -135,7 +137,7 @@ def _lines(lines: Any) -> list[str]:
 
 def test_a_rule_in_one_line() -> None:
     line = rule_line(rule(filters={"sender": "a"}, priority=3, active=False)).plain
-    assert line == "root  mail  email sender=a → System1/memo  priority 3  disabled"
+    assert line == "root  mail  email sender=a → System1/memo  priority 3  off"
     assert rule_line(rule(name="a\x1b[2Jb")).plain == "root  a[2Jb  email → System1/memo"
 
 
@@ -234,11 +236,18 @@ def test_a_failed_case_says_what_was_expected_and_what_decided(capsys: pytest.Ca
 
 
 def _shown(step: dict[str, Any]) -> str:
+    return _told([{"n": 1, "version": 1, "trail": [_step(**step)]}], [])
+
+
+def _explained(letter: dict[str, Any]) -> str:
+    return _told([], [letter])
+
+
+def _told(decisions: list[dict[str, Any]], letters: list[dict[str, Any]]) -> str:
     message = dict.fromkeys(("request_id", "channel", "endpoint", "sender", "thread", "text", "state"), "x")
-    decision = {"n": 1, "version": 1, "trail": [_step(**step)]}
-    found = {"message": message | {"received_at": NOW.isoformat()}, "decisions": [decision]}
+    found = {"message": message | {"received_at": NOW.isoformat()}, "decisions": decisions}
     console = Console(width=150, file=io.StringIO())
-    console.print(tree_of(found | {"deliveries": [], "replies": [], "dead_letters": []}))
+    console.print(tree_of(found | {"deliveries": [], "replies": [], "dead_letters": letters}))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -266,6 +275,26 @@ def test_many_rules_are_cut_and_the_one_that_fired_is_not() -> None:
     assert "miss 12" not in shown
     assert "✗ … and 928 more that do not match" in shown
     assert shown.index("928") < shown.index("✓ hit")
+
+
+def test_rules_of_other_channels_are_one_line() -> None:
+    elsewhere = [_look(f"mail {n}", 1) | {"failed_filter": "channel"} for n in range(9)]
+    shown = _shown({"considered": [elsewhere[0], _look("near", 1), *elsewhere[1:], _look("hit", 0)]})
+    assert "✗ 9 rules of other channels" in shown
+    assert "mail" not in shown
+    assert shown.index("✗ near") < shown.index("✗ 9 rules") < shown.index("✓ hit")
+    assert "✗ 1 rule of other channels" in _shown({"considered": elsewhere[:1]})
+
+
+def test_a_closed_letter_says_by_whom_and_why() -> None:
+    closed = {"team_id": "root", "category": "no_route", "status": "handled", "reason": "no rule matches"}
+    closed |= {"handled_by_system_id": "System4/root", "handled_at": NOW.isoformat(), "resolution": "spam"}
+    said = _explained({"dead_letter": closed | {"rerouted_n": None}, "notices": []})
+    assert "closed by System4/root" in said
+    assert "“spam”" in said
+    assert "sent on (decision 2) by System4/root" in _explained(
+        {"dead_letter": closed | {"rerouted_n": 2}, "notices": []}
+    )
 
 
 def test_the_nearest_and_the_beaten() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -17,7 +17,7 @@ from switchboard.core.routing.check import check_rule
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.lint import Finding, lint, lint_change
-from switchboard.domain.routing import Member, Rule, SystemId, SystemNumber, Target, Team, TeamId
+from switchboard.domain.routing import Member, Rule, RuleChange, SystemId, SystemNumber, Target, Team, TeamId
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = TeamId("root")
@@ -47,6 +47,11 @@ WIDE = replace(RULE, rule_id=UUID(int=10), name="wide", filters={}, priority=1)
 
 def brief(findings: list[Finding]) -> list[tuple[str, str | None]]:
     return [(one.code, one.rule_name) for one in findings]
+
+
+def written(rules: Iterable[Rule]) -> list[RuleChange]:
+    """These rules as if each had just been made."""
+    return [RuleChange(None, rule) for rule in rules]
 
 
 def never(findings: list[Finding]) -> set[UUID | None]:
@@ -126,8 +131,9 @@ def test_the_rule_that_is_in_the_way_matches_whenever_the_other_does_and_comes_f
 @settings(max_examples=300, deadline=None)
 @given(rules=RULES, chosen=st.sets(st.integers(0, 8), max_size=2))
 def test_lint_of_a_change_finds_what_lint_finds_about_those_rules(rules: list[Rule], chosen: set[int]) -> None:
-    changed = {rule.rule_id for at, rule in enumerate(rules) if at in chosen}
-    found = lint_change((TEAM,), rules, changed, live=[SystemId("System1/a")])
+    changes = written(rule for at, rule in enumerate(rules) if at in chosen)
+    changed = {change.rule.rule_id for change in changes}
+    found = lint_change((TEAM,), rules, changes, live=[SystemId("System1/a")])
     whole = lint((TEAM,), rules, live=[SystemId("System1/a")])
     assert found == [
         one for one in whole if changed and (one.rule_id is None or one.rule_id in changed or one.by in changed)
@@ -360,19 +366,90 @@ def test_a_default_for_one_channel_hides_who_would_be_asked_next() -> None:
 
 def test_lint_of_a_change_tells_which_rules_it_is_in_the_way_of() -> None:
     others = [RULE, replace(RULE, rule_id=UUID(int=51), filters={"sender": "2"}, channel="email")]
-    findings = lint_change((TEAM,), [*others, WIDE], {WIDE.rule_id})
+    findings = lint_change((TEAM,), [*others, WIDE], written([WIDE]))
     assert brief(findings) == [("shadowed", "rule"), ("hiding_catch_all", "wide")]
-    assert lint_change((TEAM,), [*others, WIDE], {others[1].rule_id}) == []
-    assert lint_change((TEAM,), [], {WIDE.rule_id}) == []
+    assert lint_change((TEAM,), [*others, WIDE], written(others[1:])) == []
+    assert lint_change((TEAM,), [*others, WIDE], []) == []
 
 
 def test_lint_of_a_change_knows_which_other_rules_cannot_fire() -> None:
     broken = replace(RULE, filters={"channel": "email"})
     last = replace(WIDE, active=False)
-    assert brief(lint_change((TEAM,), [broken, last], {last.rule_id})) == [("dead_letters_everything", None)]
+    assert brief(lint_change((TEAM,), [broken, last], written([last]))) == [("dead_letters_everything", None)]
 
 
 def test_lint_of_a_change_needs_only_the_rules_of_its_team() -> None:
     off = replace(IN_HOUSE, active=False)
-    (finding,) = lint_change(HOUSE, [off], {off.rule_id})
+    (finding,) = lint_change(HOUSE, [off], [RuleChange(IN_HOUSE, off)])
     assert (finding.code, finding.team_id) == ("dead_letters_everything", "house")
+
+
+def test_a_team_that_a_change_leaves_without_rules_is_told_of() -> None:
+    (finding,) = lint_change(HOUSE, [], [RuleChange(IN_HOUSE, None)])
+    assert (finding.code, finding.team_id) == ("dead_letters_everything", "house")
+    assert "it has no rule that can fire" in finding.message
+
+
+ONLY_HERE = replace(RULE, rule_id=UUID(int=52), name="only here", filters={"sender": "3"})
+LAST_WAY: dict[str, tuple[list[Rule], RuleChange]] = {
+    "switched off": ([], RuleChange(TO_HOUSE, replace(TO_HOUSE, active=False))),
+    "removed": ([], RuleChange(TO_HOUSE, None)),
+    "led elsewhere": ([], RuleChange(TO_HOUSE, replace(TO_HOUSE, targets=(A,)))),
+    "hidden": ([TO_HOUSE], RuleChange(None, WIDE)),
+    "never a way": ([], RuleChange(None, replace(TO_HOUSE, filters={"channel": "email"}))),
+}
+
+
+@pytest.mark.parametrize("case", LAST_WAY.values(), ids=LAST_WAY.keys())
+def test_whoever_takes_the_last_way_to_a_team_is_told(case: tuple[list[Rule], RuleChange]) -> None:
+    others, change = case
+    rules = [ONLY_HERE, *others, *([] if change.after is None else [change.after])]
+    found = about(lint_change(HOUSE, rules, [change]), "unreachable")
+    assert found == {"house": "no message comes to team house: its parent is root, and no rule of it leads here"}
+    another = replace(TO_HOUSE, rule_id=UUID(int=53), channel="cli")
+    assert about(lint_change(HOUSE, [*rules, another], [change]), "unreachable") == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        RuleChange(replace(TO_HOUSE, active=False), None),
+        RuleChange(ONLY_HERE, replace(ONLY_HERE, active=False)),
+        RuleChange(replace(TO_HOUSE, targets=(below("cellar"),)), None),
+    ],
+    ids=("it was off", "it led to a butler", "not right below"),
+)
+def test_a_team_that_no_way_was_taken_from_is_not_told_of_at_every_edit(change: RuleChange) -> None:
+    assert about(lint_change(HOUSE, [RULE], [change]), "unreachable") == {}
+
+
+PLACES = {ROOT: (A, below("house")), TeamId("house"): (system("System1/cook"), below("cellar"))}
+HOUSE_RULES = st.lists(
+    st.sampled_from(list(PLACES)).flatmap(
+        lambda place: st.builds(
+            Rule,
+            rule_id=st.builds(lambda number: UUID(int=number), st.integers(0, 99)),
+            team_id=st.just(place),
+            name=st.just("any"),
+            channel=st.sampled_from(("telegram", "*")),
+            filters=st.dictionaries(st.just("sender"), st.sampled_from("12"), max_size=1),
+            targets=st.sampled_from(PLACES[place]).map(lambda target: (target,)),
+            created_at=st.just(NEW_YEAR),
+            active=st.booleans(),
+        )
+    ),
+    max_size=8,
+    unique_by=lambda rule: rule.rule_id,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(before=HOUSE_RULES, gone=st.sets(st.integers(0, 7)))
+def test_a_change_that_cuts_a_team_off_is_told_of_at_once(before: list[Rule], gone: set[int]) -> None:
+    removed = [rule for at, rule in enumerate(before) if at in gone]
+    after = [rule for rule in before if rule not in removed]
+    told = about(lint_change(HOUSE, after, [RuleChange(rule, None) for rule in removed]), "unreachable")
+    was, is_now = (set(about(lint(HOUSE, rules), "unreachable")) for rules in (before, after))
+    above_is_reached = {"house"} | ({"cellar"} if "house" not in is_now else set())
+    assert (is_now - was) & above_is_reached <= told.keys()
+    assert told.keys() <= is_now

@@ -140,18 +140,6 @@ REFUSED: dict[str, tuple[object, str | None, str]] = {
     "nothing expected": ({"cases": [{"facts": TELEGRAM}]}, "cases[0].expect", "is missing"),
     "neither facts nor envelope": ({"cases": [{"expect": "System1/a"}]}, "cases[0]", "either facts or an envelope"),
     "both": (broken(envelope=ENVELOPE), "cases[1]", "either facts or an envelope"),
-    "no channel": (broken(facts={"sender": "a"}), "cases[1].facts.channel", "is missing"),
-    "unknown channel": (broken(facts={"channel": "telegramm"}), "cases[1].facts.channel", "did you mean telegram"),
-    "a fact that such messages do not have": (
-        broken(facts={"channel": "telegram", "telegram_chatid": "5"}),
-        "cases[1].facts.telegram_chatid",
-        "did you mean telegram_chat_id",
-    ),
-    "a fact that cannot be": (
-        broken(facts={"channel": "email", "email_sender": "Ann@x.org"}),
-        "cases[1].facts.email_sender",
-        "write 'ann@x.org'",
-    ),
     "an envelope that is a text": ({"cases": [{"envelope": "{}", "expect": "x"}]}, "cases[0].envelope", "an object"),
     "an envelope with a mistake": (
         enveloped(("event", "observed_at"), "2026-05-31"),
@@ -180,6 +168,34 @@ def test_what_is_refused_names_its_place(case: tuple[object, str | None, str]) -
     with pytest.raises(InvalidInput) as caught:
         parse_cases(document, NOW)
     assert (caught.value.code, caught.value.field) == ("invalid_route_tests", field)
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "field", "hint"),
+    [
+        ({"sender": "a"}, "unknown_channel", "channel", "facts need a channel"),
+        ({"channel": "telegramm"}, "unknown_channel", "channel", "did you mean telegram"),
+        (
+            {"channel": "telegram", "telegram_chatid": "5"},
+            "unknown_filter_key",
+            "telegram_chatid",
+            "no 'telegram_chatid'; they have",
+        ),
+        (
+            {"channel": "email", "email_sender": "Ann@x.org"},
+            "unmatchable_value",
+            "email_sender",
+            "write 'ann@x.org'",
+        ),
+    ],
+)
+def test_facts_that_no_message_has_are_refused_as_those_of_a_dry_run(
+    facts: dict[str, str], code: str, field: str, hint: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_cases(broken(facts=facts), NOW)
+    assert (caught.value.code, caught.value.field) == (code, f"cases[1].facts.{field}")
     assert hint in str(caught.value)
 
 

@@ -52,6 +52,8 @@ REFUSED: dict[str, tuple[object, str | None, str]] = {
         "did you mean system_id?",
     ),
     "targets without a list": (FORM | {"targets": {"team_id": "below"}}, "targets", "must be a list"),
+    "an endless filter key": (FORM | {"filters": {"k" * 10_000: "1"}}, "filters." + "k" * 64, "of 1 to 512 characters"),
+    "a filter key with a line break": (FORM | {"filters": {"a\nb": "1"}}, "filters.a\nb", "a text of one line"),
     "a filter of null": (FORM | {"filters": {"thread": None}}, "filters.thread", "must be a text; put it in quotes"),
 }
 

@@ -11,15 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchboard.core.routing.decide import decide
-from switchboard.core.routing.explain import (
-    Beaten,
-    FailedFilter,
-    TieBreak,
-    beaten,
-    considered,
-    nearest,
-    tie_break,
-)
+from switchboard.core.routing.explain import Beaten, Considered, FailedFilter, Survey, TieBreak, tie_break
 from switchboard.core.routing.index import RoutingIndex, rank
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
 
@@ -29,6 +21,25 @@ BUTLER = SystemId("System1/a")
 TEAM = Team(ROOT, None, "", (Member(BUTLER, ROOT, 1, "memo"),))
 GOOD = Rule(UUID(int=5), ROOT, "good", "telegram", {"sender": "a"}, (Target(system_id=BUTLER),), NEW_YEAR)
 FACTS = {"channel": "telegram", "sender": "a", "thread": "t"}
+
+
+def survey(rules: list[Rule], facts: dict[str, str], *, shown: int = 200, piece: int = 3) -> Survey:
+    found = Survey(facts, shown)
+    for at in range(0, len(rules), piece):
+        found.add(rules[at : at + piece])
+    return found
+
+
+def considered(rules: list[Rule], facts: dict[str, str]) -> list[Considered]:
+    return survey(rules, facts).considered
+
+
+def beaten(rules: list[Rule], facts: dict[str, str]) -> list[Beaten]:
+    return survey(rules, facts).beaten
+
+
+def nearest(rules: list[Rule], facts: dict[str, str]) -> list[Considered]:
+    return survey(rules, facts).nearest
 
 
 def test_every_filter_that_failed_is_named_channel_first() -> None:
@@ -81,7 +92,6 @@ def test_the_nearest_misses_first() -> None:
     off = replace(one, name="inactive", active=False)
     rules = [three, two, off, one, better]
     assert [look.rule.name for look in nearest(rules, FACTS)] == ["one filter, higher", "one filter", "two"]
-    assert [look.rule.name for look in nearest(rules, FACTS, 1)] == ["one filter, higher"]
     assert nearest([GOOD], FACTS) == [], "what matches has not missed"
 
 
@@ -125,19 +135,37 @@ def test_taking_the_winner_away_lets_the_beaten_fire_one_after_the_other(
 
 
 @settings(max_examples=300, deadline=None)
-@given(rules=SETS, facts=MESSAGES, limit=st.integers(0, 4))
-def test_the_nearest_are_the_first_by_failed_filters_then_rank(
-    rules: list[Rule], facts: dict[str, str], limit: int
-) -> None:
+@given(rules=SETS, facts=MESSAGES)
+def test_the_nearest_are_the_first_by_failed_filters_then_rank(rules: list[Rule], facts: dict[str, str]) -> None:
     def failed(rule: Rule) -> int:
         wrong = sum(facts.get(key) != value for key, value in rule.filters.items())
         return wrong + (rule.channel not in ("*", facts["channel"]))
 
     misses = [rule for rule in rules if rule.active and failed(rule)]
     misses.sort(key=lambda rule: (failed(rule), rule.catch_all, rank(rule)))
-    found = nearest(rules, facts, limit)
-    assert [look.rule for look in found] == misses[:limit]
-    assert [look.failed for look in found] == [failed(rule) for rule in misses[:limit]]
+    found = nearest(rules, facts)
+    assert [look.rule for look in found] == misses[:3]
+    assert [look.failed for look in found] == [failed(rule) for rule in misses[:3]]
+
+
+@settings(max_examples=300, deadline=None)
+@given(rules=SETS, facts=MESSAGES, shown=st.integers(1, 5), piece=st.integers(1, 8))
+def test_of_many_rules_the_first_and_the_one_that_fired_are_shown_and_the_others_counted(
+    rules: list[Rule], facts: dict[str, str], shown: int, piece: int
+) -> None:
+    order = sorted((rule for rule in rules if rule.active), key=lambda rule: (rule.catch_all, rank(rule)))
+    winner = fired(rules, facts)
+    looked_at = order
+    if winner is not None:
+        looked_at = order[: [rule.rule_id for rule in order].index(winner) + 1]
+    part = survey(rules, facts, shown=shown, piece=piece)
+    if len(looked_at) <= shown:
+        expected = looked_at
+    else:
+        expected = looked_at[:shown] if winner is None else [*looked_at[: shown - 1], looked_at[-1]]
+    assert [look.rule for look in part.considered] == expected
+    assert part.left_out == len(looked_at) - len(expected)
+    assert (part.nearest, part.beaten) == (nearest(rules, facts), beaten(rules, facts))
 
 
 @given(rules=st.lists(RULES, min_size=2, max_size=2, unique_by=lambda one: one.rule_id))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchboard.core.channels import CHANNELS, check_source, near, or_list
-from switchboard.core.routing.facts import INTEGER, INTEGERS, KEYS, LOWER_CASE, ONE_OF, address, facts
+from switchboard.core.routing.facts import INTEGER, INTEGERS, KEYS, LOWER_CASE, ONE_OF, address, facts, with_derived
 from switchboard.core.routing.mailauth import MAX_HEADER, mail_auth
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
@@ -380,6 +380,25 @@ def test_nothing_vouches_for_a_sender_without_a_domain() -> None:
 
 
 # Channels and providers
+
+
+@pytest.mark.parametrize(
+    ("made_up", "follows"),
+    [
+        ({"channel": "email", "email_sender": "a@b.example"}, {"email_domain": "b.example"}),
+        (
+            {"channel": "email", "sender": "Ann <Ann@B.example>"},
+            {"email_sender": "ann@b.example", "email_domain": "b.example"},
+        ),
+        ({"channel": "email", "email_sender": "a@b.example", "email_domain": "c.example"}, {}),
+        ({"channel": "email", "email_domain": "b.example"}, {}),
+        ({"channel": "email", "sender": "nobody"}, {}),
+        ({"channel": "telegram", "telegram_chat_type": "private"}, {"chat_type": "private"}),
+        ({"channel": "api", "sender": "a@b.example"}, {}),
+    ],
+)
+def test_what_follows_from_facts_that_are_made_up(made_up: dict[str, str], follows: dict[str, str]) -> None:
+    assert with_derived(made_up) == made_up | follows
 
 
 @pytest.mark.parametrize("channel", sorted(CHANNELS))

@@ -330,3 +330,18 @@ def test_decisions_depend_on_no_order_hash_seed_or_process() -> None:
         )
         assert told.stdout.strip() == here
     assert digest(299, shuffle=0) != here
+
+
+def test_key_sets_are_what_a_decision_may_have_to_look_up() -> None:
+    team = Team(TeamId("root"), None)
+    target = (Target(system_id=SystemId("System1/a")),)
+
+    def rule(n: int, channel: str, *keys: str) -> Rule:
+        return Rule(UUID(int=n), team.team_id, "", channel, dict.fromkeys(keys, "x"), target, NEW_YEAR)
+
+    rules = [rule(1, "email", "sender"), rule(2, "email", "sender"), rule(3, "*", "sender", "thread"), rule(4, "*")]
+    index = RoutingIndex(1, [team], rules)
+    assert index.key_sets(team.team_id) == {("email", frozenset({"sender"})), ("*", frozenset({"sender", "thread"}))}
+    index.apply(2, [RuleChange(rules[2], None)])
+    assert index.key_sets(team.team_id) == {("email", frozenset({"sender"}))}
+    assert index.key_sets(TeamId("nowhere")) == frozenset()

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from switchboard.core.routing.decide import decide
-from switchboard.core.routing.explain import considered
+from switchboard.core.routing.explain import Survey
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.routing import Decision, Member, Rule, SystemId, Target, Team, TeamId
 from tests.worlds import CHANNELS, KEYS, NEW_YEAR, NUMBERS, ROOT, TARGETS, TEAMS, VALUES, world
@@ -231,7 +231,9 @@ def test_of_many_rules_that_all_match_the_first_fires(rules: list[Rule]) -> None
 def test_explain_names_the_rule_that_decide_fires(rules: list[Rule], facts: dict[str, str]) -> None:
     team = Team(TeamId("root"), None)
     own = [rule for rule in rules if rule.team_id == team.team_id]
-    looked_at = considered(own, facts)
+    survey = Survey(facts)
+    survey.add(own)
+    looked_at = survey.considered
     last = looked_at[-1] if looked_at else None
     assert fired(decide(RoutingIndex(1, (team,), rules), facts))["root"] == (
         last.rule.rule_id if last is not None and last.fired else None

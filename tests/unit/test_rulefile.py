@@ -180,7 +180,8 @@ def test_an_import_makes_the_rules_those_of_the_file_and_touches_no_other_team(
     changes = changes_for(rule_file(1, [ROOT, BELOW], after), before + elsewhere, edit())
     assert without_traces([*applied(before + elsewhere, changes).values()]) == without_traces(after + elsewhere)
     for change in changes:
-        assert change.after is None or (change.after.updated_by, change.after.updated_at) == (edit().author, NOW)
+        touched = change.after and (change.after.updated_by, change.after.updated_at)
+        assert not (change.before and touched) or touched == (edit().author, NOW)
         assert changed_fields(change), "nothing is written that says the same"
 
 
@@ -274,9 +275,10 @@ def test_of_two_rules_of_one_name_the_one_that_says_the_same_is_meant() -> None:
     assert [(one.before, one.rule.name) for one in changes] == [(None, "mine"), (older, "all")]
 
 
-def test_the_age_of_a_new_rule_is_that_in_the_file() -> None:
-    (change,) = changes_for(rule_file(3, [ROOT], [GOOD]), [], edit())
-    assert change.rule == replace(GOOD, updated_by="control (System3/root)", updated_at=NOW, version=0)
+def test_a_new_rule_is_what_the_file_says_of_it_to_the_last_date() -> None:
+    touched = replace(GOOD, updated_by="bob", updated_at=NEW_YEAR)
+    (change,) = changes_for(rule_file(3, [ROOT], [touched]), [], edit())
+    assert change.rule == replace(touched, version=0)
 
 
 def test_a_rule_does_not_change_its_team() -> None:

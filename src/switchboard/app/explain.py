@@ -7,7 +7,6 @@ Reads only. Next: the reader.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,23 +18,18 @@ import msgspec
 from switchboard.app.originals import Original, whole_envelope
 from switchboard.app.views import MessageView, message_view
 from switchboard.app.wiring import Core
-from switchboard.core.routing.explain import Beaten, Considered, TieBreak, beaten, considered, nearest
+from switchboard.core.routing.explain import Beaten, Considered, Survey, TieBreak
 from switchboard.core.routing.facts import facts
 from switchboard.domain.errors import NotFound
 from switchboard.domain.ledger import OutboxRow
-from switchboard.domain.routing import Decision, Rule, TeamId
+from switchboard.domain.routing import Decision, TeamId
 from switchboard.store import dead_letters, inbox, ledger, outbox
 from switchboard.store.database import Database
 from switchboard.store.dead_letters import Notice, ShownDeadLetter
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.ledger import Attempt, ShownDecision, ShownDelivery, ShownStep
-from switchboard.store.rules import rules_at
+from switchboard.store.rules import open_rules_at
 
-_LOOKED_AT: Final = 200
-"""Rules that are shown of a step; a team may have a hundred thousand."""
-_BEATEN: Final = 50
-_IN_THREAD: Final = 2000
-"""Rules that are gone through in a thread: more of them would keep the doors waiting."""
 _BY_RULES: Final = frozenset({"rule", "catch_all", "no_route", "dead_letter_rule", "target_unavailable"})
 """Steps in which the rules of the team were asked."""
 
@@ -169,33 +163,38 @@ async def _explained(
 ) -> tuple[ExplainedStep, ...]:
     """Each step by the rules of that version. What a rule could not serve follows it as a step of the same team."""
     asked = list(dict.fromkeys(TeamId(step["team_id"]) for step in trail if step["reason"] in _BY_RULES))
-    rules = None if known is None else await rules_at(database, version, asked)
-    if rules is None or known is None:
+    surveys = None if known is None else await _surveys(database, version, asked, known)
+    if surveys is None:
         return tuple(_step(step, None) for step in trail)
-    seen: set[str] = set()
     steps: list[ExplainedStep] = []
     for step in trail:
-        first = step["reason"] in _BY_RULES and step["team_id"] not in seen
-        if not first:
-            steps.append(_step(step, None if step["reason"] not in _BY_RULES else ()))
-            continue
-        seen.add(step["team_id"])
-        own = [rule for rule in rules if rule.team_id == step["team_id"]]
-        many = len(own) > _IN_THREAD
-        steps.append(await asyncio.to_thread(_by_rules, step, own, known) if many else _by_rules(step, own, known))
+        by_rules = step["reason"] in _BY_RULES
+        survey = surveys.pop(step["team_id"], None) if by_rules else None
+        steps.append(_step(step, () if by_rules else None) if survey is None else _by_rules(step, survey))
     return tuple(steps)
 
 
-def _by_rules(step: Mapping[str, Any], rules: Sequence[Rule], known: Mapping[str, str]) -> ExplainedStep:
-    looked_at = considered(rules, known)
-    # The last one is the one that fired, if any did: it is always shown.
-    seen = [*looked_at[: _LOOKED_AT - 1], *looked_at[_LOOKED_AT - 1 :][-1:]]
+async def _surveys(
+    database: Database, version: int, asked: Sequence[TeamId], known: Mapping[str, str]
+) -> dict[TeamId, Survey] | None:
+    """The rules of these teams looked at as they were then; None when nobody knows them any more."""
+    surveys = {team_id: Survey(known) for team_id in asked}
+    async with open_rules_at(database, version, asked) as pieces:
+        if pieces is None:
+            return None
+        async for rules in pieces:
+            for team_id in {rule.team_id for rule in rules}:
+                surveys[team_id].add(rule for rule in rules if rule.team_id == team_id)
+    return surveys
+
+
+def _by_rules(step: Mapping[str, Any], survey: Survey) -> ExplainedStep:
     missed = step["reason"] == "no_route"
     return replace(
-        _step(step, tuple(_looked_at(one) for one in seen)),
-        left_out=max(0, len(looked_at) - _LOOKED_AT),
-        nearest=tuple(_looked_at(one) for one in nearest(rules, known)) if missed else (),
-        beaten=() if missed else tuple(_beaten(one) for one in beaten(rules, known)[:_BEATEN]),
+        _step(step, tuple(map(_looked_at, survey.considered))),
+        left_out=survey.left_out,
+        nearest=tuple(map(_looked_at, survey.nearest)) if missed else (),
+        beaten=() if missed else tuple(map(_beaten, survey.beaten)),
     )
 
 

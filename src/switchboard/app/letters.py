@@ -9,7 +9,7 @@ A letter is rerouted in one transaction (`reroute_letter` of schema.sql) and sta
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NoReturn
 from uuid import UUID, uuid5
@@ -21,6 +21,7 @@ from switchboard.app.originals import Original, whole_envelope
 from switchboard.app.rules import NewRule, Order, RuleDesk, WrittenRule
 from switchboard.app.views import uuid_cursor
 from switchboard.app.wiring import Core
+from switchboard.core.channels import near, or_list
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.facts import facts
 from switchboard.core.routing.index import RoutingIndex
@@ -28,6 +29,7 @@ from switchboard.core.routing.rulefile import target_json
 from switchboard.core.routing.scope import handled_by, subtree
 from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, SwitchboardError, Unavailable
 from switchboard.domain.routing import Decision, SystemId, Target, TeamId, TrailStep
+from switchboard.journey.rulebook import Rules
 from switchboard.lanes.bell import WORK
 from switchboard.store import audit, inbox
 from switchboard.store import dead_letters as store
@@ -56,7 +58,7 @@ class RuleWish:
     """
 
     name: str
-    filters: Mapping[str, str] | Sequence[str] = ()
+    filters: Mapping[str, str | int] | Sequence[str] = ()
     priority: int = 0
 
 
@@ -114,14 +116,26 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """A letter that would be sent on, and to whom."""
+
+    dead_letter_id: UUID
+    to: Sequence[SystemId]
+
+
+@dataclass(frozen=True, slots=True)
 class BulkOutcome:
-    """`matched` letters were there from this point on; `next_cursor` is None when all of them were looked at."""
+    """`matched` letters were there from this point on; `next_cursor` is None when all of them were looked at.
+
+    `would` is what a dry run of a reroute says of each that does not fail.
+    """
 
     matched: int
     done: int
     failed: Sequence[Failure]
     next_cursor: str | None
     dry_run: bool
+    would: Sequence[Foreseen] = ()
 
 
 class LetterDesk:
@@ -186,32 +200,46 @@ class LetterDesk:
         """Each letter by itself; what fails stays pending and is told. Safe to be run again. Raises Forbidden."""
         filtered = await self._within(caller, wanted.wanted)
         after = None if wanted.after is None else uuid_cursor(wanted.after)
-        matched = await store.count_wanted(self._database, filtered, after=after)
+        matched = await store.count_pending(self._database, filtered, after=after)
         failed: list[Failure] = []
+        would: list[Foreseen] = []
         seen = 0
-        while seen < wanted.limit:
-            size = min(_CHUNK, wanted.limit - seen)
-            chunk = await store.pending_ids(self._database, filtered, after=after, limit=size)
-            outcomes = [await self._one_of_many(caller, dead_letter_id, wanted) for dead_letter_id in chunk]
-            failed += [outcome for outcome in outcomes if outcome is not None]
-            seen += len(chunk)
-            after = chunk[-1] if chunk else after
-            if len(chunk) < size:
-                break
-        if not wanted.dry_run:
-            await self._record(caller, "dead_letters:bulk", {"action": wanted.action, "done": seen - len(failed)})
+        try:
+            async for dead_letter_id in self._pending(filtered, after, wanted.limit):
+                outcome = await self._one_of_many(caller, dead_letter_id, wanted)
+                failed += [outcome] if isinstance(outcome, Failure) else []
+                would += [outcome] if isinstance(outcome, Foreseen) else []
+                seen, after = seen + 1, dead_letter_id
+        finally:  # what was done before it broke off is on record too
+            if not wanted.dry_run:
+                done = {"done": seen - len(failed), "failed": len(failed)}
+                await self._record(caller, "dead_letters:bulk", {**_order_form(wanted, filtered), **done})
         following = str(after) if matched > seen and after is not None else None
-        return BulkOutcome(matched, seen - len(failed), failed, following, wanted.dry_run)
+        return BulkOutcome(matched, seen - len(failed), failed, following, wanted.dry_run, would)
 
-    async def _one_of_many(self, caller: Principal, dead_letter_id: UUID, wanted: Bulk) -> Failure | None:
-        """Do it for one letter; gives the failure, if it is one."""
+    async def _pending(self, wanted: LetterFilter, after: UUID | None, limit: int) -> AsyncIterator[UUID]:
+        """The pending letters of a filter, oldest first, at most `limit`; read piece by piece."""
+        while limit > 0:
+            size = min(_CHUNK, limit)
+            chunk = await store.pending_ids(self._database, wanted, after=after, limit=size)
+            for dead_letter_id in chunk:
+                yield dead_letter_id
+            if len(chunk) < size:
+                return
+            limit, after = limit - size, chunk[-1]
+
+    async def _one_of_many(self, caller: Principal, dead_letter_id: UUID, wanted: Bulk) -> Failure | Foreseen | None:
+        """Do it for one letter; gives the failure, if it is one, and of a dry run what would become of it."""
         try:
             if wanted.action == "handle":
                 if not wanted.dry_run:
                     await self._handle(caller, dead_letter_id, wanted.reason)
             elif wanted.dry_run:
                 case = await self._case(caller, dead_letter_id)
-                self._check_takers(case, await self._decide(caller, case, wanted.to))
+                decision = await self._decide(caller, case, wanted.to)
+                self._check_takers(case, decision)
+                to = [chosen.system_id for chosen in decision.chosen if chosen.system_id not in case.taken]
+                return Foreseen(dead_letter_id, to)
             else:
                 await self._reroute(caller, dead_letter_id, Reroute(wanted.reason, wanted.to))
         except Unavailable:
@@ -222,12 +250,14 @@ class LetterDesk:
 
     async def _reroute(self, caller: Principal, dead_letter_id: UUID, wanted: Reroute) -> Rerouted:
         case = await self._case(caller, dead_letter_id)
+        if wanted.rule is not None and wanted.to is None:
+            raise InvalidInput("a rule needs to know to whom: name a butler or a team", field="to")
         if case.status == "handled":
             return await self._as_rerouted(case, Outcome("handled", case.rerouted_n))
         decision = await self._decide(caller, case, wanted.to)
         self._check_takers(case, decision)
         # The rule first: when what follows fails, doing it all again finds the rule made, and goes on from there.
-        rule = None if wanted.rule is None else await self._make_rule(caller, case, wanted)
+        rule = await self._make_rule(caller, case, wanted)
         verdict = Verdict(_author(caller), wanted.reason)
         step = _reroute_step(case, wanted, verdict, rule)
         decision = changed(decision, trail=(step, *decision.trail))
@@ -239,27 +269,38 @@ class LetterDesk:
         self._core.bell.ring(WORK)
         return replace(await self._as_rerouted(case, outcome), rule=rule)
 
-    async def _make_rule(self, caller: Principal, case: Case, wanted: Reroute) -> WrittenRule:
-        """The rule of the letter: its id follows from the letter's, so that there is never a second one."""
-        assert wanted.rule is not None  # noqa: S101 - what it is called for
-        if wanted.to is None:
-            raise InvalidInput("a rule needs to know to whom: name a butler or a team", field="to")
+    async def _make_rule(self, caller: Principal, case: Case, wanted: Reroute) -> WrittenRule | None:
+        """The rule of the letter, if one is wished: its id follows from the letter's, so that there is only one."""
+        if wanted.rule is None or wanted.to is None:
+            return None
         known = await self._facts(case)
         new = NewRule(case.team_id, _rule_fields(wanted.rule, wanted.to, known), uuid5(case.dead_letter_id, "rule"))
-        return await self._rules.create(caller, new, Order(wanted.reason))
+        try:
+            return await self._rules.create(caller, new, Order(wanted.reason))
+        except InvalidInput as error:
+            error.field = _field_of_wish(error.field)
+            raise
+        except Conflict as error:
+            if error.field != "rule_id":
+                raise
+            raise Conflict(
+                f"another rule was made of this letter before (its id is {new.rule_id}): change that one, and send the "
+                "letter on without a rule",
+                field="rule",
+            ) from error
 
     async def _as_rerouted(self, case: Case, outcome: Outcome) -> Rerouted:
         """What a reroute came to, ours or the one before it."""
-        shown = await self._shown(case.dead_letter_id)
+        shown = await self._shown(case)
         if outcome.n is None:
             raise Conflict(_closed(shown), code="already_handled")
         deliveries = await self._rerouted_to(case.request_id, outcome.n)
         return Rerouted(shown, outcome.n, deliveries, already=outcome.state == "handled")
 
     async def _handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
-        await self._case(caller, dead_letter_id)
+        case = await self._case(caller, dead_letter_id)
         done = await store.handle(self._database, dead_letter_id, Verdict(_author(caller), resolution))
-        shown = await self._shown(dead_letter_id)
+        shown = await self._shown(case)
         if not done and shown.rerouted_n is not None:
             raise Conflict(_closed(shown), code="already_rerouted")
         return Handled(shown, already=not done)
@@ -283,9 +324,9 @@ class LetterDesk:
         team_id = _team_of(rules.index, to)
         if team_id is None:
             named = to.system_id or f"team {to.team_id}"
-            raise InvalidInput(
-                f"no way leads to {named}; name an active System1 or a team", code="unknown_target", field="to"
-            )
+            meant = _meant(to, rules)
+            hint = f"did you mean {or_list(meant)}?" if meant else "name an active System1 or a team"
+            raise InvalidInput(f"no way leads to {named}; {hint}", code="unknown_target", field="to")
         if caller.role == "operator" or team_id in subtree(rules.teams, case.team_id):
             return
         await self._access.refused(
@@ -325,11 +366,10 @@ class LetterDesk:
         await self._check_team(caller, dead_letter_id, case.team_id)
         return case
 
-    async def _shown(self, dead_letter_id: UUID) -> ShownDeadLetter:
-        found = await store.list_dead_letters(self._database, LetterFilter(ids=(dead_letter_id,)), limit=1)
-        if not found:
-            raise NotFound(f"there is no dead letter {dead_letter_id}")
-        return found[0]
+    async def _shown(self, case: Case) -> ShownDeadLetter:
+        """As it is now; letters are never removed."""
+        letters = await store.dead_letters_of(self._database, case.request_id)
+        return next(letter for letter in letters if letter.dead_letter_id == case.dead_letter_id)
 
     async def _rerouted_to(self, request_id: UUID, n: int | None) -> Sequence[MadeDelivery]:
         return () if n is None else await store.rerouted(self._database, request_id, n)
@@ -370,20 +410,56 @@ def _team_of(index: RoutingIndex, to: Target) -> TeamId | None:
     return None if chosen is None else chosen.team_id
 
 
+def _meant(to: Target, rules: Rules) -> Sequence[str]:
+    """The receivers that somebody may have meant who named one that is not there: `diary` is System1/diary."""
+    butlers = [str(one.system_id) for one in rules.members.values() if one.number == 1 and one.active]
+    named = to.system_id or to.team_id or ""
+    same = [name for name in butlers if name.rpartition("/")[2] == named]
+    return same or near(named, [*butlers, *(str(team.team_id) for team in rules.teams)])
+
+
 def _rule_fields(wish: RuleWish, to: Target, known: Mapping[str, str]) -> dict[str, Any]:
-    """The parts of the rule. Raises InvalidInput for a key that the message has no value of."""
-    filters = dict(wish.filters) if isinstance(wish.filters, Mapping) else {}
+    """The parts of the rule. Raises InvalidInput for a key that the message has no value of, and for no key at all."""
+    filters: dict[str, str | int] = dict(wish.filters) if isinstance(wish.filters, Mapping) else {}
     for key in () if filters else wish.filters:
         if key not in known:
             there = ", ".join(sorted(known))
             raise InvalidInput(f"of {key!r} nothing is known of this message; known are {there}", field="rule.filters")
         filters[key] = known[key]
+    filters = {key: value for key, value in filters.items() if key != "channel"}
+    if not filters:
+        there = ", ".join(f"{key} {value!r}" for key, value in sorted(known.items()) if key != "channel")
+        raise InvalidInput(
+            f"without a filter the rule would take every message of {known['channel']}; this one has {there}",
+            field="rule.filters",
+        )
     return {
         "name": wish.name,
         "channel": known["channel"],
-        "filters": {key: value for key, value in filters.items() if key != "channel"},
+        "filters": filters,
         "targets": [target_json(to)],
         "priority": wish.priority,
+    }
+
+
+def _field_of_wish(field: str | None) -> str | None:
+    """What the rules' desk calls a part of the rule, as whoever wished for the rule calls it."""
+    if field is None:
+        return None
+    target, _, part = field.partition(".")
+    if target.startswith("targets"):
+        return f"to.{part}" if part else "to"
+    return f"rule.{field}"
+
+
+def _order_form(wanted: Bulk, filtered: LetterFilter) -> dict[str, Any]:
+    """For the audit: what was ordered, and for which of the letters that the caller may see."""
+    given = {name: getattr(filtered, name) for name in LetterFilter.__slots__}
+    return {
+        "action": wanted.action,
+        "filter": {name: value for name, value in given.items() if value is not None},
+        "to": None if wanted.to is None else target_json(wanted.to),
+        "reason": wanted.reason,
     }
 
 

@@ -1,18 +1,18 @@
 """From what somebody asks for to the changes of rules that it comes to, and whether they make sense in the tree.
 
 `app/rules.py` writes these changes, `app/replays.py` only tries them. In: drafts, patches, rule files, old versions;
-out: `RuleChange`s against the rules in force, or InvalidInput with every problem and what would be right. Reads only.
-Next: `store/rules.py`.
+out: `RuleChange`s against the rules of one version, or InvalidInput with every problem and what would be right. Reads
+only. Next: `store/rules.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from switchboard.app.wiring import Core, known_channels
@@ -24,6 +24,9 @@ from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.routing import Rule, RuleChange, TeamId
 from switchboard.store import rules as store
 from switchboard.store.ids import new_uuid7
+from switchboard.store.rules import MovedOn
+
+_T = TypeVar("_T")
 
 _TOLD: Final = 20
 """Problems that an answer names; whoever has more of them mends these first."""
@@ -36,6 +39,22 @@ class Wanted:
     fields: Mapping[str, Any]
     team_id: TeamId | None = None
     rule_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """What makes the rules of some teams exactly those that somebody gave, if nothing was written since `version`."""
+
+    version: int
+    changes: Sequence[RuleChange]
+
+
+async def settled(attempt: Callable[[], Awaitable[_T]]) -> _T:
+    """Work it out anew, once, when rules were written between reading and using them. The second time it is MovedOn."""
+    try:
+        return await attempt()
+    except MovedOn:
+        return await attempt()
 
 
 class RefusedRules(InvalidInput):
@@ -82,36 +101,36 @@ def patched(rule: Rule, fields: Mapping[str, Any], edit: Edit) -> list[RuleChang
     return [] if draft_of(after) == draft_of(rule) else [RuleChange(rule, edit.stamp(after))]
 
 
-async def from_wanted(core: Core, wanted: Iterable[Wanted], edit: Edit) -> list[RuleChange]:
+async def from_wanted(core: Core, wanted: Iterable[Wanted], edit: Edit) -> Proposed:
     """Several single changes together. Raises NotFound, InvalidInput."""
-    changes: list[RuleChange] = []
+    version, changes = core.rule_book.rules.version, list[RuleChange]()
     for one in wanted:
         if one.rule_id is not None:
             changes += patched(await existing(core, one.rule_id), one.fields, edit)
         else:
             changes.append(new_one(one.team_id or TeamId(""), one.fields, edit))
-    return changes
+    return Proposed(version, changes)
 
 
-async def from_document(core: Core, document: object, edit: Edit) -> tuple[frozenset[TeamId], list[RuleChange]]:
+async def from_document(core: Core, document: object, edit: Edit) -> tuple[frozenset[TeamId], Proposed]:
     """The teams that a rule file names, and what makes their rules exactly those of the file. Raises InvalidInput."""
     # A file may have thousands of rules: the doors go on meanwhile.
     file = await asyncio.to_thread(parse_rule_file, document)
     named = frozenset(file.teams)
-    known_teams(core, named)
-    present = await in_force(core, named)
-    return named, await asyncio.to_thread(changes_for, file, present, edit)
+    refuse_unknown_teams(core, named)
+    version, present = await store.rules_of(core.database, named)
+    return named, Proposed(version, await asyncio.to_thread(changes_for, file, present, edit))
 
 
-async def back_to(core: Core, version: int, team_id: TeamId | None, edit: Edit) -> list[RuleChange]:
+async def back_to(core: Core, version: int, team_id: TeamId | None, edit: Edit) -> Proposed:
     """What makes the rules, or those of one team, what they were in `version`. Raises NotFound, Conflict."""
     teams = None if team_id is None else [team_id]
-    known_teams(core, teams or ())
+    refuse_unknown_teams(core, teams or ())
     then = await store.rules_at(core.database, version, teams)
     if then is None:
         raise Conflict(f"nobody knows the rules of version {version} any more: the history began later")
-    _, now = await store.list_rules(core.database, team_id)
-    return restored(difference(now, then), edit)
+    present, now = await store.list_rules(core.database, team_id)
+    return Proposed(present, restored(difference(now, then), edit))
 
 
 async def existing(core: Core, rule_id: UUID) -> Rule:
@@ -122,15 +141,7 @@ async def existing(core: Core, rule_id: UUID) -> Rule:
     return rule
 
 
-async def in_force(core: Core, team_ids: Collection[TeamId]) -> list[Rule]:
-    """The rules of these teams as they are now."""
-    found: list[Rule] = []
-    for team_id in sorted(team_ids):
-        found += (await store.list_rules(core.database, team_id))[1]
-    return found
-
-
-def known_teams(core: Core, named: Iterable[TeamId]) -> None:
+def refuse_unknown_teams(core: Core, named: Iterable[TeamId]) -> None:
     """Raise InvalidInput for the first team that does not exist."""
     teams = [team.team_id for team in core.rule_book.rules.teams]
     for team_id in named:

@@ -16,16 +16,23 @@ from typing import Any, Final
 import structlog
 
 from switchboard.app.explain import ExplainedStep, explained_trail
-from switchboard.app.proposals import Wanted, edit_by, from_document, from_wanted, refuse_wrong
+from switchboard.app.proposals import (
+    Proposed,
+    Wanted,
+    edit_by,
+    from_document,
+    from_wanted,
+    refuse_wrong,
+    settled,
+)
 from switchboard.app.wiring import Core, known_channels
 from switchboard.core import wire
-from switchboard.core.channels import check_source, near, or_list
+from switchboard.core.channels import check_source
 from switchboard.core.identity import conversation, replied_to
-from switchboard.core.routing.backtest import Blast, Receivers, Tally, receivers
-from switchboard.core.routing.check import never_equal
+from switchboard.core.routing.backtest import NEWEST, Blast, Receivers, Tally, receivers
+from switchboard.core.routing.check import check_facts
 from switchboard.core.routing.decide import decide
-from switchboard.core.routing.draft import shown
-from switchboard.core.routing.facts import KEYS, facts
+from switchboard.core.routing.facts import facts, with_derived
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.routetests import Outcome, RouteCase, parse_cases, run_cases
 from switchboard.domain.envelope import Envelope
@@ -33,10 +40,10 @@ from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import RuleChange, SystemId
 from switchboard.store.inbox import find_authors
 from switchboard.store.replay import cases_since, count_cases
+from switchboard.store.rules import MovedOn
 
 log = structlog.get_logger(__name__)
 
-BLAST_MESSAGES: Final = 20_000
 BLAST_DAYS: Final = 1
 _CHUNK: Final = 2000
 _SLICE: Final = 50
@@ -133,10 +140,16 @@ class Replays:
 
     async def _asked(self, question: Question) -> tuple[Mapping[str, str], SystemId | None]:
         if question.envelope is None:
-            return _checked(question.facts or {}, known_channels(self._core.settings)), question.pinned
+            return self._known(question.facts or {}), question.pinned
         envelope = wire.parse_envelope(question.envelope, now=datetime.now(UTC))
         check_source(envelope, known_channels(self._core.settings))
         return facts(envelope), question.pinned or await self._author(envelope)
+
+    def _known(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """Facts as a channel could give them: a misspelt one would be missed in silence."""
+        for problem in check_facts(given, known_channels(self._core.settings)):
+            raise InvalidInput(problem.message, code=problem.code, field=f"facts.{problem.field}")
+        return with_derived(given)
 
     async def _author(self, envelope: Envelope) -> SystemId | None:
         """Who gets it before any rule is asked, as at ingest: whom it names, or who wrote what it replies to."""
@@ -155,15 +168,19 @@ class Replays:
         if document is None:
             index = self._core.rule_book.rules.index
             return _test_run(index.version, run_cases(index, parsed))
-        _, changes = await from_document(self._core, document, edit_by("test"))
-        await refuse_wrong(self._core, changes)
-        after = await self._after(self.before(changes), changes)
+        after = await settled(lambda: self._of_document(document))
         return _test_run(after.version, run_cases(after, parsed))
 
-    async def require(self, cases: object, changes: Sequence[RuleChange]) -> None:
-        """Raise FailedTests unless all cases pass once these changes are made."""
+    async def _of_document(self, document: object) -> RoutingIndex:
+        _, proposed = await from_document(self._core, document, edit_by("test"))
+        await refuse_wrong(self._core, proposed.changes)
+        _, after = await self._tried(proposed)
+        return after
+
+    async def require(self, cases: object, proposed: Proposed) -> None:
+        """Raise FailedTests unless all cases pass once the changes are made; MovedOn if others were made before."""
         parsed = self._cases(cases)
-        after = await self._after(self.before(changes), changes)
+        _, after = await self._tried(proposed)
         run = _test_run(after.version, run_cases(after, parsed))
         if run.failed:
             raise FailedTests(run)
@@ -174,6 +191,15 @@ class Replays:
     def before(self, changes: Iterable[RuleChange]) -> RoutingIndex:
         """The rules in force at this moment, kept as they are for the teams that the changes touch."""
         return self._core.rule_book.rules.index.copy({change.rule.team_id for change in changes})
+
+    async def _tried(self, proposed: Proposed) -> tuple[RoutingIndex, RoutingIndex]:
+        """The rules that the proposal was made for, and those that it makes. Raises MovedOn when they are gone."""
+        book = self._core.rule_book
+        await book.refresh()
+        if book.rules.version != proposed.version:
+            raise MovedOn(book.rules.version, proposed.version)
+        before = self.before(proposed.changes)
+        return before, await self._after(before, proposed.changes)
 
     async def _after(self, before: RoutingIndex, changes: Sequence[RuleChange]) -> RoutingIndex:
         """The same with the changes made. Raises ValueError when they are not changes of these rules."""
@@ -194,33 +220,34 @@ class Replays:
             log.info("no blast radius", reason=str(error))
             return None
         tally = Tally(before, after, changes)
-        async for _ in self._replay(tally, Span(BLAST_MESSAGES, BLAST_DAYS)):
+        async for _ in self._replay(tally, Span(NEWEST, BLAST_DAYS)):
             pass
-        return tally.blast(complete=tally.looked_at < BLAST_MESSAGES)
+        return tally.blast(complete=tally.looked_at < NEWEST)
 
     async def backtest(self, span: Span, proposal: Proposal) -> AsyncGenerator[Progress | Blast, None]:
         """Decide stored messages by the rules in force and by proposed ones: progress, and at last what differs.
 
         Raises InvalidInput before the first value, if at all.
         """
-        await self._core.rule_book.refresh()
-        changes = await self._proposed(proposal)
-        before = self.before(changes)
-        tally = Tally(before, await self._after(before, changes), changes)
+        tally = await settled(lambda: self._tally(proposal))
         of = await count_cases(self._core.database, since=_since(span), last=span.last)
         yield Progress(0, of)
         async for looked_at in self._replay(tally, span):
             yield Progress(looked_at, max(of, looked_at))
         yield tally.blast()
 
-    async def _proposed(self, proposal: Proposal) -> list[RuleChange]:
+    async def _tally(self, proposal: Proposal) -> Tally:
+        await self._core.rule_book.refresh()
+        proposed = await self._proposed(proposal)
+        await refuse_wrong(self._core, proposed.changes)
+        before, after = await self._tried(proposed)
+        return Tally(before, after, proposed.changes)
+
+    async def _proposed(self, proposal: Proposal) -> Proposed:
         edit = edit_by("backtest")
         if proposal.document is not None:
-            _, changes = await from_document(self._core, proposal.document, edit)
-        else:
-            changes = await from_wanted(self._core, proposal.changes, edit)
-        await refuse_wrong(self._core, changes)
-        return changes
+            return (await from_document(self._core, proposal.document, edit))[1]
+        return await from_wanted(self._core, proposal.changes, edit)
 
     async def _replay(self, tally: Tally, span: Span) -> AsyncIterator[int]:
         """Fill the tally; how many were looked at, after each chunk."""
@@ -251,25 +278,3 @@ def _result(outcome: Outcome) -> dict[str, Any]:
         "got": outcome.got,
         "trail": outcome.trail,
     }
-
-
-def _checked(given: Mapping[str, str], channels: Iterable[str]) -> Mapping[str, str]:
-    """Facts as a channel could give them: a misspelt one would be missed in silence."""
-    channel = given.get("channel", "")
-    if channel not in channels:
-        said = f"there is no channel {channel!r}" if channel else "facts need a channel"
-        raise InvalidInput(f"{said}; there are {or_list(channels)}", code="unknown_channel", field="facts.channel")
-    keys = KEYS.get(channel, KEYS["*"])
-    for key, value in given.items():
-        if key not in keys:
-            meant = near(key, keys) or sorted(keys)
-            raise InvalidInput(
-                f"messages of channel {channel!r} have no {shown(key)!r}; did you mean {or_list(meant)}?",
-                code="unknown_filter_key",
-                field=f"facts.{shown(key)}",
-            )
-        if (why := never_equal(channel, key, value)) is not None:
-            raise InvalidInput(
-                f"{key} can never be {value!r}: {why}", code="unmatchable_value", field=f"facts.{shown(key)}"
-            )
-    return dict(given)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from switchboard.app.proposals import existing, known_teams
+from switchboard.app.proposals import existing, refuse_unknown_teams
 from switchboard.app.wiring import Core, known_channels
 from switchboard.core.routing.lint import Finding, lint, lint_change
 from switchboard.core.routing.rulefile import changed_fields, render_rule_file, rule_file, rule_json
@@ -148,7 +148,7 @@ class RuleRecords:
         core = self._core
         await core.rule_book.refresh()
         if team_id is not None:
-            known_teams(core, [team_id])
+            refuse_unknown_teams(core, [team_id])
         teams = [team.team_id for team in core.rule_book.rules.teams] if team_id is None else [team_id]
         if version is None:
             version, rules = await store.list_rules(self._database, team_id)
@@ -175,10 +175,9 @@ class RuleRecords:
         if rules is None:
             return None
         core = self._core
-        changed = {change.rule.rule_id for change in changes}
         teams, channels = core.rule_book.rules.teams, known_channels(core.settings)
         live = await self._live()
-        found = await asyncio.to_thread(lambda: lint_change(teams, rules, changed, live=live, channels=channels))
+        found = await asyncio.to_thread(lambda: lint_change(teams, rules, changes, live=live, channels=channels))
         return tuple(found)
 
     async def _afterwards(self, changes: Sequence[RuleChange], *, written: bool) -> list[Rule] | None:

@@ -8,7 +8,7 @@ drafts and documents; out: `Written`, or Forbidden (on record), InvalidInput, Co
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -17,6 +17,7 @@ import structlog
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.proposals import (
+    Proposed,
     back_to,
     edit_by,
     existing,
@@ -24,12 +25,13 @@ from switchboard.app.proposals import (
     new_one,
     patched,
     refuse_wrong,
+    settled,
 )
 from switchboard.app.replays import Replays
 from switchboard.app.rule_records import ChangeView, RuleRecords, first_changes
 from switchboard.app.wiring import Core
 from switchboard.core.routing.backtest import Blast
-from switchboard.core.routing.draft import DRAFT_KEYS, draft_of
+from switchboard.core.routing.draft import DRAFT_KEYS, Edit, draft_of
 from switchboard.core.routing.lint import Finding
 from switchboard.core.routing.rulefile import rule_json
 from switchboard.core.routing.scope import editable
@@ -38,7 +40,7 @@ from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFoun
 from switchboard.domain.routing import Rule, RuleChange, SystemId, TeamId
 from switchboard.lanes.bell import RULES
 from switchboard.store import rules as store
-from switchboard.store.rules import Authorship
+from switchboard.store.rules import Authorship, MovedOn
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +51,8 @@ _T = TypeVar("_T")
 class Order:
     """How an edit is to be done. `dry_run` writes nothing and says what would happen.
 
-    `expected_version` is that of the whole rule set; None: whatever it is by now.
+    `expected_version` is that of the whole rule set; None: whatever it is by now. Who makes rules exactly those of a
+    file, an SOP or an old version never misses an edit in between, either way.
     """
 
     reason: str
@@ -137,6 +140,10 @@ class RuleDesk:
             f"{caller.system_id} edits the rules of its own team and of those below, not of {', '.join(outside[:5])}"
         )
 
+    async def check_editor(self, caller: Principal) -> None:
+        """Raise Forbidden, on record, unless the caller may edit the rules of some team."""
+        await self._begin(caller, ())
+
     async def create(self, caller: Principal, new: NewRule, order: Order) -> WrittenRule:
         """Make a rule. Raises Forbidden, InvalidInput, Conflict (the id is that of another rule)."""
         await self._begin(caller, [new.team_id])
@@ -175,7 +182,7 @@ class RuleDesk:
         if rule.source and patch.fields.keys() & set(DRAFT_KEYS) != {"active"}:
             raise Conflict(
                 f"rule {rule.name!r} belongs to the SOP {rule.source.removeprefix(PREFIX)!r}: change its file and load "
-                "it again; by hand it can only be switched off and on (active)"
+                "it again; here it can only be switched off and on (active)"
             )
         changes = patched(rule, patch.fields, edit_by(author_of(caller)))
         if not changes:
@@ -185,50 +192,72 @@ class RuleDesk:
     async def restore(self, caller: Principal, version: int, team_id: TeamId | None, order: Order) -> Written:
         """Make the rules, or those of one team, what they were in a version. Raises as `import_`, and NotFound."""
         await self._begin(caller, [] if team_id is None else [team_id])
-        changes = await back_to(self._core, version, team_id, edit_by(author_of(caller)))
-        return await self._write(caller, changes, order)
+        edit = edit_by(author_of(caller))
+        return await self._exactly(caller, order, lambda: back_to(self._core, version, team_id, edit))
 
     async def import_(
         self, caller: Principal, document: object, cases: Sequence[object] | None, order: Order
     ) -> Written:
         """Make the rules of the teams that a rule file names exactly those of the file, if its tests pass.
 
-        Raises Forbidden when one of the teams is out of scope (then nothing is done), InvalidInput, Conflict.
+        The rules of an SOP become what the file says too, until the SOP is loaded again. Raises Forbidden when one of
+        the teams is out of scope (then nothing is done), InvalidInput, Conflict.
         """
         await self._begin(caller, [])
-        named, changes = await from_document(self._core, document, edit_by(author_of(caller)))
+        return await self._exactly(caller, order, lambda: self._imported(caller, document, cases))
+
+    async def _imported(self, caller: Principal, document: object, cases: Sequence[object] | None) -> Proposed:
+        edit = edit_by(author_of(caller))
+        named, proposed = await from_document(self._core, document, edit)
         await self.check_scope(caller, named)
         if caller.role != "operator":
-            changes = [_signed(change, author_of(caller)) for change in changes]
-        await refuse_wrong(self._core, changes)
+            proposed = replace(proposed, changes=[_signed(change, edit) for change in proposed.changes])
+        await refuse_wrong(self._core, proposed.changes)
         if cases is not None:
-            await self._replays.require(cases, changes)
-        return await self._write(caller, changes, order)
+            await self._replays.require(cases, proposed)
+        return proposed
 
     async def load_sop(self, caller: Principal, name: str, document: object, order: Order) -> Written:
         """Register or bring up to date exactly the rules of a standing operating procedure. Raises as `import_`."""
         await self._begin(caller, [])
+        return await self._exactly(caller, order, lambda: self._loaded(caller, name, document))
+
+    async def _loaded(self, caller: Principal, name: str, document: object) -> Proposed:
         teams = {team.team_id: team for team in self._core.rule_book.rules.teams}
         sop = parse_sop(document, teams)
         if sop.name != name:
             raise InvalidInput(f"the SOP calls itself {sop.name!r}, not {name!r}", code="invalid_sop", field="name")
-        _, present = await store.list_rules(self._core.database, source=sop.source)
+        version, present = await store.list_rules(self._core.database, source=sop.source)
         await self.check_scope(caller, {team_id for team_id, _ in sop.drafts} | {rule.team_id for rule in present})
-        return await self._write(caller, sop_changes(sop, present, edit_by(author_of(caller))), order)
+        return Proposed(version, sop_changes(sop, present, edit_by(author_of(caller))))
 
     async def unload_sop(self, caller: Principal, name: str, order: Order) -> Written:
         """Disable all rules of a standing operating procedure. Raises Forbidden, NotFound."""
         await self._begin(caller, [])
-        _, present = await store.list_rules(self._core.database, source=PREFIX + name)
+        return await self._exactly(caller, order, lambda: self._unloaded(caller, name))
+
+    async def _unloaded(self, caller: Principal, name: str) -> Proposed:
+        version, present = await store.list_rules(self._core.database, source=PREFIX + name)
         if not present:
             raise NotFound(f"no SOP {name!r} was ever loaded")
         await self.check_scope(caller, {rule.team_id for rule in present})
-        return await self._write(caller, unload_changes(name, present, edit_by(author_of(caller))), order)
+        return Proposed(version, unload_changes(name, present, edit_by(author_of(caller))))
 
     async def _begin(self, caller: Principal, team_ids: Collection[TeamId]) -> None:
         """By the teams and members of now: who lost his office a moment ago has lost it here too."""
         await self._core.rule_book.refresh()
         await self.check_scope(caller, team_ids)
+
+    async def _exactly(self, caller: Principal, order: Order, propose: Callable[[], Awaitable[Proposed]]) -> Written:
+        """Write what was worked out, unless rules were written meanwhile: then it is worked out anew."""
+
+        async def attempt() -> Written:
+            proposed = await propose()
+            if order.expected_version is not None and order.expected_version != proposed.version:
+                raise MovedOn(proposed.version, order.expected_version)
+            return await self._write(caller, proposed.changes, replace(order, expected_version=proposed.version))
+
+        return await (settled(attempt) if order.expected_version is None else attempt())
 
     async def _one(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> WrittenRule:
         written = await self._write(caller, changes, order)
@@ -241,8 +270,7 @@ class RuleDesk:
         await self.check_scope(caller, {change.rule.team_id for change in changes})
         await refuse_wrong(self._core, changes)
         before = self._replays.before(changes)
-        version = await self._commit(caller, changes, order)
-        done = changes if order.dry_run else [_stamped(change, version) for change in changes]
+        version, done = await self._commit(caller, changes, order)
         return Written(
             version,
             len(done),
@@ -251,19 +279,22 @@ class RuleDesk:
             await self._afterwards(self._replays.blast(before, changes)),
         )
 
-    async def _commit(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> int:
-        """The version that is in force afterwards; here at once, in other processes within a second."""
+    async def _commit(
+        self, caller: Principal, changes: Sequence[RuleChange], order: Order
+    ) -> tuple[int, Sequence[RuleChange]]:
+        """The version that is in force afterwards, and what was written; in other processes within a second."""
         core = self._core
         if order.dry_run:
+            await core.rule_book.refresh()
             version = core.rule_book.rules.version
-            if order.expected_version not in (None, version):
-                raise Conflict(f"the rules have moved on to version {version}; you saw {order.expected_version}")
-            return version
+            if order.expected_version is not None and order.expected_version != version:
+                raise MovedOn(version, order.expected_version)
+            return version, changes
         by = Authorship(author_of(caller), order.reason)
-        version = await store.write(core.database, changes, by=by, expected_version=order.expected_version)
+        done = await store.write(core.database, changes, by=by, expected_version=order.expected_version)
         core.bell.ring(RULES)
         await self._afterwards(core.rule_book.refresh())
-        return version
+        return done
 
     async def _afterwards(self, work: Awaitable[_T]) -> _T | None:
         """What comes after the write must not make it look like a failure."""
@@ -284,14 +315,10 @@ class RuleDesk:
         )
 
 
-def _signed(change: RuleChange, author: str) -> RuleChange:
+def _signed(change: RuleChange, edit: Edit) -> RuleChange:
     """Whose a rule is, a file says only for an operator, who restores exports: nobody else speaks in another's name."""
     before, after = change.before, change.after
     if after is None:
         return change
-    source, created_by = ("", author) if before is None else (before.source, before.created_by)
-    return RuleChange(before, replace(after, source=source, created_by=created_by, updated_by=author))
-
-
-def _stamped(change: RuleChange, version: int) -> RuleChange:
-    return RuleChange(change.before, None if change.after is None else replace(change.after, version=version))
+    source, created_by = ("", edit.author) if before is None else (before.source, before.created_by)
+    return RuleChange(before, edit.stamp(replace(after, source=source, created_by=created_by)))

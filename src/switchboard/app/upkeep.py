@@ -58,10 +58,12 @@ class Letters:
         self._callbacks = callbacks
 
     async def digest(self) -> int:
-        """Tell each System4 in one notice of the letters that wait for it; returns of how many."""
+        """Tell each System4 in a notice or two of the letters that wait for it; returns of how many."""
         told = 0
         for handler in await dead_letters.waiting_handlers(self._database):
-            letters = await dead_letters.digest(self._database, handler)
+            letters = 0
+            while some := await dead_letters.digest(self._database, handler):
+                letters += some
             log.info("dead letters told in a digest", system_id=handler, letters=letters)
             told += letters
         if told:

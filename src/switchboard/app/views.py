@@ -30,13 +30,14 @@ from switchboard.store.connectors import Connector
 from switchboard.store.dead_letters import ShownDeadLetter
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.ledger import DeliveryKey, ShownDelivery, ShownState, Tally
-from switchboard.store.rules import list_rules
-from switchboard.store.teams import load_rule_set
+from switchboard.store.teams import Overview, overview
 
 __all__ = ["Balance", "Books", "Connector", "ShownDeadLetter", "ShownDelivery", "ShownState", "Views"]
 
 _LOOK_EVERY_S: Final = 0.25
 """The bell of another process may not be heard here."""
+_FIRST_RULES: Final = 100
+"""Rules that are shown of a team; it may have a hundred thousand, and `/v1/rules` has pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +119,14 @@ class RuleView:
 
 @dataclass(frozen=True, slots=True)
 class TeamView:
-    """A team with its members and rules."""
+    """A team with its members and rules: the first of `rule_count` in the order of looking, the rest as `/v1/rules`."""
 
     team_id: str
     parent_id: str | None
     purpose: str
     members: Sequence[MemberView]
     rules: Sequence[RuleView]
+    rule_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,18 +239,15 @@ class Views:
 
     async def teams(self) -> tuple[int, list[TeamView]]:
         """The version of the rules in force, and its teams."""
-        rule_set = await load_rule_set(self._database)
-        rules: dict[TeamId, list[Rule]] = {}
-        for rule in rule_set.rules:
-            rules.setdefault(rule.team_id, []).append(rule)
-        return rule_set.version, [_team(team, rules.get(team.team_id, [])) for team in rule_set.teams]
+        found = await overview(self._database, _FIRST_RULES)
+        return found.version, [_team(team, found) for team in found.teams]
 
     async def team(self, team_id: str) -> TeamView:
         """One team. Raises NotFound."""
-        for team in self._core.rule_book.rules.teams:
-            if team.team_id == team_id:
-                return _team(team, (await list_rules(self._database, team.team_id))[1])
-        raise NotFound(f"there is no team {team_id!r}")
+        found = await overview(self._database, _FIRST_RULES, TeamId(team_id))
+        if not found.teams:
+            raise NotFound(f"there is no team {team_id!r}")
+        return _team(found.teams[0], found)
 
     async def agents(self) -> list[AgentView]:
         """All members of all teams, with what became of their deliveries."""
@@ -319,10 +318,10 @@ def _agent(member: Member, tally: Tally) -> AgentView:
     )
 
 
-def _team(team: Team, rules: Sequence[Rule]) -> TeamView:
-    return TeamView(
-        team.team_id, team.parent_id, team.purpose, [_member(m) for m in team.members], [_rule(rule) for rule in rules]
-    )
+def _team(team: Team, found: Overview) -> TeamView:
+    rules = [_rule(rule) for rule in found.first.get(team.team_id, ())]
+    members = [_member(m) for m in team.members]
+    return TeamView(team.team_id, team.parent_id, team.purpose, members, rules, found.counts.get(team.team_id, 0))
 
 
 def _rule(rule: Rule) -> RuleView:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -76,7 +76,7 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
         stack.push_async_callback(database.close)
         await migrate(database)
         if settings.database_url is None:
-            await _background(stack, _keep_embedded(settings, database))
+            await _background(stack, lambda: _keep_embedded(settings, database))
         yield database
 
 
@@ -102,7 +102,7 @@ async def open_core(settings: Settings) -> AsyncIterator[Core]:
         if await seed_teams(database, settings.teams_dir, known_channels(settings), written=settings.teams):
             bell.ring(RULES)
         rule_book = await RuleBook.open(database, bell)
-        await _background(stack, rule_book.follow())
+        await _background(stack, rule_book.follow)
         yield Core(settings, database, bell, rule_book)
 
 
@@ -113,8 +113,8 @@ async def open_switchboard(core: Core) -> AsyncIterator[Switchboard]:
     limits = AcceptLimits(settings.accept.backlog, settings.accept.message_bytes)
     accept = AcceptLeg(core.database, DecideLeg(core.rule_book), core.bell, limits, known_channels(settings))
     async with AsyncExitStack() as stack:
-        await _background(stack, accept.watch_backlog())
-        await _background(stack, core.bell.listen())
+        await _background(stack, accept.watch_backlog)
+        await _background(stack, core.bell.listen)
         yield Switchboard(core, accept, ReplyDesk(core.database, core.bell))
 
 
@@ -170,9 +170,9 @@ def _check_options(engines: Mapping[str, Engine], members: Iterable[Member]) -> 
         raise ConfigurationError("\n".join(problems))
 
 
-async def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.create_task(work)
-    task.add_done_callback(_report)
+async def _background(stack: AsyncExitStack, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Have `work` done until the stack is left."""
+    task = asyncio.create_task(keep_at(work))
 
     async def end() -> None:
         task.cancel()
@@ -181,7 +181,17 @@ async def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) ->
     stack.push_async_callback(end)
 
 
-def _report(task: asyncio.Task[None]) -> None:
-    """What works in the background has nobody who waits for it, so its defects would end it in silence."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("background work ended", work=task.get_name(), exc_info=error)
+async def keep_at(work: Callable[[], Coroutine[Any, Any, None]], pause: float = 1.0) -> None:
+    """Do what must never end: after a defect, which is logged, again from the start, `pause` seconds later.
+
+    Nobody waits for what works in the background, so its end would be noticed when it is too late: a process that does
+    not follow the rules any more misroutes for good.
+    """
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("background work failed; it starts again", work=getattr(work, "__qualname__", repr(work)))
+        else:
+            return
+        await asyncio.sleep(pause)

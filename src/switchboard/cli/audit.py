@@ -18,7 +18,10 @@ def audit(
     cursor: Annotated[str | None, typer.Option(help="Go on after this point.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The audit trail: refusals of a scope, tokens made and revoked, and edits, the newest first."""
+    """The audit trail: what was refused, tokens made and revoked, letters closed; the newest first.
+
+    Edits of rules stand in `rules versions`.
+    """
     params = {"limit": limit, "action": action, "cursor": cursor}
     found = ask(lambda client: client.get("/v1/audit", params))
     if as_json:

@@ -152,6 +152,14 @@ class Client:
         return Unavailable(f"the connection to {self.place.url} failed: {why}", code="connection")
 
 
+async def ask_about_team(client: Client, path: str, params: Mapping[str, object], rows: str) -> Json:
+    """A page of a list. An empty one of a team that does not exist is no answer: raises NotFound."""
+    page = await client.get(path, params)
+    if not page[rows] and params.get("team_id") is not None:
+        await client.get(f"/v1/teams/{part(params['team_id'])}")
+    return page
+
+
 def _decoded(response: httpx2.Response, place: Place) -> Json:
     try:
         value = response.json()

@@ -1,54 +1,51 @@
-"""`switchboard dlq`: dead letters, why they are dead, and what is done with them. Called by `main.py`."""
+"""`switchboard dlq`: dead letters, why they are dead, and what is done with them.
+
+Called by `main.py`. Options enter, requests leave; `letter_views.py` shows what came of them. Next: the server's
+`LetterDesk`.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Final
 from uuid import UUID
 
 import typer
-from rich.text import Text
 
-from switchboard.cli.client import Client, ask, part
-from switchboard.cli.output import (
-    FAILED,
-    OK,
-    AsJson,
-    Json,
-    clean,
-    done,
-    errors,
-    more,
-    one_line,
-    out,
-    print_json,
-    state,
-    table,
-    when,
-)
-from switchboard.cli.rule_options import reason_for, targets
+from switchboard.cli.client import Client, ask, ask_about_team, part
+from switchboard.cli.letter_views import print_letter, print_letters, print_outcome, print_rerouted
+from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, out, print_json
+from switchboard.cli.rule_options import pairs, reason_for, said_or_asked, targets
+from switchboard.cli.rule_views import counted
 
 app = typer.Typer(help="Dead letters: what nobody could take, why, and what to do with it.", no_args_is_help=True)
 
 _AT_ONCE: Final = 500
-_SHOWN: Final = 20
 
 Ids = Annotated[list[UUID] | None, typer.Argument(help="Dead letters; several, or none with --all.", metavar="[ID]...")]
 Team = Annotated[str | None, typer.Option(help="Only of this team.")]
 Category = Annotated[str | None, typer.Option(help="Only of this category, such as no_route.")]
 Channel = Annotated[str | None, typer.Option(help="Only of messages of this channel.")]
 System = Annotated[str | None, typer.Option(help="Only what this butler could not take, such as System1/memo.")]
-Since = Annotated[str | None, typer.Option(help="Only what died then or later, such as 2026-01-31T12:00:00Z.")]
+Since = Annotated[
+    str | None, typer.Option(help="Only what died then or later, such as 2026-01-31 or 2026-01-31T12:00:00Z.")
+]
 Until = Annotated[str | None, typer.Option(help="Only what died before.")]
 All = Annotated[bool, typer.Option("--all", help="All pending ones that the other options leave.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Do nothing; say what would come of it.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before many are touched.")]
 Keys = Annotated[
     list[str] | None,
-    typer.Option("--filter", metavar="KEY[=VALUE]", help="Of --rule: must be equal; the value is the message's own."),
+    typer.Option(
+        "--filter",
+        metavar="KEY[=VALUE]",
+        help="Of --rule, at least one: must be equal; the value is the message's own.",
+    ),
 ]
+Priority = Annotated[int | None, typer.Option(help="Of --rule: higher is looked at first.")]
 
 
 @app.command("list")
@@ -66,25 +63,16 @@ def list_letters(  # noqa: PLR0913 - the options of a command
     as_json: AsJson = False,
 ) -> None:
     """List dead letters."""
-    asked = {"status": status, "category": category, "channel": channel, "since": since, "until": until, "limit": limit}
-    page = ask(
-        lambda client: client.get("/v1/dead-letters", {**asked, "team_id": team, "system_id": system, "cursor": cursor})
-    )
+    asked = {"status": status, "category": category, "channel": channel, "limit": limit}
+    asked |= {"since": _moment(since, "--since"), "until": _moment(until, "--until")}
+    params = {**asked, "team_id": team, "system_id": system, "cursor": cursor}
+    page = ask(lambda client: ask_about_team(client, "/v1/dead-letters", params, "dead_letters"))
     if as_json:
         print_json(page)
         return
-    rows = (
-        (
-            x["dead_letter_id"],
-            when(x["created_at"], short=True),
-            x["team_id"],
-            state(x["status"]),
-            x["category"],
-            one_line(x["reason"]),
-        )
-        for x in page["dead_letters"]
-    )
-    out().print(table("id", "since", "team", "status", "category", "reason", rows=rows, keep=("id", "since", "status")))
+    print_letters(page["dead_letters"])
+    if status is None and any(x["status"] == "handled" for x in page["dead_letters"]):
+        out().print("only what is still to be done: switchboard dlq list --status pending", style="dim")
     if page.get("next_cursor"):
         again = more("dlq list", cursor=page["next_cursor"], team=team, system=system, **asked)
         out().print(again, style="dim", soft_wrap=True)
@@ -101,7 +89,7 @@ def show_letter(
     if as_json:
         print_json(letter)
     else:
-        _show(letter)
+        print_letter(letter)
 
 
 @app.command("reroute")
@@ -114,6 +102,7 @@ def reroute(  # noqa: PLR0913 - the options of a command
     reason: Annotated[str | None, typer.Option(help="Why; it stays on record.", metavar="TEXT")] = None,
     rule: Annotated[str | None, typer.Option(help="Make a rule of this name of it.", metavar="NAME")] = None,
     filters: Keys = None,
+    priority: Priority = None,
     team: Team = None,
     category: Category = None,
     channel: Channel = None,
@@ -129,19 +118,25 @@ def reroute(  # noqa: PLR0913 - the options of a command
     wanted = _wanted(
         ids, everything, team_id=team, category=category, channel=channel, system_id=system, since=since, until=until
     )
-    said: dict[str, Any] = {"reason": reason_for(reason, dry_run=dry_run)}
+    made = _rule_wish(rule, filters or (), priority)
+    if made and (not ids or len(ids) != 1):
+        raise typer.BadParameter("a rule is made of one dead letter: name it", param_hint="--rule")
+    if made and dry_run:
+        raise typer.BadParameter(
+            "what a rule would do is told by `switchboard rules create … --dry-run`; a letter is tried without --rule",
+            param_hint="--rule",
+        )
+    said: dict[str, Any] = {"reason": reason_for(reason, dry_run=dry_run), **made}
     if to is not None:
         said["to"] = targets([to])[0]
-    if rule is None and filters:
-        raise typer.BadParameter("only a rule has filters: --rule NAME", param_hint="--filter")
-    if rule is not None:
-        if not ids or len(ids) != 1 or dry_run:
-            raise typer.BadParameter("a rule is made of one dead letter, for good", param_hint="--rule")
-        said["rule"] = {"name": rule, "filters": _filters(filters or ())}
     if ids and len(ids) == 1 and not dry_run:
-        _print_rerouted(ask(lambda client: client.post(_path(ids[0], "reroute"), said)), as_json=as_json)
+        answer = ask(lambda client: client.post(_path(ids[0], "reroute"), said))
+        print_json(answer) if as_json else print_rerouted(answer)
         return
-    _many(_Many({"filter": wanted, "action": "reroute", **said}, "reroute", dry_run, yes or bool(ids)), as_json=as_json)
+    _many(
+        _Many({"filter": wanted, "action": "reroute", **said}, "Send on", "sent on", dry_run, yes or bool(ids)),
+        as_json=as_json,
+    )
 
 
 @app.command("handle")
@@ -166,9 +161,7 @@ def handle(  # noqa: PLR0913 - the options of a command
     wanted = _wanted(
         ids, everything, team_id=team, category=category, channel=channel, system_id=system, since=since, until=until
     )
-    if resolution is None and not dry_run:
-        raise typer.BadParameter("say how it was settled: --resolution TEXT", param_hint="--resolution")
-    said = {"resolution": resolution or "dry run"}
+    said = {"resolution": _resolution_for(resolution, dry_run=dry_run)}
     if ids and len(ids) == 1 and not dry_run:
         answer = ask(lambda client: client.post(_path(ids[0], "handle"), said))
         if as_json:
@@ -176,7 +169,16 @@ def handle(  # noqa: PLR0913 - the options of a command
         else:
             out().print(f"{ids[0]} {'was closed before' if answer['already'] else 'is closed'}")
         return
-    _many(_Many({"filter": wanted, "action": "handle", **said}, "close", dry_run, yes or bool(ids)), as_json=as_json)
+    _many(
+        _Many({"filter": wanted, "action": "handle", **said}, "Close", "closed", dry_run, yes or bool(ids)),
+        as_json=as_json,
+    )
+
+
+def _resolution_for(given: str | None, *, dry_run: bool) -> str:
+    if given is None and dry_run:
+        return "dry run"
+    return said_or_asked(given, "How was it settled?", "say how it was settled", "--resolution")
 
 
 def _path(dead_letter_id: UUID, action: str) -> str:
@@ -186,34 +188,51 @@ def _path(dead_letter_id: UUID, action: str) -> str:
 def _wanted(ids: Sequence[UUID] | None, everything: bool, **filters: str | None) -> Json:
     """Which letters are meant: those named, or with --all those of the filters."""
     given: Json = {name: value for name, value in filters.items() if value is not None}
-    if bool(ids) == (everything or bool(given)):
-        raise typer.BadParameter("name dead letters, or say --all (with filters)", param_hint="ID")
+    given |= {name: _moment(given[name], f"--{name}") for name in ("since", "until") if name in given}
+    if ids and (everything or given):
+        raise typer.BadParameter("name dead letters, or say --all with filters, not both", param_hint="ID")
     if not ids and not everything:
-        raise typer.BadParameter("that may be many: say --all too", param_hint="--all")
+        what = "that may be many: say --all too" if given else "name dead letters, or say --all (with filters)"
+        raise typer.BadParameter(what, param_hint="--all" if given else "ID")
     return {"ids": [str(one) for one in ids]} if ids else given
+
+
+def _moment(text: str | None, option: str) -> str | None:
+    """A time as the API takes it; without a zone it is local time."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone().isoformat()
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{text!r} is no time; write 2026-01-31 or 2026-01-31T12:00:00Z", param_hint=option
+        ) from None
+
+
+def _rule_wish(name: str | None, filters: Sequence[str], priority: int | None) -> Json:
+    """`{"rule": …}` if one is wished for. Usage error for options of a rule that is not, and for a rule for all."""
+    if name is None:
+        if filters or priority is not None:
+            option = "--filter" if filters else "--priority"
+            raise typer.BadParameter("that is a part of a rule: --rule NAME", param_hint=option)
+        return {}
+    if not filters:
+        raise typer.BadParameter(
+            "without any, the rule would take every message of the channel: name what is special about this one, "
+            "such as --filter sender",
+            param_hint="--filter",
+        )
+    return {"rule": {"name": name, "filters": _filters(filters), "priority": priority or 0}}
 
 
 def _filters(words: Sequence[str]) -> list[str] | dict[str, str]:
     """Keys alone, or keys with values; not both, for then it is not clear what was meant."""
-    split = [word.partition("=") for word in words]
-    if not any(equals for _, equals, _ in split):
-        return [key for key, _, _ in split]
-    if not all(equals for _, equals, _ in split):
+    with_value = ["=" in word for word in words]
+    if all(with_value):
+        return pairs(words)
+    if any(with_value):
         raise typer.BadParameter("either all with a value or all without", param_hint="--filter")
-    return {key: value for key, _, value in split}
-
-
-def _print_rerouted(answer: Json, *, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-        return
-    to = ", ".join(delivery["system_id"] for delivery in answer["deliveries"])
-    letter = answer["dead_letter"]
-    was = "was sent on before" if answer["already"] else "is sent on"
-    out().print(f"{letter['dead_letter_id']} {was} to {clean(to)} (decision {answer['decision_n']})", soft_wrap=True)
-    if answer.get("rule"):
-        rule = answer["rule"]["rule"]
-        out().print(f"rule {clean(rule['name'])} of team {clean(rule['team_id'])}: {rule['rule_id']}", soft_wrap=True)
+    return list(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +241,7 @@ class _Many:
 
     body: Mapping[str, Any]
     verb: str
+    done: str
     dry_run: bool
     yes: bool
 
@@ -234,7 +254,7 @@ def _many(work: _Many, *, as_json: bool) -> None:
     if as_json:
         print_json(outcome)
     else:
-        _print_outcome(outcome, work)
+        print_outcome(outcome, work.done)
     done(FAILED if outcome["failed"] else OK)
 
 
@@ -243,7 +263,7 @@ def _confirm(work: _Many) -> None:
         raise typer.BadParameter("nobody can be asked here: say --yes, or look with --dry-run", param_hint="--yes")
     look = {**work.body, "dry_run": True, "limit": 1}
     matched = ask(lambda client: client.post("/v1/dead-letters/bulk", look))["matched"]
-    if not typer.confirm(f"{work.verb.capitalize()} {matched} dead letters?", err=True):
+    if not typer.confirm(f"{work.verb} {counted(matched, 'dead letter')}?", err=True):
         raise typer.Exit(FAILED)
 
 
@@ -253,39 +273,6 @@ async def _all_pages(client: Client, body: Mapping[str, Any]) -> Json:
     whole = dict(page)
     while page["next_cursor"] is not None:
         page = await client.post("/v1/dead-letters/bulk", {**body, "cursor": page["next_cursor"]}, timeout=300)
-        whole = {**page, "matched": whole["matched"]} | {name: whole[name] + page[name] for name in ("done", "failed")}
+        summed = {name: whole[name] + page[name] for name in ("done", "failed", "would") if name in page}
+        whole = {**page, "matched": whole["matched"]} | summed
     return whole
-
-
-def _print_outcome(outcome: Json, work: _Many) -> None:
-    count, failed = outcome["done"], outcome["failed"]
-    would = "would " if work.dry_run else ""
-    out().print(f"{would}{work.verb}: {count} of {outcome['matched']}, {len(failed)} stay pending")
-    for failure in failed[:_SHOWN]:
-        errors().print(f"{failure['dead_letter_id']}: {one_line(failure['error'], 300)}", soft_wrap=True)
-    if len(failed) > _SHOWN:
-        errors().print(f"and {len(failed) - _SHOWN} more")
-
-
-def _show(letter: Json) -> None:
-    names = (
-        "dead_letter_id",
-        "request_id",
-        "status",
-        "team_id",
-        "category",
-        "reason",
-        "system_id",
-        "handler",
-        "channel",
-    )
-    rows = [(name, letter.get(name)) for name in names] + [("created_at", when(letter.get("created_at")))]
-    if letter["status"] == "handled":
-        rows += [("handled", f"{when(letter['handled_at'])} by {letter['handled_by_system_id']}")]
-        rows += [("resolution", letter["resolution"])]
-    rows += [("sent on to", one["system_id"]) for one in letter.get("rerouted_to", [])]
-    rows += [("notice", f"{n.get('system_id')}: {n.get('state')}") for n in letter.get("notices", [])]
-    console = out()
-    console.print(table("", "", rows=rows, wrap=True))
-    text = (letter.get("payload") or {}).get("payload", {}).get("normalized_text", "")
-    console.print(Text("\n" + clean(text)))

@@ -19,7 +19,7 @@ from switchboard.cli.client import ask, part
 from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, when
 from switchboard.cli.reading import read_object
 from switchboard.cli.rule_options import pairs
-from switchboard.cli.rule_views import receivers_of
+from switchboard.cli.rule_views import counted, receivers_of
 
 _SHOWN: Final = 12
 """Rules that are shown of a team; the one that fired is always among them. --json has more."""
@@ -56,7 +56,7 @@ def explain(
     if request_id is not None:
         found = ask(lambda client: client.get(f"/v1/messages/{part(request_id)}/explain"))
     else:
-        asked = {"facts": pairs(facts or ())} if dry_run is None else {"envelope": read_object(dry_run)}
+        asked = {"facts": pairs(facts or (), "--facts")} if dry_run is None else {"envelope": read_object(dry_run)}
         found = ask(lambda client: client.post("/v1/rules/explain", asked))
     if as_json:
         print_json(found)
@@ -143,11 +143,14 @@ def _step(branch: Tree, step: Json) -> None:
 
 
 def _considered(team: Tree, rules: Sequence[Json], left_out: int) -> None:
-    """The rules in the order of looking: of many the first ones, and the one that fired."""
+    """The rules in the order of looking: of many the first ones, and the one that fired. Other channels in one line."""
     last = rules[-1:] if rules and rules[-1]["fired"] else []
-    misses = rules[: len(rules) - len(last)]
+    elsewhere = [rule for rule in rules if rule["failed_filter"] == "channel"]
+    misses = [rule for rule in rules if not rule["fired"] and rule not in elsewhere]
     for rule in misses[:_SHOWN]:
         team.add(_rule(rule))
+    if elsewhere:
+        team.add(Text(f"✗ {counted(len(elsewhere), 'rule')} of other channels", style="dim"))
     if hidden := len(misses[_SHOWN:]) + left_out:
         team.add(Text(f"✗ … and {hidden:,} more that do not match", style="dim"))
     for rule in last:
@@ -220,5 +223,11 @@ def _dead_letter(tree: Tree, entry: Json) -> None:
         "dead letter", (f"of team {letter['team_id']}", "cyan"), (letter["category"], "red"), (letter["status"], "dim")
     )
     branch = tree.add(label.append(f"\n{one_line(letter['reason'], 300)}", style="not bold"))
+    if letter["status"] == "handled":
+        how = "closed" if letter["rerouted_n"] is None else f"sent on (decision {letter['rerouted_n']})"
+        by = (f"by {letter['handled_by_system_id']}", "cyan")
+        branch.add(
+            _label(how, by, (when(letter["handled_at"]), "dim"), (f"“{one_line(letter['resolution'], 300)}”", ""))
+        )
     for notice in entry["notices"]:
         branch.add(_label("told", (notice["system_id"], "cyan")).append("  ").append(state(notice["state"])))

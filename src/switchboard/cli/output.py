@@ -50,7 +50,7 @@ _PLAIN_WIDTH: Final = 200
 _WIDEST: Final = 24
 """Cells that a column has at most unless it is kept whole or is the last."""
 _LAST: Final = 16
-"""Cells that the last column must have in the first line, else it goes to the second."""
+"""Cells that the last column must have in the first line, else it goes to the second, if nobody says more."""
 _GAP: Final = "  "
 
 STATE_STYLES: Final[Mapping[str, str]] = {
@@ -164,11 +164,12 @@ def state(value: object) -> Text:
 
 
 def table(
-    *columns: str, rows: Iterable[Sequence[object]], keep: Iterable[str] = (), wrap: bool = False
+    *columns: str, rows: Iterable[Sequence[object]], keep: Iterable[str] = (), wrap: bool = False, room: int = _LAST
 ) -> RenderableType:
     """A table; cells are cleaned. Columns in `keep` (ids, states) are never cut, the last gets what room is left.
 
-    Where there is no room for all columns, those that do not fit make a second line below each row.
+    Where there is no room for all columns, those that do not fit make a second line below each row; the last one also
+    where it would have less than `room` cells.
 
     `wrap`: the last column goes on in the next line instead of being cut. Columns without names make a table without a
     head. Without rows it is a word that says so.
@@ -189,7 +190,7 @@ def table(
     for row in cells:
         row[-1].no_wrap = not wrap
         made.add_row(*row)
-    return _Fitting(made, columns, cells, widths, frozenset(keep), wrap)
+    return _Fitting(made, columns, cells, widths, frozenset(keep), wrap, room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +203,14 @@ class _Fitting:
     widths: Sequence[int]
     keep: frozenset[str]
     wrap: bool
+    room: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = options.max_width
-        if sum(self.widths[:-1]) + len(_GAP) * (len(self.widths) - 1) + min(self.widths[-1], _LAST) <= room:
+        width = options.max_width
+        if sum(self.widths[:-1]) + len(_GAP) * (len(self.widths) - 1) + min(self.widths[-1], self.room) <= width:
             yield self.whole
             return
-        first = self._first(room)
+        first = self._first(width)
         second = [at for at in range(len(self.names)) if at not in first]
         if any(self.names):
             head = [Text(name, style="bold") for name in self.names]

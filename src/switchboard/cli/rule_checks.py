@@ -1,7 +1,8 @@
 """`switchboard rules test|lint|backtest`: are these rules right, before they decide anything.
 
 Called by `rules.py`, whose group these commands belong to. Files of cases and of rules enter; what fails, what is
-doubtful and what would go elsewhere leaves. Nothing is written. Next: the server's `RuleDesk`.
+doubtful and what would go elsewhere leaves. Nothing is written. Next: the server's `Replays`, for
+lint its `RuleRecords`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from switchboard.cli.output import (
 )
 from switchboard.cli.reading import read_object
 from switchboard.cli.rule_options import File, targets
-from switchboard.cli.rule_views import SEVERITIES, blast_lines, meant_of, receivers_of
+from switchboard.cli.rule_views import SEVERITIES, blast_lines, counted, meant_of, receivers_of
+from switchboard.core.routing.backtest import NEWEST
+from switchboard.core.routing.rulefile import FORMAT
 from switchboard.domain.errors import InvalidInput, Unavailable
 
 _LONG: Final = 300.0
@@ -51,6 +54,8 @@ def try_cases(
     Exit code 1: some do not.
     """
     body = dict(read_object(file))
+    if "cases" not in body and body.get("format") == FORMAT:
+        raise InvalidInput(f"{file} is a rule file; name the cases, and the rules with --file {file}", field="cases")
     if rules is not None:
         body["document"] = read_object(rules)
     outcomes = ask(lambda client: client.post("/v1/rules/test", body, timeout=_LONG))
@@ -68,7 +73,8 @@ def print_outcomes(outcomes: Mapping[str, Any]) -> None:
             for line in _failure(result):
                 out().print(line, soft_wrap=True)
     passed, failed = int(outcomes["passed"]), int(outcomes["failed"])
-    verdict = f"{failed} of {passed + failed} cases failed" if failed else f"all {passed} cases passed"
+    cases = counted(passed + failed, "case")
+    verdict = f"{failed:,} of {cases} failed" if failed else f"all {cases} passed" if passed != 1 else "the case passed"
     out().print(verdict, style="bold red" if failed else "bold green")
 
 
@@ -110,13 +116,15 @@ def _print_findings(findings: Sequence[Json], counts: Counter[str]) -> None:
     )
     if findings:
         out().print(table("severity", "team", "rule", "what", rows=rows, keep=("severity", "team", "rule"), wrap=True))
-    said = ", ".join(f"{counts[name]} {name}{'s' if counts[name] != 1 else ''}" for name in order if counts[name])
+    said = ", ".join(counted(counts[name], name) for name in order if counts[name])
     out().print(said or "nothing to find fault with", style="bold" if said else "green")
 
 
 def backtest(
     *,
-    last: Annotated[int | None, typer.Option(min=1, help="The newest so many messages.", show_default="20,000")] = None,
+    last: Annotated[
+        int | None, typer.Option(min=1, help="The newest so many messages.", show_default=f"{NEWEST:,}")
+    ] = None,
     days: Annotated[float | None, typer.Option(min=0.01, help="The messages of the last so many days.")] = None,
     file: Annotated[Path | None, typer.Option(metavar="RULES", help="The rules to try: JSON or YAML.")] = None,
     rule: Annotated[UUID | None, typer.Option(metavar="ID", help="The rule to change; with --set.")] = None,
@@ -141,14 +149,14 @@ def backtest(
     async def work(client: Client) -> Json:
         if rule is None:
             return await replay(client, span | {"document": read_object(file or Path())})
-        present = await client.get(f"/v1/rules/{part(rule)}")
+        present = (await client.get(f"/v1/rules/{part(rule)}"))["rule"]
         return await replay(client, span | {"changes": [changed_rule(present, changed or ())]})
 
     blast = ask(work)
     if as_json:
         print_json(blast)
     else:
-        _print_blast(blast, f"of the last {days:g} day{'s' if days != 1 else ''}" if days is not None else "")
+        _print_blast(blast, "" if days is None else f"of the last {days:g} days" if days != 1 else "of the last day")
 
 
 async def replay(client: Client, body: Mapping[str, object]) -> Json:

@@ -1,7 +1,8 @@
 """`switchboard rules versions|diff|restore|export|import`: the rules of other days, and rules as files.
 
 Called by `rules.py`, whose group these commands belong to. Versions and files enter; what differs, or what was changed,
-leaves. Next: `rule_checks.py`, which tests a file before it is imported; the server's `RuleDesk`.
+leaves. Next: `rule_checks.py`, which tests a file before it is imported; the server's
+`RuleRecords`, for restore and import its `RuleDesk`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from switchboard.cli.output import AsJson, Json, more, one_line, out, print_json
 from switchboard.cli.reading import read_object, rendered, write_document
 from switchboard.cli.rule_checks import print_outcomes
 from switchboard.cli.rule_options import DryRun, File, Reason, reason_for
-from switchboard.cli.rule_views import change_lines, print_edit
+from switchboard.cli.rule_views import change_lines, counted, print_edit
 from switchboard.domain.errors import InvalidInput
 
 Expected = Annotated[
@@ -59,7 +60,7 @@ def versions(
 def _count(version: Json) -> str:
     """`3 rules`; `teams` where members or teams may have changed too."""
     count = int(version["changes"])
-    words = [f"{count:,} rule{'s' if count != 1 else ''}"] if count else []
+    words = [counted(count, "rule")] if count else []
     return ", ".join([*words, *(["teams"] if version["teams"] else [])])
 
 
@@ -141,7 +142,8 @@ def export(
     elif file is None:
         sys.stdout.write(rendered(document))
     else:
-        out().print(f"{count:,} rules of version {document['version']} are in {file}", soft_wrap=True)
+        are = "is" if count == 1 else "are"
+        out().print(f"{counted(count, 'rule')} of version {document['version']} {are} in {file}", soft_wrap=True)
 
 
 def import_rules(

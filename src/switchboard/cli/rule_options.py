@@ -1,7 +1,7 @@
 """Options that the commands about rules share, and how their words are read.
 
-Called by `rules.py`, `rule_checks.py`, `rule_history.py`, `sops.py` and `explain.py`. Words enter, parts of a request
-leave. Next: the server, which says whether they make sense.
+Called by `rules.py`, `rule_checks.py`, `rule_history.py`, `sops.py`, `dead_letters.py` and `explain.py`. Words enter,
+parts of a request leave. Next: the server, which says whether they make sense.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from uuid import UUID
 
 import typer
 
-from switchboard.domain.errors import InvalidInput
-
 RuleId = Annotated[UUID, typer.Argument(help="The rule's id.", metavar="ID")]
 Reason = Annotated[str | None, typer.Option(help="Why; it stays on record.", metavar="TEXT")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what it would change.")]
@@ -24,24 +22,31 @@ File = Annotated[Path, typer.Argument(help="JSON or YAML; - is stdin.", metavar=
 
 def reason_for(given: str | None, *, dry_run: bool = False) -> str:
     """The reason as given, else as asked for on a terminal. Usage error where nobody can be asked."""
-    if given is not None:
-        return given
-    if dry_run:
+    if given is None and dry_run:
         return "dry run"
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        return str(typer.prompt("Why is it changed?", prompt_suffix=" ", err=True))
-    raise typer.BadParameter("an edit says why: --reason TEXT", param_hint="--reason")
+    return said_or_asked(given, "Why is it changed?", "an edit says why", "--reason")
 
 
-def pairs(words: Sequence[str]) -> dict[str, str]:
-    """`KEY=VALUE` words as an object. Raises InvalidInput for what is none, or a key that comes twice."""
+def said_or_asked(given: str | None, question: str, rule: str, option: str) -> str:
+    """A sentence that stays on record: as given, else asked for on a terminal. Usage error where there is none."""
+    if given is None and sys.stdin.isatty() and sys.stderr.isatty():
+        given = str(typer.prompt(question, prompt_suffix=" ", err=True))
+    if given is None or not given.strip():
+        raise typer.BadParameter(f"{rule}: {option} TEXT", param_hint=option)
+    return given
+
+
+def pairs(words: Sequence[str], option: str = "--filter") -> dict[str, str]:
+    """`KEY=VALUE` words as an object. Usage error for what is none, or a key that comes twice."""
     found: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise InvalidInput(f"{word!r} must be KEY=VALUE, such as telegram_chat_id=5488423581", field="filter")
+            raise typer.BadParameter(
+                f"{word!r} must be KEY=VALUE, such as telegram_chat_id=5488423581", param_hint=option
+            )
         if key in found:
-            raise InvalidInput(f"{key} is given twice; a rule looks for one value of a key", field="filter")
+            raise typer.BadParameter(f"{key} is given twice; a rule looks for one value of a key", param_hint=option)
         found[key] = value
     return found
 

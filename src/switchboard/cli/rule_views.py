@@ -1,26 +1,31 @@
 """Rules, their changes and what a change would do, as lines for people.
 
-Called by `rules.py`, `rule_history.py`, `rule_checks.py` and `sops.py`. What the API says of rules (RuleView, changes,
-findings, blast) enters as JSON; texts for `rich` leave, cleaned of whatever strangers wrote in them.
+Called by `rules.py`, `rule_history.py`, `rule_checks.py`, `sops.py`, `teams.py` and `letter_views.py`. What the API
+says of rules (RuleView, changes, findings, blast) enters as JSON; texts for `rich` leave, cleaned of whatever strangers
+wrote in them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from rich.text import Text
 
 from switchboard.cli.output import Json, clean, one_line, out
-
-FIELDS: Final = ("name", "channel", "filters", "targets", "priority", "active")
-"""What people write in a rule; the rest is kept about it."""
+from switchboard.core.routing.rulefile import changed_fields, rule_from_json
+from switchboard.domain.routing import RuleChange
 
 SEVERITIES: Final[Mapping[str, str]] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 """How bad a finding is, the worst first, and its style."""
 
 _SIGNS: Final[Mapping[str, str]] = {"+": "green", "-": "red", "~": "yellow"}
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 rule`, `3,000 rules`."""
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def looking_order(rule: Json) -> tuple[object, ...]:
@@ -32,12 +37,20 @@ def looking_order(rule: Json) -> tuple[object, ...]:
 
 def filters_of(rule: Json) -> str:
     """`telegram_chat_id=5 chat_type=private`."""
-    return one_line(" ".join(f"{name}={value}" for name, value in rule["filters"].items()))
+    return _pairs(rule["filters"])
 
 
 def targets_of(rule: Json) -> str:
     """`onboarding, System1/diary`."""
-    return one_line(", ".join(str(t.get("system_id") or t.get("team_id")) for t in rule["targets"]))
+    return _receivers(rule["targets"])
+
+
+def _pairs(filters: Mapping[str, object]) -> str:
+    return one_line(" ".join(f"{name}={value}" for name, value in filters.items()))
+
+
+def _receivers(targets: Sequence[Mapping[str, object]]) -> str:
+    return one_line(", ".join(str(t.get("system_id") or t.get("team_id")) for t in targets))
 
 
 def receivers_of(receivers: Json) -> str:
@@ -48,11 +61,16 @@ def receivers_of(receivers: Json) -> str:
 
 def rule_line(rule: Json) -> Text:
     """A rule in one line: what it is called, when it fires, where it leads."""
-    line = Text(f"{one_line(rule['team_id'])}  ").append(one_line(rule["name"]), style="bold").append("  ")
+    return Text(f"{one_line(rule['team_id'])}  ").append_text(rule_text(rule))
+
+
+def rule_text(rule: Json) -> Text:
+    """The same among others of its team."""
+    line = Text().append(one_line(rule["name"]), style="bold").append("  ")
     line.append_text(conditions_of(rule)).append_text(targets_after(rule))
     if rule["priority"]:
         line.append(f"  priority {rule['priority']}", style="dim")
-    return line if rule["active"] else line.append("  disabled", style="red")
+    return line if rule["active"] else line.append("  off", style="red")
 
 
 def conditions_of(rule: Json) -> Text:
@@ -82,18 +100,22 @@ def change_lines(changes: Iterable[Json]) -> Iterator[Text]:
 
 def field_lines(before: Json, after: Json) -> Iterator[Text]:
     """Each field that differs, before and after."""
-    for name in FIELDS:
-        if before[name] != after[name]:
-            line = Text().append(f"    {name}  ", style="dim").append(_value(name, before), style="red")
-            yield line.append(" → ", style="dim").append(_value(name, after), style="green")
+    change = RuleChange(rule_from_json(before), rule_from_json(after))
+    for name, (then, now) in changed_fields(change).items():
+        line = Text().append(f"    {name}  ", style="dim").append(_value(name, then), style="red")
+        yield line.append(" → ", style="dim").append(_value(name, now), style="green")
 
 
-def _value(name: str, rule: Json) -> str:
-    if name == "filters":
-        return filters_of(rule) or "none"
-    return (
-        targets_of(rule) if name == "targets" else one_line(str(rule[name]).lower() if name == "active" else rule[name])
-    )
+def _value(name: str, value: Any) -> str:
+    match name:
+        case "filters":
+            return _pairs(value) or "none"
+        case "targets":
+            return _receivers(value)
+        case "active":
+            return str(value).lower()
+        case _:
+            return one_line(value)
 
 
 def finding_lines(findings: Sequence[Json]) -> Iterator[Text]:
@@ -118,14 +140,14 @@ def blast_lines(blast: Json | None, *, period: str = "of the last day", dry_run:
         yield Text("how many messages would go elsewhere could not be told", style="dim")
         return
     looked_at, changed = int(blast["looked_at"]), int(blast["changed"])
-    messages = f"message{'s' if looked_at != 1 else ''} {period}".strip()
+    messages = f"{counted(looked_at, 'message')} {period}".strip()
     if not looked_at:
-        yield Text(f"there are no {messages} to compare with", style="dim")
+        yield Text(f"there are no{messages.removeprefix('0')} to compare with", style="dim")
         return
     newest = "" if blast["complete"] else "the newest "
     would = "would go elsewhere" if dry_run else "would now go elsewhere"
     count = f"{changed:,}" if changed else "none"
-    yield Text(f"of {newest}{looked_at:,} {messages} {count} {would}", style="bold" if changed else "")
+    yield Text(f"of {newest}{messages} {count} {would}", style="bold" if changed else "")
     for one in blast["examples"]:
         line = Text().append(f"  {clean(one['request_id'])}  ", style="dim")
         line.append(receivers_of(one["before"]), style="red")
@@ -153,8 +175,7 @@ def print_edit(answer: Json, changes: Sequence[Json], *, dry_run: bool) -> None:
 def _edit_head(answer: Json, changes: Sequence[Json], *, dry_run: bool) -> Text:
     if not changes:
         return Text(f"nothing to change; version {answer['version']} stays in force")
-    number = int(answer.get("changed", len(changes)))
-    count = f"{number:,} rule{'s' if number != 1 else ''}"
+    count = counted(int(answer.get("changed", len(changes))), "rule")
     if dry_run:
         return Text(f"dry run: nothing is written; it would change {count}:", style="bold yellow")
     return Text(f"version {answer['version']} is in force; {count} changed:", style="bold")

@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from switchboard.cli import rule_checks, rule_history
-from switchboard.cli.client import Client, ask, part
+from switchboard.cli.client import Client, ask, ask_about_team, part
 from switchboard.cli.output import AsJson, Json, more, one_line, out, print_json, table, when
 from switchboard.cli.rule_options import DryRun, Reason, RuleId, pairs, reason_for, targets
 from switchboard.cli.rule_views import (
@@ -27,17 +27,21 @@ from switchboard.cli.rule_views import (
     targets_after,
     targets_of,
 )
+from switchboard.domain.errors import Conflict, NotFound
 
 app = typer.Typer(help="Rules: look, edit, test, and go back.", no_args_is_help=True)
 
 _PAGE: Final = 500
+_ID: Final = 36
+"""Cells of an id, which is never broken: people copy it."""
+_NAME: Final = 40
 
 Filters = Annotated[
     list[str] | None, typer.Option("--filter", metavar="KEY=VALUE", help="Must be equal; give it once per key.")
 ]
 Targets = Annotated[
     list[str] | None,
-    typer.Option("--to", metavar="TARGET", help="System1/NAME of the team, or the name of a team right below it."),
+    typer.Option("--to", metavar="TARGET", help="System1/NAME or System4/TEAM of the team, or a team right below it."),
 ]
 Priority = Annotated[int | None, typer.Option(help="Higher is looked at first; 0 if it is never given.")]
 
@@ -56,7 +60,7 @@ def list_rules(
     Where there are more than fit on a page, pages are made by age.
     """
     params = {"team_id": team, "source": source, "limit": limit, "cursor": cursor}
-    page = ask(lambda client: client.get("/v1/rules", params))
+    page = ask(lambda client: ask_about_team(client, "/v1/rules", params, "rules"))
     if as_json:
         print_json(page)
         return
@@ -72,8 +76,8 @@ def _place(rule: Json) -> tuple[object, ...]:
 
 
 def _print_rules(rules: Sequence[Json]) -> None:
-    names = ("id", "team", "state", "prio", "rule", "when and where to")
-    out().print(table(*names, rows=map(_row, rules), keep=names[:-1], wrap=True))
+    names = ("team", "state", "prio", "rule", "when and where to, id")
+    out().print(table(*names, rows=map(_row, rules), keep=names[:-1], wrap=True, room=_ID))
 
 
 def _row(rule: Json) -> tuple[object, ...]:
@@ -81,29 +85,30 @@ def _row(rule: Json) -> tuple[object, ...]:
     leads = conditions_of(rule).append_text(targets_after(rule))
     if rule["source"]:
         leads.append(f"  {one_line(rule['source'])}", style="dim")
-    return rule["rule_id"], rule["team_id"], on, rule["priority"], one_line(rule["name"], 60), leads
+    leads.append(f"  {rule['rule_id']}", style="dim")
+    return rule["team_id"], on, rule["priority"], one_line(rule["name"], _NAME), leads
 
 
 @app.command("show")
 def show_rule(rule_id: RuleId, *, as_json: AsJson = False) -> None:
     """Show one rule with its history."""
-    rule = ask(lambda client: client.get(f"/v1/rules/{part(rule_id)}"))
+    found = ask(lambda client: client.get(f"/v1/rules/{part(rule_id)}"))
     if as_json:
-        print_json(rule)
+        print_json(found)
         return
+    rule, history = found["rule"], found["history"]
     rows: list[tuple[object, object]] = [("id", rule["rule_id"]), ("team", rule["team_id"]), ("name", rule["name"])]
     rows += [("channel", rule["channel"]), ("filters", filters_of(rule) or "none"), ("to", targets_of(rule))]
-    rows += [("priority", rule["priority"]), ("state", _state_of(rule))]
+    rows += [("priority", rule["priority"]), ("state", _state_of(rule, history))]
     rows += [("source", rule["source"])] if rule["source"] else []
     rows += [("created", f"{when(rule['created_at'])} by {rule['created_by'] or 'nobody known'}")]
     rows += [("version", rule["version"])]
     out().print(table("", "", rows=rows, wrap=True))
-    _print_history(rule["history"])
+    _print_history(history)
 
 
-def _state_of(rule: Json) -> str:
-    removed = rule["history"] and rule["history"][0]["after"] is None
-    return "removed" if removed else "on" if rule["active"] else "off"
+def _state_of(rule: Json, history: Sequence[Json]) -> str:
+    return "removed" if _removed(history) else "on" if rule["active"] else "off"
 
 
 def _print_history(history: Sequence[Json]) -> None:
@@ -164,6 +169,8 @@ def update(  # noqa: PLR0913 - the options of a command
 
     --filter and --to are the whole list from now on. A rule that somebody else has changed meanwhile is a conflict.
     """
+    if filters and no_filters:
+        raise typer.BadParameter("either --filter or --no-filters, not both", param_hint="--no-filters")
     patch: dict[str, object] = {"name": name, "channel": channel, "priority": priority}
     patch |= {"filters": {} if no_filters else pairs(filters) if filters else None}
     patch |= {"targets": targets(to) if to else None}
@@ -193,7 +200,11 @@ def _switch(rule_id: UUID, reason: str | None, *, active: bool, dry_run: bool, a
 
 def _change(rule_id: UUID, body: Mapping[str, object], version: int | None, *, as_json: bool) -> None:
     async def work(client: Client) -> tuple[Json, Json]:
-        before = await client.get(f"/v1/rules/{part(rule_id)}")
+        found = await client.get(f"/v1/rules/{part(rule_id)}")
+        before = found["rule"]
+        _refuse_removed(before, found["history"])
+        if version is not None and version > before["version"]:
+            raise Conflict(f"rule {before['name']!r} never had version {version}; its version is {before['version']}")
         seen = before["version"] if version is None else version
         return before, await client.patch(f"/v1/rules/{part(rule_id)}", {**body, "version": seen})
 
@@ -203,6 +214,21 @@ def _change(rule_id: UUID, body: Mapping[str, object], version: int | None, *, a
     else:
         changes = [{"before": before, "after": answer["rule"]}] if answer["fresh"] else []
         print_edit(answer, changes, dry_run=bool(body["dry_run"]))
+
+
+def _refuse_removed(rule: Json, history: Sequence[Json]) -> None:
+    if not _removed(history):
+        return
+    last = history[0]["version"]
+    raise NotFound(
+        f"rule {rule['name']!r} was removed in version {last}; the rules of before are brought back by "
+        f"`switchboard rules restore {last - 1} --team {rule['team_id']}`"
+    )
+
+
+def _removed(history: Sequence[Json]) -> bool:
+    """Whether the last that became of the rule is that an import or a restore took it out."""
+    return bool(history) and history[0]["after"] is None
 
 
 for _name, _command in (*rule_checks.COMMANDS, *rule_history.COMMANDS):

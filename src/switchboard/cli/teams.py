@@ -10,8 +10,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from switchboard.cli.client import ask, part
-from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, table
-from switchboard.cli.rule_views import looking_order
+from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json, table
+from switchboard.cli.rule_views import rule_text
 
 
 def teams(
@@ -19,7 +19,7 @@ def teams(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """The tree of teams with members and rules, the rules in the order of looking."""
+    """The tree of teams with members and rules: of each team the first in the order of looking, disabled ones last."""
     if team is None:
         found = ask(lambda client: client.get("/v1/teams"))
     else:
@@ -37,8 +37,11 @@ def _branch(team: Json, teams: Sequence[Json], tree: Tree) -> Tree:
     tree.label = Text(clean(team["team_id"]), style="bold").append(f"  {one_line(team['purpose'])}", style="dim")
     for member in team["members"]:
         tree.add(_member(member))
-    for rule in sorted(team["rules"], key=looking_order):
+    for rule in team["rules"]:
         tree.add(_rule(rule))
+    if (hidden := int(team["rule_count"]) - len(team["rules"])) > 0:
+        again = more("rules list", team=team["team_id"])
+        tree.add(Text(f"… and {hidden:,} {again}", style="dim"))
     for child in (one for one in teams if one["parent_id"] == team["team_id"]):
         _branch(child, teams, tree.add(""))
     return tree
@@ -51,11 +54,7 @@ def _member(member: Json) -> Text:
 
 
 def _rule(rule: Json) -> Text:
-    targets = " + ".join(str(t.get("system_id") or t.get("team_id")) for t in rule["targets"])
-    filters = " ".join(f"{name}={value}" for name, value in rule["filters"].items())
-    label = Text("rule ", style="dim").append(one_line(rule["name"]), style="bold" if rule["active"] else "dim strike")
-    label.append(f"  {clean(rule['channel'])} {one_line(filters)}".rstrip(), style="yellow")
-    return label.append(" → ", style="dim").append(one_line(targets), style="cyan")
+    return Text("rule ", style="dim").append_text(rule_text(rule))
 
 
 def agents(*, as_json: AsJson = False) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
 
-from switchboard.cli.client import ask, part
-from switchboard.cli.output import AsJson, Json, errors, out, print_json, table, when
+from switchboard.cli.client import Client, ask, part
+from switchboard.cli.output import AsJson, Json, clean, errors, out, print_json, table, when
+from switchboard.core.channels import near, or_list
 
 app = typer.Typer(help="Create, list and revoke tokens.", no_args_is_help=True)
 
@@ -21,6 +23,12 @@ class Role(StrEnum):
     CONNECTOR = "connector"
     AGENT = "agent"
 
+
+_BOUND: Final[Mapping[Role, frozenset[str]]] = {
+    Role.OPERATOR: frozenset(),
+    Role.CONNECTOR: frozenset({"--channel", "--endpoint"}),
+    Role.AGENT: frozenset({"--system"}),
+}
 
 Name = Annotated[str, typer.Argument(help="The token's name.")]
 
@@ -39,6 +47,7 @@ def create(  # noqa: PLR0913 - the options of a command
     as_json: AsJson = False,
 ) -> None:
     """Create a token. It is shown once, now: only its hash is kept."""
+    _check_bound(role, {"--channel": channel, "--endpoint": endpoint, "--system": system})
     wanted = {
         "name": name,
         "role": role.value,
@@ -47,14 +56,31 @@ def create(  # noqa: PLR0913 - the options of a command
         "system_id": system,
         "expires_in_days": expires_in_days,
     }
-    made = ask(
-        lambda client: client.post("/v1/tokens", {key: value for key, value in wanted.items() if value is not None})
-    )
+    given = {key: value for key, value in wanted.items() if value is not None}
+
+    async def work(client: Client) -> tuple[Json, Sequence[Json]]:
+        token = await client.post("/v1/tokens", given)
+        return token, (await client.get("/v1/agents"))["agents"] if system else ()
+
+    made, agents = ask(work)
+    if system and not any(one["system_id"] == system and one["active"] for one in agents):
+        meant = near(system, [one["system_id"] for one in agents if one["active"]])
+        hint = f"; did you mean {or_list(meant)}?" if meant else ""
+        errors().print(f"warning: no team has an active member {clean(system)}{hint}", style="yellow", soft_wrap=True)
     if as_json:
         print_json(made)
     else:
         errors().print(f"token {name} ({role.value}); it is not shown again:", style="dim")
         out().print(made["token"], soft_wrap=True)
+
+
+def _check_bound(role: Role, given: Mapping[str, str | None]) -> None:
+    """What a token is bound to: nothing else, nothing less."""
+    for option, value in given.items():
+        if option in _BOUND[role] and not value:
+            raise typer.BadParameter(f"a token of role {role.value} needs it", param_hint=option)
+        if option not in _BOUND[role] and value is not None:
+            raise typer.BadParameter(f"a token of role {role.value} is not bound to one", param_hint=option)
 
 
 @app.command("list")

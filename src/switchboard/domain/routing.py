@@ -91,7 +91,7 @@ class Rule:
     version: int = 0
     """The version of the rule set that wrote it last: whoever changes the rule says which state of it he saw."""
     source: str = ""
-    """`sop:NAME` for a rule that a standing operating procedure registered and alone may change; else empty."""
+    """`sop:NAME` for a rule that a standing operating procedure registered and whose loads rule it; else empty."""
 
     @property
     def catch_all(self) -> bool:

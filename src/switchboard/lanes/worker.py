@@ -167,7 +167,7 @@ class _Session:
                 lock=self._settings.use_lock,
             )
             await self._database.listen(connection, CHANNEL, self._bell.heard)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
             raise Unavailable(f"the worker could not register: {error}") from error
         connection.add_termination_listener(lambda _: self._lost.set())
 

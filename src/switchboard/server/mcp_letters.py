@@ -6,15 +6,14 @@ the HTTP API and the letter's id; out: the same answers. Next: `app/letters.py`.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 from uuid import UUID
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from switchboard.app.letters import LetterDesk
 from switchboard.server.http.doors import Doors
+from switchboard.server.http.letter_schemas import HandleBody, LetterFilterBody, RerouteBody
 from switchboard.server.http.letters import filter_of, reroute_of
-from switchboard.server.http.schemas import Cursor, HandleBody, LetterFilterBody, RerouteBody
+from switchboard.server.http.schemas import Body, Cursor, Limit
 from switchboard.server.mcp_offer import Call, Offer, make_tool, read, schema_of
 
 _LIST: Final = "List dead letters, the newest first: messages that nobody could take, and why."
@@ -26,14 +25,12 @@ _HANDLE: Final = "Close a dead letter with which nothing more is to be done, and
 class ListLetters(LetterFilterBody):
     """A page of a filter."""
 
-    limit: Annotated[int, Field(ge=1, le=500)] = 50
+    limit: Limit = 50
     cursor: Cursor | None = None
 
 
-class WhichLetter(BaseModel):
+class WhichLetter(Body):
     """One dead letter."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     dead_letter_id: UUID
 

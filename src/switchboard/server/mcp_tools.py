@@ -2,7 +2,7 @@
 
 `mcp.py` imports it late. In: arguments as JSON, the caller in the request's state; out: the shapes of the HTTP API. An
 error is a result marked as one, whose text is `{"error": {"code", "message", "field"?}}`. Next: `mcp_connectors.py`,
-`mcp_rules.py`.
+`mcp_rules.py`, `mcp_letters.py`.
 """
 
 from __future__ import annotations

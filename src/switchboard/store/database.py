@@ -35,9 +35,9 @@ _LOST = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # the server ended the connection while the driver was about to use it
     asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
+    asyncpg.OperatorInterventionError,  # starting up, shutting down, crashed; or somebody cancelled the statement
+    asyncpg.TransactionRollbackError,  # a deadlock, or a change from under a snapshot: again is all there is to do
+    asyncpg.LockNotAvailableError,
     asyncpg.InsufficientResourcesError,  # connections, memory, disk
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.TargetServerAttributeNotMatched,  # several hosts, and none of them is the primary at the moment

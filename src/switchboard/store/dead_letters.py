@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from switchboard.domain.message import Conversation
@@ -24,7 +24,9 @@ Status = Literal["pending", "handled"]
 
 @dataclass(frozen=True, slots=True)
 class ShownDeadLetter:
-    """A dead letter without its payload. `handler` is the System4 that was told, if the team has one.
+    """A dead letter without its payload; of that the sender and how the text begins, as long as it is kept.
+
+    `handler` is the System4 that was told, if the team has one.
 
     `handled_by_system_id` is a system, or the name of an operator's token; `rerouted_n` the decision that took it back.
     """
@@ -47,6 +49,8 @@ class ShownDeadLetter:
     rerouted_n: int | None
     sender_told_at: datetime | None
     emptied_at: datetime | None
+    sender: str | None
+    text: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,9 @@ class LetterFilter:
         teams = None if self.teams is None else list(self.teams)
         ids = None if self.ids is None else list(self.ids)
         return [teams, self.status, self.category, self.channel, self.system_id, self.since, self.until, ids]
+
+
+ALL_LETTERS: Final = LetterFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +171,7 @@ async def list_dead_letters(
     database: Database, wanted: LetterFilter, *, before: UUID | None = None, limit: int = 50
 ) -> list[ShownDeadLetter]:
     """Newest first; `before` is the id of the last one of the page before."""
-    rows = await database.rows(query("dead_letters.list"), before, limit, *wanted.values())
+    rows = await _planned(database, "dead_letters.list", before, limit, *wanted.values())
     return [_shown(row) for row in rows]
 
 
@@ -172,13 +179,22 @@ async def pending_ids(
     database: Database, wanted: LetterFilter, *, after: UUID | None = None, limit: int = 100
 ) -> list[UUID]:
     """Those of `wanted` that nobody has handled yet, oldest first; `after` is the last one of the page before."""
-    rows = await database.rows(query("dead_letters.pending_ids"), after, limit, *wanted.values())
+    rows = await _planned(database, "dead_letters.pending_ids", after, limit, *wanted.values())
     return [row["dead_letter_id"] for row in rows]
 
 
-async def count_wanted(database: Database, wanted: LetterFilter, *, after: UUID | None = None) -> int:
-    """How many of `wanted` nobody has handled yet."""
-    return int(await database.value(query("dead_letters.count_pending"), after, *wanted.values()))
+async def count_pending(database: Database, wanted: LetterFilter = ALL_LETTERS, *, after: UUID | None = None) -> int:
+    """How many of `wanted` nobody has handled yet, from `after` on."""
+    [row] = await _planned(database, "dead_letters.count_pending", after, *wanted.values())
+    return int(row["count"])
+
+
+async def _planned(database: Database, name: str, *values: object) -> Sequence[Row]:
+    """The rows of a query that filters. A plan for all filters at once would read the whole table for each of them."""
+    async with database.connection() as connection, connection.transaction(readonly=True):
+        await connection.execute("set local plan_cache_mode = force_custom_plan")
+        rows: Sequence[Row] = await connection.fetch(query(name), *values)
+        return rows
 
 
 async def dead_letters_of(database: Database, request_id: UUID) -> list[ShownDeadLetter]:
@@ -238,18 +254,13 @@ async def notices_of(database: Database, request_id: UUID) -> list[Notice]:
     return [Notice(**{name: row[name] for name in Notice.__slots__}) for row in rows]
 
 
-async def count_pending(database: Database) -> int:
-    """How many nobody has handled yet."""
-    return int(await database.value(query("dead_letters.pending")))
-
-
 async def waiting_handlers(database: Database) -> list[str]:
     """The System4s for whom letters wait to be told in a digest."""
     return [row["handler"] for row in await database.rows(query("dead_letters.waiting_handlers"))]
 
 
 async def digest(database: Database, handler: str) -> int:
-    """Tell a System4 in one notice of all letters that wait for it; returns of how many."""
+    """Tell a System4 in one notice of letters that wait for it, a few hundred at most; returns of how many."""
     return int(await database.value(query("dead_letters.digest"), handler))
 
 

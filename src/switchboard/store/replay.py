@@ -1,6 +1,6 @@
 """Stored messages as rules saw them, to be decided again.
 
-Called by `app/rules.py` for backtests and for the blast radius of an edit. A time or a number enters; the newest
+Called by `app/replays.py` for backtests and for the blast radius of an edit. A time or a number enters; the newest
 messages leave, chunk by chunk, as cases for `core/routing/backtest.py`. Next: the reader.
 """
 

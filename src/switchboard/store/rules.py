@@ -7,7 +7,8 @@ follows the versions. Changes enter as values; a new version number leaves, or t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -23,6 +24,8 @@ Session: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Row]"
 
 _CHUNK: Final = 10_000
 """Changes written by one statement: an import of any size stays below the time that a statement may take."""
+_PIECE: Final = 500
+"""Rules that are read at once: some milliseconds of work, after which whoever waits at a door has his turn."""
 _MOST_CHANGES: Final = 5000
 """Whoever is behind by more reads everything anew, piece by piece: applying so many at once would hold up messages."""
 
@@ -33,6 +36,13 @@ class Authorship:
 
     author: str
     reason: str
+
+
+class MovedOn(Conflict):
+    """The rule set is not any more the version that somebody has seen."""
+
+    def __init__(self, version: int, seen: int) -> None:
+        super().__init__(f"the rules have moved on to version {version}; you saw {seen}, look at them again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +70,23 @@ class SopRules:
 
 async def write(
     database: Database, changes: Sequence[RuleChange], *, by: Authorship, expected_version: int | None = None
-) -> int:
-    """Make all of these changes, or none, as one new version; returns it. Without changes: the present one.
+) -> tuple[int, list[RuleChange]]:
+    """Make all of these changes, or none, as one new version; returns it, and the changes as they were written.
 
-    The rules that are written get the new version; all else is kept as given. Raises Conflict when a rule is not any
-    more as `before` says (its version is compared), when a new one is there already, or when the rule set has moved on
-    from `expected_version`.
+    The rules that are written get the new version; all else is kept as given. Without changes the present version
+    stays. Raises Conflict when a rule is not any more as `before` says (its version is compared), or when a new one is
+    there already; MovedOn when the rule set is not any more `expected_version`.
     """
     async with database.connection() as connection, connection.transaction():
         await connection.execute(query("teams.one_at_a_time"))
         version = int(await connection.fetchval(query("teams.version")))
-        if expected_version not in (None, version):
-            raise Conflict(
-                f"the rules have moved on to version {version}; you saw {expected_version}, look at them again"
-            )
+        if expected_version is not None and expected_version != version:
+            raise MovedOn(version, expected_version)
         if not changes:
-            return version
+            return version, []
         await _compare(connection, changes)
         await new_version(connection, version + 1, by, teams=False)
-        await enter(connection, version + 1, changes)
-        return version + 1
+        return version + 1, await enter(connection, version + 1, changes)
 
 
 async def _compare(connection: Session, changes: Sequence[RuleChange]) -> None:
@@ -102,13 +109,16 @@ async def new_version(connection: Session, version: int, by: Authorship, *, team
     await connection.execute(query("rules.new_version"), version, by.author, by.reason, teams)
 
 
-async def enter(connection: Session, version: int, changes: Sequence[RuleChange]) -> None:
-    """Write rules and history of a version that was entered in this transaction."""
+async def enter(connection: Session, version: int, changes: Sequence[RuleChange]) -> list[RuleChange]:
+    """Write rules and history of a version that was entered in this transaction; returns what was written."""
+    written: list[RuleChange] = []
     for at in range(0, len(changes), _CHUNK):
         part = [_stamped(change, version) for change in changes[at : at + _CHUNK]]
         await connection.execute(query("rules.put"), version, *_columns(part))
         if removed := [change.rule.rule_id for change in part if change.after is None]:
             await connection.execute(query("rules.remove"), removed)
+        written += part
+    return written
 
 
 def _stamped(change: RuleChange, version: int) -> RuleChange:
@@ -141,8 +151,31 @@ async def list_rules(
     name, filters = _listed(team_id, source)
     async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
         version = int(await connection.fetchval(query("teams.version")))
-        rows = await connection.fetch(query(name), after, limit, *filters)
-    return version, [read_rule(row) for row in rows]
+        rules = [rule async for some in in_pieces(connection, name, after, limit, *filters) for rule in some]
+    return version, rules
+
+
+async def rules_of(database: Database, team_ids: Iterable[TeamId]) -> tuple[int, list[Rule]]:
+    """The version in force and all rules of these teams, team by team, in one snapshot."""
+    found: list[Rule] = []
+    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        version = int(await connection.fetchval(query("teams.version")))
+        for team_id in sorted(team_ids):
+            async for some in in_pieces(connection, "rules.of_team", None, None, team_id):
+                found += some
+    return version, found
+
+
+async def in_pieces(connection: Session, name: str, *args: object) -> AsyncIterator[list[Rule]]:
+    """The rules that a query finds, some at a time: of very many at once the doors would notice. In a transaction."""
+    async for rows in _pieces(connection, name, *args):
+        yield [read_rule(row) for row in rows]
+
+
+async def _pieces(connection: Session, name: str, *args: object) -> AsyncIterator[Sequence[Row]]:
+    cursor = await connection.cursor(query(name), *args)
+    while rows := await cursor.fetch(_PIECE):
+        yield rows
 
 
 def _listed(team_id: TeamId | None, source: str | None) -> tuple[str, list[str | None]]:
@@ -201,19 +234,37 @@ async def changes_between(database: Database, first: int, last: int) -> list[Rul
 
 
 async def rules_at(database: Database, version: int, team_ids: Sequence[TeamId] | None = None) -> list[Rule] | None:
-    """The rules of a version, inactive ones too, by id: all, or those of some teams.
+    """The rules of a version by id, inactive ones too: all, or those of some teams; None and NotFound as below."""
+    async with open_rules_at(database, version, team_ids) as pieces:
+        if pieces is None:
+            return None
+        rules = [rule async for some in pieces for rule in some]
+    # They came as two runs in order, so that this is little more than a merge.
+    return sorted(rules, key=lambda rule: rule.rule_id.bytes)
 
-    None when nobody knows any more, because the history began later. Raises NotFound for a version that never was.
+
+@asynccontextmanager
+async def open_rules_at(
+    database: Database, version: int, team_ids: Sequence[TeamId] | None = None
+) -> AsyncIterator[AsyncIterator[list[Rule]] | None]:
+    """The same in pieces as they come out of the database, to be read once.
+
+    None when nobody knows them any more, because the history began later. Raises NotFound for a version that never was.
     """
     if not await _known(database, version):
-        return None
+        yield None
+        return
     teams = None if team_ids is None else list(team_ids)
     async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
-        # What was not written since is as it was; of all else the first change after the version tells how it was.
-        rules = [read_rule(row) for row in await connection.fetch(query("rules.unchanged_since"), version, teams)]
-        changed = await connection.fetch(query("rules.changed_since"), version, teams)
-    rules += [rule_from_json(row["before"]) for row in changed if row["before"] is not None]
-    return sorted(rules, key=lambda rule: rule.rule_id)
+        yield _rules_at(connection, version, teams)
+
+
+async def _rules_at(connection: Session, version: int, teams: list[TeamId] | None) -> AsyncIterator[list[Rule]]:
+    """What was not written since is as it was; of all else the first change after the version tells how it was."""
+    async for some in in_pieces(connection, "rules.unchanged_since", version, teams):
+        yield some
+    async for rows in _pieces(connection, "rules.changed_since", version, teams):
+        yield [rule_from_json(row["before"]) for row in rows if row["before"] is not None]
 
 
 async def _known(database: Database, version: int) -> bool:

@@ -295,6 +295,8 @@ create index dead_letter_waiting on dead_letter (handler, dead_letter_id)
     where handler is not null and notice_lane is null and status = 'pending';
 create index dead_letter_untold on dead_letter (dead_letter_id)
     where status = 'pending' and sender_told_at is null and not sender_spared;
+create index dead_letter_pending on dead_letter (dead_letter_id) where status = 'pending';
+create index dead_letter_category on dead_letter (category, dead_letter_id);
 create index dead_letter_kept on dead_letter (handled_at) where status = 'handled' and emptied_at is null;
 
 -- A dead letter told to the System4 that handles it; a digest, in the lane `notice:<System4>:digest`, tells of as many as
@@ -486,8 +488,9 @@ begin
         from last where l.key = last.lane;
 end $$;
 
--- Digest: the letters of one System4 that wait to be told, in one notice at the end of its lane of digests. The last one
--- there grows, unless it is next: that one may have been read already. Returns how many letters it told of.
+-- Digest: letters of one System4 that wait to be told, in one notice at the end of its lane of digests. The last one
+-- there grows, unless it is next: that one may have been read already. Returns how many letters it told of: 200 at most,
+-- so that few conversations are held at once; the caller asks again until it is 0.
 create function digest_letters(_handler text) returns bigint
 language plpgsql as $$
 #variable_conflict use_column
@@ -503,7 +506,7 @@ begin
         from (
             select x.dead_letter_id from dead_letter x
             where x.handler = _handler and x.notice_lane is null and x.status = 'pending'
-            order by x.dead_letter_id limit 10000 for no key update skip locked
+            order by x.dead_letter_id limit 200 for no key update skip locked
         ) x;
     if _ids is null then
         return 0;
@@ -545,7 +548,7 @@ declare
     _status text;
     _n smallint;
     _fresh integer[];
-    _now timestamptz := clock_timestamp();
+    _now timestamptz;
 begin
     select x.request_id, x.conversation into _request_id, _conversation from dead_letter x where x.dead_letter_id = _id;
     if not found then
@@ -561,6 +564,8 @@ begin
     perform from lane l where l.key = any (_touched) order by l.key for no key update;
     -- all letters of the message: two of them at once must not bring it to one butler twice, nor take the same number
     perform from dead_letter x where x.request_id = _request_id order by x.dead_letter_id for no key update;
+    -- under the lock: no two decisions of a message have one time, and by it a decision's deliveries are found
+    _now := clock_timestamp();
 
     select x.status, x.rerouted_n into _status, _n from dead_letter x where x.dead_letter_id = _id;
     if _status = 'handled' then

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from switchboard.domain.routing import Member, Rule, RuleChange, RuleSet, SystemId, Team, TeamId
 from switchboard.store.database import Database, Row, query
-from switchboard.store.rules import Authorship, Session, enter, new_version, read_rule
-
-_CHUNK: Final = 2000
+from switchboard.store.rules import Authorship, Session, enter, in_pieces, new_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ async def open_rules(database: Database) -> AsyncIterator[StoredRules]:
     """Teams, members and rules as one consistent version. A million rules never are in memory at once."""
     async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
         version = int(await connection.fetchval(query("teams.version")))
-        yield StoredRules(version, await _teams(connection), _rules(connection))
+        yield StoredRules(version, await _teams(connection), in_pieces(connection, "teams.rules"))
 
 
 async def load_rule_set(database: Database) -> RuleSet:
@@ -51,15 +49,32 @@ async def load_rule_set(database: Database) -> RuleSet:
         return RuleSet(stored.version, stored.teams, tuple(sorted(rules, key=lambda rule: rule.rule_id)))
 
 
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The teams of one version; per team the first of its rules in the order of looking, and how many it has."""
+
+    version: int
+    teams: tuple[Team, ...]
+    first: Mapping[TeamId, Sequence[Rule]]
+    counts: Mapping[TeamId, int]
+
+
+async def overview(database: Database, most: int, team_id: TeamId | None = None) -> Overview:
+    """All teams, or that one if it exists, each with at most so many rules; those that are switched off come last."""
+    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        version = int(await connection.fetchval(query("teams.version")))
+        teams = tuple(team for team in await _teams(connection) if team_id in (None, team.team_id))
+        counts = {row["team_id"]: row["rules"] for row in await connection.fetch(query("teams.rule_counts"), team_id)}
+        first: dict[TeamId, list[Rule]] = {}
+        async for some in in_pieces(connection, "teams.first_rules", most, team_id):
+            for rule in some:
+                first.setdefault(rule.team_id, []).append(rule)
+    return Overview(version, teams, first, counts)
+
+
 async def _teams(connection: Session) -> tuple[Team, ...]:
     members = [_member(row) for row in await connection.fetch(query("teams.members"))]
     return tuple(_team(row, members) for row in await connection.fetch(query("teams.teams")))
-
-
-async def _rules(connection: Session) -> AsyncIterator[list[Rule]]:
-    cursor = await connection.cursor(query("teams.rules"))
-    while rows := await cursor.fetch(_CHUNK):
-        yield [read_rule(row) for row in rows]
 
 
 def _member(row: Row) -> Member:

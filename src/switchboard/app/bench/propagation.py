@@ -145,7 +145,7 @@ async def _edit(database: Database, plan: Plan, log: _Log) -> None:
         await asyncio.sleep(max(0.0, began + n / plan.edits_per_s - perf_counter()))
         edited = [_edited(rule, n) for rule in rules]
         changes = [RuleChange(*pair) for pair in zip(rules, edited, strict=True)]
-        version = await store.write(database, changes, by=_BY)
+        version, _ = await store.write(database, changes, by=_BY)
         log.committed[version] = perf_counter()
         rules = [replace(rule, version=version) for rule in edited]
         if plan.ring:

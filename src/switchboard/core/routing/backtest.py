@@ -15,6 +15,8 @@ from switchboard.core.routing.decide import decide
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.routing import DeadLetterCategory, Decision, RuleChange, SystemId, TeamId
 
+NEWEST: Final = 20_000
+"""Messages that are looked at when nobody says how many."""
 EXAMPLES: Final = 10
 """How many messages that would go elsewhere are shown; all are counted."""
 _FEW: Final = 16
@@ -52,10 +54,6 @@ class Receivers:
     def of(cls, butlers: Iterable[SystemId], dead_letters: Iterable[DeadEnd] = ()) -> Receivers:
         """From both in any order."""
         return cls(tuple(sorted(set(butlers))), tuple(sorted(set(dead_letters))))
-
-    def __str__(self) -> str:
-        dead = (f"dead letter of {one.team} ({one.category})" for one in self.dead_letters)
-        return ", ".join((*self.butlers, *dead)) or "nobody"
 
 
 @dataclass(frozen=True, slots=True)

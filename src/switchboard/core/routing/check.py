@@ -1,8 +1,8 @@
 """What is wrong with a rule or with the tree of teams, and what would be right.
 
-Called wherever a rule is written (`app/seed.py`) and when an installation is examined (`app/doctor.py`). A rule and the
-teams enter, a list of problems leaves, empty when all is well. Nothing is raised: the caller refuses, or shows, all of
-them.
+Called wherever a rule is written (`app/proposals.py`, `app/seed.py`), when an installation is examined
+(`app/doctor.py`), and for facts that somebody made up (`routetests.py`, `app/replays.py`). A rule and the teams enter,
+a list of problems leaves, empty when all is well. Nothing is raised: the caller refuses, or shows, all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from switchboard.core.channels import CHANNELS, near, or_list
+from switchboard.core.routing.draft import shown
 from switchboard.core.routing.facts import INTEGER, INTEGERS, KEYS, LOWER_CASE, ONE_OF
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
 
@@ -85,7 +86,9 @@ def check_targets(team_id: TeamId, targets: Sequence[Target], teams: Teams) -> l
 
 def _unknown(code: ProblemCode, field: str, what: str, name: str, names: Iterable[str]) -> Problem:
     """A name that is not there, with the names that are near to it."""
-    meant = _near(name, frozenset(names))
+    known = frozenset(names)
+    # `diary` is System1/diary, which is far from it as a word.
+    meant = tuple(sorted(one for one in known if one.rpartition("/")[2] == name)) or _near(name, known)
     hint = f"; did you mean {or_list(meant)}?" if meant else ""
     return Problem(code, field, f"there is no {what} {name!r}{hint}", meant)
 
@@ -103,15 +106,31 @@ def _check_channel(rule: Rule, channels: Iterable[str]) -> Iterator[Problem]:
 
 
 def _check_filters(rule: Rule) -> Iterator[Problem]:
-    # A plug-in's channel has no keys of its own here; an unknown channel is reported once, not once per filter.
-    keys = KEYS.get(rule.channel, KEYS["*"])
     for key, value in sorted(rule.filters.items()):
-        field = f"filters.{key}"
-        if key not in keys:
-            message = f"messages of channel {rule.channel!r} have no {key!r}; they have {', '.join(sorted(keys))}"
-            yield Problem("unknown_filter_key", field, message, _near(key, keys))
-        elif (why := never_equal(rule.channel, key, value)) is not None:
-            yield Problem("unmatchable_value", field, f"{key} can never be {value!r}: {why}")
+        yield from _check_fact(rule.channel, key, value, f"filters.{key}")
+
+
+def check_facts(given: Mapping[str, str], channels: Iterable[str] = CHANNELS) -> list[Problem]:
+    """Everything that is wrong with facts that a message is said to have; fields are their keys.
+
+    A misspelt one, or one that no message can have, would be missed in silence.
+    """
+    channel, known = given.get("channel", ""), tuple(channels)
+    if not channel:
+        return [Problem("unknown_channel", "channel", f"facts need a channel: {or_list(known)}", known)]
+    if channel not in known:
+        return [_unknown("unknown_channel", "channel", "channel", channel, known)]
+    return [problem for key, value in given.items() for problem in _check_fact(channel, key, value, shown(key))]
+
+
+def _check_fact(channel: str, key: str, value: str, field: str) -> Iterator[Problem]:
+    # A plug-in's channel has no keys of its own here; an unknown channel is reported once, not once per key.
+    keys = KEYS.get(channel, KEYS["*"])
+    if key not in keys:
+        message = f"messages of channel {channel!r} have no {shown(key)!r}; they have {', '.join(sorted(keys))}"
+        yield Problem("unknown_filter_key", field, message, _near(key, keys))
+    elif (why := never_equal(channel, key, value)) is not None:
+        yield Problem("unmatchable_value", field, f"{key} can never be {value!r}: {why}")
 
 
 def never_equal(channel: str, key: str, value: str) -> str | None:

@@ -135,7 +135,9 @@ class Reader:
             raise self.refuse(path, "must be an object of key and value")
         if len(value) > MAX_FILTERS:
             raise self.refuse(path, f"must have at most {MAX_FILTERS} keys, not {len(value)}")
-        return {str(key): self.fact(one, below(path, shown(key))) for key, one in value.items()}
+        # A key is looked at like a text before anything else is: who looks for near names to it takes any length.
+        keys = [self.text(key, below(path, shown(key))) for key in value]
+        return {key: self.fact(one, below(path, key)) for key, one in zip(keys, value.values(), strict=True)}
 
     def fact(self, value: object, path: str) -> str:
         """A text; a whole number is taken as its digits, as ids are often written. Never null as the word "None"."""

@@ -1,22 +1,24 @@
 """Why a team's rules did or did not fire for a message.
 
-Called by `app/explain.py` with a team's rules of the version in question. Rules and facts enter. Out: the rules in the
-order of looking, each with the filters that failed (the last one fired, if any did); the nearest misses where none did;
-and the later rules that match too, each with what put it behind.
+Called by `app/explain.py` with a team's rules of the version in question, as they come out of the database. Rules and
+facts enter. Out: the rules in the order of looking, each with the filters that failed (the last one fired, if any did);
+the nearest misses; and the later rules that match too, each with what put it behind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from heapq import nsmallest
-from typing import Literal
+from typing import Final, Literal
 
 from switchboard.core.routing.index import rank
 from switchboard.domain.routing import Rule
 
 TieBreak = Literal["catch_all_last", "priority", "more_filters", "named_channel", "older", "id"]
 """What put a rule before another that matches the same message, in the order in which it is asked."""
+
+_NEAREST: Final = 3
+_BEATEN: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +71,62 @@ class Beaten:
     by: TieBreak
 
 
-def considered(rules: Iterable[Rule], facts: Mapping[str, str]) -> list[Considered]:
-    """The active rules of one team in the order of looking, up to and with the first that matches.
-
-    Catch-all rules come last, as in `decide`.
-    """
-    looked_at: list[Considered] = []
-    for rule in in_order(rules):
-        looked_at.append(_look(rule, facts))
-        if looked_at[-1].fired:
-            break
-    return looked_at
+_Seen = tuple[bytes, Considered]
+"""A rule that was looked at, and its place in the order of looking."""
 
 
-def nearest(rules: Iterable[Rule], facts: Mapping[str, str], limit: int = 3) -> list[Considered]:
-    """The active rules of one team that missed by the fewest filters, of those the first in the order of looking."""
-    looks = (_look(rule, facts) for rule in rules if rule.active)
-    misses = (look for look in looks if not look.fired)
-    return nsmallest(limit, misses, key=lambda look: (look.failed, _order(look.rule)))
+class Survey:
+    """All rules of one team looked at for one message, piece by piece: of any number only those to show are kept."""
 
+    def __init__(self, facts: Mapping[str, str], shown: int = 200) -> None:
+        self._facts = facts
+        self._shown = shown
+        self._places: list[bytes] = []
+        self._first: list[_Seen] = []
+        self._misses: list[_Seen] = []
+        self._matching: list[_Seen] = []
 
-def beaten(rules: Iterable[Rule], facts: Mapping[str, str]) -> list[Beaten]:
-    """The active rules of one team that match but came after the one that fired, in the order of looking."""
-    matching = in_order(rule for rule in rules if _look(rule, facts).fired)
-    return [Beaten(rule, tie_break(matching[0], rule)) for rule in matching[1:]]
+    def add(self, rules: Iterable[Rule]) -> None:
+        """Look at some more of the team's rules; those that are switched off are passed over."""
+        seen = [(_place(rule), _look(rule, self._facts)) for rule in rules if rule.active]
+        misses = (one for one in seen if not one[1].fired)
+        matching = (one for one in seen if one[1].fired)
+        self._places += [place for place, _ in seen]
+        self._first = sorted([*self._first, *seen], key=_by_place)[: self._shown]
+        self._misses = sorted([*self._misses, *misses], key=_by_nearness)[:_NEAREST]
+        self._matching = sorted([*self._matching, *matching], key=_by_place)[: _BEATEN + 1]
+
+    @property
+    def considered(self) -> list[Considered]:
+        """The first that were looked at, in the order of looking; the one that fired, if any did, always is the last.
+
+        Catch-all rules come last, as in `decide`.
+        """
+        if not self._matching:
+            return [look for _, look in self._first]
+        fired_at, fired = self._matching[0]
+        before = [look for place, look in self._first if place < fired_at]
+        return [*before[: self._shown - 1], fired]
+
+    @property
+    def left_out(self) -> int:
+        """How many more were looked at, before the one that fired if any did."""
+        looked_at = len(self._places)
+        if self._matching:
+            fired_at, _ = self._matching[0]
+            looked_at = sum(place <= fired_at for place in self._places)
+        return looked_at - len(self.considered)
+
+    @property
+    def nearest(self) -> list[Considered]:
+        """The few that missed by the fewest filters, of those the first in the order of looking."""
+        return [look for _, look in self._misses]
+
+    @property
+    def beaten(self) -> list[Beaten]:
+        """The first that match but came after the one that fired, in the order of looking."""
+        rules = [look.rule for _, look in self._matching]
+        return [Beaten(rule, tie_break(rules[0], rule)) for rule in rules[1:]]
 
 
 def tie_break(first: Rule, later: Rule) -> TieBreak:
@@ -110,11 +144,20 @@ def tie_break(first: Rule, later: Rule) -> TieBreak:
 
 def in_order(rules: Iterable[Rule]) -> list[Rule]:
     """The active rules of one team in the order of looking."""
-    return sorted((rule for rule in rules if rule.active), key=_order)
+    return sorted((rule for rule in rules if rule.active), key=_place)
 
 
-def _order(rule: Rule) -> tuple[bool, bytes]:
-    return rule.catch_all, rank(rule)
+def _place(rule: Rule) -> bytes:
+    return bytes([rule.catch_all]) + rank(rule)
+
+
+def _by_place(seen: _Seen) -> bytes:
+    return seen[0]
+
+
+def _by_nearness(seen: _Seen) -> tuple[int, bytes]:
+    place, look = seen
+    return look.failed, place
 
 
 def _look(rule: Rule, facts: Mapping[str, str]) -> Considered:

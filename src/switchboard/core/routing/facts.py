@@ -1,7 +1,8 @@
 """What rules match on: a flat `dict[str, str]` derived from an envelope, by one pure function per channel.
 
-Called by `journey/decide.py` at acceptance and by `app/explain.py` afterwards. An envelope enters, facts leave; what is
-not known is absent, never an empty string or the word "None". Next: `core/routing/decide.py`.
+Called by `journey/decide.py` at acceptance and by `app/explain.py` afterwards; `with_derived` for facts that somebody
+made up. An envelope enters, facts leave; what is not known is absent, never an empty string or the word "None". Next:
+`core/routing/decide.py`.
 
 `payload.raw` is read only where it is the platform's own object, and it is not to be trusted: whatever stands there,
 `facts` neither raises nor walks deeper than the few paths named below. What the envelope itself says wins wherever a
@@ -61,6 +62,22 @@ def facts(envelope: Envelope) -> dict[str, str]:
     if own is not None:
         found.update(own[0](envelope))
     return {key: value for key, value in found.items() if value is not None}
+
+
+def with_derived(given: Mapping[str, str]) -> dict[str, str]:
+    """Facts that somebody made up, and those that follow from them as in every message; what was given stays.
+
+    A mail has the address and the domain of its sender, a Telegram message the type of its chat.
+    """
+    found: Found = {"chat_type": given.get("telegram_chat_type")}
+    if given.get("channel") == "email":
+        sender = given.get("email_sender") or address(given.get("sender", ""))
+        found |= {"email_sender": sender, "email_domain": _domain(sender or "")}
+    return {key: value for key, value in found.items() if value is not None} | dict(given)
+
+
+def _domain(sender: str) -> str | None:
+    return sender.rpartition("@")[2] if "@" in sender else None
 
 
 def _at(raw: object, *path: str | int) -> object:
@@ -132,7 +149,7 @@ def _email(envelope: Envelope) -> Found:
     raw, identity = envelope.payload.raw, envelope.sender.identity
     # The sender is what the connector says, never a header of the raw mail: a stranger wrote those.
     sender = address(identity) or identity.lower()
-    domain = sender.rpartition("@")[2] if "@" in sender else None
+    domain = _domain(sender)
     return {
         "email_sender": sender,
         "email_domain": domain,

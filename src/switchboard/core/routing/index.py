@@ -307,6 +307,17 @@ class RoutingIndex:
         """Whether a way leads from the root to this team."""
         return team_id in self._nodes
 
+    def key_sets(self, team_id: TeamId) -> frozenset[tuple[str, frozenset[str]]]:
+        """The distinct (channel, filter keys) of a team's rules: so many lookups may a decision need there."""
+        node = self._nodes.get(team_id)
+        if node is None:
+            return frozenset()
+        return frozenset(
+            (channel, frozenset((keys,) if isinstance(keys, str) else keys))
+            for channel, shapes in node.shapes.items()
+            for keys in shapes
+        )
+
     def rule(self, team_id: TeamId, facts: Mapping[str, str]) -> Fired | None:
         """The first of the team's rules that matches, catch-alls left out; None where none does."""
         node = self._nodes[team_id]

@@ -21,7 +21,7 @@ from switchboard.core.channels import CHANNELS
 from switchboard.core.routing.check import Problem, ProblemCode, check_match, check_targets
 from switchboard.core.routing.explain import in_order, tie_break
 from switchboard.core.routing.facts import KEYS
-from switchboard.domain.routing import Rule, SystemId, Target, Team, TeamId
+from switchboard.domain.routing import Rule, RuleChange, SystemId, Target, Team, TeamId
 
 Severity = Literal["error", "warning", "note"]
 LintCode = (
@@ -47,6 +47,7 @@ _NEVER: Final = frozenset(
     {"shadowed", "duplicate", "unmatchable", "unmatchable_value", "unknown_filter_key", "unknown_channel"}
 )
 """What is found in rules that no message makes fire."""
+_NO_WAY: Final = "no rule of it leads here"
 _WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
 
@@ -97,29 +98,52 @@ def lint(
 def lint_change(
     teams: Iterable[Team],
     rules: Iterable[Rule],
-    changed: Collection[UUID],
+    changes: Collection[RuleChange],
     *,
     live: Collection[SystemId] | None = None,
     channels: Iterable[str] = CHANNELS,
 ) -> list[Finding]:
-    """What there is to look at because of these rules as they are: in them, or in rules that they are in the way of.
+    """What there is to look at because of these changes: in the rules changed, in those they hide, in whole teams.
 
-    `rules` are at least all rules of the teams concerned. Whether a team is reached is not looked at: that needs all.
+    `rules` are at least all rules of the teams concerned, as they are once it is done. Whether such a team is reached
+    itself is not looked at: that needs all rules. The teams right below are, if the changes took a way to them.
     """
     tree = _Tree(teams)
-    concerned = {
-        team_id: own for team_id, own in _by_team(rules).items() if any(rule.rule_id in changed for rule in own)
-    }
+    every = _by_team(rules)
+    changed = {change.rule.rule_id for change in changes}
+    concerned = {team_id: every.get(team_id, []) for team_id in sorted({change.rule.team_id for change in changes})}
     problems = _Problems(tree.teams, tuple(channels))
     findings = [one for own in concerned.values() for rule in own for one in problems.of(rule)]
     hidden = [one for own in concerned.values() for one in _never_firing(own, problems.channels)]
     firing = _firing(concerned, (*findings, *hidden))
     findings += hidden
-    for team_id in firing.keys() & tree.teams.keys():
+    newly = {one.rule_id for one in findings if one.code in _NEVER and _concerns(one, changed)}
+    ways = [change.before for change in changes if change.before is not None and change.before.active]
+    ways += [rule for own in concerned.values() for rule in own if rule.active and rule.rule_id in newly]
+    findings += _cut_off(tree, concerned, firing, ways)
+    for team_id in concerned.keys() & tree.teams.keys():
         findings += _in_team(tree.teams[team_id], firing[team_id], tree)
     if live is not None:
         findings += _without_live_member(tree, firing, live)
-    return _worst_first(one for one in findings if one.rule_id is None or one.rule_id in changed or one.by in changed)
+    return _worst_first(one for one in findings if one.rule_id is None or _concerns(one, changed))
+
+
+def _concerns(finding: Finding, changed: Collection[UUID]) -> bool:
+    return finding.rule_id in changed or finding.by in changed
+
+
+def _cut_off(
+    tree: _Tree, every: Mapping[TeamId, Sequence[Rule]], firing: Mapping[TeamId, Iterable[Rule]], ways: Iterable[Rule]
+) -> Iterator[Finding]:
+    """The teams to which these rules led, or would, and to which no rule that can fire leads any more."""
+    lead_to = _led_to(rule for own in firing.values() for rule in own)
+    for above, team_id in sorted(_led_to(ways) - lead_to):
+        if team_id in tree.teams and tree.teams[team_id].parent_id == above:
+            yield _out_of_reach(tree.teams[team_id], every, _NO_WAY)
+
+
+def _led_to(rules: Iterable[Rule]) -> set[tuple[TeamId, TeamId]]:
+    return {(rule.team_id, one.team_id) for rule in rules for one in rule.targets if one.team_id is not None}
 
 
 def _by_team(rules: Iterable[Rule]) -> dict[TeamId, list[Rule]]:
@@ -259,11 +283,15 @@ def _unreachable(tree: _Tree, every: Mapping[TeamId, Sequence[Rule]], reached: C
     known = frozenset(reached)
     for team_id, team in tree.teams.items():
         if team_id not in known:
-            active = sum(rule.active for rule in every.get(team_id, ()))
-            above = "no rule reaches it either" if team.parent_id not in known else "no rule of it leads here"
-            message = f"no message comes to team {team_id}: its parent is {team.parent_id}, and {above}"
-            message += f"; it has {active} active rules" if active else ""
-            yield Finding("unreachable", "warning", team_id, None, None, message)
+            above = "no rule reaches it either" if team.parent_id not in known else _NO_WAY
+            yield _out_of_reach(team, every, above)
+
+
+def _out_of_reach(team: Team, every: Mapping[TeamId, Sequence[Rule]], above: str) -> Finding:
+    active = sum(rule.active for rule in every.get(team.team_id, ()))
+    message = f"no message comes to team {team.team_id}: its parent is {team.parent_id}, and {above}"
+    message += f"; it has {active} active rules" if active else ""
+    return Finding("unreachable", "warning", team.team_id, None, None, message)
 
 
 def _in_team(team: Team, firing: Sequence[Rule], tree: _Tree) -> Iterator[Finding]:

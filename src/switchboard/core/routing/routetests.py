@@ -22,10 +22,10 @@ from typing import Final, get_args
 
 from switchboard.core.channels import CHANNELS, near, or_list
 from switchboard.core.routing.backtest import DeadEnd, Receivers, receivers
-from switchboard.core.routing.check import never_equal
+from switchboard.core.routing.check import check_facts
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.draft import Reader
-from switchboard.core.routing.facts import KEYS, facts
+from switchboard.core.routing.facts import facts, with_derived
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.wire import parse_envelope
 from switchboard.domain.errors import InvalidInput
@@ -61,7 +61,8 @@ def parse_cases(document: object, now: datetime, channels: Iterable[str] = CHANN
     """The cases of `{"cases": [...]}`; `now` is for the check of an envelope's time.
 
     Raises InvalidInput (code `invalid_route_tests`) at the first thing that cannot be understood, with its path in
-    `field`, such as `cases[0].facts.telegram_chat`. A file without cases is refused: it would pass whatever happens.
+    `field`, such as `cases[0].pined`; for facts that no message can have the code is that of `check_facts`. A file
+    without cases is refused: it would pass whatever happens.
     """
     file = _READER.fields(document, "", ("cases",))
     cases = _READER.items(_READER.needed(file, "cases", ""), "cases")
@@ -101,16 +102,10 @@ def _case(value: object, path: str, now: datetime, channels: tuple[str, ...]) ->
 def _facts(value: object, path: str, channels: tuple[str, ...]) -> dict[str, str]:
     """Facts that a message may really have: one that cannot be would test nothing."""
     given = _READER.filters(value, path)
-    channel = _READER.text(_READER.needed(given, "channel", path), f"{path}.channel")
-    if channel not in channels:
-        meant = near(channel, channels) or channels
-        raise _READER.refuse(f"{path}.channel", f"{channel!r} is not known; did you mean {or_list(meant)}?")
-    _READER.fields(given, path, sorted(KEYS.get(channel, KEYS["*"])))
-    for key, fact in given.items():
-        why = never_equal(channel, key, fact)
-        if why is not None:
-            raise _READER.refuse(f"{path}.{key}", f"can never be {fact!r}: {why}")
-    return given
+    for problem in check_facts(given, channels):
+        field = f"{path}.{problem.field}"
+        raise InvalidInput(f"{field}: {problem.message}", code=problem.code, field=field)
+    return with_derived(given)
 
 
 def _of_envelope(value: object, path: str, now: datetime) -> dict[str, str]:

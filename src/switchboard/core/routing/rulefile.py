@@ -11,7 +11,8 @@ Called by `store/rules.py` (the form in the history), `app/proposals.py` (import
          "updated_by": "control (System3/root)", "updated_at": "2026-01-01T00:00:00+00:00"}]}}
 
 Written by hand, a rule needs `name`, `channel` and `targets` only, and the file no `version`. A file speaks for the
-teams that it names, with all their rules; about other teams it says nothing.
+teams that it names, with all their rules; about other teams it says nothing. Where none of its rules is there yet, its
+import makes them the same to the letter; who touched a rule last is no difference that would be written.
 """
 
 from __future__ import annotations
@@ -265,11 +266,13 @@ def changes_for(file: RuleFile, in_force: Iterable[Rule], edit: Edit) -> list[Ru
         if before is not None and before.team_id != place[0]:
             message = f"is a rule of team {before.team_id}; a rule stays in its team, so leave the id out"
             raise _READER.refuse(f"{_path(place)}.rule_id", message)
-        after = _new(one, place[0], edit) if before is None else _changed(before, one)
-        if before is None or _content(before) != _content(after):
+        if before is None:
+            changes.append(RuleChange(None, _new(one, place[0], edit)))
+            continue
+        kept.add(before.rule_id)
+        after = _changed(before, one)
+        if _content(before) != _content(after):
             changes.append(RuleChange(before, edit.stamp(after)))
-        if before is not None:
-            kept.add(before.rule_id)
     gone = (rule for rule in present.values() if rule.team_id in file.teams and rule.rule_id not in kept)
     return [*changes, *(RuleChange(rule, None) for rule in gone)]
 
@@ -325,6 +328,8 @@ def _new(one: FileRule, team_id: TeamId, edit: Edit) -> Rule:
         priority=one.draft.priority,
         active=one.draft.active,
         created_by=edit.author if one.created_by is None else one.created_by,
+        updated_by=edit.author if one.updated_by is None else one.updated_by,
+        updated_at=one.updated_at or edit.now,
         source=one.source or "",
     )
 

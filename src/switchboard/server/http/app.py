@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
 from starlette.routing import Route
@@ -38,6 +38,7 @@ from switchboard.server.http.docs import docs_page
 from switchboard.server.http.doors import Doors
 from switchboard.server.http.errors import install_errors
 from switchboard.server.http.gate import PUBLIC, Gate, Limits
+from switchboard.server.http.parameters import only_known_parameters
 from switchboard.server.mcp import McpDoor
 
 _DESCRIPTION: Final = (
@@ -90,7 +91,7 @@ def create_app(switchboard: Switchboard) -> FastAPI:
     app.state.doors = doors
     # Of the rules' routers the last one takes every name for an id, so the others stand before it.
     for part in (ingest, messages, outbox, ledger, letters, rule_history, replays, rules, teams, tokens, audit, health):
-        app.include_router(part.router)
+        app.include_router(part.router, dependencies=[Depends(only_known_parameters)])
     app.add_api_route("/docs", _docs(app), include_in_schema=False, response_class=HTMLResponse)
     # POST alone: without sessions there is nothing to stream by GET, and nothing to DELETE.
     app.router.routes.append(Route("/mcp", mcp, methods=["POST"], include_in_schema=False))

@@ -12,21 +12,19 @@ from switchboard.app.access import Principal
 from switchboard.app.letters import Bulk, LetterFilter, Reroute, RuleWish
 from switchboard.domain.routing import DeadLetterCategory, SystemId, Target, TeamId
 from switchboard.server.http.doors import Parts, answer, documented, needs
-from switchboard.server.http.schemas import (
+from switchboard.server.http.letter_schemas import (
     BulkBody,
     BulkOutcome,
-    Cursor,
     DeadLetterDetail,
     DeadLetterPage,
     HandleBody,
     Handled,
     LetterFilterBody,
-    Limit,
     RerouteBody,
     Rerouted,
-    ToBody,
-    Word,
 )
+from switchboard.server.http.rule_schemas import TargetBody
+from switchboard.server.http.schemas import Cursor, Limit, Word
 
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
 
@@ -105,7 +103,7 @@ def bulk_of(body: BulkBody) -> Bulk:
     )
 
 
-def _target(to: ToBody | None) -> Target | None:
+def _target(to: TargetBody | None) -> Target | None:
     if to is None:
         return None
     system_id = None if to.system_id is None else SystemId(to.system_id)

@@ -14,6 +14,7 @@ from switchboard.app.access import Principal
 from switchboard.app.intake import ErrorDetail, refused
 from switchboard.app.proposals import Wanted
 from switchboard.app.replays import Progress, Proposal, Question, Span
+from switchboard.core.routing.backtest import NEWEST
 from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.domain.routing import SystemId, TeamId
 from switchboard.server.http.doors import Doors, Parts, answer, documented, needs
@@ -24,8 +25,7 @@ log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1/rules", tags=["rules"])
 
 Reader = Annotated[Principal, Depends(needs("rules"))]
-DEFAULT_LAST: Final = 20_000
-"""Messages that are replayed unless more or fewer are asked for."""
+Editor = Annotated[Principal, Depends(needs("rules_edit"))]
 
 
 @router.post("/test", summary="Run route tests", responses=documented(TestAnswer))
@@ -66,10 +66,13 @@ _LINES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @router.post("/backtest", summary="Replay stored messages", responses={**documented(None, 404), **_LINES})
-async def backtest(request: Request, caller: Reader, parts: Parts, body: BacktestBody) -> Response:
-    """By the rules in force and by the proposed ones; shows only what would change. Ends when you hang up."""
-    del caller
-    last = DEFAULT_LAST if body.last is None and body.days is None else body.last
+async def backtest(request: Request, caller: Editor, parts: Parts, body: BacktestBody) -> Response:
+    """By the rules in force and by the proposed ones; shows only what would change. Ends when you hang up.
+
+    For those who may edit rules: the examples name messages of others, and who got them.
+    """
+    await parts.rules.check_editor(caller)
+    last = NEWEST if body.last is None and body.days is None else body.last
     lines = parts.replays.backtest(Span(last, body.days), _proposal(body))
     # The first step is made here: what is wrong with the proposal is an answer of its own, not a line.
     first = await anext(lines)

@@ -53,7 +53,7 @@ Cases = Annotated[list[dict[str, Any]], Field(min_length=1, max_length=10_000), 
 
 
 class TargetBody(Body):
-    """An own System1 (or the own System4: an explicit dead letter), or a direct sub-team; one of the two."""
+    """A receiver: a member, or a team whose rules then decide; one of the two."""
 
     system_id: Word | None = None
     team_id: Word | None = None
@@ -218,20 +218,7 @@ class RuleEvent(Answer):
 class RuleDetail(Answer):
     """A rule with its history, newest first; a removed one as it was."""
 
-    rule_id: UUID
-    team_id: str
-    name: str
-    channel: str
-    filters: dict[str, str]
-    targets: list[dict[str, str]]
-    priority: int
-    active: bool
-    version: int
-    source: str
-    created_by: str
-    updated_by: str
-    created_at: datetime
-    updated_at: datetime | None
+    rule: RuleView
     history: list[RuleEvent]
 
 

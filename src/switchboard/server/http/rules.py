@@ -100,7 +100,7 @@ async def get_rule(parts: Parts, rule_id: UUID) -> Response:
 async def rule_detail(parts: Doors, rule_id: UUID) -> dict[str, Any]:
     """A rule with its history as the wire has it."""
     rule, history = await parts.records.get(rule_id)
-    return {**rule, "history": history}
+    return {"rule": rule, "history": history}
 
 
 @router.patch("/rules/{rule_id}", summary="Change a rule", responses=documented(WrittenRuleView, 404, 409))

@@ -10,12 +10,11 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from switchboard.app.access import Role
 from switchboard.app.desk import LeasedReply
 from switchboard.app.explain import Explanation
-from switchboard.app.letters import BulkOutcome, DeadLetterDetail, Handled, Rerouted, ShownDeadLetter
 from switchboard.app.views import (
     AgentView,
     Connector,
@@ -26,16 +25,11 @@ from switchboard.app.views import (
     TeamView,
 )
 from switchboard.domain.ledger import OutboxRow, OutboxState
-from switchboard.domain.routing import DeadLetterCategory
 
 __all__ = [
-    "BulkOutcome",
-    "DeadLetterDetail",
     "Explanation",
-    "Handled",
     "MessageDetail",
     "Replies",
-    "Rerouted",
     "TeamView",
 ]
 
@@ -126,75 +120,6 @@ class NewToken(Body):
         return self
 
 
-class ToBody(Body):
-    """A receiver: a butler, or a team whose rules then decide; one of the two."""
-
-    system_id: Word | None = None
-    team_id: Word | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> ToBody:
-        if (self.system_id is None) == (self.team_id is None):
-            raise ValueError("a receiver is either a system_id or a team_id")
-        return self
-
-
-class LetterRule(Body):
-    """A rule to make of a dead letter; `filters` may be keys alone, whose values are those of the message."""
-
-    name: Line
-    filters: Annotated[dict[Word, Word], Field(max_length=64)] | Annotated[list[Word], Field(max_length=64)] = []
-    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
-
-
-class RerouteBody(Body):
-    """Where a dead letter shall go; without `to` the rules decide, from its own team downward."""
-
-    reason: Line
-    to: ToBody | None = None
-    rule: LetterRule | None = None
-
-
-class HandleBody(Body):
-    """How a dead letter was settled."""
-
-    resolution: Line
-
-
-class LetterFilterBody(Body):
-    """Which dead letters: all that are given must hold. They died in [since, until)."""
-
-    team_id: Word | None = None
-    status: Literal["pending", "handled"] | None = None
-    category: DeadLetterCategory | None = None
-    channel: Word | None = None
-    system_id: Word | None = None
-    since: AwareDatetime | None = None
-    until: AwareDatetime | None = None
-    ids: Annotated[list[UUID], Field(min_length=1, max_length=500)] | None = None
-
-
-class BulkBody(Body):
-    """The same for every pending dead letter of a filter, oldest first. `reason` is also the resolution."""
-
-    filter: LetterFilterBody
-    action: Literal["reroute", "handle"]
-    reason: Line | None = None
-    resolution: Line | None = None
-    to: ToBody | None = None
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
-    cursor: Cursor | None = None
-    dry_run: bool = False
-
-    @model_validator(mode="after")
-    def _said(self) -> BulkBody:
-        if (self.reason is None) == (self.resolution is None):
-            raise ValueError("say why: a reason to reroute, or a resolution to handle")
-        if self.action == "handle" and self.to is not None:
-            raise ValueError("only what is rerouted goes to somebody")
-        return self
-
-
 # Answers ------------------------------------------------------------------------------------------------------------
 
 
@@ -243,13 +168,6 @@ class DeliveryPage(Answer):
     next_cursor: str | None
 
 
-class DeadLetterPage(Answer):
-    """Newest first."""
-
-    dead_letters: list[ShownDeadLetter]
-    next_cursor: str | None
-
-
 class LeasedReplies(Answer):
     """At most one reply per conversation, so that order holds."""
 
@@ -269,7 +187,7 @@ class ReplyState(Answer):
 
 
 class TeamList(Answer):
-    """The rules in force."""
+    """The teams by the version of the rules in force."""
 
     version: int
     teams: list[TeamView]

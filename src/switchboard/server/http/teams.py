@@ -12,14 +12,14 @@ router = APIRouter(prefix="/v1", tags=["teams"], dependencies=[Depends(needs("te
 
 @router.get("/teams", summary="List teams", responses=documented(TeamList))
 async def list_teams(parts: Parts) -> Response:
-    """With members and rules."""
+    """With members and, of each, the first 100 rules in the order of looking; those that are switched off come last."""
     version, teams = await parts.views.teams()
     return answer({"version": version, "teams": teams})
 
 
 @router.get("/teams/{team_id}", summary="One team", responses=documented(TeamView, 404))
 async def get_team(parts: Parts, team_id: Word) -> Response:
-    """With members and rules."""
+    """With members and its first 100 rules; all are in `/v1/rules?team_id=…`."""
     return answer(await parts.views.team(team_id))
 
 

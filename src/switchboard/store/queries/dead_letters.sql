@@ -1,6 +1,10 @@
 -- name: list
+-- This and the next two are planned anew each time (`_planned`), by what is given: pending letters, those of a team, of a
+-- category and the newest of all are read by their indexes. Other filters on letters of any status cost a walk from the
+-- newest back until the page is full; `since` does not cut it short.
 select dead_letter_id, request_id, conversation, team_id, channel, category, reason, system_id, handler, status,
-       handled_by_system_id, resolution, received_at, created_at, handled_at, rerouted_n, sender_told_at, emptied_at
+       handled_by_system_id, resolution, received_at, created_at, handled_at, rerouted_n, sender_told_at, emptied_at,
+       payload #>> '{sender,identity}' as sender, left(payload #>> '{payload,normalized_text}', 200) as text
 from dead_letter
 where ($1::uuid is null or dead_letter_id < $1)
   and ($3::text[] is null or team_id = any ($3)) and ($4::text is null or status = $4)
@@ -30,12 +34,14 @@ where status = 'pending' and ($1::uuid is null or dead_letter_id > $1)
 
 -- name: of_message
 select dead_letter_id, request_id, conversation, team_id, channel, category, reason, system_id, handler, status,
-       handled_by_system_id, resolution, received_at, created_at, handled_at, rerouted_n, sender_told_at, emptied_at
+       handled_by_system_id, resolution, received_at, created_at, handled_at, rerouted_n, sender_told_at, emptied_at,
+       payload #>> '{sender,identity}' as sender, left(payload #>> '{payload,normalized_text}', 200) as text
 from dead_letter where request_id = $1 order by dead_letter_id;
 
 -- name: get
 select dead_letter_id, request_id, conversation, team_id, channel, category, reason, system_id, handler, status,
        handled_by_system_id, resolution, received_at, created_at, handled_at, rerouted_n, sender_told_at, emptied_at,
+       payload #>> '{sender,identity}' as sender, left(payload #>> '{payload,normalized_text}', 200) as text,
        payload, raw
 from dead_letter where dead_letter_id = $1;
 
@@ -56,6 +62,8 @@ select outcome, n from reroute_letter(
     $10::uuid[], $11::text[], $12::text[], $13::text[], $14::text[]);
 
 -- name: rerouted
+-- reroute_letter gives a decision and its deliveries one time, taken under the lock of all letters of the message: no other
+-- decision of the message has the same.
 select d.lane, d.seq, d.system_id, d.team_id
 from decision c join delivery d on d.request_id = c.request_id and d.created_at = c.decided_at
 where c.request_id = $1 and c.n = $2 order by d.lane;
@@ -69,9 +77,6 @@ select x.dead_letter_id, n.lane, n.seq, n.team_id, n.system_id, n.state, n.error
        n.letters, (select count(*) from turn t where t.lane = n.lane and t.seq = n.seq) as attempts
 from dead_letter x join notice n on n.lane = x.notice_lane and n.seq = x.notice_seq
 where x.request_id = $1 order by n.created_at, n.lane, n.seq;
-
--- name: pending
-select count(*) from dead_letter where status = 'pending';
 
 -- name: waiting_handlers
 select distinct handler from dead_letter

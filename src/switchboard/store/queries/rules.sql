@@ -89,7 +89,7 @@ order by team_id, rule_id;
 select known from rule_set where version = $1;
 
 -- name: unchanged_since
-select * from rule where version <= $1 and ($2::text[] is null or team_id = any ($2));
+select * from rule where version <= $1 and ($2::text[] is null or team_id = any ($2)) order by rule_id;
 
 -- name: changed_since
 select distinct on (team_id, rule_id) before from rule_change

@@ -13,6 +13,19 @@ select system_id, team_id, number, engine, options, description, capabilities, a
 -- name: rules
 select * from rule;
 
+-- name: first_rules
+-- As `rank` of core/routing/index.py puts them, catch-alls after those; what is switched off comes last.
+select r.* from team t
+cross join lateral (
+    select * from rule where team_id = t.team_id
+    order by active desc, channel = '*' and filters = '{}', priority desc,
+             (select count(*) from jsonb_object_keys(filters)) desc, channel = '*', created_at, rule_id
+    limit $1) r
+where $2::text is null or t.team_id = $2;
+
+-- name: rule_counts
+select team_id, count(*) as rules from rule where $1::text is null or team_id = $1 group by team_id;
+
 -- name: add_team
 insert into team (team_id, parent_id, purpose) values ($1, $2, $3);
 

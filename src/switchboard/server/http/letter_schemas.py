@@ -1,0 +1,89 @@
+"""The shapes of bodies about dead letters, for reading requests and for the OpenAPI.
+
+`letters.py` and the MCP tools read requests with them; answers are the frozen values of `app/letters.py`. Next:
+`app/letters.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from switchboard.app.letters import BulkOutcome, DeadLetterDetail, Handled, Rerouted, ShownDeadLetter
+from switchboard.core.routing.draft import MAX_FILTERS
+from switchboard.domain.routing import DeadLetterCategory
+from switchboard.server.http.rule_schemas import Filters, Priority, TargetBody
+from switchboard.server.http.schemas import Answer, Body, Cursor, Line, Word
+
+__all__ = ["BulkOutcome", "DeadLetterDetail", "Handled", "Rerouted"]
+
+
+class LetterRule(Body):
+    """A rule to make of a dead letter; `filters` may be keys alone, whose values are those of the message."""
+
+    name: Line
+    filters: Filters | Annotated[list[Word], Field(max_length=MAX_FILTERS)] = Field(default_factory=list)
+    priority: Priority = 0
+
+
+class RerouteBody(Body):
+    """Where a dead letter shall go; without `to` the rules decide, from its own team downward."""
+
+    reason: Line
+    to: TargetBody | None = None
+    rule: LetterRule | None = None
+
+    @model_validator(mode="after")
+    def _to_whom(self) -> RerouteBody:
+        if self.rule is not None and self.to is None:
+            raise ValueError("a rule needs to know to whom: name a butler or a team in `to`")
+        return self
+
+
+class HandleBody(Body):
+    """How a dead letter was settled."""
+
+    resolution: Line
+
+
+class LetterFilterBody(Body):
+    """Which dead letters: all that are given must hold. They died in [since, until)."""
+
+    team_id: Word | None = None
+    status: Literal["pending", "handled"] | None = None
+    category: DeadLetterCategory | None = None
+    channel: Word | None = None
+    system_id: Word | None = None
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
+    ids: Annotated[list[UUID], Field(min_length=1, max_length=500)] | None = None
+
+
+class BulkBody(Body):
+    """The same for every pending dead letter of a filter, oldest first. `reason` is also the resolution."""
+
+    filter: LetterFilterBody
+    action: Literal["reroute", "handle"]
+    reason: Line | None = None
+    resolution: Line | None = None
+    to: TargetBody | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    cursor: Cursor | None = None
+    dry_run: bool = False
+
+    @model_validator(mode="after")
+    def _said(self) -> BulkBody:
+        if (self.reason is None) == (self.resolution is None):
+            raise ValueError("say why: a reason to reroute, or a resolution to handle")
+        if self.action == "handle" and self.to is not None:
+            raise ValueError("only what is rerouted goes to somebody")
+        return self
+
+
+class DeadLetterPage(Answer):
+    """Newest first."""
+
+    dead_letters: list[ShownDeadLetter]
+    next_cursor: str | None
