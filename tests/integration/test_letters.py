@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -188,10 +188,30 @@ async def test_repeated_it_says_what_was_done_and_delivers_nothing_again(databas
     async with opened(database_url) as (parts, desk):
         letter = await a_letter(parts)
         first = await desk.reroute(OPERATOR, letter, to_butler("spare"))
-        again = await desk.reroute(HANDLER, letter, to_butler("echo"))
+        again = await desk.reroute(HANDLER, letter, to_butler("spare"))
         assert again.already
         assert (again.decision_n, again.deliveries) == (first.decision_n, first.deliveries)
         assert await parts.count("select count(*) from delivery") == 1
+
+
+async def test_who_wants_another_receiver_than_it_went_to_is_told_where_it_went(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter, by_rules = await a_letter(parts), await a_letter(parts, channel="api")
+        await desk.reroute(OPERATOR, letter, to_butler("spare"))
+        await _add_rule(parts, ROOT, [to("System1/spare")], "api")
+        assert not (await desk.reroute(OPERATOR, by_rules, WHY)).already
+        assert (await desk.reroute(HANDLER, by_rules, WHY)).already
+        others = (
+            (letter, to_butler("echo"), "to System1/spare"),
+            (letter, Reroute("stock knows", to(team="stock")), "to System1/spare"),
+            (letter, WHY, "to System1/spare"),
+            (by_rules, to_butler("spare"), "by the rules"),
+        )
+        for which, other, where in others:
+            with pytest.raises(Conflict, match=rf"rerouted \(decision 2\) {where} by olga") as caught:
+                await desk.reroute(HANDLER, which, other)
+            assert (caught.value.code, caught.value.field) == ("already_rerouted", "to")
+        assert await parts.count("select count(*) from delivery") == 2
 
 
 async def test_if_nobody_takes_it_the_letter_stays_as_it_was(database_url: str) -> None:
@@ -294,7 +314,7 @@ async def test_of_reroute_and_handle_at_once_exactly_one_wins_and_the_other_is_t
             outcomes = await asyncio.gather(
                 desk.reroute(OPERATOR, letter, to_butler("spare")),
                 desk.handle(HANDLER, letter, "spam"),
-                desk.reroute(HANDLER, letter, to_butler("echo")),
+                desk.reroute(HANDLER, letter, to_butler("spare")),
                 return_exceptions=True,
             )
             [row] = [x for x in await dead_letters(parts) if x["dead_letter_id"] == letter]
@@ -308,6 +328,21 @@ async def test_of_reroute_and_handle_at_once_exactly_one_wins_and_the_other_is_t
                 assert isinstance(outcomes[1], Conflict)
                 assert "rerouted (decision 2)" in str(outcomes[1])
                 assert sorted(o.already for o in outcomes if hasattr(o, "already")) == [False, True]
+        await assert_balanced(parts)
+
+
+async def test_of_two_receivers_at_once_one_gets_it_and_who_named_the_other_is_told(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        for n in range(8):
+            letter = await a_letter(parts, sender=f"s{n}")
+            outcomes = await asyncio.gather(
+                *(desk.reroute(OPERATOR, letter, to_butler(name)) for name in ("spare", "echo")),
+                return_exceptions=True,
+            )
+            [refused] = [outcome for outcome in outcomes if isinstance(outcome, Conflict)]
+            assert refused.code == "already_rerouted"
+            request_id = await request_of(parts, letter)
+            assert await parts.count("select count(*) from delivery where request_id = $1", request_id) == 1
         await assert_balanced(parts)
 
 
@@ -459,8 +494,8 @@ async def test_a_system4_sends_on_to_its_own_team_and_below_only(database_url: s
             with pytest.raises(Forbidden, match="own team and those below"):
                 await desk.reroute(SALES_HANDLER, letter, Reroute("away", outside))
         assert await refusals(parts) == 2
-        outcome = await desk.bulk(SALES_HANDLER, Bulk(LetterFilter(), "reroute", "away", to("System1/spare")))
-        assert (outcome.done, [f.code for f in outcome.failed]) == (0, ["forbidden"])
+        with pytest.raises(Forbidden, match="own team and those below"):
+            await desk.bulk(SALES_HANDLER, Bulk(LetterFilter(), "reroute", "away", to("System1/spare")))
         assert await parts.count("select count(*) from delivery") == 0
         done = await desk.reroute(SALES_HANDLER, letter, to_butler("keeper"))
         assert [d.team_id for d in done.deliveries] == ["stock"]
@@ -474,6 +509,37 @@ async def test_a_member_that_left_its_office_handles_nothing_any_more(database_u
         await parts.rule_book.refresh()
         with pytest.raises(NotFound):
             await desk.handle(HANDLER, letter, "mine")
+
+
+async def test_many_to_whom_they_may_not_go_are_one_refusal_on_record(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        for n in range(6):
+            await a_letter(parts, channel="slack", sender=f"s{n}")
+        away = Bulk(LetterFilter(), "reroute", "away", to("System1/spare"))
+        for order in (away, _with(away, dry_run=True)):
+            with pytest.raises(Forbidden) as caught:
+                await desk.bulk(SALES_HANDLER, order)
+            assert caught.value.field == "to"
+        rows = await parts.database.rows("select action, detail from audit order by audit_id")
+        assert [row["action"] for row in rows] == ["refused:dead_letters"] * 2
+        assert rows[0]["detail"] == {"role": "agent", "teams": ["sales", "stock"], "to": "System1/spare"}
+        with pytest.raises(InvalidInput, match="no way leads to") as unknown:
+            await desk.bulk(OPERATOR, _with(away, to=to("System1/gone")))
+        assert (unknown.value.code, unknown.value.field) == ("unknown_target", "to")
+
+
+async def test_of_many_those_of_a_team_below_the_receiver_fail_and_are_one_row_on_record(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        below = [await a_letter(parts, channel="slack", sender=f"s{n}") for n in range(3)]
+        own = await a_letter(parts, channel="slack", sender="own")
+        await parts.database.run("update dead_letter set team_id = 'stock' where dead_letter_id = any ($1)", below)
+        outcome = await desk.bulk(SALES_HANDLER, Bulk(LetterFilter(), "reroute", "sell", to("System1/seller")))
+        assert (outcome.matched, outcome.done) == (4, 1)
+        assert [(one.dead_letter_id, one.code) for one in outcome.failed] == [(x, "forbidden") for x in below]
+        assert [row["dead_letter_id"] for row in await dead_letters(parts) if row["status"] == "handled"] == [own]
+        [entry] = await _bulks_on_record(parts)
+        assert (entry["done"], entry["failed"]) == (1, 3)
+        assert await parts.count("select count(*) from audit") == 1
 
 
 # A rule of it -----------------------------------------------------------------------------------------------------
@@ -496,6 +562,45 @@ async def test_a_rule_can_be_made_of_a_letter_and_takes_the_next_one(database_ur
         again = await desk.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
         assert again.already
         assert await parts.count("select count(*) from rule where name = 'ann to spare'") == 1
+
+
+async def test_who_wants_another_rule_than_was_made_is_told_so(database_url: str) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter, plain = await a_letter(parts, sender="ann"), await a_letter(parts, sender="bob")
+        await desk.reroute(OPERATOR, letter, to_butler("spare", rule=RuleWish("ann", ["sender"], priority=3)))
+        await desk.reroute(OPERATOR, plain, to_butler("spare"))
+        for which, other in (
+            (letter, RuleWish("ann", ["sender"], priority=4)),
+            (letter, RuleWish("other", ["sender"], priority=3)),
+            (letter, RuleWish("ann", {"sender": "bob"}, priority=3)),
+            (letter, RuleWish("ann", {"sendre": "ann"}, priority=3)),
+            (letter, RuleWish("ann", ["subject"], priority=3)),
+            (plain, RuleWish("bob", ["sender"])),
+        ):
+            with pytest.raises(Conflict, match="without this rule") as caught:
+                await desk.reroute(OPERATOR, which, to_butler("spare", rule=other))
+            assert (caught.value.code, caught.value.field) == ("already_rerouted", "rule")
+        assert await parts.count("select count(*) from rule") == len(RULES) + 1
+        await parts.database.run("update rule set priority = 9 where name = 'ann'")
+        same = RuleWish("ann", {"sender": "ann"}, priority=3)
+        assert (await desk.reroute(OPERATOR, letter, to_butler("spare", rule=same))).already, "as it was made"
+        assert (await desk.reroute(OPERATOR, letter, to_butler("spare"))).already
+
+
+@pytest.mark.parametrize("filters", [(), {}, ("channel",), {"channel": "email"}], ids=str)
+async def test_a_rule_without_a_filter_would_be_one_for_everybody_and_is_not_made(
+    database_url: str, filters: Mapping[str, str] | Sequence[str]
+) -> None:
+    async with opened(database_url) as (parts, desk):
+        letter = await a_letter(parts, sender="ann@example.org")
+        with pytest.raises(InvalidInput, match="every message of email") as caught:
+            await desk.reroute(OPERATOR, letter, to_butler("spare", rule=RuleWish("all", filters)))
+        assert caught.value.field == "rule.filters"
+        assert "sender 'ann@example.org'" in caught.value.message
+        assert "email_domain 'example.org'" in caught.value.message
+        assert await parts.count("select count(*) from rule") == len(RULES)
+        [row] = await dead_letters(parts)
+        assert row["status"] == "pending"
 
 
 async def test_a_rule_that_is_refused_moves_nothing(database_url: str) -> None:
@@ -527,7 +632,8 @@ async def test_a_rule_must_say_for_whom_even_if_somebody_would_take_the_letter(d
         assert not (await desk.reroute(OPERATOR, letter, WHY)).already, "somebody would have taken it"
 
 
-async def test_who_corrects_the_rule_of_a_letter_is_told_that_there_is_one(database_url: str) -> None:
+@pytest.mark.parametrize("goes_on", ["with it", "without"])
+async def test_who_corrects_the_rule_of_a_letter_is_told_that_there_is_one(database_url: str, goes_on: str) -> None:
     """The rule was made, and then the letter could not be sent on: its lane was out of reach for a moment."""
     async with opened(database_url) as (parts, desk):
         letter = await a_letter(parts, channel="slack")
@@ -535,14 +641,19 @@ async def test_who_corrects_the_rule_of_a_letter_is_told_that_there_is_one(datab
         with pytest.raises(asyncpg.CheckViolationError):
             await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
         await parts.database.run("alter table decision drop constraint stop")
-        with pytest.raises(Conflict, match="another rule was made of this letter before") as caught:
+        with pytest.raises(Conflict, match="the rule of this letter is there already: 'first'") as caught:
             await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("second", ["sender"])))
         assert caught.value.field == "rule"
         made = await parts.database.value("select rule_id from rule where name = 'first'")
         assert str(made) in caught.value.message
-        done = await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
-        assert done.rule is not None
-        assert (done.already, done.rule.fresh) == (False, False)
+        assert "without a rule" in caught.value.message
+        if goes_on == "with it":
+            done = await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
+            assert done.rule is not None
+            assert (done.already, done.rule.fresh) == (False, False)
+        else:
+            assert not (await desk.reroute(OPERATOR, letter, to_butler("seller"))).already
+        assert await parts.count("select count(*) from rule") == len(RULES) + 1
 
 
 # Many -------------------------------------------------------------------------------------------------------------
@@ -757,7 +868,7 @@ async def test_the_sender_is_told_once_per_message_also_after_a_restart(database
 
 def mail_of(sender: str, **headers: str) -> Submission:
     raw = {"headers": {"From": sender, **{name.replace("_", "-"): value for name, value in headers.items()}}}
-    given = envelope_json(channel="email", sender=sender, raw=raw)
+    given = envelope_json(channel="email", sender=sender, raw=raw, endpoint="imap:me@example.org")
     made = submission()
     return Submission(type(made.envelope).model_validate(given), json.dumps(given).encode())
 
@@ -772,6 +883,7 @@ def mail_of(sender: str, **headers: str) -> Submission:
         mail_of("ann@example.org", Return_Path="<>"),
         mail_of("MAILER-DAEMON@example.org"),
         mail_of("no-reply@example.org"),
+        mail_of("Me <ME@example.org>"),
     ],
     ids=lambda mail: (
         json.loads(mail.raw)["sender"]["identity"] + str(list(json.loads(mail.raw)["payload"]["raw"]["headers"])[1:])
@@ -826,6 +938,35 @@ async def test_a_machine_that_answers_us_is_not_told_for_ever(database_url: str)
             await letters.tell_senders()
         assert len(await told(parts)) == 5
         assert await parts.count("select count(*) from dead_letter where sender_spared") == 3
+
+
+async def test_a_machine_that_begins_anew_each_time_is_not_told_for_ever(database_url: str) -> None:
+    """A mail without References is a conversation of its own."""
+    async with opened(database_url) as (parts, _):
+        letters = Letters(parts.database, parts.bell, ())
+        for n in range(8):
+            for sender, endpoint in (("robot@x.org", "me@y.org"), ("robot@x.org", "us@y.org"), ("ann@x.org", "me@y.org")):
+                given = submission(channel="email", sender=sender, endpoint=endpoint, thread=f"mail-{n}")
+                await parts.accept.accept(given)
+        assert await letters.tell_senders() == 15
+        said = [(row["recipient"], row["endpoint"]) for row in await told(parts)]
+        assert {one: said.count(one) for one in said} == {
+            ("robot@x.org", "me@y.org"): 5,
+            ("robot@x.org", "us@y.org"): 5,
+            ("ann@x.org", "me@y.org"): 5,
+        }
+        await parts.database.run("update outbox set created_at = created_at - interval '61 minutes'")
+        await parts.accept.accept(submission(channel="email", sender="robot@x.org", endpoint="me@y.org", thread="late"))
+        assert await letters.tell_senders() == 1
+        await assert_balanced(parts)
+
+
+async def test_a_sender_with_the_longest_of_names_is_told(database_url: str) -> None:
+    """More bytes than an entry of an index holds, and none of them twice."""
+    names = ["".join(chr(0x10000 + (n * 7919 + start) % 60_000) for n in range(512)) for start in (0, 30_000)]
+    async with opened(database_url) as (parts, _):
+        await parts.accept.accept(submission(channel="api", sender=names[0], endpoint=names[1]))
+        assert await Letters(parts.database, parts.bell, ()).tell_senders() == 1
 
 
 async def test_at_a_door_the_reply_is_there_at_once(database_url: str) -> None:

@@ -74,6 +74,8 @@ async def test_what_makes_no_sense_is_refused_and_moves_nothing(doors: Opened) -
         ({"reason": "r", "to": {"system_id": "System1/gone"}}, "unknown_target", "to"),
         ({"reason": "r", "rule": {"name": "n"}}, "invalid_input", None),
         ({"reason": "r", "more": 1}, "invalid_input", "more"),
+        ({**echo, "rule": {"name": "n"}}, "invalid_input", "rule.filters"),
+        ({**echo, "rule": {"name": "n", "filters": {}}}, "invalid_input", "rule.filters"),
         ({**echo, "rule": {"name": "n", "priority": 10**10}}, "invalid_input", "rule.priority"),
         ({**echo, "rule": {"name": "n", "filters": {"sendre": 5}}}, "unknown_filter_key", "rule.filters.sendre"),
     )
@@ -125,6 +127,30 @@ async def test_the_list_filters(doors: Opened) -> None:
     assert await found(until=new["created_at"]) == 1
     assert await found(system_id="System1/echo") == 0
     assert (await doors.http.get("/v1/dead-letters", params={"since": "yesterday"})).status_code == 422
+
+
+@pytest.mark.parametrize("when", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+async def test_a_time_beyond_the_ends_of_time_is_refused_everywhere(doors: Opened, when: str) -> None:
+    async with client_for(doors, dict(await doors.token_for(HANDLER))) as client:
+        for name in ("since", "until"):
+            listed = await doors.http.get("/v1/dead-letters", params={name: when})
+            body = {"filter": {name: when}, "action": "handle", "resolution": "r"}
+            bulk = await doors.http.post("/v1/dead-letters/bulk", json=body)
+            for answer, field in ((listed, name), (bulk, f"filter.{name}")):
+                error = answer.json()["error"]
+                assert (answer.status_code, error["code"], error["field"]) == (422, "invalid_input", field)
+            error = error_of(await client.call_tool("dead_letters_list", {name: when}))
+            assert (error["code"], error["field"]) == ("invalid_input", name)
+
+
+@pytest.mark.parametrize("when", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "0001-01-01T14:00:00+14:00"])
+async def test_the_ends_of_time_are_times(doors: Opened, when: str) -> None:
+    async with client_for(doors, dict(await doors.token_for(HANDLER))) as client:
+        for name in ("since", "until"):
+            assert (await doors.http.get("/v1/dead-letters", params={name: when})).status_code == 200
+            body = {"filter": {name: when}, "action": "handle", "resolution": "r"}
+            assert (await doors.http.post("/v1/dead-letters/bulk", json=body)).status_code == 200
+            assert "dead_letters" in structured(await client.call_tool("dead_letters_list", {name: when}))
 
 
 async def test_a_system4_works_with_its_tools_on_its_own_letters_alone(doors: Opened) -> None:

@@ -393,6 +393,23 @@ async def test_what_is_done_with_new_dead_letters_reads_by_index(watched: Watche
         assert len(found) == 5
 
 
+async def test_how_often_a_sender_was_told_is_counted_by_index(watched: Watched) -> None:
+    """Of many who were told, in conversations with long outboxes, only what this one was told is looked at."""
+    database, began = watched.database, new_uuid7()
+    await database.run("update outbox set system_id = 'switchboard', recipient = request_id::text")
+    await database.run("analyze outbox")
+    lost = Decision(1, (), (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),), ())
+    await inbox.accept(database, [(a_message(3000 + n), lost) for n in range(8)])
+    for one in await dead_letters.untold(database, began, 8):
+        before = await watched.counters("idx_tup_fetch", "pg_stat_user_tables", "relname")
+        tell = partial(dead_letters.tell_sender, database, one.request_id, "nobody could", PULL)
+        assert await watched.scanned(tell) == set()
+        after = await watched.counters("idx_tup_fetch", "pg_stat_user_tables", "relname")
+        assert after["outbox"] - before["outbox"] < 20
+    told = "select count(*) from outbox where system_id = 'switchboard' and request_id in (select request_id from"
+    assert await database.value(f"{told} dead_letter where sender_told_at is not null)") == 8
+
+
 async def test_messages_to_be_decided_again_are_read_by_index(watched: Watched) -> None:
     async def read(last: int | None, since: datetime | None) -> int:
         pages = cases_since(watched.database, since=since, last=last, chunk=50)

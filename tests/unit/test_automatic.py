@@ -52,5 +52,28 @@ def test_who_writes_it(sender: str, sign: str | None) -> None:
     assert sign_of({}, sender) == sign
 
 
+@pytest.mark.parametrize(
+    ("sender", "endpoint", "own"),
+    [
+        ("me@example.org", "me@example.org", True),
+        ("Me <ME@Example.org>", "gmail:me@example.org", True),
+        ("me+shop@example.org", "imap:me@example.org", True),
+        ("me+shop@example.org", "imap:me+shop@example.org", True),
+        ("house", "bot:House", True),
+        ("ann@example.org", "me@example.org", False),
+        ("me@example.com", "me@example.org", False),
+        ("me", "me@example.org", False),
+        ('"me@example.org" <ann@example.com>', "me@example.org", False),
+    ],
+)
+def test_our_own_mailbox_does_not_wait_for_an_answer(sender: str, endpoint: str, own: bool) -> None:
+    sign = automatic_sign(envelope(channel="email", sender=sender, endpoint=endpoint, raw={}))
+    assert sign == (f"from {sender}, which is this mailbox" if own else None)
+
+
+def test_a_name_before_the_address_hides_no_machine() -> None:
+    assert sign_of({}, "Shop <No-Reply@shop.example>") == "from Shop <No-Reply@shop.example>"
+
+
 def test_a_chat_has_no_such_headers() -> None:
     assert sign_of({"List-Id": "<all.example.org>"}, channel="telegram") is None

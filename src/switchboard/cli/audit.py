@@ -18,7 +18,7 @@ def audit(
     cursor: Annotated[str | None, typer.Option(help="Go on after this point.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The audit trail: what was refused, tokens made and revoked, letters closed; the newest first.
+    """The audit trail: what was refused, tokens made and revoked, dead letters done; the newest first.
 
     Edits of rules stand in `rules versions`.
     """
