@@ -362,9 +362,9 @@ async def test_who_names_a_version_or_is_overtaken_again_is_told(
     overtaken(doors, monkeypatch)
     seen = await doors.http.post("/v1/rules/import", json={**body, "expected_version": 1})
     assert (error_of(seen), await version(doors)) == ((409, "conflict"), 2)
-    overtaken(doors, monkeypatch, times=2)
+    overtaken(doors, monkeypatch, times=5)
     twice = await doors.http.post("/v1/rules/import", json=body)
-    assert (error_of(twice), await version(doors)) == ((409, "conflict"), 4)
+    assert (error_of(twice), await version(doors)) == ((409, "conflict"), 7)
     assert "slack" not in {rule["name"] for rule in await rules_of(doors, "lab")}
 
 
@@ -676,3 +676,56 @@ async def test_a_refused_edit_is_an_error_with_its_reason_and_on_record(doors: O
     assert (error["code"], error["details"]["problems"][0]["field"]) == ("unknown_filter_key", "filters.x")
     missing = await tool(doors, "routing_rules_update", {"rule_id": "x"}, headers)
     assert '"invalid_input"' in missing["result"]["content"][0]["text"]
+
+
+# What an attacker tried -----------------------------------------------------------------------------------------------
+
+
+async def test_an_id_that_was_another_teams_is_nobodys(doors: Opened) -> None:
+    """Who took it would stand in the way of that team's restoration."""
+    [removed] = await rules_of(doors, "lab")
+    empty = {"document": {"format": "switchboard.rules.v1", "teams": {"lab": []}}, "reason": "a test"}
+    assert (await doors.http.post("/v1/rules/import", json=empty)).status_code == 200
+    taken = await doors.http.post("/v1/rules", json=new("sales", rule_id=removed["rule_id"]))
+    assert error_of(taken) == (409, "conflict")
+    back = await doors.http.post("/v1/rules/restore", json={"version": 1, "reason": "a test"})
+    assert back.status_code == 200, back.text
+    assert [rule["rule_id"] for rule in await rules_of(doors, "lab")] == [removed["rule_id"]]
+
+
+async def test_a_team_filters_by_so_many_sets_of_keys_and_no_more(doors: Opened) -> None:
+    """A decision looks up each of them."""
+    keys = (
+        "channel",
+        "endpoint",
+        "sender",
+        "thread",
+        "chat_type",
+        "email_to",
+        "email_sender",
+        "email_domain",
+        "email_auth",
+    )
+    values = {"channel": "email", "chat_type": "private", "email_auth": "pass"}
+    sets = [[key for at, key in enumerate(keys) if n >> at & 1] for n in range(1, 300)]
+    rules = [
+        {"name": f"{n}", "channel": "*", "filters": {key: values.get(key, "x") for key in chosen}, "targets": TO_LAB}
+        for n, chosen in enumerate(sets)
+    ]
+    body = {"document": {"format": "switchboard.rules.v1", "teams": {"lab": rules}}, "reason": "a test"}
+    assert error_of(await doors.http.post("/v1/rules/import", json=body)) == (422, "too_many_key_sets")
+    body["document"] = {"format": "switchboard.rules.v1", "teams": {"lab": rules[:200]}}
+    assert (await doors.http.post("/v1/rules/import", json=body)).status_code == 200
+
+
+TO_LAB = [{"system_id": "System1/lab"}]
+
+
+async def test_a_backtest_names_messages_of_ones_own_teams_only(doors: Opened) -> None:
+    headers = await doors.token_for(agent(3, "desk"))
+    fields = {key: value for key, value in new("root", filters={"sender": "victim"}).items() if key != "reason"}
+    before = await refusals(doors)
+    refused = await doors.http.post("/v1/rules/backtest", json={"changes": [fields]}, headers=headers)
+    assert (refused.status_code, await refusals(doors)) == (403, before + 1)
+    own = {key: value for key, value in new("desk").items() if key != "reason"}
+    assert (await doors.http.post("/v1/rules/backtest", json={"changes": [own]}, headers=headers)).status_code == 200

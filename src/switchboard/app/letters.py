@@ -18,11 +18,13 @@ from msgspec.structs import replace as changed
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.originals import Original, whole_envelope
+from switchboard.app.proposals import existing
 from switchboard.app.rules import NewRule, Order, RuleDesk, WrittenRule
 from switchboard.app.views import uuid_cursor
 from switchboard.app.wiring import Core
 from switchboard.core.channels import near, or_list
 from switchboard.core.routing.decide import decide
+from switchboard.core.routing.draft import draft_of, parse_draft
 from switchboard.core.routing.facts import facts
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.rulefile import target_json
@@ -33,7 +35,8 @@ from switchboard.journey.rulebook import Rules
 from switchboard.lanes.bell import WORK
 from switchboard.store import audit, inbox
 from switchboard.store import dead_letters as store
-from switchboard.store.dead_letters import Case, LetterFilter, MadeDelivery, Notice, Outcome, ShownDeadLetter, Verdict
+from switchboard.store import rules as rule_store
+from switchboard.store.dead_letters import Case, LetterFilter, MadeDelivery, Notice, ShownDeadLetter, Verdict
 
 __all__ = ["LetterDesk", "LetterFilter", "ShownDeadLetter"]
 
@@ -54,7 +57,7 @@ class DeadLetterDetail(ShownDeadLetter):
 class RuleWish:
     """A rule of the letter's team, by which the next such message goes there by itself.
 
-    `filters` may be keys alone: their values are those of the letter's message.
+    `filters` may be keys alone: their values are those of the letter's message. There is one at least.
     """
 
     name: str
@@ -138,6 +141,10 @@ class BulkOutcome:
     would: Sequence[Foreseen] = ()
 
 
+class _BeyondReach(Forbidden):
+    """The receiver is not the caller's to send to; whoever was asked puts the refusal on record, once."""
+
+
 class LetterDesk:
     """Serves System4s and operators. Roles are checked by the door (`Access.check`), teams here."""
 
@@ -180,10 +187,14 @@ class LetterDesk:
         """Send the message on. Repeated, it says what was done and does nothing.
 
         Raises NotFound; InvalidInput for a receiver that is not there, Forbidden for one out of the caller's reach or a
-        rule that is not his to make; Conflict where nobody takes it, or where the letter was closed otherwise. The
-        letter stays pending then.
+        rule that is not his to make; Conflict where nobody takes it, or where the letter was closed, sent elsewhere or
+        made another rule of. The letter stays as it was then.
         """
-        done = await self._reroute(caller, dead_letter_id, wanted)
+        try:
+            done = await self._reroute(caller, dead_letter_id, wanted)
+        except _BeyondReach:
+            await self._refuse(caller, wanted.to, {"dead_letter_id": str(dead_letter_id)})
+            raise
         if not done.already:
             to = [delivery.system_id for delivery in done.deliveries]
             await self._record(caller, "dead_letter:rerouted", {"dead_letter_id": str(dead_letter_id), "to": to})
@@ -197,8 +208,16 @@ class LetterDesk:
         return done
 
     async def bulk(self, caller: Principal, wanted: Bulk) -> BulkOutcome:
-        """Each letter by itself; what fails stays pending and is told. Safe to be run again. Raises Forbidden."""
+        """Each letter by itself; what fails stays pending and is told. Safe to be run again.
+
+        Raises Forbidden, and as `reroute` for a receiver to whom none of these letters may go.
+        """
         filtered = await self._within(caller, wanted.wanted)
+        try:
+            self._check_reach(caller, filtered.teams or (), wanted.to)
+        except _BeyondReach:
+            await self._refuse(caller, wanted.to, {"teams": list(filtered.teams or ())})
+            raise
         after = None if wanted.after is None else uuid_cursor(wanted.after)
         matched = await store.count_pending(self._database, filtered, after=after)
         failed: list[Failure] = []
@@ -253,7 +272,7 @@ class LetterDesk:
         if wanted.rule is not None and wanted.to is None:
             raise InvalidInput("a rule needs to know to whom: name a butler or a team", field="to")
         if case.status == "handled":
-            return await self._as_rerouted(case, Outcome("handled", case.rerouted_n))
+            return await self._before(case, wanted, case.rerouted_n)
         decision = await self._decide(caller, case, wanted.to)
         self._check_takers(case, decision)
         # The rule first: when what follows fails, doing it all again finds the rule made, and goes on from there.
@@ -266,15 +285,18 @@ class LetterDesk:
             raise NotFound(f"there is no dead letter {dead_letter_id}")
         if outcome.state == "taken":
             _nobody_new(decision)
+        if outcome.state == "handled" or outcome.n is None:
+            return await self._before(case, wanted, outcome.n)
         self._core.bell.ring(WORK)
-        return replace(await self._as_rerouted(case, outcome), rule=rule)
+        deliveries = await self._rerouted_to(case.request_id, outcome.n)
+        return Rerouted(await self._shown(case), outcome.n, deliveries, already=False, rule=rule)
 
     async def _make_rule(self, caller: Principal, case: Case, wanted: Reroute) -> WrittenRule | None:
         """The rule of the letter, if one is wished: its id follows from the letter's, so that there is only one."""
         if wanted.rule is None or wanted.to is None:
             return None
         known = await self._facts(case)
-        new = NewRule(case.team_id, _rule_fields(wanted.rule, wanted.to, known), uuid5(case.dead_letter_id, "rule"))
+        new = NewRule(case.team_id, _rule_fields(wanted.rule, wanted.to, known), _rule_id(case))
         try:
             return await self._rules.create(caller, new, Order(wanted.reason))
         except InvalidInput as error:
@@ -283,19 +305,37 @@ class LetterDesk:
         except Conflict as error:
             if error.field != "rule_id":
                 raise
+            made = await existing(self._core, _rule_id(case))
             raise Conflict(
-                f"another rule was made of this letter before (its id is {new.rule_id}): change that one, and send the "
-                "letter on without a rule",
+                f"the rule of this letter is there already: {made.name!r}, id {made.rule_id}. Send the letter on "
+                "without a rule (leave out `rule`), and change that one if it is not right",
                 field="rule",
             ) from error
 
-    async def _as_rerouted(self, case: Case, outcome: Outcome) -> Rerouted:
-        """What a reroute came to, ours or the one before it."""
+    async def _before(self, case: Case, wanted: Reroute, n: int | None) -> Rerouted:
+        """What the reroute before this one came to, by decision `n`.
+
+        Raises Conflict if a receiver or a rule is asked for that was not then: it would be silently passed over.
+        """
         shown = await self._shown(case)
-        if outcome.n is None:
+        if n is None:
             raise Conflict(_closed(shown), code="already_handled")
-        deliveries = await self._rerouted_to(case.request_id, outcome.n)
-        return Rerouted(shown, outcome.n, deliveries, already=outcome.state == "handled")
+        ordered = await store.rerouted_to(self._database, case.request_id, n)
+        if wanted.to is not None and ordered != (wanted.to,):
+            raise Conflict(_closed(shown, ordered), code="already_rerouted", field="to")
+        if wanted.rule and wanted.to and not await self._was_made(case, wanted.rule, wanted.to):
+            raise Conflict(f"{_closed(shown, ordered)} (without this rule)", code="already_rerouted", field="rule")
+        return Rerouted(shown, n, await self._rerouted_to(case.request_id, n), already=True)
+
+    async def _was_made(self, case: Case, wish: RuleWish, to: Target) -> bool:
+        """Whether this very rule was made of the letter, whatever became of it since."""
+        events = await rule_store.history(self._database, _rule_id(case))
+        made = events[-1][1].after if events else None
+        try:
+            wished = parse_draft(_rule_fields(wish, to, await self._facts(case)))
+        except InvalidInput:
+            return False  # no such rule was ever made
+        return made is not None and draft_of(made) == wished
 
     async def _handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
         case = await self._case(caller, dead_letter_id)
@@ -307,8 +347,7 @@ class LetterDesk:
 
     async def _decide(self, caller: Principal, case: Case, to: Target | None) -> Decision:
         """Who is to get it now, by the rules in force."""
-        if to is not None:
-            await self._check_reach(caller, case, to)
+        self._check_reach(caller, [case.team_id], to)
         known = await self._facts(case)
         index = self._core.rule_book.rules.index
         if to is None or to.team_id is not None:
@@ -318,8 +357,10 @@ class LetterDesk:
             raise InvalidInput(f"{to.system_id} is no butler that a way leads to", code="unknown_target", field="to")
         return Decision(index.version, (chosen,), (), (), known)
 
-    async def _check_reach(self, caller: Principal, case: Case, to: Target) -> None:
-        """The receiver must be there, and for a System4 in its own team or below."""
+    def _check_reach(self, caller: Principal, teams: Sequence[str], to: Target | None) -> None:
+        """The receiver must be there, and for a System4 in one of these teams, the letters' own, or below."""
+        if to is None:
+            return
         rules = self._core.rule_book.rules
         team_id = _team_of(rules.index, to)
         if team_id is None:
@@ -327,12 +368,13 @@ class LetterDesk:
             meant = _meant(to, rules)
             hint = f"did you mean {or_list(meant)}?" if meant else "name an active System1 or a team"
             raise InvalidInput(f"no way leads to {named}; {hint}", code="unknown_target", field="to")
-        if caller.role == "operator" or team_id in subtree(rules.teams, case.team_id):
-            return
-        await self._access.refused(
-            caller, "dead_letters", {"dead_letter_id": str(case.dead_letter_id), "to": to.system_id or to.team_id}
-        )
-        raise Forbidden(f"{caller.system_id} may send on to its own team and those below only", field="to")
+        if caller.role != "operator" and not any(team_id in subtree(rules.teams, TeamId(team)) for team in teams):
+            raise _BeyondReach(f"{caller.system_id} may send on to its own team and those below only", field="to")
+
+    async def _refuse(self, caller: Principal, to: Target | None, which: Mapping[str, Any]) -> None:
+        """Put it on record that somebody wanted to send letters beyond his reach."""
+        named = None if to is None else to.system_id or to.team_id
+        await self._access.refused(caller, "dead_letters", {**which, "to": named})
 
     def _check_takers(self, case: Case, decision: Decision) -> None:
         if not decision.chosen:
@@ -479,6 +521,15 @@ def _nobody_new(decision: Decision) -> NoReturn:
     )
 
 
-def _closed(shown: ShownDeadLetter) -> str:
+def _rule_id(case: Case) -> UUID:
+    """The id of the rule that is made of a letter."""
+    return uuid5(case.dead_letter_id, "rule")
+
+
+def _closed(shown: ShownDeadLetter, ordered: Sequence[Target] | None = None) -> str:
+    """How a letter was settled; of a reroute also where it was `ordered` to, if that is told."""
     how = "closed" if shown.rerouted_n is None else f"rerouted (decision {shown.rerouted_n})"
+    if ordered is not None:
+        to = next(iter(ordered), None)
+        how += " by the rules" if to is None else f" to {to.system_id or f'team {to.team_id}'}"
     return f"dead letter {shown.dead_letter_id} was {how} by {shown.handled_by_system_id}: {shown.resolution}"

@@ -8,10 +8,12 @@ only. Next: `store/rules.py`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -28,6 +30,10 @@ from switchboard.store.rules import MovedOn
 
 _T = TypeVar("_T")
 
+_ATTEMPTS: Final = 5
+"""How often an edit of whole teams is worked out anew, because others edit at the same time."""
+MAX_KEY_SETS: Final = 256
+"""Distinct (channel, filter keys) in one team."""
 _TOLD: Final = 20
 """Problems that an answer names; whoever has more of them mends these first."""
 
@@ -50,11 +56,11 @@ class Proposed:
 
 
 async def settled(attempt: Callable[[], Awaitable[_T]]) -> _T:
-    """Work it out anew, once, when rules were written between reading and using them. The second time it is MovedOn."""
-    try:
-        return await attempt()
-    except MovedOn:
-        return await attempt()
+    """Work it out anew when rules were written between reading and using them. In the end it is MovedOn."""
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(MovedOn):
+            return await attempt()
+    return await attempt()
 
 
 class RefusedRules(InvalidInput):
@@ -62,10 +68,10 @@ class RefusedRules(InvalidInput):
 
     def __init__(self, problems: Sequence[tuple[Rule, Problem]]) -> None:
         _, first = problems[0]
-        told = "; ".join(_sentence(rule, problem) for rule, problem in problems[:_TOLD])
-        rest = f" (and {len(problems) - _TOLD} more)" if len(problems) > _TOLD else ""
+        told = "; ".join(_sentence(rule, problem) for rule, problem in problems)
+        rest = " (and perhaps more)" if len(problems) >= _TOLD else ""
         super().__init__(told + rest, code=first.code, field=first.field)
-        self.details = {"problems": [_told(rule, problem) for rule, problem in problems[:_TOLD]]}
+        self.details = {"problems": [_told(rule, problem) for rule, problem in problems]}
 
 
 def _sentence(rule: Rule, problem: Problem) -> str:
@@ -164,11 +170,28 @@ async def refuse_wrong(core: Core, changes: Sequence[RuleChange]) -> None:
     teams = {team.team_id: team for team in core.rule_book.rules.teams}
     channels = known_channels(core.settings)
     written = [change.after for change in changes if change.after is not None and not _disables(change)]
-    found = await asyncio.to_thread(
-        lambda: [(rule, problem) for rule in written for problem in check_rule(rule, teams, channels)]
-    )
+    _refuse_many_key_sets(core, written)
+    problems = ((rule, problem) for rule in written for problem in check_rule(rule, teams, channels))
+    found = await asyncio.to_thread(lambda: list(islice(problems, _TOLD)))
     if found:
         raise RefusedRules(found)
+
+
+def _refuse_many_key_sets(core: Core, written: Iterable[Rule]) -> None:
+    """A decision looks up every distinct set of filter keys of a team: thousands of them would hold up messages."""
+    sets: dict[TeamId, set[tuple[str, frozenset[str]]]] = {}
+    for rule in written:
+        if rule.active and not rule.catch_all:
+            index = core.rule_book.rules.index
+            own = sets.setdefault(rule.team_id, set(index.key_sets(rule.team_id)))
+            own.add((rule.channel, frozenset(rule.filters)))
+            if len(own) > MAX_KEY_SETS:
+                raise InvalidInput(
+                    f"the rules of team {rule.team_id} would filter by more than {MAX_KEY_SETS} sets of keys; "
+                    "use the same keys in more of them, or make a sub-team",
+                    code="too_many_key_sets",
+                    field="filters",
+                )
 
 
 def _disables(change: RuleChange) -> bool:

@@ -8,7 +8,7 @@ dry runs, test results, differences. Reads only, in chunks, so that messages go 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -37,7 +37,7 @@ from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.routetests import Outcome, RouteCase, parse_cases, run_cases
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
-from switchboard.domain.routing import RuleChange, SystemId
+from switchboard.domain.routing import RuleChange, SystemId, TeamId
 from switchboard.store.inbox import find_authors
 from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.rules import MovedOn
@@ -59,6 +59,8 @@ class Question:
     envelope: Mapping[str, Any] | None = None
     facts: Mapping[str, str] | None = None
     pinned: SystemId | None = None
+    ask_author: bool = False
+    """Whether it may be looked up who wrote what is replied to; in a conversation of others that is their secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class Proposal:
 
     document: object = None
     changes: Sequence[Wanted] = ()
+    may: Callable[[Collection[TeamId]], Awaitable[None]] | None = None
+    """Raises Forbidden when the caller may not try rules of these teams: what changes there names others' messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,7 @@ class Replays:
             return self._known(question.facts or {}), question.pinned
         envelope = wire.parse_envelope(question.envelope, now=datetime.now(UTC))
         check_source(envelope, known_channels(self._core.settings))
-        return facts(envelope), question.pinned or await self._author(envelope)
+        return facts(envelope), question.pinned or await self._author(envelope, ask=question.ask_author)
 
     def _known(self, given: Mapping[str, str]) -> Mapping[str, str]:
         """Facts as a channel could give them: a misspelt one would be missed in silence."""
@@ -151,12 +155,12 @@ class Replays:
             raise InvalidInput(problem.message, code=problem.code, field=f"facts.{problem.field}")
         return with_derived(given)
 
-    async def _author(self, envelope: Envelope) -> SystemId | None:
+    async def _author(self, envelope: Envelope, *, ask: bool) -> SystemId | None:
         """Who gets it before any rule is asked, as at ingest: whom it names, or who wrote what it replies to."""
         if envelope.control.pinned_target is not None:
             return SystemId(envelope.control.pinned_target)
         answered = replied_to(envelope)
-        if not answered:
+        if not answered or not ask:
             return None
         [author] = await find_authors(self._core.database, [(conversation(envelope), answered)])
         return author
@@ -166,10 +170,18 @@ class Replays:
         await self._core.rule_book.refresh()
         parsed = self._cases(cases)
         if document is None:
-            index = self._core.rule_book.rules.index
-            return _test_run(index.version, run_cases(index, parsed))
-        after = await settled(lambda: self._of_document(document))
-        return _test_run(after.version, run_cases(after, parsed))
+            rules = self._core.rule_book.rules
+            return await self._run(rules.index.copy(team.team_id for team in rules.teams), parsed)
+        return await self._run(await settled(lambda: self._of_document(document)), parsed)
+
+    async def _run(self, index: RoutingIndex, cases: Sequence[RouteCase]) -> TestRun:
+        """Piece by piece, one run at a time: the doors go on meanwhile."""
+        outcomes: list[Outcome] = []
+        async with self._one_at_a_time:
+            for at in range(0, len(cases), _SLICE):
+                outcomes += run_cases(index, cases[at : at + _SLICE])
+                await asyncio.sleep(0)
+        return _test_run(index.version, outcomes)
 
     async def _of_document(self, document: object) -> RoutingIndex:
         _, proposed = await from_document(self._core, document, edit_by("test"))
@@ -181,7 +193,7 @@ class Replays:
         """Raise FailedTests unless all cases pass once the changes are made; MovedOn if others were made before."""
         parsed = self._cases(cases)
         _, after = await self._tried(proposed)
-        run = _test_run(after.version, run_cases(after, parsed))
+        run = await self._run(after, parsed)
         if run.failed:
             raise FailedTests(run)
 
@@ -239,6 +251,8 @@ class Replays:
     async def _tally(self, proposal: Proposal) -> Tally:
         await self._core.rule_book.refresh()
         proposed = await self._proposed(proposal)
+        if proposal.may is not None:
+            await proposal.may({change.rule.team_id for change in proposed.changes})
         await refuse_wrong(self._core, proposed.changes)
         before, after = await self._tried(proposed)
         return Tally(before, after, proposed.changes)

@@ -107,4 +107,4 @@ class _RuleTools:
         return await self._doors.replays.test(body.cases, body.document)
 
     async def explain(self, call: Call) -> object:
-        return await self._doors.replays.dry_run(question(read(DryRunBody, call.arguments)))
+        return await self._doors.replays.dry_run(question(call.caller, read(DryRunBody, call.arguments)))

@@ -13,8 +13,10 @@ from datetime import datetime
 from typing import Any, Final, Literal
 from uuid import UUID
 
+import msgspec
+
 from switchboard.domain.message import Conversation
-from switchboard.domain.routing import Decision, TeamId
+from switchboard.domain.routing import Decision, Target, TeamId
 from switchboard.store.database import Database, Row, query, seconds, storable_text, to_json
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import TIERS, turn_lane
@@ -240,6 +242,12 @@ async def rerouted(database: Database, request_id: UUID, n: int) -> list[MadeDel
     """The deliveries that decision `n` made."""
     rows = await database.rows(query("dead_letters.rerouted"), request_id, n)
     return [MadeDelivery(row["lane"], row["seq"], row["system_id"], row["team_id"]) for row in rows]
+
+
+async def rerouted_to(database: Database, request_id: UUID, n: int) -> Sequence[Target]:
+    """To whom decision `n`, a reroute, was ordered to send the message; empty: to whomever the rules say."""
+    row = await database.row(query("dead_letters.rerouted_to"), request_id, n)
+    return () if row is None else msgspec.convert(row["targets"], tuple[Target, ...])
 
 
 async def handle(database: Database, dead_letter_id: UUID, verdict: Verdict) -> bool:

@@ -349,8 +349,8 @@ def difference(before: Iterable[Rule], after: Iterable[Rule]) -> list[RuleChange
 
     Rules that say the same are left out, whoever touched them last.
     """
-    earlier = {rule.rule_id: rule for rule in before}
-    changes = [RuleChange(earlier.pop(rule.rule_id, None), rule) for rule in after]
+    earlier = {(rule.team_id, rule.rule_id): rule for rule in before}
+    changes = [RuleChange(earlier.pop((rule.team_id, rule.rule_id), None), rule) for rule in after]
     differing = (one for one in changes if one.before is None or _content(one.before) != _content(one.rule))
     return [*differing, *(RuleChange(rule, None) for rule in earlier.values())]
 

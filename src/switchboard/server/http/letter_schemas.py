@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from switchboard.app.letters import BulkOutcome, DeadLetterDetail, Handled, Rerouted, ShownDeadLetter
 from switchboard.core.routing.draft import MAX_FILTERS
@@ -20,8 +21,19 @@ from switchboard.server.http.schemas import Answer, Body, Cursor, Line, Word
 __all__ = ["BulkOutcome", "DeadLetterDetail", "Handled", "Rerouted"]
 
 
+def _in_utc(moment: datetime) -> datetime:
+    """The database keeps times of UTC: near the ends of time a zone can carry one beyond them."""
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("in UTC this is no time of the years 1 to 9999") from None
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+
+
 class LetterRule(Body):
-    """A rule to make of a dead letter; `filters` may be keys alone, whose values are those of the message."""
+    """A rule to make of a dead letter: one filter at least; keys alone mean the values of the letter's message."""
 
     name: Line
     filters: Filters | Annotated[list[Word], Field(max_length=MAX_FILTERS)] = Field(default_factory=list)
@@ -56,8 +68,8 @@ class LetterFilterBody(Body):
     category: DeadLetterCategory | None = None
     channel: Word | None = None
     system_id: Word | None = None
-    since: AwareDatetime | None = None
-    until: AwareDatetime | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     ids: Annotated[list[UUID], Field(min_length=1, max_length=500)] | None = None
 
 

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Response
-from pydantic import AwareDatetime
 
 from switchboard.app.access import Principal
 from switchboard.app.letters import Bulk, LetterFilter, Reroute, RuleWish
@@ -20,6 +19,7 @@ from switchboard.server.http.letter_schemas import (
     HandleBody,
     Handled,
     LetterFilterBody,
+    Moment,
     RerouteBody,
     Rerouted,
 )
@@ -40,8 +40,8 @@ async def list_dead_letters(  # noqa: PLR0913, PLR0917 - one parameter per filte
     category: DeadLetterCategory | None = None,
     channel: Word | None = None,
     system_id: Word | None = None,
-    since: AwareDatetime | None = None,
-    until: AwareDatetime | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
     limit: Limit = 50,
     cursor: Cursor | None = None,
 ) -> Response:
@@ -66,7 +66,7 @@ async def bulk(caller: Handler, parts: Parts, body: BulkBody) -> Response:
 
 @router.post("/{dead_letter_id}/reroute", summary="Send a dead letter on", responses=documented(Rerouted, 404, 409))
 async def reroute(caller: Handler, parts: Parts, dead_letter_id: UUID, body: RerouteBody) -> Response:
-    """To a butler, to a team, or by the rules of now from its own team downward; repeated, it says what was done."""
+    """To a butler, to a team, or by the rules of now from its own team downward; sent again, it says what was done."""
     return answer(await parts.letters.reroute(caller, dead_letter_id, reroute_of(body)))
 
 

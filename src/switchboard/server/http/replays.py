@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -38,13 +39,13 @@ async def test_rules(caller: Reader, parts: Parts, body: TestBody) -> Response:
 @router.post("/explain", summary="Explain a message that nobody sent", responses=documented(DryRun))
 async def explain(caller: Reader, parts: Parts, body: DryRunBody) -> Response:
     """Where it would go, and why; nothing is stored."""
-    del caller
-    return answer(await parts.replays.dry_run(question(body)))
+    return answer(await parts.replays.dry_run(question(caller, body)))
 
 
-def question(body: DryRunBody) -> Question:
+def question(caller: Principal, body: DryRunBody) -> Question:
     """The message of the wire as replays know it."""
-    return Question(body.envelope, body.facts, None if body.pinned is None else SystemId(body.pinned))
+    pinned = None if body.pinned is None else SystemId(body.pinned)
+    return Question(body.envelope, body.facts, pinned, ask_author=caller.role == "operator")
 
 
 _NDJSON: Final = "application/x-ndjson"
@@ -73,7 +74,7 @@ async def backtest(request: Request, caller: Editor, parts: Parts, body: Backtes
     """
     await parts.rules.check_editor(caller)
     last = NEWEST if body.last is None and body.days is None else body.last
-    lines = parts.replays.backtest(Span(last, body.days), _proposal(body))
+    lines = parts.replays.backtest(Span(last, body.days), _proposal(body, partial(parts.rules.check_scope, caller)))
     # The first step is made here: what is wrong with the proposal is an answer of its own, not a line.
     first = await anext(lines)
     return StreamingResponse(_stream(request, parts, first, lines), media_type=_NDJSON)
@@ -103,8 +104,8 @@ def _line(found: object) -> bytes:
     return msgspec.json.encode({"progress" if isinstance(found, Progress) else "result": found}) + b"\n"
 
 
-def _proposal(body: BacktestBody) -> Proposal:
+def _proposal(body: BacktestBody, may: Callable[[Collection[TeamId]], Awaitable[None]]) -> Proposal:
     wanted = [
         Wanted(one.fields(), None if one.team_id is None else TeamId(one.team_id), one.rule_id) for one in body.changes
     ]
-    return Proposal(body.document, wanted)
+    return Proposal(body.document, wanted, may)

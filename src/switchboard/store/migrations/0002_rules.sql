@@ -55,6 +55,7 @@ create index dead_letter_kept on dead_letter (handled_at) where status = 'handle
 
 alter table notice add column letters integer not null default 1;
 create index notice_pending on notice (system_id) where state = 'pending';
+create index outbox_told on outbox (hashtextextended(recipient, 0), created_at) where system_id = 'switchboard';
 
 drop function accept_messages(
     text[], text[], uuid[], text[], text[], text[], text[], text[], bytea[], text[], timestamptz[], smallint[],
@@ -315,7 +316,8 @@ begin
 end $$;
 
 -- Tell the sender, once per message and while nobody has taken it, that nobody could. _pool as in settle_turns.
--- A machine that answers each of our words would go round in circles: a conversation is told five times an hour at most.
+-- A machine that answers each of our words would go round in circles, in a new conversation each time if it likes: a sender
+-- is told by one endpoint five times an hour at most.
 create function tell_sender(_request_id uuid, _outbox_id uuid, _text text, _pool text) returns boolean
 language plpgsql as $$
 #variable_conflict use_column
@@ -337,8 +339,10 @@ begin
         return false;
     end if;
     select l.last_seq + 1 into _seq from lane l where l.key = _key;
-    if (select count(*) from outbox o
-        where o.lane = _key and o.seq > _seq - 50 and o.system_id = 'switchboard'
+    if (select count(*) from message_inbox m
+        join outbox o on hashtextextended(o.recipient, 0) = hashtextextended(m.sender, 0) and o.system_id = 'switchboard'
+        where m.request_id = _request_id and m.conversation = _conversation
+          and (o.channel, o.endpoint, o.recipient) = (m.channel, m.endpoint, m.sender)
           and o.created_at > clock_timestamp() - interval '1 hour') >= 5 then
         update dead_letter x set sender_spared = true where x.request_id = _request_id;
         return false;

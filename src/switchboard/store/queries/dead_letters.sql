@@ -68,6 +68,10 @@ select d.lane, d.seq, d.system_id, d.team_id
 from decision c join delivery d on d.request_id = c.request_id and d.created_at = c.decided_at
 where c.request_id = $1 and c.n = $2 order by d.lane;
 
+-- name: rerouted_to
+-- The first step of a reroute says what was ordered.
+select trail #> '{0,targets}' as targets from decision where request_id = $1 and n = $2;
+
 -- name: handle
 update dead_letter set status = 'handled', handled_by_system_id = $2, resolution = $3, handled_at = clock_timestamp()
 where dead_letter_id = $1 and status = 'pending';

@@ -8,6 +8,13 @@ left join rule_set s on s.version = coalesce(
 where r.version is distinct from c.seen
 limit 1;
 
+-- name: taken
+-- An id that ever was that of a rule of another team: whoever took it would stand in the way of its restoration.
+select c.rule_id, h.team_id
+from unnest($1::uuid[], $2::text[]) as c (rule_id, team_id)
+join rule_change h on h.rule_id = c.rule_id and h.team_id <> c.team_id
+limit 1;
+
 -- name: new_version
 insert into rule_set (version, author, reason, teams) values ($1, $2, $3, $4);
 
