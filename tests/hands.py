@@ -97,7 +97,8 @@ async def at_work(*workers: Worker) -> AsyncIterator[None]:
 
 async def settled(parts: Lab) -> bool:
     """Whether no lane of the workers has anything left to do."""
-    return not await parts.count("select count(*) from lane where state in ('ready', 'running') and pool = 'work'")
+    busy = "select count(*) from lane where state in ('ready', 'running') and pool in ('work', 'route')"
+    return not await parts.count(busy)
 
 
 async def turns(parts: Lab) -> list[tuple[str, int, str, str | None]]:

@@ -15,6 +15,7 @@ from switchboard.core.channels import CHANNELS
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
 from switchboard.journey.accept import AcceptLeg, AcceptLimits, Submission
+from switchboard.journey.classify import Classifier, RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import ReplyDesk, reply_pool
 from switchboard.journey.rulebook import RuleBook
@@ -94,12 +95,17 @@ class Lab:
     accept: AcceptLeg
     replies: ReplyDesk
 
-    def worker(self, engines: Mapping[str, Engine] | None = None, **settings: Any) -> Worker:
-        """A worker with fast timings; `limits` may be given."""
+    def worker(
+        self, engines: Mapping[str, Engine] | None = None, *, classifier: Classifier | None = None, **settings: Any
+    ) -> Worker:
+        """A worker with fast timings; `limits` and `route_limits` may be given."""
         limits = settings.pop("limits", TurnLimits(attempts=3, timeout=10, backoff_base=0.05, backoff_cap=0.2))
+        quickly = RouteLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
+        route_limits = settings.pop("route_limits", quickly)
+        route = RouteLeg(self.database, self.bell, self.rule_book, classifier, route_limits)
         leg = TurnLeg(self.database, self.bell, self.rule_book, engines or {"echo": Echo()}, reply_pool({}), limits)
         quick = WorkerSettings(**{"poll": 0.1, "rescue_every": 0.1, "ttl": 4.0, **settings})
-        return Worker(self.database, self.bell, {"turn": leg, "notice": leg}, quick)
+        return Worker(self.database, self.bell, {"turn": leg, "notice": leg, "route": route}, quick)
 
     async def count(self, sql: str, *args: object) -> int:
         """One number from the database."""
@@ -117,15 +123,20 @@ DEFAULT_RULES = (rule(ROOT, [to("System1/echo")]),)
 
 @asynccontextmanager
 async def lab(
-    url: str, teams_: Sequence[Team] = DEFAULT_TEAMS, rules: Sequence[Rule] = DEFAULT_RULES, **limits: Any
+    url: str,
+    teams_: Sequence[Team] = DEFAULT_TEAMS,
+    rules: Sequence[Rule] = DEFAULT_RULES,
+    *,
+    classifying: bool = False,
+    **limits: Any,
 ) -> AsyncIterator[Lab]:
-    """Migrate, seed and wire on the database at `url`."""
+    """Migrate, seed and wire on the database at `url`. `classifying`: this process has models."""
     database = await Database.connect(url)
     try:
         await migrate(database)
         await teams.seed(database, teams_, rules, author="test", reason="lab")
         bell = Bell(database)
-        rule_book = await RuleBook.open(database, bell)
+        rule_book = await RuleBook.open(database, bell, classifying=classifying)
         accept = AcceptLeg(database, DecideLeg(rule_book), bell, AcceptLimits(**limits), CHANNELS)
         yield Lab(database, bell, rule_book, accept, ReplyDesk(database, bell))
     finally:

@@ -8,27 +8,29 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import get_args
+from typing import Final, get_args
 
 import pytest
 
 from switchboard.lanes.faults import Point
+from switchboard.store.books import audit_books
 from switchboard.store.database import Database
-from tests.chaos.books import judge, read_traces
+from tests.chaos.books import DISORDER, judge, read_traces
 from tests.chaos.node import STEPS
 
 MESSAGES = 12
 CONVERSATIONS = 4
+ROUTE_POINTS: Final[tuple[Point, ...]] = ("before_route", "after_route")
 
 
-async def _run(url: str, trace: Path, crash_at: str | None) -> int:
+async def _run(url: str, trace: Path, mode: str, crash_at: str | None) -> int:
     """Run the whole journey of all messages in one process; returns its exit code."""
     environment = {k: v for k, v in os.environ.items() if k != "SWITCHBOARD_CRASH_AT"}
     if crash_at:
         environment["SWITCHBOARD_CRASH_AT"] = crash_at
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "tests.chaos.node", url, str(trace), "all", str(MESSAGES), str(CONVERSATIONS)),
+        *("-m", "tests.chaos.node", url, str(trace), mode, str(MESSAGES), str(CONVERSATIONS)),
         env=environment,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
@@ -40,14 +42,14 @@ async def _run(url: str, trace: Path, crash_at: str | None) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nth", [1, 5])
-@pytest.mark.parametrize("point", get_args(Point))
+@pytest.mark.parametrize("point", [one for one in get_args(Point) if one not in ROUTE_POINTS])
 async def test_a_crash_at_this_point_loses_nothing_and_answers_nothing_twice(
     database_url: str, tmp_path: Path, point: Point, nth: int
 ) -> None:
     traces = [tmp_path / f"trace-{n}" for n in range(3)]
-    assert await _run(database_url, traces[0], f"{point}:{nth}") == -signal.SIGKILL
-    await _run(database_url, traces[1], f"{point}:{nth}")
-    assert await _run(database_url, traces[2], None) == 0
+    assert await _run(database_url, traces[0], "all", f"{point}:{nth}") == -signal.SIGKILL
+    await _run(database_url, traces[1], "all", f"{point}:{nth}")
+    assert await _run(database_url, traces[2], "all", None) == 0
 
     lines = read_traces(traces)
     database = await Database.connect(database_url)
@@ -60,6 +62,31 @@ async def test_a_crash_at_this_point_loses_nothing_and_answers_nothing_twice(
     assert verdict.clean, verdict
     assert (unsent, unsettled) == (0, 0)
     assert verdict.repeated_steps <= 2 * STEPS * CONVERSATIONS
+    assert _acknowledgements_never_change(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nth", [1, 5])
+@pytest.mark.parametrize("point", [*ROUTE_POINTS, "after_claim", "before_commit", "after_commit", "between_steps"])
+async def test_a_crash_while_messages_are_classified_decides_each_once_and_in_order(
+    database_url: str, tmp_path: Path, point: Point, nth: int
+) -> None:
+    traces = [tmp_path / f"trace-{n}" for n in range(3)]
+    assert await _run(database_url, traces[0], "classify-all", f"{point}:{nth}") == -signal.SIGKILL
+    await _run(database_url, traces[1], "classify-all", f"{point}:{nth}")
+    assert await _run(database_url, traces[2], "classify-all", None) == 0
+
+    lines = read_traces(traces)
+    database = await Database.connect(database_url)
+    try:
+        books = await audit_books(database)
+        disorder = await database.value(DISORDER)
+        answered = await database.value("select count(*) from delivery where state = 'answered'")
+        decisions = await database.value("select count(*) from decision")
+    finally:
+        await database.close()
+    assert (books.balanced, books.problems) == (True, ())
+    assert (answered, decisions, disorder) == (MESSAGES, MESSAGES, 0)
     assert _acknowledgements_never_change(lines)
 
 

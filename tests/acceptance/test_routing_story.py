@@ -226,8 +226,9 @@ async def _system3_makes_rule_b(house: House, request_id: str) -> None:
     assert (written["blast"]["looked_at"], written["blast"]["changed"]) == (1, 1)
     [example] = written["blast"]["examples"]
     assert example["request_id"] == request_id
-    assert example["before"] == {"butlers": [], "dead_letters": [{"team": "onboarding", "category": "no_route"}]}
-    assert example["after"] == {"butlers": ["System1/onboarding_interviewer"], "dead_letters": []}
+    lost = [{"team": "onboarding", "category": "no_route"}]
+    assert example["before"] == {"butlers": [], "dead_letters": lost, "models": []}
+    assert example["after"] == {"butlers": ["System1/onboarding_interviewer"], "dead_letters": [], "models": []}
 
 
 async def _system4_reroutes(house: House, letter: str, request_id: str) -> None:

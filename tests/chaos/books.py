@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from switchboard.store.database import Database
 
@@ -35,6 +36,15 @@ class Verdict:
             f"out of order {self.out_of_order}, answered turns run again {self.run_again}, "
             f"step bodies repeated {self.repeated_steps}"
         )
+
+
+DISORDER: Final = """
+select count(*) from (
+    select (m.envelope #>> '{payload,normalized_text}')::int as n,
+           lag((m.envelope #>> '{payload,normalized_text}')::int) over (partition by d.lane order by d.seq) as before
+    from delivery d join message_inbox m on m.request_id = d.request_id
+) x where n <= before"""
+"""Deliveries that came to a butler before earlier ones of their conversation; every text is its number."""
 
 
 def read_traces(paths: Iterable[Path]) -> list[list[str]]:

@@ -21,7 +21,7 @@ from switchboard.journey.accept import Submission
 from switchboard.store import inbox
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import Acceptance
+from switchboard.store.inbox import Acceptance, Arrival
 from tests.hands import assert_balanced
 from tests.lab import ROOT, Lab, butler, envelope, lab, rule, submission, to
 from tests.waiting import eventually
@@ -109,9 +109,9 @@ async def test_a_repeated_commit_whose_first_answer_was_lost_gives_its_own_id_an
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts:
-        batch = [(message(str(n)), TO_ECHO) for n in range(3)]
+        batch = [Arrival(message(str(n)), TO_ECHO) for n in range(3)]
         first = await inbox.accept(parts.database, batch)
-        unheard = await inbox.accept(parts.database, [*batch, (message("new"), TO_ECHO)])
+        unheard = await inbox.accept(parts.database, [*batch, Arrival(message("new"), TO_ECHO)])
         assert [a.duplicate for a in unheard] == [False] * 4
         assert [a.request_id for a in unheard[:3]] == [a.request_id for a in first]
         assert await parts.count("select count(*) from delivery") == 4
@@ -139,7 +139,7 @@ async def test_places_in_a_lane_are_given_in_the_order_of_commits(database_url: 
 
 
 async def _accept_by(parts: Lab, given: Message) -> int:
-    await inbox.accept(parts.database, [(given, TO_ECHO)])
+    await inbox.accept(parts.database, [Arrival(given, TO_ECHO)])
     return await parts.count("select seq from delivery where request_id = $1", given.request_id)
 
 
@@ -273,13 +273,13 @@ async def test_many_batches_over_the_same_conversations_in_random_order_never_lo
     members = (butler("a"), butler("b"), butler("c"))
     dice = random.Random(7)
 
-    def batch(round_: int) -> list[tuple[Message, Decision]]:
+    def batch(round_: int) -> list[Arrival]:
         made = []
         for n in range(25):
             chosen = dice.sample(members, dice.randint(1, 3))
             decision = Decision(1, tuple(Chosen(m.system_id, ROOT) for m in chosen), (), ())
             event = f"{round_}-{n}" if dice.random() < 0.6 else f"shared-{dice.randrange(40)}"
-            made.append((message("x", sender=f"s{dice.randrange(12)}", event=event), decision))
+            made.append(Arrival(message("x", sender=f"s{dice.randrange(12)}", event=event), decision))
         dice.shuffle(made)
         return made
 

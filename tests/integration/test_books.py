@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from switchboard.domain.routing import Team
 from switchboard.journey.reply import pull_pool
 from switchboard.store import outbox
 from switchboard.store.books import Balance, Books, audit_books
 from switchboard.store.database import Database
 from switchboard.testing.echo import Echo
-from tests.lab import ROOT, Lab, lab, rule, submission, to
+from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.waiting import eventually
 
 RULES = (rule(ROOT, [to("System1/echo")], channel="telegram"), rule(ROOT, [to("System1/echo")], channel="api"))
@@ -68,6 +69,9 @@ LANES = {
     "ANSWERED": "(select lane from delivery where state = 'answered' limit 1)",
 }
 
+WAITS = "insert into routing select 'route:x', 1, conversation, request_id, null, '{}'"
+WAITS_NOWHERE = "insert into routing select 'route:x', 1, 'x', gen_random_uuid(), null, '{}'"
+
 BREAKS = (
     ("delete from decision", "has no decision"),
     ("update decision set branches = 2", "was decided to go 2 ways, and 1 are on the books"),
@@ -115,6 +119,9 @@ BREAKS = (
         "has a lease that ran out",
     ),
     ("update lane set state = 'paused' where key = PENDING", "is paused with 1 items waiting"),
+    (f"{WAITS}, 'pending', now() from decision limit 1", "waits to be routed (route:x #1), but is decided already"),
+    (f"{WAITS}, 'routed', now() from decision limit 1", "waits to be routed in route:x, which does not exist"),
+    (f"{WAITS_NOWHERE}, 'routed', now()", "waiting route:x #1 belongs to message"),
     ("update lane set ready_at = now() - interval '1 hour' where key = PENDING", "has waited for a worker since"),
 )
 
@@ -152,6 +159,29 @@ async def test_what_is_lost_or_doubled_shows_in_the_balance(
         books = await audit_books(made.database)
         assert (books.messages.difference, books.targets.difference) == (messages, targets)
         assert books.balanced is (messages == 0 and targets == 0)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        ("update lane set done_seq = 1, state = 'idle' where kind = 'route'", "waits to be routed, but route:"),
+        ("update lane set last_seq = 0, state = 'idle' where kind = 'route'", "beyond the end of its lane (0)"),
+        ("update routing set state = 'routed'", "is routed as route:"),
+        ("delete from routing", "waits for item 1, which does not exist"),
+        ("delete from routing", "has no decision"),
+        ("delete from lane where kind = 'route'", "which does not exist"),
+    ],
+)
+async def test_what_is_broken_about_a_waiting_message_is_named(database_url: str, damage: str, sentence: str) -> None:
+    asking = [Team(ROOT, None, members=(butler("echo"),), classify=True)]
+    async with lab(database_url, asking, [], classifying=True) as made:
+        await made.accept.accept(submission("x"))
+        sound = await audit_books(made.database)
+        waiting = Balance(accepted=1, in_flight=1, answered=0, declined=0, dead=0, cancelled=0)
+        assert sound == Books(waiting, waiting, ())
+        assert not (await made.database.run(damage)).endswith(" 0")
+        problems = (await audit_books(made.database)).problems
+        assert any(sentence in problem for problem in problems), problems
 
 
 async def test_an_audit_of_a_large_ledger_takes_few_passes(database_url: str) -> None:

@@ -273,7 +273,7 @@ def test_a_backtest_shows_what_would_go_elsewhere(cli: Cli, tmp_path: Path) -> N
     only_mail = {"name": "money", "channel": "email", "targets": [{"team_id": "finance"}]}
     file = write(tmp_path / "r.json", {"format": "switchboard.rules.v1", "teams": {"root": [only_mail]}})
     example = cli.json("rules", "backtest", "--file", file)["examples"][0]
-    assert example["after"] == {"butlers": [], "dead_letters": [{"team": "root", "category": "no_route"}]}
+    assert example["after"] == {"butlers": [], "dead_letters": [{"team": "root", "category": "no_route"}], "models": []}
     assert cli.json("rules", "backtest", "--rule", chat, "--set", "to=nowhere", code=1)["error"]["code"]
     for usage in ((), ("--rule", chat, "--file", file), ("--file", file, "--last", 1, "--days", 1)):
         assert cli.run("rules", "backtest", *usage)[0] == 2

@@ -47,7 +47,7 @@ class Desk:
         message = Message(
             request_id, conversation(given), str(request_id), given, b"{}", "application/json", datetime.now(UTC)
         )
-        await inbox.accept(self.database, [(message, decision)])
+        await inbox.accept(self.database, [inbox.Arrival(message, decision)])
         return message
 
     async def claim(self) -> tuple[Item, Turn]:

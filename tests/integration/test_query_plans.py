@@ -18,7 +18,7 @@ from switchboard.core.identity import conversation, dedupe_key
 from switchboard.domain.ledger import Item, OutboxRow
 from switchboard.domain.message import Message, RequestId
 from switchboard.domain.routing import Chosen, Decision, RuleChange, SystemId, TeamId, Unrouted
-from switchboard.store import dead_letters, inbox, lanes, outbox, rules
+from switchboard.store import dead_letters, inbox, lanes, outbox, routing, rules
 from switchboard.store.database import Database, query
 from switchboard.store.dead_letters import LetterFilter, Verdict
 from switchboard.store.ids import new_uuid7
@@ -26,11 +26,12 @@ from switchboard.store.lanes import Burial, Settlement, Step
 from switchboard.store.migrate import migrate
 from switchboard.store.outbox import Receipt
 from switchboard.store.replay import cases_since, count_cases
+from switchboard.store.routing import Routed
 from tests.lab import ROOT, envelope
 
 GROWING: Final = (
     *("message_inbox", "dedupe", "decision", "lane", "delivery", "turn", "step", "outbox", "receipt"),
-    *("dead_letter", "notice", "memo"),
+    *("dead_letter", "notice", "memo", "routing"),
 )
 SYSTEM4 = SystemId("System4/root")
 PULL = "pull:telegram:bot"
@@ -51,6 +52,14 @@ insert into delivery (lane, seq, conversation, request_id, system_id, team_id, s
 select 'turn:System1/echo:' || conversation, row_number() over (partition by conversation), conversation, request_id,
        'System1/echo', 'root', 'answered', now() from message_inbox;
 update delivery d set state = 'pending' from lane l where l.key = d.lane and d.seq > l.done_seq;
+insert into lane (key, kind, pool, tier, epoch, last_seq, done_seq, state, ready_at)
+select 'route:telegram/bot/' || n, 'route', 'route', 2, 7, 5, case when n < 100 then 4 else 5 end,
+       case when n < 100 then 'ready' else 'idle' end, now() - interval '1 s' from generate_series(0, 1199) n;
+insert into routing (lane, seq, conversation, request_id, facts, state, created_at)
+select 'route:' || conversation, row_number() over (partition by conversation), conversation, request_id, '{}',
+       'routed', now() from message_inbox;
+update routing r set state = 'pending' from lane l where l.key = r.lane and r.seq > l.done_seq;
+delete from decision d using routing r where r.request_id = d.request_id and r.state = 'pending';
 insert into turn select lane, seq, 1, 'answered', null, null, 'echo', 1, now(), now() from delivery;
 insert into step select lane, seq, 1, 's', 'idempotent', 'done', request_id, 1, '1', now(), now() from delivery;
 insert into outbox select 'send:' || conversation, seq, md5('o' || request_id)::uuid, conversation, request_id,
@@ -145,15 +154,38 @@ async def test_the_counters_notice_a_table_that_is_read_from_end_to_end(watched:
 
 
 async def test_accepting_reads_by_index(watched: Watched) -> None:
-    def batch(size: int) -> list[tuple[Message, Decision]]:
+    def batch(size: int) -> list[inbox.Arrival]:
         ways = (Chosen(SystemId("System1/echo"), ROOT),), (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),)
-        return [(a_message(n), Decision(1, *ways, ())) for n in range(size)]
+        return [inbox.Arrival(a_message(n), Decision(1, *ways, ())) for n in range(size)]
 
     async def accept(size: int) -> None:
         await inbox.accept(watched.database, batch(size))
 
     for size in (1, 1, 5, 5, 5, 5, 5, 5):  # more than five times: then PostgreSQL plans for good
         assert await watched.scanned(partial(accept, size)) == set()
+
+
+async def test_accepting_what_must_be_classified_reads_by_index(watched: Watched) -> None:
+    async def accept(size: int) -> None:
+        batch = [inbox.Arrival(a_message(n), inbox.ToClassify({"channel": "cli"})) for n in range(size)]
+        assert all(one.waits for one in await inbox.accept(watched.database, batch, queued=True))
+
+    for size in (1, 1, 5, 5, 5, 5, 5, 5):
+        assert await watched.scanned(partial(accept, size)) == set()
+
+
+async def test_routing_from_claim_to_settlement_reads_by_index(watched: Watched) -> None:
+    async def route() -> None:
+        [item] = await lanes.claim(watched.database, watched.worker, [0] * 4, [0, 0, 1, 0])
+        waiting = await routing.load_route(watched.database, item)
+        ways = (Chosen(SystemId("System1/echo"), ROOT, "part"),), (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),)
+        routed = Routed(item, waiting.conversation, Decision(1, *ways, ()), 2, datetime.now(UTC), hand_on=False)
+        assert (await routing.settle_route(watched.database, watched.worker, routed)).ok
+        assert await routing.waiting_of(watched.database, waiting.request_id)
+        assert await routing.any_waiting(watched.database)
+
+    for _ in range(8):
+        assert await watched.scanned(route) == set()
 
 
 async def test_a_turn_from_claim_to_settlement_reads_by_index(watched: Watched) -> None:

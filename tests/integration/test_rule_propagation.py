@@ -10,7 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from switchboard.app.bench.propagation import Plan, measure
-from switchboard.domain.routing import Rule, RuleChange, SystemId, Team
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.routing import Decision, Rule, RuleChange, SystemId, Team
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.bell import RULES, Bell
@@ -34,8 +35,14 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     await opened.close()
 
 
+def decision(book: RuleBook, given: Envelope) -> Decision:
+    decided = DecideLeg(book)(given)
+    assert isinstance(decided, Decision)
+    return decided
+
+
 def receiver(book: RuleBook) -> str:
-    [chosen] = DecideLeg(book)(envelope()).chosen
+    [chosen] = decision(book, envelope()).chosen
     return chosen.system_id
 
 
@@ -61,7 +68,7 @@ async def test_edited_rules_are_applied_where_they_stand(database: Database) -> 
     assert (book.rules.version, receiver(book)) == (version, "System1/two")
     assert book.rules is before, "nothing was read anew"
     assert not await book.refresh()
-    assert DecideLeg(book)(envelope()).version == version
+    assert decision(book, envelope()).version == version
 
 
 async def test_new_teams_and_members_are_read_anew(database: Database) -> None:
@@ -96,7 +103,7 @@ async def test_many_rules_are_loaded_piece_by_piece(database: Database) -> None:
     assert max(pieces) <= 2000
     book = await RuleBook.open(database, Bell(database))
     assert (book.rules.index.loaded, book.rules.version) == (6001, 2)
-    [chosen] = DecideLeg(book)(envelope(sender="s5999")).chosen
+    [chosen] = decision(book, envelope(sender="s5999")).chosen
     assert chosen.system_id == SystemId("System1/two")
 
 

@@ -32,6 +32,7 @@ from switchboard.domain.routing import (
 from switchboard.store import inbox, rules, teams
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.inbox import Arrival
 from switchboard.store.migrate import migrate, migrations
 from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.rules import Authorship, MovedOn, Since
@@ -358,9 +359,9 @@ async def test_of_an_older_release_the_history_begins_with_the_rules_in_force(da
         await database.close()
 
 
-def decided(given: Envelope, facts: dict[str, str], *trail: TrailStep) -> tuple[Message, Decision]:
+def decided(given: Envelope, facts: dict[str, str], *trail: TrailStep) -> Arrival:
     message = Message(RequestId(new_uuid7()), Conversation("c"), str(uuid4()), given, b"", "x", datetime.now(UTC))
-    return message, Decision(1, (), (Unrouted(ROOT, "no_route", "x", None),), trail, facts)
+    return Arrival(message, Decision(1, (), (Unrouted(ROOT, "no_route", "x", None),), trail, facts))
 
 
 async def test_stored_messages_are_read_as_rules_saw_them(database: Database) -> None:
@@ -375,8 +376,8 @@ async def test_stored_messages_are_read_as_rules_saw_them(database: Database) ->
     await database.run("insert into decision select request_id, conversation, 2, 1, 1, '[]', now(), '{}' from decision")
     echo = SystemId("System1/echo")
     newest_first = [
-        Case(message.request_id, decision.facts, pin)
-        for (message, decision), pin in zip(reversed(batch), (echo, echo, None, None), strict=True)
+        Case(arrival.message.request_id, arrival.decided.facts, pin)
+        for arrival, pin in zip(reversed(batch), (echo, echo, None, None), strict=True)
     ]
 
     async def read(since: datetime | None, last: int | None, chunk: int) -> list[list[Case]]:
@@ -390,7 +391,7 @@ async def test_stored_messages_are_read_as_rules_saw_them(database: Database) ->
     for last, count in ((None, 4), (3, 3), (9, 4), (0, 0)):
         assert await count_cases(database, since=None, last=last) == count
     assert await count_cases(database, since=datetime.now(UTC) + timedelta(hours=1), last=None) == 0
-    assert await read(batch[0][0].received_at - timedelta(seconds=1), None, 9) == [newest_first]
+    assert await read(batch[0].message.received_at - timedelta(seconds=1), None, 9) == [newest_first]
     assert await read(datetime.now(UTC) + timedelta(hours=1), None, 9) == []
-    await database.run("update decision set facts = null where request_id = $1", batch[2][0].request_id)
-    assert await read(None, 3, 9) == [[case for case in newest_first if case.request_id != batch[2][0].request_id]]
+    await database.run("update decision set facts = null where request_id = $1", batch[2].message.request_id)
+    assert await read(None, 3, 9) == [[case for case in newest_first if case.request_id != batch[2].message.request_id]]

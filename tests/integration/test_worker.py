@@ -158,10 +158,12 @@ class _LateClaim:
         self.tasks: list[asyncio.Task[list[Item]]] = []
         self._claim = lanes.claim
 
-    async def __call__(self, database: Database, worker: int, quota: Sequence[int]) -> list[Item]:
+    async def __call__(
+        self, database: Database, worker: int, quota: Sequence[int], routes: Sequence[int] = (), *, pool: str = "work"
+    ) -> list[Item]:
         async def at_the_server() -> list[Item]:
             await self.go_on.wait()
-            return await self._claim(database, worker, quota)
+            return await self._claim(database, worker, quota, routes, pool=pool)
 
         self.tasks.append(asyncio.create_task(at_the_server()))
         self.under_way.set()

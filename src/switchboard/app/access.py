@@ -22,15 +22,24 @@ from uuid import UUID
 import structlog
 
 from switchboard.app.settings import OPERATOR_FILE
-from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
-from switchboard.store import audit
+from switchboard.domain.errors import (
+    ConfigurationError,
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+)
+from switchboard.store import audit, classification
 from switchboard.store import tokens as store
 from switchboard.store.audit import AuditEntry
+from switchboard.store.classification import SESSION_PREFIX, Session
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.tokens import Role, Token
 
-__all__ = ["SCOPES", "Access", "Action", "Issued", "Principal", "Role", "ensure_operator_token"]
+__all__ = ["SCOPES", "Access", "Action", "AnyRole", "Issued", "Principal", "Role", "ensure_operator_token"]
 
 log = structlog.get_logger(__name__)
 
@@ -57,14 +66,19 @@ Action = Literal[
     "books",
     "audit",
     "metrics",
+    "route",
 ]
 """What a door can be asked for; `outbox` is fetching replies and handing in receipts, `replies` is all outbox rows."""
 
-_OPERATOR: Final[frozenset[Role]] = frozenset({"operator"})
-_CONNECTOR: Final[frozenset[Role]] = frozenset({"operator", "connector"})
-_AGENT: Final[frozenset[Role]] = frozenset({"operator", "agent"})
+AnyRole = Literal[Role, "session"]
+"""`session`: one run of a model for one message. Nobody can be given such a token; the pipeline makes it."""
 
-SCOPES: Final[Mapping[Action, frozenset[Role]]] = {
+_OPERATOR: Final[frozenset[AnyRole]] = frozenset({"operator"})
+_CONNECTOR: Final[frozenset[AnyRole]] = frozenset({"operator", "connector"})
+_AGENT: Final[frozenset[AnyRole]] = frozenset({"operator", "agent"})
+_SESSION: Final[frozenset[AnyRole]] = frozenset({"session"})
+
+SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
     "ingest": _CONNECTOR,
     "messages": _CONNECTOR,
     "outbox": _CONNECTOR,
@@ -82,19 +96,21 @@ SCOPES: Final[Mapping[Action, frozenset[Role]]] = {
     "books": _OPERATOR,
     "audit": _OPERATOR,
     "metrics": _OPERATOR,
+    "route": _SESSION,
 }
 """The roles that may act at all; connectors and agents only on what is theirs, and of agents a System3 alone edits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls: a connector is bound to its channel and endpoint, an agent to its system_id."""
+    """Who calls: a connector is bound to channel and endpoint, an agent to its system_id, a session to a message."""
 
-    role: Role
+    role: AnyRole
     name: str
     channel: str | None = None
     endpoint: str | None = None
     system_id: str | None = None
+    session: Session | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +148,21 @@ class Access:
         if scheme.lower() != "bearer" or not secret:
             raise Unauthenticated("a token is needed: send the header Authorization: Bearer sb_…")
         digest = sha256(secret.encode()).digest()
+        if secret.startswith(SESSION_PREFIX):
+            return await self._session(digest)
         known = self._known.get(digest)
         if known is None or known.until <= self._clock():
             known = await self._look_up(digest)
         if known is None or _expired(known.expires_at):
             raise Unauthenticated("this token is unknown, revoked or expired")
         return known.principal
+
+    async def _session(self, digest: bytes) -> Principal:
+        """Asked anew every time: a token of a session is dead the moment the session is over."""
+        session = await classification.find_session(self._database, digest)
+        if session is None:
+            raise Unauthenticated("this session is over, or there was none")
+        return Principal("session", f"session {session.session_id}", session=session)
 
     async def _look_up(self, digest: bytes) -> _Known | None:
         asked = self._clock()
@@ -233,6 +258,8 @@ async def _issue(database: Database, wanted: Principal, expires_at: datetime | N
 
 def _row(wanted: Principal, expires_at: datetime | None = None) -> Token:
     w = wanted
+    if w.role == "session":
+        raise InvalidInput("a token of a session cannot be issued: it is made when a model is asked", field="role")
     return Token(
         new_uuid7(), w.name, w.role, w.channel, w.endpoint, w.system_id, datetime.now(UTC), expires_at, revoked_at=None
     )

@@ -22,15 +22,18 @@ from switchboard.core.routing.explain import Beaten, Considered, Survey, TieBrea
 from switchboard.core.routing.facts import facts
 from switchboard.domain.errors import NotFound
 from switchboard.domain.ledger import OutboxRow
-from switchboard.domain.routing import Decision, TeamId
-from switchboard.store import dead_letters, inbox, ledger, outbox
+from switchboard.domain.routing import Decision, Rule, TeamId
+from switchboard.store import dead_letters, inbox, ledger, outbox, routing
 from switchboard.store.database import Database
 from switchboard.store.dead_letters import Notice, ShownDeadLetter
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.ledger import Attempt, ShownDecision, ShownDelivery, ShownStep
+from switchboard.store.routing import ShownWaiting
 from switchboard.store.rules import open_rules_at
 
-_BY_RULES: Final = frozenset({"rule", "catch_all", "no_route", "dead_letter_rule", "target_unavailable"})
+_BY_MODEL: Final = frozenset({"classified", "classification_failed", "undecided"})
+"""Steps in which the rules of the team were asked, but no catch-all, because a model was asked next."""
+_BY_RULES: Final = _BY_MODEL | {"rule", "catch_all", "no_route", "dead_letter_rule", "target_unavailable"}
 """Steps in which the rules of the team were asked."""
 
 
@@ -116,10 +119,20 @@ class ExplainedDeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainedWaiting:
+    """Where the message waits to be decided, or did: for a model, or behind others of its conversation that do."""
+
+    waiting: ShownWaiting
+    attempts: tuple[Attempt, ...]
+    steps: tuple[ShownStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
-    """All that is on record about one message, in the order of its way."""
+    """All that is on record about one message, in the order of its way. `waiting` None: it was decided at once."""
 
     message: MessageView
+    waiting: ExplainedWaiting | None
     decisions: tuple[ExplainedDecision, ...]
     deliveries: tuple[ExplainedDelivery, ...]
     replies: tuple[ExplainedReply, ...]
@@ -133,11 +146,20 @@ async def explain(core: Core, request_id: UUID) -> Explanation:
         raise NotFound(f"there is no message {request_id}")
     return Explanation(
         message=message_view(message),
+        waiting=await _waiting(core.database, request_id),
         decisions=await _decisions(core, message),
         deliveries=await _deliveries(core.database, request_id),
         replies=await _replies(core.database, request_id),
         dead_letters=await _dead_letters(core.database, request_id),
     )
+
+
+async def _waiting(database: Database, request_id: UUID) -> ExplainedWaiting | None:
+    waiting = await routing.waiting_of(database, request_id)
+    if waiting is None:
+        return None
+    attempts = await ledger.route_attempts_of(database, request_id)
+    return ExplainedWaiting(waiting, tuple(attempts), tuple(await ledger.route_steps_of(database, request_id)))
 
 
 async def _decisions(core: Core, message: StoredMessage) -> tuple[ExplainedDecision, ...]:
@@ -166,30 +188,49 @@ async def _explained(
     surveys = None if known is None else await _surveys(database, version, asked, known)
     if surveys is None:
         return tuple(_step(step, None) for step in trail)
+    seen: set[str] = set()
     steps: list[ExplainedStep] = []
     for step in trail:
-        by_rules = step["reason"] in _BY_RULES
-        survey = surveys.pop(step["team_id"], None) if by_rules else None
-        steps.append(_step(step, () if by_rules else None) if survey is None else _by_rules(step, survey))
+        if step["reason"] in _BY_MODEL:
+            steps.append(_by_rules(step, surveys[step["team_id"]].ruled))
+            continue
+        by_rules = step["reason"] in _BY_RULES and step["team_id"] not in seen
+        if by_rules:
+            seen.add(step["team_id"])
+            steps.append(_by_rules(step, surveys[step["team_id"]].whole))
+        else:
+            steps.append(_step(step, () if step["reason"] in _BY_RULES else None))
     return tuple(steps)
+
+
+class _Surveys:
+    """The rules of one team looked at: all of them, and without the catch-alls, which come after a model."""
+
+    def __init__(self, known: Mapping[str, str]) -> None:
+        self.whole = Survey(known)
+        self.ruled = Survey(known)
+
+    def add(self, rules: Sequence[Rule]) -> None:
+        self.whole.add(rules)
+        self.ruled.add(rule for rule in rules if not rule.catch_all)
 
 
 async def _surveys(
     database: Database, version: int, asked: Sequence[TeamId], known: Mapping[str, str]
-) -> dict[TeamId, Survey] | None:
+) -> dict[str, _Surveys] | None:
     """The rules of these teams looked at as they were then; None when nobody knows them any more."""
-    surveys = {team_id: Survey(known) for team_id in asked}
+    surveys: dict[str, _Surveys] = {team_id: _Surveys(known) for team_id in asked}
     async with open_rules_at(database, version, asked) as pieces:
         if pieces is None:
             return None
         async for rules in pieces:
             for team_id in {rule.team_id for rule in rules}:
-                surveys[team_id].add(rule for rule in rules if rule.team_id == team_id)
+                surveys[team_id].add([rule for rule in rules if rule.team_id == team_id])
     return surveys
 
 
 def _by_rules(step: Mapping[str, Any], survey: Survey) -> ExplainedStep:
-    missed = step["reason"] == "no_route"
+    missed = step["reason"] == "no_route" or step["reason"] in _BY_MODEL
     return replace(
         _step(step, tuple(map(_looked_at, survey.considered))),
         left_out=survey.left_out,

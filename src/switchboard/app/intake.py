@@ -30,12 +30,12 @@ MAIL = "message/rfc822"
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The message is stored. The triage fields are there when it is not a duplicate."""
+    """The message is stored. The triage fields are there when it is not a duplicate; `pending`: not decided yet."""
 
     request_id: UUID
     duplicate: bool
     status: Literal["accepted"] = "accepted"
-    triage_decision: Literal["routed", "dead_letter"] | msgspec.UnsetType = msgspec.UNSET
+    triage_decision: Literal["routed", "dead_letter", "pending"] | msgspec.UnsetType = msgspec.UNSET
     triage_target: str | msgspec.UnsetType = msgspec.UNSET
     """The butlers that get it, or the team whose dead letter it is; several are joined by commas."""
 
@@ -213,6 +213,8 @@ def _checked_key(key: str) -> str:
 
 
 def _accepted(acceptance: Acceptance) -> Accepted:
+    if acceptance.waits:
+        return Accepted(acceptance.request_id, duplicate=False, triage_decision="pending")
     if acceptance.decision is None:
         return Accepted(acceptance.request_id, acceptance.duplicate)
     return _triaged(acceptance.request_id, acceptance.decision)

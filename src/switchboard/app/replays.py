@@ -31,7 +31,7 @@ from switchboard.core.channels import check_source
 from switchboard.core.identity import conversation, replied_to
 from switchboard.core.routing.backtest import NEWEST, Blast, Receivers, Tally, receivers
 from switchboard.core.routing.check import check_facts
-from switchboard.core.routing.decide import decide
+from switchboard.core.routing.decide import foresee
 from switchboard.core.routing.facts import facts, with_derived
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.routetests import Outcome, RouteCase, parse_cases, run_cases
@@ -138,7 +138,7 @@ class Replays:
         """What the rules in force would do, and why. Raises InvalidInput."""
         await self._core.rule_book.refresh()
         known, pinned = await self._asked(question)
-        decision = decide(self._core.rule_book.rules.index, known, pinned)
+        decision = foresee(self._core.rule_book.rules.index, known, pinned)
         trail = await explained_trail(self._core.database, decision)
         return DryRun(decision.version, known, pinned, trail, receivers(decision))
 

@@ -12,11 +12,13 @@ import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from switchboard.agents.sessions.port import Kind
+from switchboard.agents.sessions.spec import ModelSpec
 from switchboard.domain.errors import ConfigurationError
 
 FILE_NAME: Final = "switchboard.toml"
@@ -32,6 +34,8 @@ OPERATOR_FILE: Final = "operator.token"
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+Price = Annotated[float, Field(ge=0)] | None
+"""In dollars per million tokens."""
 
 
 def default_data_dir() -> Path:
@@ -78,6 +82,45 @@ class DeadLetterSettings(_Group):
     keep_days: Annotated[int, Field(ge=1, le=36_500)] = 90
 
 
+class ModelSettings(_Group):
+    """A model that may be asked where no rule decides; see `ModelSpec` for what each says."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    kind: Kind
+    model: Annotated[str, Field(min_length=1)]
+    base_url: str | None = None
+    api_key_env: str | None = None
+    api_key_file: Path | None = None
+    timeout: Positive = 60.0
+    concurrency: Count = 4
+    max_tokens: Count = 1024
+    price_in: Price = None
+    price_out: Price = None
+    profile: Literal["local"] | None = None
+    program: str | None = None
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The same, as the sessions take it."""
+        return ModelSpec(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
+class ClassifySettings(_Group):
+    """Which models are asked, in which order; attempts and seconds for a message; the most it and a day may cost.
+
+    Costs are in dollars. Without `models` nothing is ever classified.
+    """
+
+    models: tuple[str, ...] = ()
+    attempts: Count = 3
+    timeout: Positive = 120.0
+    tokens_per_message: Count = 250_000
+    tokens_per_day: Count | None = None
+    cost_per_day: Annotated[float, Field(ge=0)] | None = None
+    mcp_url: str | None = None
+    """Where command lines find our MCP server, if not at `host` and `port`."""
+
+
 class CallbackSettings(_Group):
     """Where replies to messages of one `api` endpoint are posted, signed with the secret."""
 
@@ -107,8 +150,24 @@ class Settings(BaseSettings):
     turn: TurnSettings = TurnSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     callbacks: tuple[CallbackSettings, ...] = ()
+    models: tuple[ModelSettings, ...] = ()
+    classify: ClassifySettings = ClassifySettings()
     channels: dict[str, list[str]] = Field(default_factory=dict)
     """Further channels and their providers, beside those that Switchboard knows."""
+
+    @model_validator(mode="after")
+    def _models_are_known(self) -> Self:
+        """Each model has a name of its own, and those that are asked are there, once."""
+        names = [model.name for model in self.models]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"models: two are named {twice}; each needs a name of its own")
+        for name in self.classify.models:
+            if name not in names:
+                raise ValueError(f"classify.models: there is no model {name}; there are: {', '.join(names) or 'none'}")
+        if len(set(self.classify.models)) < len(self.classify.models):
+            raise ValueError("classify.models: a model is asked once per message; name each only once")
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -168,7 +227,10 @@ def _explain(error: ValidationError, file: Path | None, text: str) -> str:
     problems = []
     for problem in error.errors(include_url=False, include_context=False):
         name = ".".join(str(part) for part in problem["loc"])
-        line = _line_of(str(problem["loc"][-1]), text) if problem["loc"] else None
+        if not name:  # what no single setting is to blame for; the message names those concerned
+            problems.append(f"{file or 'environment'}: {problem['msg'].removeprefix('Value error, ')}")
+            continue
+        line = _line_of(problem["loc"], text)
         place = (
             f"{file}, line {line}" if line else f"environment variable SWITCHBOARD_{name.upper().replace('.', '__')}"
         )
@@ -190,8 +252,20 @@ def _fields_of(annotation: object) -> Iterable[str]:
     return annotation.model_fields if isinstance(annotation, type) and issubclass(annotation, BaseModel) else ()
 
 
-def _line_of(key: str, text: str) -> int | None:
-    for number, line in enumerate(text.splitlines(), 1):
-        if re.match(rf"\s*\[*\s*{re.escape(key)}\s*[=\]]", line):
+def _line_of(place: tuple[int | str, ...], text: str) -> int | None:
+    """Where a setting stands; one of a table is looked for in its table, and what is missing there at its head."""
+    lines = text.splitlines()
+    begin = _head(place, lines) if len(place) > 1 else 0
+    for number, line in enumerate(lines[begin:], begin + 1):
+        if re.match(rf"\s*\[*\s*{re.escape(str(place[-1]))}\s*[=\]]", line):
             return number
-    return None
+        if begin and line.lstrip().startswith("["):
+            break
+    return begin or None
+
+
+def _head(place: tuple[int | str, ...], lines: list[str]) -> int:
+    """The line of `[turn]`, or of the right one of several `[[models]]`; 0 where there is none."""
+    heads = [n for n, line in enumerate(lines, 1) if re.match(rf"\s*\[+\s*{re.escape(str(place[0]))}\s*\]", line)]
+    which = place[1] if isinstance(place[1], int) else 0
+    return heads[which] if which < len(heads) else 0

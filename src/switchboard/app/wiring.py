@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -25,6 +26,7 @@ from switchboard.core.channels import CHANNELS
 from switchboard.domain.errors import ConfigurationError, SwitchboardError, Unavailable
 from switchboard.domain.routing import Member
 from switchboard.journey.accept import AcceptLeg, AcceptLimits
+from switchboard.journey.classify import Classifier, RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import Callback, ReplyDesk, SendLeg, reply_pool
 from switchboard.journey.rulebook import RuleBook
@@ -39,12 +41,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """What doors and workers share: database, bell, rules."""
+    """What doors and workers share: database, bell, rules. What is opened later is closed with `closing`."""
 
     settings: Settings
     database: Database
     bell: Bell
     rule_book: RuleBook
+    closing: AsyncExitStack = field(default_factory=AsyncExitStack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +104,10 @@ async def open_core(settings: Settings) -> AsyncIterator[Core]:
         bell = Bell(database)
         if await seed_teams(database, settings.teams_dir, known_channels(settings), written=settings.teams):
             bell.ring(RULES)
-        rule_book = await RuleBook.open(database, bell)
+        rule_book = await RuleBook.open(database, bell, classifying=bool(settings.classify.models))
         await _background(stack, rule_book.follow)
-        yield Core(settings, database, bell, rule_book)
+        closing = await stack.enter_async_context(AsyncExitStack())
+        yield Core(settings, database, bell, rule_book, closing)
 
 
 @asynccontextmanager
@@ -126,15 +130,19 @@ def make_worker(core: Core, *, concurrency: int | None = None) -> Worker:
         settings.turn.attempts, settings.turn.timeout, settings.turn.backoff_base, settings.turn.backoff_cap
     )
     engines = load_engines(core.database)
-    _check_options(engines, core.rule_book.rules.members.values())
+    members = core.rule_book.rules.members.values()
+    _check_options(engines, members)
+    # Rules that name a butler without an engine make dead letters that say so; a model is not to choose one at all.
+    core.rule_book.avoid([member.system_id for member in members if member.engine not in engines])
     turn = TurnLeg(core.database, core.bell, core.rule_book, engines, reply_pool(callbacks), limits)
     send = SendLeg(core.database, callbacks)
+    route = RouteLeg(core.database, core.bell, core.rule_book, make_classifier(core), _route_limits(settings))
     upkeep = chores(core.database, core.bell, settings.dead_letters, callbacks)
     group = settings.worker
     return Worker(
         core.database,
         core.bell,
-        {"turn": turn, "notice": turn, "send": send},
+        {"turn": turn, "notice": turn, "send": send, "route": route},
         WorkerSettings(
             concurrency=concurrency or group.concurrency,
             ttl=group.ttl,
@@ -143,6 +151,24 @@ def make_worker(core: Core, *, concurrency: int | None = None) -> Worker:
         ),
         upkeep,
     )
+
+
+def make_classifier(core: Core) -> Classifier | None:
+    """What asks the models that the settings name; None without any. Closed with the core.
+
+    Imported late: who classifies nothing does not pay for SDKs. Raises ConfigurationError that names the model.
+    """
+    settings = core.settings
+    if not settings.classify.models:
+        return None
+    parts: Any = import_module("switchboard.app.models")
+    classifier: Classifier = parts.open_classifier(settings, core.database, core.closing)
+    return classifier
+
+
+def _route_limits(settings: Settings) -> RouteLimits:
+    """The leg waits a little longer than the models may take: their own limit says more."""
+    return RouteLimits(settings.classify.attempts, settings.classify.timeout + 30.0)
 
 
 def load_engines(database: Database) -> dict[str, Engine]:

@@ -80,6 +80,8 @@ def _would(found: Json) -> Tree:
 def tree_of(explanation: Json) -> Tree:
     """An Explanation as JSON -> a tree for `rich`."""
     tree = Tree(_head(explanation["message"]), guide_style="dim")
+    if (waiting := explanation.get("waiting")) and waiting["waiting"]["state"] == "pending":
+        _waiting(tree, waiting)
     for decision in explanation["decisions"]:
         _decision(tree, decision)
     for delivery in explanation["deliveries"]:
@@ -111,6 +113,14 @@ def _head(message: Json) -> Text:
     if message["thread"]:
         label.append(f"  in thread {one_line(message['thread'])}", style="dim")
     return label.append(f"\n“{one_line(message['text'], 300)}”", style="italic")
+
+
+def _waiting(tree: Tree, found: Json) -> None:
+    waiting = found["waiting"]
+    place = f"behind {waiting['before_it']} of its conversation" if waiting["before_it"] else "next in its conversation"
+    branch = tree.add(_label("waits to be classified", (place, "yellow")))
+    for attempt in found["attempts"]:
+        branch.add(_label(attempt["outcome"], (attempt["error"] or "", "red")))
 
 
 def _decision(tree: Tree, decision: Json) -> None:

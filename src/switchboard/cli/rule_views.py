@@ -56,7 +56,8 @@ def _receivers(targets: Sequence[Mapping[str, object]]) -> str:
 def receivers_of(receivers: Json) -> str:
     """Who gets a message and where it dies: `System1/diary, dead letter of finance (no_route)`."""
     dead = (f"dead letter of {one['team']} ({one['category']})" for one in receivers["dead_letters"])
-    return one_line(", ".join([*map(str, receivers["butlers"]), *dead]) or "nobody")
+    asked = (f"whom a model chooses in {team}" for team in receivers.get("models", ()))
+    return one_line(", ".join([*map(str, receivers["butlers"]), *dead, *asked]) or "nobody")
 
 
 def rule_line(rule: Json) -> Text:

@@ -17,7 +17,7 @@ LaneKey = NewType("LaneKey", str)
 """`turn:System1/health:telegram/bot/42`, `send:telegram/bot/42`: one durable first-in-first-out mailbox."""
 
 OutboxState = Literal["pending", "sending", "sent", "uncertain", "failed", "dead"]
-TurnOutcome = Literal["answered", "declined", "refused", "failed", "lost", "unknown", "fenced", "expired"]
+TurnOutcome = Literal["answered", "declined", "refused", "failed", "lost", "unknown", "fenced", "expired", "routed"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,8 @@ class Team:
     parent_id: TeamId | None
     purpose: str = ""
     members: tuple[Member, ...] = ()
+    classify: bool = False
+    """Whether a model may be asked where no rule of this team fires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +154,23 @@ class RuleSet:
 
 
 StepReason = Literal[
-    "pin", "pin_unreachable", "reroute", "rule", "catch_all", "no_route", "dead_letter_rule", "target_unavailable"
+    "pin",
+    "pin_unreachable",
+    "reroute",
+    "rule",
+    "classified",
+    "classification_failed",
+    "undecided",
+    "catch_all",
+    "no_route",
+    "dead_letter_rule",
+    "target_unavailable",
 ]
-"""`reroute`: a dead letter was sent on, by somebody or by the rules that stand in the following steps."""
+"""`reroute`: a dead letter was sent on, by somebody or by the rules that stand in the following steps.
+
+`classified`: a model chose; `classification_failed`: it could not, and the catch-all or the dead letter follows.
+`undecided`: only in what is foreseen of a message: here a model would be asked.
+"""
 
 
 class TrailStep(Struct, frozen=True):
@@ -174,6 +190,8 @@ class Chosen:
 
     system_id: SystemId
     team_id: TeamId
+    segment: str | None = None
+    """Its part of the message's text; None: the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +213,31 @@ class Decision(Struct, frozen=True):
     trail: tuple[TrailStep, ...]
     facts: Mapping[str, str] = {}
     """What was known of the message: kept, so that it can be decided again, and explained, as it was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """No rule of this team fired and a model may be asked: what `deciding` waits for an answer to.
+
+    `segment` is the part of the message that came to this team; None: the whole.
+    """
+
+    team_id: TeamId
+    segment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One choice of a model: a candidate of the team, and its part of the text; None: the whole."""
+
+    target: Target
+    segment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """The answer to `Undecided`. `failed` says why the model could not choose; `detail` what is worth keeping."""
+
+    routes: tuple[Route, ...] = ()
+    failed: str | None = None
+    detail: str = ""

@@ -1,16 +1,17 @@
 """Accept: what a door hands in is stored once, with its decision, before anyone is told "accepted".
 
 Doors call `AcceptLeg.accept` with validated envelopes. Everything that arrives while a commit is under way shares the
-next one. Next: `turn.py`, where a worker has claimed a delivery.
+next one. Next: `turn.py`, where a worker has claimed a delivery, or `classify.py` for what is not decided yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 import structlog
 
@@ -26,7 +27,7 @@ from switchboard.lanes.faults import point
 from switchboard.store import inbox as store
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import Acceptance
+from switchboard.store.inbox import Acceptance, Arrival, ToClassify
 
 log = structlog.get_logger(__name__)
 
@@ -49,13 +50,22 @@ class AcceptLimits:
     retry_after: float = 5.0
 
 
+class Decide(Protocol):
+    """What the rules in force say of a message and the butler it is pinned to: see `decide.py`."""
+
+    @property
+    def queued(self) -> bool: ...
+
+    def __call__(self, envelope: Envelope, pinned: SystemId | None) -> Decision | ToClassify: ...
+
+
 class AcceptLeg:
     """Takes messages in. `watch_backlog` must run beside it for back-pressure to work."""
 
     def __init__(
         self,
         database: Database,
-        decide: Callable[[Envelope, SystemId | None], Decision],
+        decide: Decide,
         bell: Bell,
         limits: AcceptLimits,
         channels: Mapping[str, frozenset[str]],
@@ -114,11 +124,17 @@ class AcceptLeg:
 
     async def _store(self, messages: Sequence[Message]) -> list[Acceptance]:
         authors = await self._authors(messages)
-        decided = [(message, self._decide(message.envelope, authors.get(message.request_id))) for message in messages]
+        batch = [self._arrival(message, authors.get(message.request_id)) for message in messages]
         point("before_commit")
-        accepted = await store.accept(self._database, decided)
+        accepted = await store.accept(self._database, batch, queued=self._decide.queued)
         self._bell.ring(WORK)
         return accepted
+
+    def _arrival(self, message: Message, author: SystemId | None) -> Arrival:
+        """A reply goes to the author of what it replies to, unless the connector pins another."""
+        named = message.envelope.control.pinned_target
+        pinned = author if named is None else SystemId(named)
+        return Arrival(message, self._decide(message.envelope, pinned), pinned)
 
     async def _authors(self, messages: Sequence[Message]) -> dict[RequestId, SystemId | None]:
         """Of those messages that reply to something in their conversation: which butler wrote that."""

@@ -8,7 +8,7 @@ exactly one version; when teams change, everything is read anew. Next: `core/rou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -20,6 +20,7 @@ from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.lanes.bell import RULES, Bell
 from switchboard.store import rules as store
 from switchboard.store.database import Database
+from switchboard.store.routing import any_waiting
 from switchboard.store.teams import open_rules
 
 log = structlog.get_logger(__name__)
@@ -46,16 +47,32 @@ class Rules:
 class RuleBook:
     """The rules in force in this process; `follow` keeps them so."""
 
-    def __init__(self, database: Database, bell: Bell, rules: Rules) -> None:
+    def __init__(self, database: Database, bell: Bell, rules: Rules, *, classifying: bool = False) -> None:
         self._database = database
         self._bell = bell
         self._one_at_a_time = asyncio.Lock()
+        self._classifying = classifying
+        self._unreachable: frozenset[SystemId] = frozenset()
         self.rules = rules
+        self.queued = False
+        """Whether messages may wait to be classified. Once true it stays so: those that wait must not be overtaken."""
 
     @classmethod
-    async def open(cls, database: Database, bell: Bell) -> RuleBook:
-        """Load and compile the present version."""
-        return cls(database, bell, await _load(database))
+    async def open(cls, database: Database, bell: Bell, *, classifying: bool = False) -> RuleBook:
+        """Load and compile the present version. `classifying`: there are models, for teams that want them asked."""
+        book = cls(database, bell, await _load(database, classifying), classifying=classifying)
+        await book._look_for_queues()
+        return book
+
+    def avoid(self, unreachable: Collection[SystemId]) -> None:
+        """From now on let models choose none of these butlers."""
+        self._unreachable = frozenset(unreachable)
+        self.rules.index.avoid(self._unreachable)
+
+    async def _look_for_queues(self) -> None:
+        # A team that wants a model counts also where this process has none: others may, and put messages into queues.
+        wanted = any(team.classify for team in self.rules.teams)
+        self.queued = self.queued or wanted or await any_waiting(self._database)
 
     async def refresh(self) -> bool:
         """Catch up with the database; returns whether there was anything new."""
@@ -80,8 +97,11 @@ class RuleBook:
 
     async def _reload(self) -> None:
         began = perf_counter()
-        self.rules = await _load(self._database)
-        index = self.rules.index
+        rules = await _load(self._database, self._classifying)
+        rules.index.avoid(self._unreachable)
+        self.rules = rules
+        await self._look_for_queues()
+        index = rules.index
         took = round(perf_counter() - began, 3)
         log.info("rules in force", version=index.version, teams=len(self.rules.teams), rules=index.loaded, seconds=took)
 
@@ -105,10 +125,10 @@ class RuleBook:
             stop()
 
 
-async def _load(database: Database) -> Rules:
+async def _load(database: Database, classifying: bool) -> Rules:
     """Read everything, piece by piece: messages are decided in between, by the version that is still in force."""
     async with open_rules(database) as stored:
-        index = RoutingIndex(stored.version, stored.teams, ())
+        index = RoutingIndex(stored.version, stored.teams, (), classifying=classifying)
         async for some in stored.rules:
             index.load(some)
     members = {member.system_id: member for team in stored.teams for member in team.members}

@@ -20,6 +20,8 @@ Point = Literal[
     "before_complete",
     "after_complete",
     "during_send",
+    "before_route",
+    "after_route",
 ]
 
 _name, _, _count = os.environ.get("SWITCHBOARD_CRASH_AT", "").partition(":")

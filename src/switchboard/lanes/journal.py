@@ -6,8 +6,9 @@ finished step gives its recorded result. Next: `store/lanes.py`, where the steps
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import UUID, uuid5
 
 from switchboard.domain.ledger import Item
@@ -47,7 +48,7 @@ class Journal:
         self._n = 0
 
     @classmethod
-    async def open(cls, database: Database, worker: int, item: Item, *, resumed: bool = True) -> Journal:
+    async def open(cls, database: Database, worker: int, item: Item, *, resumed: bool = True) -> Self:
         """Begin or resume. A first attempt may have steps, too: one that was cut short by a stop did not count."""
         known = await store.load_steps(database, item) if resumed else {}
         return cls(database, worker, item, known)
@@ -66,21 +67,26 @@ class Journal:
         of it (`NOT_DONE`: nothing, so do it). effectful: raises `OutcomeUnknown`. Raises `Fenced` when the lane has
         moved on.
         """
-        self._n += 1
-        key = idempotency_key(self._item, self._n)
-        known = self._known.get(self._n)
-        if known is not None and known.name != name:
-            raise OutcomeUnknown(f"step {self._n} was {known.name!r} before the interruption and is {name!r} now")
+        n, known = self._place(name)
+        key = idempotency_key(self._item, n)
         if known is not None and known.state == "done":
             return known.result
         result = await self._resolve(known, key, effect, ask)
         if result is NOT_DONE:
             if effect != "idempotent":
-                await self._write(Step(self._n, name, "started", key, None), effect)
+                await self._write(Step(n, name, "started", key, None), effect)
             result = storable_json(await act(key))
-        await self._write(Step(self._n, name, "done", key, result), effect)
+        await self._write(Step(n, name, "done", key, result), effect)
         point("between_steps")
         return result
+
+    def _place(self, name: str) -> tuple[int, Step | None]:
+        """The number of the step that comes next, and what is on record of it."""
+        self._n += 1
+        known = self._known.get(self._n)
+        if known is not None and known.name != name:
+            raise OutcomeUnknown(f"step {self._n} was {known.name!r} before the interruption and is {name!r} now")
+        return self._n, known
 
     async def _resolve(
         self, known: Step | None, key: UUID, effect: Effect, ask: Callable[[UUID], Awaitable[Any]] | None
@@ -94,3 +100,25 @@ class Journal:
     async def _write(self, step: Step, effect: Effect) -> None:
         if not await store.write_step(self._database, self._worker, self._item, step, effect):
             raise Fenced
+
+
+class NamedJournal(Journal):
+    """Steps known by their names, not by their order: for work that may take another course at the next attempt.
+
+    A name that is asked for twice in one attempt is two steps.
+    """
+
+    def __init__(self, database: Database, worker: int, item: Item, done: dict[int, Step]) -> None:
+        super().__init__(database, worker, item, done)
+        self._recorded: dict[str, deque[Step]] = {}
+        for n in sorted(done):
+            self._recorded.setdefault(done[n].name, deque()).append(done[n])
+        self._n = max(done, default=0)
+
+    def _place(self, name: str) -> tuple[int, Step | None]:
+        steps = self._recorded.get(name)
+        if steps:
+            known = steps.popleft()
+            return known.n, known
+        self._n += 1
+        return self._n, None

@@ -11,7 +11,7 @@ import os
 import random
 import socket
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from time import monotonic
@@ -33,6 +33,8 @@ from switchboard.store.database import Database, storable_text
 
 log = structlog.get_logger(__name__)
 
+ROUTE: Final = "route"
+"""The kind of lane in which messages wait to be classified."""
 _IN_A_ROW: Final = 16
 """Items that one lane may do before it lets others have its place."""
 _PAUSE_AFTER_DEFECT: Final = 1.0
@@ -55,9 +57,11 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Seconds, except `concurrency`: how many items run at the same time."""
+    """Seconds, except `concurrency`, how many items run at the same time, and `routes`."""
 
     concurrency: int = 64
+    routes: int = 16
+    """How many messages are classified at the same time, beside everything else."""
     ttl: float = 10.0
     poll: float = 0.5
     rescue_every: float = 0.25
@@ -129,7 +133,10 @@ class _Session:
         self._stopping = stopping
         self._worker = 0
         self._credit = NO_CREDIT
+        self._route_credit = NO_CREDIT
         self._running: set[asyncio.Task[None]] = set()
+        self._routing: set[asyncio.Task[None]] = set()
+        """Those of `_running` that work on route lanes, which have places of their own."""
         self._wake = asyncio.Event()
         self._lost = asyncio.Event()
         self._last_beat = monotonic()
@@ -208,29 +215,45 @@ class _Session:
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
-            free = self._settings.concurrency - len(self._running)
-            items = await self._claim(free) if free > 0 else []
+            free = self._settings.concurrency - (len(self._running) - len(self._routing))
+            routes = self._settings.routes - len(self._routing)
+            items = await self._claim(free, routes) if free > 0 or routes > 0 else []
             if items:
                 point("after_claim")
             for item in items:
-                task = asyncio.create_task(self._work(item))
-                self._running.add(task)
-                task.add_done_callback(self._finished)
-            if len(items) < free or free <= 0:
+                self._start(item)
+            classified = sum(item.kind == ROUTE for item in items)
+            filled = 0 < free == len(items) - classified or 0 < routes == classified
+            if not filled:
                 await _wait(self._wake, self._settings.poll)
 
-    async def _claim(self, free: int) -> list[Item]:
+    def _start(self, item: Item) -> None:
+        task = asyncio.create_task(self._work(item))
+        self._running.add(task)
+        if item.kind == ROUTE:
+            self._routing.add(task)
+        task.add_done_callback(self._finished)
+
+    async def _claim(self, free: int, routes: int) -> list[Item]:
         """Places go to the tiers by weight; what a tier leaves over goes to the others, the highest first."""
         quota, self._credit = shares(self._credit, free)
-        items = await store.claim(self._database, self._worker, quota)
+        route_quota, self._route_credit = shares(self._route_credit, routes)
+        items = await store.claim(self._database, self._worker, quota, route_quota)
+        work = [item for item in items if item.kind != ROUTE]
+        waiting = [item for item in items if item.kind == ROUTE]
+        work = await self._claim_left(work, quota, store.WORK_POOL)
+        return work + await self._claim_left(waiting, route_quota, store.ROUTE_POOL)
+
+    async def _claim_left(self, items: list[Item], quota: Sequence[int], pool: str) -> list[Item]:
         for tier, places in enumerate(quota):
-            left = free - len(items)
+            left = sum(quota) - len(items)
             if left > 0 and sum(item.tier == tier for item in items) == places:
-                items += await store.claim(self._database, self._worker, [0] * tier + [left])
+                items += await store.claim(self._database, self._worker, [0] * tier + [left], pool=pool)
         return items
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
+        self._routing.discard(task)
         self._wake.set()
         if task.cancelled() or task.exception() is not None:
             # The item is still ours in the database, but nothing works on it: only a new session sets it free.

@@ -2,7 +2,7 @@
 
 `mcp.py` imports it late. In: arguments as JSON, the caller in the request's state; out: the shapes of the HTTP API. An
 error is a result marked as one, whose text is `{"error": {"code", "message", "field"?}}`. Next: `mcp_connectors.py`,
-`mcp_rules.py`, `mcp_letters.py`.
+`mcp_rules.py`, `mcp_letters.py`, `mcp_route.py`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from switchboard.server.http.doors import Doors
 from switchboard.server.mcp_connectors import connector_offers
 from switchboard.server.mcp_letters import letter_offers
 from switchboard.server.mcp_offer import Call, Context, Offer, caller_of, result_of
+from switchboard.server.mcp_route import route_offers
 from switchboard.server.mcp_rules import rule_offers
 
 log = structlog.get_logger(__name__)
@@ -77,7 +78,7 @@ class Tools:
 
 def _offers(doors: Doors) -> tuple[Offer, ...]:
     """Every tool there is; each family stands in a module of its own."""
-    return (*connector_offers(doors), *rule_offers(doors), *letter_offers(doors))
+    return (*connector_offers(doors), *rule_offers(doors), *letter_offers(doors), *route_offers(doors))
 
 
 def session_manager(doors: Doors) -> StreamableHTTPSessionManager:

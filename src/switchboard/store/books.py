@@ -14,7 +14,17 @@ from asyncpg.pool import PoolConnectionProxy
 from switchboard.store.database import Database, Row, query, seconds
 
 _PROBLEMS: Final = (
-    *("no_decision", "branches", "no_message", "delivery_lane", "no_turn", "no_reply", "no_dead_letter", "notice"),
+    *(
+        "no_decision",
+        "route",
+        "branches",
+        "no_message",
+        "delivery_lane",
+        "no_turn",
+        "no_reply",
+        "no_dead_letter",
+        "notice",
+    ),
     *("digest", "letter", "reroute", "reply_lane", "lane_state", "lane_item", "lane_paused"),
 )
 _PROBLEMS_BY_AGE: Final = ("lane_owner", "lane_waiting", "untold")

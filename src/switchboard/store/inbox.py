@@ -25,12 +25,30 @@ TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, 
 class Acceptance:
     """What the sender is told: the id of the message, or of the first one if this is a duplicate.
 
-    `decision` is what was decided about a new message; None for a duplicate.
+    `decision` is what was decided about a new message; None for a duplicate, and while it `waits`: to be classified, or
+    behind a message of its conversation that does.
     """
 
     request_id: RequestId
     duplicate: bool
     decision: Decision | None = None
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToClassify:
+    """What stands in for the decision about a message for which a model must be asked: what to decide it by then."""
+
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message, what was decided about it, and whom it was pinned to (should it have to be decided later)."""
+
+    message: Message
+    decided: Decision | ToClassify
+    pinned: SystemId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +72,34 @@ def turn_lane(system_id: SystemId, conversation: Conversation) -> LaneKey:
     return LaneKey(f"turn:{system_id}:{conversation}")
 
 
-async def accept(database: Database, batch: Sequence[tuple[Message, Decision]]) -> list[Acceptance]:
+async def accept(database: Database, batch: Sequence[Arrival], *, queued: bool = False) -> list[Acceptance]:
     """Store what is new of `batch` in one transaction, with its decisions, deliveries and dead letters.
+
+    `queued`: messages may wait to be classified. Then one of a conversation in which some do waits behind them, and its
+    decision is forgotten: it is made anew when its turn comes. Where nobody classifies, nobody waits.
 
     Returns one answer per message, in order, after the commit. Raises `Unavailable` when the outcome is unknown or
     nothing was stored; handing in the same messages again is safe.
     """
-    messages = [message for message, _ in batch]
     rows = await database.rows(
         query("inbox.accept"),
-        *_message_columns(messages),
-        *_decision_columns([decision for _, decision in batch]),
+        *_message_columns([arrival.message for arrival in batch]),
+        *_decision_columns(batch),
+        *(_waiting_columns(batch) if queued else (None, None)),
         *_delivery_columns(batch),
         *_unrouted_columns(batch),
     )
     # An id that is our own means fresh, also when an earlier attempt to commit this very batch got through unheard.
-    ids = [RequestId(row["request_id"]) for row in sorted(rows, key=lambda r: r["ord"])]
-    return [
-        Acceptance(first, duplicate=False, decision=decision)
-        if first == message.request_id
-        else Acceptance(first, duplicate=True)
-        for first, (message, decision) in zip(ids, batch, strict=True)
-    ]
+    return [_acceptance(row, arrival) for row, arrival in zip(sorted(rows, key=lambda r: r["ord"]), batch, strict=True)]
+
+
+def _acceptance(row: Row, arrival: Arrival) -> Acceptance:
+    first = RequestId(row["request_id"])
+    if first != arrival.message.request_id:
+        return Acceptance(first, duplicate=True)
+    if row["waits"] or isinstance(arrival.decided, ToClassify):
+        return Acceptance(first, duplicate=False, waits=row["waits"])
+    return Acceptance(first, duplicate=False, decision=arrival.decided)
 
 
 async def find_authors(database: Database, replies: Sequence[tuple[Conversation, str]]) -> list[SystemId | None]:
@@ -107,13 +131,18 @@ def _without_raw(message: Message) -> str:
     return message.envelope.model_dump_json(exclude={"payload": {"raw"}}, exclude_none=True)
 
 
-def _decision_columns(decisions: Sequence[Decision]) -> list[list[Any]]:
+def _decision_columns(batch: Sequence[Arrival]) -> list[list[Any]]:
+    decisions = [a.decided if isinstance(a.decided, Decision) else None for a in batch]
     return [
-        [d.version for d in decisions],
-        [len(d.chosen) + len(d.unrouted) for d in decisions],
-        [to_json(d.trail) for d in decisions],
-        [to_json(d.facts) for d in decisions],
+        [d and d.version for d in decisions],
+        [d and len(d.chosen) + len(d.unrouted) for d in decisions],
+        [d and to_json(d.trail) for d in decisions],
+        [to_json(a.decided.facts) for a in batch],
     ]
+
+
+def _waiting_columns(batch: Sequence[Arrival]) -> list[list[Any]]:
+    return [[isinstance(a.decided, ToClassify) for a in batch], [a.pinned for a in batch]]
 
 
 def _columns(rows: Iterable[tuple[object, ...]], width: int) -> list[list[Any]]:
@@ -124,20 +153,22 @@ def _columns(rows: Iterable[tuple[object, ...]], width: int) -> list[list[Any]]:
     return columns
 
 
-def _delivery_columns(batch: Sequence[tuple[Message, Decision]]) -> list[list[Any]]:
+def _delivery_columns(batch: Sequence[Arrival]) -> list[list[Any]]:
     rows = (
-        (ord_, turn_lane(chosen.system_id, message.conversation), chosen.system_id, chosen.team_id)
-        for ord_, (message, decision) in enumerate(batch, 1)
-        for chosen in decision.chosen
+        (ord_, turn_lane(chosen.system_id, arrival.message.conversation), chosen.system_id, chosen.team_id)
+        for ord_, arrival in enumerate(batch, 1)
+        if isinstance(arrival.decided, Decision)
+        for chosen in arrival.decided.chosen
     )
     return _columns(rows, 4)
 
 
-def _unrouted_columns(batch: Sequence[tuple[Message, Decision]]) -> list[list[Any]]:
+def _unrouted_columns(batch: Sequence[Arrival]) -> list[list[Any]]:
     rows = (
         (ord_, new_uuid7(), branch.team_id, branch.category, branch.reason, branch.handler)
-        for ord_, (_, decision) in enumerate(batch, 1)
-        for branch in decision.unrouted
+        for ord_, arrival in enumerate(batch, 1)
+        if isinstance(arrival.decided, Decision)
+        for branch in arrival.decided.unrouted
     )
     return _columns(rows, 6)
 

@@ -7,7 +7,7 @@ Next: `store/outbox.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -18,9 +18,11 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.ledger import Item, LaneKey, TurnOutcome
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId
-from switchboard.store.database import Database, query, seconds, to_json
+from switchboard.store.database import Database, Row, query, seconds, to_json
 
 WORK_POOL: Final = "work"
+ROUTE_POOL: Final = "route"
+"""Route lanes wait apart: models are slow, and may not take the places of everything else."""
 LOCK_CLASS: Final = 0x5357
 """First key of the advisory locks by which workers show that they live."""
 
@@ -39,11 +41,14 @@ class Work:
     team_id: TeamId
     segment: int
     envelope: Envelope
+    """As it arrived; but of a message that a model split, `payload.normalized_text` is the part for this butler."""
     received_at: datetime
     dead_letter: Mapping[str, Any] | None
     """For a notice: dead_letter_id, team_id, category, reason, system_id; for a digest more (see `lanes.load`)."""
     resumed: bool = True
     """Whether an earlier attempt may have left steps in the journal."""
+    whole_text: str | None = None
+    """The text of the whole message where this butler gets a part of it; else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +127,14 @@ async def release_worker(database: Database, worker: int) -> int:
     return int(await database.value(query("lanes.release"), worker))
 
 
-async def claim(database: Database, worker: int, quota: Sequence[int]) -> list[Item]:
-    """Take up to `quota[tier]` ready lanes of each tier."""
-    rows = await database.rows(query("lanes.claim"), WORK_POOL, worker, list(quota))
+async def claim(
+    database: Database, worker: int, quota: Sequence[int], routes: Sequence[int] = (), *, pool: str = WORK_POOL
+) -> list[Item]:
+    """Take up to `quota[tier]` ready lanes of each tier, and of the route lanes up to `routes[tier]`."""
+    if any(routes):
+        rows = await database.rows(query("lanes.claim_both"), pool, ROUTE_POOL, worker, list(quota), list(routes))
+    else:
+        rows = await database.rows(query("lanes.claim"), pool, worker, list(quota))
     return [Item(LaneKey(r["key"]), r["kind"], r["tier"], r["seq"], r["epoch"], r["attempts"]) for r in rows]
 
 
@@ -133,22 +143,29 @@ async def load_work(database: Database, items: Sequence[Item]) -> list[Work]:
     rows = await database.rows(query("lanes.load"), [i.lane for i in items], [i.seq for i in items])
     if len(rows) != len(items):
         raise LookupError(f"{len(items) - len(rows)} of {[(i.lane, i.seq) for i in items]} are nowhere")
-    return [
-        Work(
-            lane=LaneKey(r["lane"]),
-            seq=r["seq"],
-            request_id=RequestId(r["request_id"]),
-            conversation=Conversation(r["conversation"]),
-            system_id=SystemId(r["system_id"]),
-            team_id=TeamId(r["team_id"]),
-            segment=r["segment"],
-            envelope=Envelope.model_validate_json(r["envelope"]),
-            received_at=r["received_at"],
-            dead_letter=r["dead_letter"],
-            resumed=r["resumed"],
-        )
-        for r in rows
-    ]
+    return [_work(r) for r in rows]
+
+
+def _work(r: Row) -> Work:
+    envelope = Envelope.model_validate_json(r["envelope"])
+    work = Work(
+        lane=LaneKey(r["lane"]),
+        seq=r["seq"],
+        request_id=RequestId(r["request_id"]),
+        conversation=Conversation(r["conversation"]),
+        system_id=SystemId(r["system_id"]),
+        team_id=TeamId(r["team_id"]),
+        segment=r["segment"],
+        envelope=envelope,
+        received_at=r["received_at"],
+        dead_letter=r["dead_letter"],
+        resumed=r["resumed"],
+    )
+    if r["text"] is None:
+        return work
+    part = envelope.payload.model_copy(update={"normalized_text": r["text"]})
+    cut = envelope.model_copy(update={"payload": part})
+    return replace(work, envelope=cut, whole_text=envelope.payload.normalized_text)
 
 
 async def load_steps(database: Database, item: Item) -> dict[int, Step]:

@@ -147,6 +147,18 @@ async def steps_of(database: Database, request_id: UUID) -> list[ShownStep]:
     return [ShownStep(**{name: row[name] for name in ShownStep.__slots__}) for row in rows]
 
 
+async def route_attempts_of(database: Database, request_id: UUID) -> list[Attempt]:
+    """Every attempt to route one message that had to wait for that, in the order of their ends."""
+    rows = await database.rows(query("routing.attempts"), request_id)
+    return [Attempt(**{name: row[name] for name in Attempt.__slots__}) for row in rows]
+
+
+async def route_steps_of(database: Database, request_id: UUID) -> list[ShownStep]:
+    """The journal of one message's routing."""
+    rows = await database.rows(query("routing.steps"), request_id)
+    return [ShownStep(**{name: row[name] for name in ShownStep.__slots__}) for row in rows]
+
+
 async def decisions_of(database: Database, request_id: UUID) -> list[ShownDecision]:
     """What was decided about one message, the first decision first."""
     rows = await database.rows(query("ledger.decisions"), request_id)

@@ -93,11 +93,12 @@ def _member(row: Row) -> Member:
 def _team(row: Row, members: Sequence[Member]) -> Team:
     team_id = TeamId(row["team_id"])
     parent = None if row["parent_id"] is None else TeamId(row["parent_id"])
-    return Team(team_id, parent, row["purpose"], tuple(m for m in members if m.team_id == team_id))
+    own = tuple(member for member in members if member.team_id == team_id)
+    return Team(team_id, parent, row["purpose"], own, row["classify"])
 
 
 async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule], *, author: str, reason: str) -> bool:
-    """Enter teams that are not known yet with their rules, and bring all members up to what `teams` says.
+    """Enter teams that are not known yet with their rules; bring all members, and `classify`, up to what `teams` says.
 
     A known team keeps the rules it has: a file seeds a team once. Parents must come before children. Returns whether
     anything changed; if so there is a new version.
@@ -107,8 +108,12 @@ async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule],
         known = {r["team_id"] for r in await connection.fetch(query("teams.teams"))}
         fresh = [t for t in teams if t.team_id not in known]
         for team in fresh:
-            await connection.execute(query("teams.add_team"), team.team_id, team.parent_id, team.purpose)
+            values = team.team_id, team.parent_id, team.purpose, team.classify
+            await connection.execute(query("teams.add_team"), *values)
         changed = bool(fresh)
+        for team in teams:
+            tag = await connection.execute(query("teams.put_classify"), team.team_id, team.classify)
+            changed = changed or tag != "UPDATE 0"
         for member in (m for team in teams for m in team.members):
             tag = await connection.execute(query("teams.put_member"), *_member_values(member))
             changed = changed or tag != "INSERT 0 0"

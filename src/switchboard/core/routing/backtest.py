@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from switchboard.core.routing.decide import decide
+from switchboard.core.routing.decide import foresee
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.routing import DeadLetterCategory, Decision, RuleChange, SystemId, TeamId
 
@@ -44,16 +44,19 @@ class DeadEnd:
 class Receivers:
     """Who gets a message, and where it dies: each once and sorted, so that equal means the same to the sender.
 
-    Made by `of` or `receivers`; which rule decided is not in it.
+    Made by `of` or `receivers`; which rule decided is not in it. `models` are the teams where a model would be asked.
     """
 
     butlers: tuple[SystemId, ...] = ()
     dead_letters: tuple[DeadEnd, ...] = ()
+    models: tuple[TeamId, ...] = ()
 
     @classmethod
-    def of(cls, butlers: Iterable[SystemId], dead_letters: Iterable[DeadEnd] = ()) -> Receivers:
-        """From both in any order."""
-        return cls(tuple(sorted(set(butlers))), tuple(sorted(set(dead_letters))))
+    def of(
+        cls, butlers: Iterable[SystemId], dead_letters: Iterable[DeadEnd] = (), models: Iterable[TeamId] = ()
+    ) -> Receivers:
+        """From all in any order."""
+        return cls(tuple(sorted(set(butlers))), tuple(sorted(set(dead_letters))), tuple(sorted(set(models))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ def receivers(decision: Decision) -> Receivers:
     return Receivers.of(
         (one.system_id for one in decision.chosen),
         (DeadEnd(one.team_id, one.category) for one in decision.unrouted),
+        (step.team_id for step in decision.trail if step.reason == "undecided"),
     )
 
 
@@ -92,11 +96,12 @@ def compare(
     goes where it went, and is not decided at all. With few changes that is many times faster.
     """
     differences: list[Difference] = []
+    asking = before.classifying or after.classifying
     for case in _touched(cases, changes) if 0 < len(changes) <= _FEW else cases:
-        then = decide(before, case.facts, case.pinned)
-        now = decide(after, case.facts, case.pinned)
+        then = foresee(before, case.facts, case.pinned)
+        now = foresee(after, case.facts, case.pinned)
         # Nearly always both are the same to the letter; only what may differ is worth sorting.
-        if then.chosen != now.chosen or then.unrouted != now.unrouted:
+        if then.chosen != now.chosen or then.unrouted != now.unrouted or asking:
             difference = Difference(case.request_id, receivers(then), receivers(now))
             if difference.before != difference.after:
                 differences.append(difference)

@@ -1,22 +1,45 @@
 """The decision about a message, level by level down the tree of teams.
 
-Called by `journey/decide.py` with the facts of a message. An index and facts enter, a `Decision` with its trail leaves;
-the same two always give the same one. Next: `journey/accept.py` stores it.
+Called by `journey/decide.py` and `journey/classify.py` with the facts of a message. An index and facts enter, and of a
+message that no rule decides what a model says; a `Decision` with its trail leaves. The same always gives the same one.
+Next: `journey/accept.py` or `journey/classify.py` stores it.
 
     1. pin              a reply to a message of ours goes to the butler that wrote it
     2. rules            the first match alone fires; all its targets are served
-    3. classification   by a model (not there yet; its place is marked below)
+    3. classification   by a model among the team's own butlers and sub-teams, where the team allows it
     4. catch-all        rules of channel `*` without filters
     5. dead letter      of the team that had no answer, handled by its System4
+
+The one walk is the generator `deciding`; who drives it says what happens where a model would have to be asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
 from uuid import UUID
 
-from switchboard.core.routing.index import Lost, RoutingIndex
-from switchboard.domain.routing import Chosen, Decision, StepReason, SystemId, Target, TeamId, TrailStep, Unrouted
+from switchboard.core.routing.index import Fired, Lost, RoutingIndex
+from switchboard.domain.routing import (
+    Chosen,
+    Classified,
+    DeadLetterCategory,
+    Decision,
+    Route,
+    StepReason,
+    SystemId,
+    Target,
+    TeamId,
+    TrailStep,
+    Undecided,
+    Unrouted,
+)
+
+Deciding = Generator[Undecided, Classified | None, Decision]
+"""Yields a team where a model must be asked, and is sent the answer; None leaves it open. Ends with the decision."""
+
+_NOT_ASKED: Final = Classified(failed="no model is asked here")
 
 
 def decide(
@@ -24,52 +47,162 @@ def decide(
 ) -> Decision:
     """Who gets the message, why, and which branches nobody could take. Total: never raises, never empty.
 
-    `facts` is what `facts()` made of the envelope; `pinned` the butler that wrote the message replied to, if any;
-    `start` the team to begin in, the root by default: a dead letter is decided again from the team where it died.
+    No model is asked: where one would be, the catch-all follows, else the dead letter. `facts` is what `facts()` made
+    of the envelope; `pinned` the butler that wrote the message replied to, if any; `start` the team to begin in, the
+    root by default: a dead letter is decided again from the team where it died.
+    """
+    return _drive(deciding(index, facts, pinned, start), _NOT_ASKED)
+
+
+def foresee(
+    index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | None = None, start: TeamId | None = None
+) -> Decision:
+    """What would become of the message, as far as it can be said without asking a model.
+
+    A team whose model would be asked has a step `undecided`; what the model would say is in neither list, so both may
+    be empty.
+    """
+    return _drive(deciding(index, facts, pinned, start), None)
+
+
+def decide_now(index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | None = None) -> Decision | None:
+    """The decision; None if a model would have to be asked for it."""
+    walk = deciding(index, facts, pinned)
+    try:
+        next(walk)
+    except StopIteration as end:
+        decision: Decision = end.value
+        return decision
+    walk.close()
+    return None
+
+
+def _drive(walk: Deciding, answer: Classified | None) -> Decision:
+    """To the end, with the same answer wherever a model would be asked."""
+    try:
+        next(walk)
+        while True:
+            walk.send(answer)
+    except StopIteration as end:
+        decision: Decision = end.value
+        return decision
+
+
+def deciding(
+    index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | None = None, start: TeamId | None = None
+) -> Deciding:
+    """The walk itself: in the first team, then in every sub-team that a rule or a model names, level by level.
+
+    The index must not change between its steps: drive it without awaiting anything in between.
     """
     start = index.root if start is None else start
-    if pinned is None:
-        return _go_down(index, facts, start, [])
-    target = (Target(system_id=pinned),)
-    butler = index.butler(pinned)
-    if butler is not None:
-        return Decision(index.version, (butler,), (), (TrailStep(start, "pin", targets=target),), facts)
-    why = f"{pinned} cannot be reached from the root; the rules decide"
-    return _go_down(index, facts, start, [TrailStep(start, "pin_unreachable", targets=target, detail=why)])
-
-
-def _go_down(index: RoutingIndex, facts: Mapping[str, str], start: TeamId, trail: list[TrailStep]) -> Decision:
-    """Decide in the first team, then in every sub-team that a rule names, level by level.
-
-    No team is entered twice and no butler chosen twice: the index lets a target lead only to an own member or to a team
-    whose one parent this is, and to each of those once. So a cycle cannot hold us, and the walk ends.
-    """
-    chosen: list[Chosen] = []
-    unrouted: list[Unrouted] = []
-    entered = [start] if index.reaches(start) else []
-    for team_id in entered:
-        reason: StepReason = "rule"
+    way = _Way(index)
+    if pinned is not None:
+        target = (Target(system_id=pinned),)
+        butler = index.butler(pinned)
+        if butler is not None:
+            return Decision(index.version, (butler,), (), (TrailStep(start, "pin", targets=target),), facts)
+        why = f"{pinned} cannot be reached from the root; the rules decide"
+        way.trail.append(TrailStep(start, "pin_unreachable", targets=target, detail=why))
+    way.begin(start)
+    # No team is entered twice and no butler chosen twice: the index lets a target lead only to an own member or to a
+    # team whose one parent this is, and to each of those once; a model chooses among just these. So a cycle cannot hold
+    # us, and the walk ends.
+    for team_id, segment in way.entered:
         fired = index.rule(team_id, facts)
-        # 3. Classification by a model has its place here: after the rules that know, before the default that does not.
-        if fired is None:
-            reason, fired = "catch_all", index.catch_all(team_id)
-        if fired is None:
-            trail.append(TrailStep(team_id, "no_route", detail="no rule matches"))
-            unrouted.append(Unrouted(team_id, "no_route", "no rule matches", index.handler(team_id)))
-            continue
+        if fired is not None:
+            way.follow_rule(team_id, segment, "rule", fired)
+        elif not index.classifies(team_id):
+            way.fall_back(team_id, segment, "no_route", "no rule matches")
+        else:
+            way.follow_model(team_id, segment, (yield Undecided(team_id, segment)))
+    return Decision(index.version, tuple(way.chosen), tuple(way.unrouted), tuple(way.trail), facts)
+
+
+class _Way:
+    """What a walk has come to so far."""
+
+    __slots__ = ("chosen", "entered", "index", "trail", "unrouted")
+
+    def __init__(self, index: RoutingIndex) -> None:
+        self.index = index
+        self.trail: list[TrailStep] = []
+        self.chosen: list[Chosen] = []
+        self.unrouted: list[Unrouted] = []
+        self.entered: list[tuple[TeamId, str | None]] = []
+        """Teams, each with the part of the message that came to it."""
+
+    def begin(self, start: TeamId) -> None:
+        if self.index.reaches(start):
+            self.entered.append((start, None))
+            return
+        why = f"no way leads from the root to {start}"
+        self.trail.append(TrailStep(start, "no_route", detail=why))
+        self.unrouted.append(Unrouted(start, "no_route", why, self.index.handler(self.index.root)))
+
+    def follow_rule(self, team_id: TeamId, segment: str | None, reason: StepReason, fired: Fired) -> None:
         rule_id, name, fanout = fired
-        trail.append(TrailStep(team_id, reason, rule_id, name, fanout.targets))
-        chosen += fanout.butlers
-        entered += fanout.teams
+        self.trail.append(TrailStep(team_id, reason, rule_id, name, fanout.targets))
+        if segment is None:
+            self.chosen += fanout.butlers
+        else:
+            self.chosen += (replace(butler, segment=segment) for butler in fanout.butlers)
+        for below in fanout.teams:
+            self.entered.append((below, segment))
         for lost in fanout.lost:
             # One target takes nothing; the others are served all the same.
-            trail.append(_lost_step(team_id, rule_id, name, lost))
-            unrouted.append(Unrouted(team_id, lost.reason, f"rule {name!r}: {lost.why}", index.handler(team_id)))
-    if not entered:
-        why = f"no way leads from the root to {start}"
-        trail.append(TrailStep(start, "no_route", detail=why))
-        unrouted.append(Unrouted(start, "no_route", why, index.handler(index.root)))
-    return Decision(index.version, tuple(chosen), tuple(unrouted), tuple(trail), facts)
+            self.trail.append(_lost_step(team_id, rule_id, name, lost))
+            handler = self.index.handler(team_id)
+            self.unrouted.append(Unrouted(team_id, lost.reason, f"rule {name!r}: {lost.why}", handler))
+
+    def follow_model(self, team_id: TeamId, segment: str | None, answer: Classified | None) -> None:
+        candidates = self.index.candidates(team_id)
+        if answer is None:
+            self.trail.append(TrailStep(team_id, "undecided", targets=candidates, detail="a model is asked"))
+            return
+        failed = _failed(answer, candidates)
+        if failed is not None:
+            self.trail.append(TrailStep(team_id, "classification_failed", detail=failed))
+            self.fall_back(team_id, segment, "classification_failed", failed)
+            return
+        parts = _parts(answer.routes)
+        self.trail.append(TrailStep(team_id, "classified", targets=tuple(parts), detail=answer.detail))
+        for target, part in parts.items():
+            meant = segment if part is None else part
+            if target.team_id is not None:
+                self.entered.append((target.team_id, meant))
+            elif target.system_id is not None:
+                self.chosen.append(Chosen(target.system_id, team_id, meant))
+
+    def fall_back(self, team_id: TeamId, segment: str | None, category: DeadLetterCategory, why: str) -> None:
+        """The catch-all, else a dead letter."""
+        fired = self.index.catch_all(team_id)
+        if fired is not None:
+            self.follow_rule(team_id, segment, "catch_all", fired)
+            return
+        if category == "no_route":
+            self.trail.append(TrailStep(team_id, "no_route", detail=why))
+        self.unrouted.append(Unrouted(team_id, category, why, self.index.handler(team_id)))
+
+
+def _failed(answer: Classified, candidates: Collection[Target]) -> str | None:
+    """Why nothing can be done with an answer: a single route that is no candidate's spoils all of it."""
+    if answer.failed is not None:
+        return answer.failed or "the model failed"
+    if not answer.routes:
+        return "the model chose nobody"
+    foreign = [route.target for route in answer.routes if route.target not in candidates]
+    named = ", ".join(str(target.system_id or target.team_id or "nobody") for target in foreign)
+    return f"the model chose {named}, which this team may not reach" if foreign else None
+
+
+def _parts(routes: Iterable[Route]) -> dict[Target, str | None]:
+    """Each target once, with its part of the text. Who is named twice with different parts gets the whole."""
+    parts: dict[Target, str | None] = {}
+    for route in routes:
+        part = route.segment if route.segment and route.segment.strip() else None
+        parts[route.target] = part if parts.get(route.target, part) == part else None
+    return parts
 
 
 def _lost_step(team_id: TeamId, rule_id: UUID, name: str, lost: Lost) -> TrailStep:

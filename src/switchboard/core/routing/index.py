@@ -12,7 +12,7 @@ MB. What a rule's targets come to is worked out once per distinct (team, targets
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -146,6 +146,8 @@ class _Node:
     fanouts: list[Fanout] = field(default_factory=list)
     """What the rules' targets come to; a rule knows its number in here. None ever goes: there are few distinct ones."""
     numbers: dict[tuple[Target, ...], int] = field(default_factory=dict)
+    candidates: tuple[Target, ...] = ()
+    """Among whom a model may choose here; none where no model may be asked."""
 
     def add(self, rule: Rule, packed: bytes, put: _Put) -> None:
         if rule.catch_all:
@@ -224,14 +226,22 @@ def _holds(packed: list[bytes], ranked: bytes) -> bool:
 
 
 class RoutingIndex:
-    """One version of teams and rules, ready to decide. Only `apply` changes it: between two decisions, never in one.
+    """One version of teams and rules, ready to decide. It is changed between two decisions, never in one.
 
     `rules` may be a generator: of each rule only what a decision needs is kept, about 200 bytes. Rules are expected to
-    have passed `check_rule` and teams `check_teams`; a target that has vanished since is a `Lost`, not an error. Raises
-    ConfigurationError when there is not exactly one root team.
+    have passed `check_rule` and teams `check_teams`; a target that has vanished since is a `Lost`, not an error.
+    `classifying`: there are models, so that teams that want it are classified in. Raises ConfigurationError when there
+    is not exactly one root team.
     """
 
-    def __init__(self, version: int, teams: Iterable[Team], rules: Iterable[Rule]) -> None:
+    def __init__(
+        self,
+        version: int,
+        teams: Iterable[Team],
+        rules: Iterable[Rule],
+        *,
+        classifying: bool = False,
+    ) -> None:
         self.version = version
         self._nodes = _reachable(tuple(teams))
         self.root = next(iter(self._nodes))
@@ -247,6 +257,8 @@ class RoutingIndex:
             if _answers(member)
         }
         self._shared: frozenset[TeamId] = frozenset()
+        self._models = classifying
+        self.avoid(())
         for rule in rules:
             if rule.active:
                 self._add(rule, list.append)
@@ -336,6 +348,21 @@ class RoutingIndex:
         """The team's first catch-all rule."""
         node = self._nodes[team_id]
         return _fired(node, node.catch_alls[0]) if node.catch_alls else None
+
+    def avoid(self, unreachable: Collection[SystemId]) -> None:
+        """Let models choose none of these butlers, and again those that were avoided before. Rules still lead there."""
+        if self._models:
+            _nominate(self._nodes, frozenset(unreachable))
+        self.classifying = any(node.candidates for node in self._nodes.values())
+        """Whether there is a team where a model may be asked."""
+
+    def classifies(self, team_id: TeamId) -> bool:
+        """Whether a model may be asked in this team: it wants that, there is one, and somebody to choose."""
+        return bool(self._nodes[team_id].candidates)
+
+    def candidates(self, team_id: TeamId) -> tuple[Target, ...]:
+        """Among whom a model may choose in this team: its butlers, then its sub-teams with a way to a butler."""
+        return self._nodes[team_id].candidates
 
     def handler(self, team_id: TeamId) -> SystemId | None:
         """Who is told of a dead letter: the team's System4, or that of the nearest team above it that has one."""
@@ -432,6 +459,26 @@ def _reachable(teams: tuple[Team, ...]) -> dict[TeamId, _Node]:
             nodes[team.team_id] = _node(team, nodes)
             waiting.extend(children.get(team.team_id, []))
     return nodes
+
+
+def _nominate(nodes: Mapping[TeamId, _Node], unreachable: frozenset[SystemId]) -> None:
+    """Name the candidates of the teams that want a model to be asked."""
+    butlers = {
+        team_id: [one.system_id for one in node.team.members if _answers(one) and one.system_id not in unreachable]
+        for team_id, node in nodes.items()
+    }
+    alive = {team_id for team_id, own in butlers.items() if own}
+    below: dict[TeamId, list[TeamId]] = {}
+    for team_id, node in tuple(nodes.items())[::-1]:  # children come after their parents in there
+        parent = node.team.parent_id
+        if parent is not None and team_id in alive:
+            alive.add(parent)
+            below.setdefault(parent, []).append(team_id)
+    for team_id, node in nodes.items():
+        if node.team.classify:
+            own = (Target(system_id=system_id) for system_id in butlers[team_id])
+            teams = (Target(team_id=one) for one in sorted(below.get(team_id, ())))
+            node.candidates = (*own, *teams)
 
 
 def _node(team: Team, nodes: Mapping[TeamId, _Node]) -> _Node:

@@ -267,11 +267,13 @@ def _hidden_by(rule: Rule, by: Rule) -> Finding:
 
 
 def _reached(tree: _Tree, firing: Mapping[TeamId, Iterable[Rule]]) -> list[TeamId]:
-    """The teams that some message comes to, from the root down the targets of rules."""
+    """The teams that some message comes to, from the root down the targets of rules and of models."""
     reached = list(tree.roots)
     known = set(reached)
     for team_id in reached:
         targets = {target.team_id for rule in firing.get(team_id, ()) for target in rule.targets}
+        if tree.teams[team_id].classify:
+            targets |= {target.team_id for target in tree.choice(tree.teams[team_id])}
         for below in sorted(one for one in targets if one is not None and one not in known):
             if below in tree.teams and tree.teams[below].parent_id == team_id:
                 known.add(below)
@@ -297,9 +299,10 @@ def _out_of_reach(team: Team, every: Mapping[TeamId, Sequence[Rule]], above: str
 def _in_team(team: Team, firing: Sequence[Rule], tree: _Tree) -> Iterator[Finding]:
     """What is odd about the rules that fire in one team, taken together."""
     own = next((member.system_id for member in team.members if member.number == 4), None)
-    if not firing:
+    asks = team.classify and tree.choice(team)
+    if not firing and not asks:
         yield _dead_letters(team, "it has no rule that can fire", tree)
-    elif own is not None and all(target.system_id == own for rule in firing for target in rule.targets):
+    elif not asks and own is not None and all(target.system_id == own for rule in firing for target in rule.targets):
         yield _dead_letters(team, f"all its rules lead to {own}", tree)
     choice = tree.choice(team)
     for rule in firing:

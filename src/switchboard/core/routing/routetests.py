@@ -23,7 +23,7 @@ from typing import Final, get_args
 from switchboard.core.channels import CHANNELS, near, or_list
 from switchboard.core.routing.backtest import DeadEnd, Receivers, receivers
 from switchboard.core.routing.check import check_facts
-from switchboard.core.routing.decide import decide
+from switchboard.core.routing.decide import foresee
 from switchboard.core.routing.draft import Reader
 from switchboard.core.routing.facts import facts, with_derived
 from switchboard.core.routing.index import RoutingIndex
@@ -78,7 +78,7 @@ def run_cases(index: RoutingIndex, cases: Iterable[RouteCase]) -> list[Outcome]:
 
 
 def _run(index: RoutingIndex, case: RouteCase) -> Outcome:
-    decision = decide(index, case.facts, case.pinned)
+    decision = foresee(index, case.facts, case.pinned)
     got = receivers(decision)
     return Outcome(case, got == case.expected, case.expected, got, decision.trail)
 
@@ -122,18 +122,25 @@ def _of_envelope(value: object, path: str, now: datetime) -> dict[str, str]:
 
 
 def _expected(value: object, path: str) -> Receivers:
-    """`System1/x`, a list of them, or `{butlers: [...], dead_letters: [...]}`."""
+    """`System1/x`, a list of them, or `{butlers: [...], dead_letters: [...], models: [...]}`."""
     if isinstance(value, str):
         return Receivers.of([_system(value, path)])
     if isinstance(value, list):
         expected = Receivers.of(_systems(value, path))
     elif not isinstance(value, Mapping):
-        raise _READER.refuse(path, "must be System1/NAME, a list of those, or {butlers: […], dead_letters: […]}")
+        raise _READER.refuse(
+            path, "must be System1/NAME, a list of those, or {butlers: […], dead_letters: […], models: […]}"
+        )
     else:
-        both = _READER.fields(value, path, ("butlers", "dead_letters"))
-        butlers = _systems(both.get("butlers", []), f"{path}.butlers")
-        letters = enumerate(_READER.items(both.get("dead_letters", []), f"{path}.dead_letters"))
-        expected = Receivers.of(butlers, (_dead_end(one, f"{path}.dead_letters[{at}]") for at, one in letters))
+        given = _READER.fields(value, path, ("butlers", "dead_letters", "models"))
+        butlers = _systems(given.get("butlers", []), f"{path}.butlers")
+        letters = enumerate(_READER.items(given.get("dead_letters", []), f"{path}.dead_letters"))
+        models = enumerate(_READER.items(given.get("models", []), f"{path}.models"))
+        expected = Receivers.of(
+            butlers,
+            (_dead_end(one, f"{path}.dead_letters[{at}]") for at, one in letters),
+            (TeamId(_READER.text(one, f"{path}.models[{at}]")) for at, one in models),
+        )
     if expected == Receivers():
         raise _READER.refuse(path, "must name somebody; a message that nobody takes is a dead letter of some team")
     return expected

@@ -5,7 +5,7 @@ Called by `app/seed.py` when a team is seeded from a file. A JSON-decoded object
 says whether the team and its rules make sense in the tree.
 
     {"team": {"name": "onboarding", "parent": "root"},
-     "purpose": "Get to know new users",
+     "purpose": "Get to know new users", "classify": false,
      "systems": [{"name": "interviewer", "type": "operation", "engine": "model"}, {"type": "intelligence"}],
      "routing_rules": [{"name": "all", "channel": "telegram", "targets": [{"system_id": "System1/interviewer"}]}]}
 """
@@ -33,7 +33,7 @@ _TYPES: Final[Mapping[str, SystemNumber]] = {
 }
 _NUMBERS: Final[Mapping[str, SystemNumber]] = {str(number): number for number in _TYPES.values()}
 _SYSTEM_ID = re.compile(r"System([1-5])/([^/]+)")
-_TEAM_FILE_KEYS: Final = frozenset({"team", "purpose", "systems", "routing_rules"})
+_TEAM_FILE_KEYS: Final = frozenset({"team", "purpose", "classify", "systems", "routing_rules"})
 _SEED_KEYS: Final = frozenset({"strategy", "procedures", "allowed_skills", "auto_execute_procedure"})
 """Parts of the seed's form that mean nothing here: accepted, so that its files load, and ignored."""
 _SYSTEM_KEYS: Final = frozenset(
@@ -64,7 +64,8 @@ def parse_team_file(document: object) -> TeamFile:
     members = tuple(_member(one, f"systems[{at}]", team_id) for at, one in enumerate(systems))
     rules = _READER.items(file.get("routing_rules", []), "routing_rules")
     drafts = tuple(_READER.draft(one, f"routing_rules[{at}]") for at, one in enumerate(rules))
-    return TeamFile(Team(team_id, parent, _purpose(file.get("purpose", "")), members), drafts)
+    classify = _READER.truth(file.get("classify", False), "classify")
+    return TeamFile(Team(team_id, parent, _purpose(file.get("purpose", "")), members, classify), drafts)
 
 
 def _purpose(value: object) -> str:

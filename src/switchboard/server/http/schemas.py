@@ -144,7 +144,7 @@ class AcceptedBody(Answer):
     request_id: UUID
     status: Literal["accepted"]
     duplicate: bool
-    triage_decision: Literal["routed", "dead_letter"] = Field(default="routed")
+    triage_decision: Literal["routed", "dead_letter", "pending"] = Field(default="routed")
     triage_target: str = Field(default="")
 
 

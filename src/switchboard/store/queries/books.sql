@@ -13,6 +13,8 @@ with state as (
         select d.request_id, d.state from delivery d
         union all
         select x.request_id, 'dead' from dead_letter x where x.lane is null
+        union all
+        select r.request_id, 'pending' from routing r where r.state = 'pending'
     ) s
     group by s.request_id
 )
@@ -25,7 +27,9 @@ select count(*) as accepted,
 from message_inbox m left join state s on s.request_id = m.request_id;
 
 -- name: targets
-select coalesce((select sum(branches) from decision), 0)::bigint as accepted,
+-- What waits to be classified is one target, until it is known how many there are.
+select (coalesce((select sum(branches) from decision), 0)
+        + (select count(*) from routing where state = 'pending'))::bigint as accepted,
        count(*) filter (where s.state = 'pending') as in_flight,
        count(*) filter (where s.state = 'answered') as answered,
        count(*) filter (where s.state = 'declined') as declined,
@@ -35,12 +39,28 @@ from (
     select d.state from delivery d
     union all
     select 'dead' from dead_letter x where x.lane is null
+    union all
+    select r.state from routing r where r.state = 'pending'
 ) s;
 
 -- name: problem_no_decision
 select format('message %s has no decision', m.request_id) as problem
 from message_inbox m
-where not exists (select from decision d where d.request_id = m.request_id and d.conversation = m.conversation) limit 20;
+where not exists (select from decision d where d.request_id = m.request_id and d.conversation = m.conversation)
+  and not exists (select from routing r where r.request_id = m.request_id and r.state = 'pending') limit 20;
+
+-- name: problem_route
+select case
+        when d.request_id is not null then format('message %s waits to be routed (%s #%s), but is decided already', r.request_id, r.lane, r.seq)
+        when l.key is null then format('message %s waits to be routed in %s, which does not exist', r.request_id, r.lane)
+        when r.seq > l.last_seq then format('%s #%s of message %s lies beyond the end of its lane (%s)', r.lane, r.seq, r.request_id, l.last_seq)
+        when r.state = 'pending' then format('message %s waits to be routed, but %s is already at %s', r.request_id, r.lane, l.done_seq)
+        else format('message %s is routed as %s #%s, but the lane is only at %s', r.request_id, r.lane, r.seq, l.done_seq)
+       end as problem
+from routing r
+left join lane l on l.key = r.lane
+left join decision d on r.state = 'pending' and d.request_id = r.request_id and d.conversation = r.conversation and d.n = 1
+where l.key is null or (r.state = 'pending') = (r.seq <= l.done_seq) or r.seq > l.last_seq or d.request_id is not null limit 20;
 
 -- name: problem_branches
 select format('message %s was decided to go %s ways, and %s are on the books', d.request_id, d.branches, coalesce(s.n, 0)) as problem
@@ -60,6 +80,7 @@ from (
     union all select 'decision', n::text, request_id, conversation from decision
     union all select 'reply', outbox_id::text, request_id, conversation from outbox
     union all select 'dedupe key', key, request_id, conversation from dedupe
+    union all select 'waiting', lane || ' #' || seq, request_id, conversation from routing
 ) x
 where not exists (select from message_inbox m where m.request_id = x.request_id and m.conversation = x.conversation) limit 20;
 
@@ -146,10 +167,11 @@ where (l.state = 'idle' and l.last_seq <> l.done_seq) or l.done_seq > l.last_seq
 -- name: problem_lane_item
 select format('lane %s waits for item %s, which does not exist', l.key, l.done_seq + 1) as problem
 from lane l
-where l.state <> 'idle' and l.last_seq > l.done_seq and l.kind in ('turn', 'send', 'notice')
+where l.state <> 'idle' and l.last_seq > l.done_seq and l.kind in ('turn', 'send', 'notice', 'route')
   and not exists (select from delivery d where d.lane = l.key and d.seq = l.done_seq + 1)
   and not exists (select from outbox o where o.lane = l.key and o.seq = l.done_seq + 1)
-  and not exists (select from notice n where n.lane = l.key and n.seq = l.done_seq + 1) limit 20;
+  and not exists (select from notice n where n.lane = l.key and n.seq = l.done_seq + 1)
+  and not exists (select from routing r where r.lane = l.key and r.seq = l.done_seq + 1) limit 20;
 
 -- name: problem_lane_owner
 select case
@@ -168,7 +190,7 @@ from lane l where l.state = 'paused' limit 20;
 
 -- name: problem_lane_waiting
 select format('lane %s has waited for a worker since %s; is one running?', l.key, l.ready_at) as problem
-from lane l where l.state = 'ready' and l.pool = 'work' and l.ready_at < clock_timestamp() - $1::interval limit 20;
+from lane l where l.state = 'ready' and l.pool in ('work', 'route') and l.ready_at < clock_timestamp() - $1::interval limit 20;
 
 -- name: problem_untold
 select format('dead letter %s has waited to be told to %s since %s; is a worker running?', x.dead_letter_id, x.handler, x.created_at) as problem

@@ -1,10 +1,10 @@
 -- name: accept
-select ord, request_id from accept_messages(
+select ord, request_id, waits from accept_messages(
     $1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[],
     $10::text[], $11::timestamptz[], $12::smallint[], $13::bigint[], $14::smallint[], $15::text[],
-    $16::text[],
-    $17::integer[], $18::text[], $19::text[], $20::text[],
-    $21::integer[], $22::uuid[], $23::text[], $24::text[], $25::text[], $26::text[]);
+    $16::text[], $17::boolean[], $18::text[],
+    $19::integer[], $20::text[], $21::text[], $22::text[],
+    $23::integer[], $24::uuid[], $25::text[], $26::text[], $27::text[], $28::text[]);
 
 -- name: authors
 select i.ord, o.system_id
@@ -33,4 +33,4 @@ order by m.request_id desc limit $2;
 
 -- name: backlog
 -- Replies that wait for a connector are not counted: a connector that is away must not close the doors for everyone.
-select coalesce(sum(last_seq - done_seq), 0) from lane where state <> 'idle' and state <> 'paused' and pool = 'work';
+select coalesce(sum(last_seq - done_seq), 0) from lane where state <> 'idle' and state <> 'paused' and pool in ('work', 'route');

@@ -16,15 +16,20 @@ select release_worker($1);
 -- name: claim
 select key, kind, tier, seq, epoch, attempts from claim_lanes($1, $2, null, $3);
 
+-- name: claim_both
+select key, kind, tier, seq, epoch, attempts from claim_lanes($1, $3, null, $4)
+union all
+select key, kind, tier, seq, epoch, attempts from claim_lanes($2, $3, null, $5);
+
 -- name: load
-select i.lane, i.seq, x.request_id, x.conversation, x.system_id, x.team_id, x.segment, m.envelope::text as envelope,
+select i.lane, i.seq, x.request_id, x.conversation, x.system_id, x.team_id, x.segment, x.text, m.envelope::text as envelope,
        m.received_at, x.dead_letter, exists (select from step s where s.lane = i.lane and s.seq = i.seq) as resumed
 from unnest($1::text[], $2::bigint[]) with ordinality as i (lane, seq, ord)
 join lateral (
-    select d.request_id, d.conversation, d.system_id, d.team_id, d.segment, null::jsonb as dead_letter
+    select d.request_id, d.conversation, d.system_id, d.team_id, d.segment, d.text, null::jsonb as dead_letter
     from delivery d where d.lane = i.lane and d.seq = i.seq
     union all
-    select n.request_id, n.conversation, n.system_id, n.team_id, 0,
+    select n.request_id, n.conversation, n.system_id, n.team_id, 0, null,
            jsonb_build_object('dead_letter_id', n.dead_letter_id, 'team_id', n.team_id, 'category', x.category,
                               'reason', x.reason, 'system_id', x.system_id)
            || case when n.lane like 'notice:%:digest' then (

@@ -52,5 +52,5 @@ from worker order by worker_id;
 
 -- name: lane_states
 select state, count(*) as lanes,
-       coalesce(extract(epoch from clock_timestamp() - min(ready_at) filter (where state = 'ready' and pool = 'work')), 0)::float8 as oldest_s
+       coalesce(extract(epoch from clock_timestamp() - min(ready_at) filter (where state = 'ready' and pool in ('work', 'route'))), 0)::float8 as oldest_s
 from lane where state <> 'idle' group by state;

@@ -5,7 +5,7 @@ select coalesce(max(version), 0) from rule_set;
 lock table rule_set in share row exclusive mode;
 
 -- name: teams
-select team_id, parent_id, purpose from team order by team_id;
+select team_id, parent_id, purpose, classify from team order by team_id;
 
 -- name: members
 select system_id, team_id, number, engine, options, description, capabilities, active from member order by system_id;
@@ -27,7 +27,10 @@ where $2::text is null or t.team_id = $2;
 select team_id, count(*) as rules from rule where $1::text is null or team_id = $1 group by team_id;
 
 -- name: add_team
-insert into team (team_id, parent_id, purpose) values ($1, $2, $3);
+insert into team (team_id, parent_id, purpose, classify) values ($1, $2, $3, $4);
+
+-- name: put_classify
+update team set classify = $2 where team_id = $1 and classify <> $2;
 
 -- name: put_member
 insert into member (system_id, team_id, number, engine, options, description, capabilities, active)

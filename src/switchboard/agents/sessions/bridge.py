@@ -1,0 +1,91 @@
+"""The `dispatch_fn` of a `MessagePipeline`: its task for the dispatcher, and what the dispatcher tells back to it.
+
+`app/wiring.py` makes it; `journey/pipeline.py` calls it. Next: `dispatch.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from switchboard.agents.sessions.dispatch import Attempt, Checks, Dispatcher, Report
+from switchboard.agents.sessions.port import EstimatedUsage, SessionTask
+from switchboard.agents.sessions.spec import CLI_KINDS
+from switchboard.core.pipeline.transcript import Transcript, Usage
+from switchboard.core.pipeline.verdict import is_ours, parse_calls
+from switchboard.core.policy.budget import Account, Amount
+from switchboard.domain.pipeline import Candidate
+from switchboard.journey.pipeline import Dispatched, RoutingTask, Tried
+
+DispatchFn = Callable[[RoutingTask], Awaitable[Dispatched]]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """For every session: where our MCP server is (asked each time, for a port may be known late), seconds for all
+    models together, most tokens of an answer, and what a message (by its request_id) has cost in earlier attempts.
+    """
+
+    mcp_url: Callable[[], str | None] = lambda: None
+    deadline: float = 120.0
+    max_tokens: int = 4096
+    spent: Callable[[str], Awaitable[Amount]] | None = None
+
+
+def dispatch_fn(dispatcher: Dispatcher, terms: Terms) -> DispatchFn:
+    """A function from a task to what came of it; it raises nothing, for that nobody answered is an outcome as well."""
+
+    async def dispatch(task: RoutingTask) -> Dispatched:
+        spent = Account() if terms.spent is None else Account(spent=await terms.spent(task.request_id))
+        question = SessionTask(
+            *(task.prompt, task.tool, task.request_id, task.token),
+            mcp_url=terms.mcp_url(),
+            max_tokens=terms.max_tokens,
+            deadline=terms.deadline,
+        )
+        checks = Checks(lambda transcript: unfit(transcript, task.candidates), task.taken)
+        return told(await dispatcher.run(question, spent, checks))
+
+    return dispatch
+
+
+def unfit(transcript: Transcript, candidates: Sequence[Candidate]) -> str | None:
+    """What is wrong with an answer; None if it routes the message. Calls not carried out yet count as if they were."""
+    calls = [
+        replace(call, ok=True, result={"status": "accepted"}) if call.ok is None and is_ours(call) else call
+        for call in transcript.calls
+    ]
+    return parse_calls(replace(transcript, calls=tuple(calls)), candidates).error
+
+
+def told(report: Report) -> Dispatched:
+    """The report in the pipeline's words: what was tried in vain, and the transcript that counts.
+
+    Where nobody answered, the last attempt stands in it as a session without a call.
+    """
+    by_token = report.by is None or report.by.kind in CLI_KINDS
+    if report.transcript is not None and report.by is not None:
+        transcript = replace(report.transcript, model=report.by.name)  # as the settings call it, and the operator
+        return Dispatched(transcript, by_token, tuple(map(_tried, _before(report))))
+    failure = report.failure
+    message = failure.message if failure is not None else "nobody answered"
+    if not report.attempts:
+        return Dispatched(Transcript(errors=(message,)), by_token)
+    *earlier, last = report.attempts
+    transcript = Transcript(usage=_usage(last), model=last.name, errors=(message,))
+    return Dispatched(transcript, by_token, tuple(map(_tried, earlier)))
+
+
+def _before(report: Report) -> list[Attempt]:
+    """All attempts but the one whose transcript it is: the last that got an answer."""
+    of = max(n for n, one in enumerate(report.attempts) if one.outcome in {"answered", "unfit"})
+    return [one for n, one in enumerate(report.attempts) if n != of]
+
+
+def _tried(attempt: Attempt) -> Tried:
+    return Tried(attempt.name, f"{attempt.outcome}: {attempt.message}"[:1000], _usage(attempt), attempt.ms)
+
+
+def _usage(attempt: Attempt) -> Usage:
+    kind = EstimatedUsage if attempt.estimated else Usage
+    return kind(attempt.input_tokens, attempt.output_tokens, attempt.micros / 1e6)

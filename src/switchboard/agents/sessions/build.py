@@ -1,0 +1,92 @@
+"""Sessions from what the settings say: clients are made once, SDKs are imported only where they are asked for.
+
+`app/wiring.py` opens a `Sessions` and closes it at the end. Next: `dispatch.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any, Final, cast
+
+from switchboard.agents.command import death_guard
+from switchboard.agents.sessions.api import ApiSession
+from switchboard.agents.sessions.cli import CliSession
+from switchboard.agents.sessions.port import ApiKind, CliKind, Session
+from switchboard.agents.sessions.spec import API_KINDS, CLI_KINDS, ModelSpec
+from switchboard.agents.sessions.web import open_client
+from switchboard.agents.signed_post import check_url, read_secret
+from switchboard.domain.errors import ConfigurationError
+
+_ADAPTERS: Final[Mapping[ApiKind, str]] = {
+    "openai": "switchboard.agents.sessions.openai_api",
+    "openai-responses": "switchboard.agents.sessions.openai_api",
+    "anthropic": "switchboard.agents.sessions.anthropic_api",
+}
+
+
+class Sessions:
+    """The sessions of a process, in the order of their specs; one HTTP client and one SDK client per (URL, key)."""
+
+    def __init__(self, specs: Iterable[ModelSpec]) -> None:
+        """Raises ConfigurationError that names the model and says what would be right."""
+        self._http = open_client()
+        self._sdks: dict[tuple[str, str, str | None], Any] = {}
+        self._guard: tuple[str, ...] | None = None
+        self.models: tuple[tuple[ModelSpec, Session], ...] = tuple((spec, self._session(spec)) for spec in specs)
+
+    async def aclose(self) -> None:
+        """Close what was opened."""
+        await self._http.aclose()
+
+    def _session(self, spec: ModelSpec) -> Session:
+        try:
+            _check(spec)
+            key = _key(spec)
+            return self._api(spec, key) if spec.kind in API_KINDS else self._cli(spec, key)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"models: {spec.name}: {error.message}") from error
+
+    def _api(self, spec: ModelSpec, key: str | None) -> Session:
+        kind = cast(ApiKind, spec.kind)
+        adapter = _adapter(kind)
+        base_url = spec.base_url or str(adapter.BASE_URL)
+        known = (_ADAPTERS[kind], base_url, key)
+        if known not in self._sdks:
+            self._sdks[known] = adapter.open_sdk(self._http, base_url, key)
+        ask = adapter.asker(self._sdks[known], spec)
+        return ApiSession(spec.name, spec.model, kind, ask, local=spec.profile == "local")
+
+    def _cli(self, spec: ModelSpec, key: str | None) -> Session:
+        if self._guard is None:
+            self._guard = death_guard()
+        return CliSession(spec, cast(CliKind, spec.kind), key, self._http, self._guard)
+
+
+def _adapter(kind: ApiKind) -> Any:
+    try:
+        return import_module(_ADAPTERS[kind])
+    except ModuleNotFoundError as error:
+        missing = error.name or "an SDK"
+        message = f"kind {kind} needs the package {missing}: install switchboard with its extra `models`"
+        raise ConfigurationError(message) from error
+
+
+def _check(spec: ModelSpec) -> None:
+    if spec.kind not in (*API_KINDS, *CLI_KINDS):
+        raise ConfigurationError(f"kind must be one of {', '.join((*API_KINDS, *CLI_KINDS))}; this is {spec.kind}")
+    if spec.base_url is not None:
+        check_url(spec.base_url)
+    if spec.profile == "local" and spec.kind != "openai":
+        raise ConfigurationError("profile `local` is for kind `openai`, which is what such servers speak")
+    if spec.program is not None and spec.kind in API_KINDS:
+        raise ConfigurationError("program is for command lines; an API has none")
+
+
+def _key(spec: ModelSpec) -> str | None:
+    """The key; None only for a server of one's own, which asks for none."""
+    if spec.api_key_env is not None or spec.api_key_file is not None:
+        return read_secret(spec.api_key_env, spec.api_key_file).decode()
+    if spec.base_url is None:
+        raise ConfigurationError("a key is needed: give api_key_env or api_key_file, or the base_url of a server")
+    return None

@@ -1,0 +1,240 @@
+"""Classify: a message that no rule decided, and those behind it in its conversation, are decided one after the other.
+
+The worker (`lanes/worker.py`) calls `RouteLeg` with a claimed item of a `route:` lane. It is decided by the rules of
+now; wherever they say that a model must be asked, the `Classifier` is. The decision, its deliveries and the step to the
+next item are settled in one fenced transaction. Next: `turn.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+import structlog
+from pydantic import ValidationError
+
+from switchboard.core.policy.retry import backoff
+from switchboard.core.routing.decide import deciding
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.ledger import Item, LaneKey
+from switchboard.domain.message import Conversation, RequestId
+from switchboard.domain.pipeline import Candidate
+from switchboard.domain.routing import Classified, Decision, Target, Team, Undecided
+from switchboard.journey.rulebook import RuleBook
+from switchboard.lanes.bell import WORK, Bell, settled_topic
+from switchboard.lanes.faults import point
+from switchboard.lanes.journal import Fenced, Journal, NamedJournal, OutcomeUnknown
+from switchboard.lanes.worker import Hold
+from switchboard.store import lanes
+from switchboard.store import routing as store
+from switchboard.store.database import Database, storable_text
+from switchboard.store.inbox import TIERS
+from switchboard.store.lanes import Settlement
+from switchboard.store.routing import Routed, Waiting
+
+log = structlog.get_logger(__name__)
+
+_MAX_REASON: Final = 2000
+
+
+class ClassifierFailure(Exception):
+    """No model could be asked, or none gave an answer. Retryable ones are tried again, the others end the matter."""
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class ClassifierBusy(ClassifierFailure):
+    """Not now: try again in `retry_in` seconds at the earliest."""
+
+    def __init__(self, message: str, *, retry_in: float) -> None:
+        super().__init__(message)
+        self.retry_in = retry_in
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """To which of the candidates of `team` does this message, or the `segment` of it that came there, go?
+
+    `candidates` and `targets` are side by side: a candidate is called by its system_id or team_id.
+    """
+
+    request_id: RequestId
+    conversation: Conversation
+    team: Team
+    candidates: tuple[Candidate, ...]
+    targets: tuple[Target, ...]
+    envelope: Envelope
+    facts: Mapping[str, str]
+    received_at: datetime
+    lane: LaneKey
+    seq: int
+    attempt: int
+    segment: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What is to be classified."""
+        return self.envelope.payload.normalized_text if self.segment is None else self.segment
+
+
+class Classifier(Protocol):
+    """Asks models. What is not to be paid for twice goes through `journal.step`, named `classify <team_id>`.
+
+    The journal knows steps by their names, whatever their order: the rules may change between two attempts.
+    """
+
+    async def classify(self, question: Question, journal: Journal) -> Classified:
+        """Who gets it. Raises `ClassifierFailure`; `Fenced`, `OutcomeUnknown` and `Unavailable` pass through."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RouteLimits:
+    """`attempts` of one message, lost workers included; seconds of `timeout` for one team; backoff in seconds."""
+
+    attempts: int = 5
+    timeout: float = 120.0
+    backoff_base: float = 1.0
+    backoff_cap: float = 60.0
+
+
+class _NotYetError(Exception):
+    """The message cannot be decided at this attempt."""
+
+    def __init__(self, reason: str, retry_in: float) -> None:
+        super().__init__(reason)
+        self.retry_in = retry_in
+
+
+class RouteLeg:
+    """Handles `route:` lanes. Without a classifier it decides all the same: a team that would ask one has failed."""
+
+    def __init__(
+        self, database: Database, bell: Bell, rule_book: RuleBook, classifier: Classifier | None, limits: RouteLimits
+    ) -> None:
+        self._database = database
+        self._bell = bell
+        self._rule_book = rule_book
+        self._classifier = classifier
+        self._limits = limits
+
+    async def __call__(self, item: Item, hold: Hold) -> Item | None:
+        started = datetime.now(UTC)
+        waiting = await store.load_route(self._database, item)
+        try:
+            decision = await self._decide(item, waiting, hold)
+        except _NotYetError as reason:
+            await self._retry(item, hold, reason, started)
+            return None
+        tier = _tier(waiting)
+        routed = Routed(item, waiting.conversation, decision, tier, started, hold.hand_on)
+        point("before_route")
+        settled = await store.settle_route(self._database, hold.worker, routed)
+        point("after_route")
+        if not settled.ok:
+            raise Fenced
+        self._bell.ring(WORK)
+        self._bell.ring(settled_topic(waiting.request_id))
+        return None if settled.next_seq is None else replace(item, seq=settled.next_seq, attempts=1)
+
+    async def _decide(self, item: Item, waiting: Waiting, hold: Hold) -> Decision:
+        """Walk down by the rules of now, from the top after every answer: rules may have changed while it was awaited.
+
+        So a decision is of one version of the rules, and nobody is chosen who is no candidate any more.
+        """
+        answers: dict[Undecided, Classified] = {}
+        journal: Journal | None = None
+        while isinstance(found := self._walk(waiting, answers), Undecided):
+            if item.attempts > self._limits.attempts:
+                answers[found] = Classified(failed=f"given up after {self._limits.attempts} attempts")
+                continue
+            if journal is None:
+                journal = await NamedJournal.open(self._database, hold.worker, item)
+            answers[found] = await self._ask(found, item, waiting, journal)
+        return found
+
+    def _walk(self, waiting: Waiting, answers: Mapping[Undecided, Classified]) -> Decision | Undecided:
+        """The decision, or the first team whose answer is not there yet."""
+        walk = deciding(self._rule_book.rules.index, waiting.facts, waiting.pinned)
+        try:
+            asked = next(walk)
+            while asked in answers:
+                asked = walk.send(answers[asked])
+        except StopIteration as end:
+            decision: Decision = end.value
+            return decision
+        walk.close()
+        return asked
+
+    async def _ask(self, asked: Undecided, item: Item, waiting: Waiting, journal: Journal) -> Classified:
+        """The classifier's answer for one team. At the last attempt whatever goes wrong is an answer, too."""
+        if self._classifier is None:
+            return Classified(failed="there is no model to ask")
+        question = self._question(asked, item, waiting)
+        try:
+            async with asyncio.timeout(self._limits.timeout):
+                return await self._classifier.classify(question, journal)
+        except TimeoutError:
+            return self._failed(item, ClassifierFailure("it took too long to classify"))
+        except OutcomeUnknown as error:
+            return Classified(failed=storable_text(str(error)))
+        except ClassifierFailure as error:
+            return self._failed(item, error)
+
+    def _failed(self, item: Item, error: ClassifierFailure) -> Classified:
+        """An answer, when it is not worth another attempt. Raises _NotYetError when it is."""
+        reason = storable_text(str(error))[:_MAX_REASON]
+        if not error.retryable or item.attempts >= self._limits.attempts:
+            return Classified(failed=reason)
+        limits = self._limits
+        delay = backoff(item.attempts, base=limits.backoff_base, cap=limits.backoff_cap, jitter=random.random())
+        if isinstance(error, ClassifierBusy):
+            delay = max(delay, error.retry_in)
+        raise _NotYetError(reason, delay)
+
+    def _question(self, asked: Undecided, item: Item, waiting: Waiting) -> Question:
+        rules = self._rule_book.rules
+        team = next(team for team in rules.teams if team.team_id == asked.team_id)
+        targets = rules.index.candidates(asked.team_id)
+        return Question(
+            request_id=waiting.request_id,
+            conversation=waiting.conversation,
+            team=team,
+            candidates=tuple(_candidate(target, rules.teams) for target in targets),
+            targets=targets,
+            envelope=Envelope.model_validate_json(waiting.envelope),
+            facts=waiting.facts,
+            received_at=waiting.received_at,
+            lane=item.lane,
+            seq=item.seq,
+            attempt=item.attempts,
+            segment=asked.segment,
+        )
+
+    async def _retry(self, item: Item, hold: Hold, reason: _NotYetError, started: datetime) -> None:
+        failed = Settlement(item, "failed", None, started, error_class="classification", error=str(reason))
+        if not await lanes.retry(self._database, hold.worker, failed, reason.retry_in):
+            raise Fenced
+        log.info("not classified", lane=item.lane, error=str(reason), retry_in_s=round(reason.retry_in, 2))
+
+
+def _tier(waiting: Waiting) -> int:
+    """What the sender asked for; an envelope that this release cannot read asks for nothing."""
+    try:
+        return TIERS[Envelope.model_validate_json(waiting.envelope).control.policy_tier]
+    except ValidationError:
+        return TIERS["default"]
+
+
+def _candidate(target: Target, teams: tuple[Team, ...]) -> Candidate:
+    if target.team_id is not None:
+        team = next(team for team in teams if team.team_id == target.team_id)
+        return Candidate(team.team_id, team.purpose)
+    member = next(one for team in teams for one in team.members if one.system_id == target.system_id)
+    return Candidate(member.system_id, member.description, member.capabilities)

@@ -1,0 +1,122 @@
+"""Messages that wait to be classified: load one, and settle where it goes.
+
+Called by `journey/classify.py` with a claimed item of a `route:` lane; `store/inbox.py` has put it there. Each function
+is one transaction. Next: the deliveries it makes are items of `turn:` lanes, see `store/lanes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from switchboard.domain.ledger import Item, LaneKey
+from switchboard.domain.message import Conversation, RequestId
+from switchboard.domain.routing import Decision, SystemId
+from switchboard.store.database import Database, query, storable_text, to_json
+from switchboard.store.ids import new_uuid7
+from switchboard.store.inbox import turn_lane
+from switchboard.store.lanes import Settled
+
+_MAX_REASON: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message whose turn to be decided has come. `envelope` is JSON: what cannot be read is decided all the same."""
+
+    request_id: RequestId
+    conversation: Conversation
+    pinned: SystemId | None
+    facts: Mapping[str, str]
+    received_at: datetime
+    envelope: str
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """The end of an item: what was decided. `tier` is that of the message; `hand_on`: the next item is wanted, too."""
+
+    item: Item
+    conversation: Conversation
+    decision: Decision
+    tier: int
+    started_at: datetime
+    hand_on: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ShownWaiting:
+    """Where a message waits, or waited, to be routed. `before_it`: how many of its conversation come first."""
+
+    lane: LaneKey
+    seq: int
+    pinned: str | None
+    state: str
+    created_at: datetime
+    settled_at: datetime | None
+    attempts: int
+    before_it: int
+    ready_at: datetime | None
+
+
+async def load_route(database: Database, item: Item) -> Waiting:
+    """The message of an item. Raises `LookupError` if it has none."""
+    row = await database.row(query("routing.load"), item.lane, item.seq)
+    if row is None:
+        raise LookupError(f"{item.lane} #{item.seq} is nowhere")
+    return Waiting(
+        request_id=RequestId(row["request_id"]),
+        conversation=Conversation(row["conversation"]),
+        pinned=None if row["pinned"] is None else SystemId(row["pinned"]),
+        facts=row["facts"],
+        received_at=row["received_at"],
+        envelope=row["envelope"],
+    )
+
+
+async def settle_route(database: Database, worker: int, routed: Routed) -> Settled:
+    """Store the decision with its deliveries and dead letters, and step to the next item; or, fenced, nothing."""
+    item, decision = routed.item, routed.decision
+    row = await database.row(
+        query("routing.settle"),
+        *(worker, item.lane, item.epoch, item.seq, routed.hand_on, routed.started_at),
+        *(decision.version, to_json(decision.trail), routed.tier),
+        *_delivery_columns(routed),
+        *_unrouted_columns(decision),
+    )
+    return Settled(ok=row is not None and row["ok"], next_seq=None if row is None else row["next_seq"])
+
+
+def _delivery_columns(routed: Routed) -> list[list[Any]]:
+    chosen = routed.decision.chosen
+    return [
+        [turn_lane(one.system_id, routed.conversation) for one in chosen],
+        [one.system_id for one in chosen],
+        [one.team_id for one in chosen],
+        [None if one.segment is None else storable_text(one.segment) for one in chosen],
+    ]
+
+
+def _unrouted_columns(decision: Decision) -> list[list[Any]]:
+    lost = decision.unrouted
+    return [
+        [new_uuid7() for _ in lost],
+        [one.team_id for one in lost],
+        [one.category for one in lost],
+        [storable_text(one.reason)[:_MAX_REASON] for one in lost],
+        [one.handler for one in lost],
+    ]
+
+
+async def any_waiting(database: Database) -> bool:
+    """Whether any message waits to be classified."""
+    return bool(await database.value(query("routing.any_waiting")))
+
+
+async def waiting_of(database: Database, request_id: UUID) -> ShownWaiting | None:
+    """Where this message waits or waited; None if it was decided at once."""
+    row = await database.row(query("routing.of_message"), request_id)
+    return None if row is None else ShownWaiting(**{name: row[name] for name in ShownWaiting.__slots__})

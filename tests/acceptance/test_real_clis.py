@@ -1,0 +1,214 @@
+"""The real command lines, as they come from npm, against a scripted model and an MCP server: no network beyond us.
+
+A program that is not on PATH is skipped, and the skip says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard.agents.sessions.bridge import Terms, dispatch_fn
+from switchboard.agents.sessions.build import Sessions
+from switchboard.agents.sessions.commands import PROGRAMS
+from switchboard.agents.sessions.dispatch import Dispatcher
+from switchboard.agents.sessions.port import CliKind, EstimatedUsage, Session, SessionFailure, SessionTask
+from switchboard.agents.sessions.spec import CLI_KINDS
+from switchboard.app.classifier import StoredDay
+from switchboard.core.pipeline.verdict import parse_calls
+from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.journey.pipeline import MessagePipeline
+from switchboard.store import classification
+from switchboard.store.ids import new_uuid7
+from switchboard.testing.scripted_llm import Call, Hang, Reply, Rule, Script, ScriptedLlm, Status, When
+from tests.asking import CANDIDATES, REQUEST, spec, task
+from tests.doors import open_doors
+from tests.lab import ROOT, butler
+from tests.routing_door import TOKEN, RoutingDoor, routing_door
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+]
+KINDS = [
+    pytest.param(
+        kind,
+        marks=pytest.mark.skipif(
+            shutil.which(PROGRAMS[kind]) is None, reason=f"{kind} is not installed: {PROGRAMS[kind]} is not on PATH"
+        ),
+    )
+    for kind in CLI_KINDS
+]
+every_cli = pytest.mark.parametrize("kind", KINDS)
+PROGRAM_TOOLS: dict[CliKind, tuple[str, dict[str, Any]]] = {
+    "claude-code": ("Bash", {"command": "touch owned"}),
+    "codex": ("shell", {"command": ["touch", "owned"]}),
+    "gemini-cli": ("run_shell_command", {"command": "touch owned"}),
+    "opencode": ("bash", {"command": "touch owned", "description": "d"}),
+}
+
+HARMLESS = {"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource", "request_user_input"}
+"""Codex keeps these: they read from our own MCP server, which has no resources, and ask a user who is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A command line with both of its ends."""
+
+    session: Session
+    llm: ScriptedLlm
+    door: RoutingDoor
+
+    def task(self, **more: Any) -> SessionTask:
+        """A question that this session can work on."""
+        return task(**{"token": TOKEN, "mcp_url": self.door.url, "deadline": 90.0, **more})
+
+
+def calling(*butlers: str, then: str = "Done.") -> Script:
+    """Whatever is asked first is answered by calls; then the model is content."""
+    calls = tuple(Call("route_to_butler", {"butler": name, "segment": f"for {name}"}) for name in butlers)
+    return Script(
+        rules=(
+            Rule(When(results=True), (Reply(then),), again=True),
+            Rule(When(results=False, tool="route_to_butler"), (Reply("Let me see.", calls),), again=True),
+        ),
+        otherwise=Reply("A title"),
+    )
+
+
+@asynccontextmanager
+async def stage(kind: CliKind, script: Script) -> AsyncIterator[Stage]:
+    async with ScriptedLlm(script) as llm, routing_door(("health", "finance")) as door:
+        sessions = Sessions([spec(kind, llm.url)])
+        try:
+            yield Stage(sessions.models[0][1], llm, door)
+        finally:
+            await sessions.aclose()
+
+
+@every_cli
+async def test_a_message_is_routed(kind: CliKind) -> None:
+    async with stage(kind, calling("health", "finance")) as on:
+        transcript = await on.session.run(on.task())
+        verdict = parse_calls(transcript, CANDIDATES)
+        assert sorted(verdict.acked) == ["finance", "health"]
+        assert verdict.error is None
+        assert sorted(on.door.butlers) == ["finance", "health"]
+        assert {call.segment for call in on.door.calls} == {"for health", "for finance"}
+        assert {call.session for call in on.door.calls} == {REQUEST}
+        assert transcript.usage.input_tokens > 0
+        assert not isinstance(transcript.usage, EstimatedUsage)
+        [asked] = {request.model for request in on.llm.requests}
+        assert asked == "scripted-1"
+
+
+@every_cli
+async def test_a_model_that_does_not_call_is_no_failure(kind: CliKind) -> None:
+    async with stage(kind, Script(otherwise=Reply("Routed to health."))) as on:
+        transcript = await on.session.run(on.task())
+        assert parse_calls(transcript, CANDIDATES).inferred
+        assert on.door.calls == []
+
+
+@every_cli
+async def test_a_wrong_token_is_seen_before_the_model_is_asked(kind: CliKind) -> None:
+    async with stage(kind, calling("health")) as on:
+        with pytest.raises(SessionFailure, match="does not offer the tool: status 401"):
+            await on.session.run(on.task(token="wrong"))
+        assert on.llm.requests == ()
+
+
+@every_cli
+async def test_an_api_that_fails_is_told(kind: CliKind) -> None:
+    async with stage(kind, Script(otherwise=Reply(fault=Status(500)))) as on:
+        with pytest.raises(SessionFailure) as caught:
+            await on.session.run(on.task(deadline=20.0))
+        assert caught.value.kind in {"unavailable", "rate_limited", "timeout"}  # opencode tries again for a minute
+        assert caught.value.retryable
+
+
+@every_cli
+async def test_cancelled_in_the_middle_nothing_goes_on(kind: CliKind) -> None:
+    async with stage(kind, Script(otherwise=Reply(fault=Hang()))) as on:
+        running = asyncio.create_task(on.session.run(on.task()))
+        await on.llm.waiting("hang")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await on.llm.settled()  # nobody holds a connection any more
+
+
+@every_cli
+async def test_the_tools_of_the_program_itself_are_not_to_be_had(kind: CliKind) -> None:
+    """A model that does what an attacker says: the program's shell is not offered, or refuses."""
+    name, arguments = PROGRAM_TOOLS[kind]
+    script = Script(
+        rules=(
+            Rule(When(results=True), (Reply("I tried."),), again=True),
+            Rule(When(tool="route_to_butler"), (Reply("", (Call(name, arguments, exact=True),)),), again=True),
+        ),
+        otherwise=Reply("A title"),
+    )
+    async with stage(kind, script) as on:
+        try:
+            transcript = await on.session.run(on.task())
+        except SessionFailure as failure:
+            transcript = failure.transcript
+        assert not any(call.ok for call in transcript.calls)
+        said = [result.text for request in on.llm.requests for result in request.results]
+        assert all(_refuses(text) for text in said), said
+        offered = {tool for request in on.llm.requests for tool in request.tools}
+        assert {tool for tool in offered if not tool.endswith("route_to_butler")} <= HARMLESS
+        assert on.door.calls == []
+
+
+def _refuses(text: str) -> bool:
+    words = ("not found", "no such tool", "denied", "unavailable", "unsupported", "not available", "invalid", "reject")
+    return any(word in text.lower() for word in words)
+
+
+# Through the real door ------------------------------------------------------------------------------------------------
+
+
+@every_cli
+async def test_through_the_pipeline_and_our_own_mcp_door(kind: CliKind, database_url: str, tmp_path: Path) -> None:
+    butlers = (butler("health"), butler("finance"), Member(SystemId("System4/root"), ROOT, 4, "echo"))
+    tree = ((Team(ROOT, None, "everything", butlers),), ())
+    request_id = new_uuid7()
+    context = {
+        "request_id": str(request_id),
+        "conversation": "telegram/bot%3Ahouse/ann",
+        "team_id": "root",
+        "candidates": [{"name": "health", "description": "Doctors"}, {"name": "finance", "description": "Bills"}],
+        "source_channel": "telegram",
+        "source_identity": "bot",
+        "source_endpoint_identity": "bot:house",
+        "sender_identity": "ann",
+    }
+    async with (
+        ScriptedLlm(calling("health", "finance", then="Done.")) as llm,
+        open_doors(database_url, tmp_path, tree=tree) as doors,
+    ):
+        sessions = Sessions([spec("openai", "http://127.0.0.1:9", "down"), spec(kind, llm.url, "real")])
+        dispatcher = Dispatcher(sessions.models, StoredDay(doors.lab.database))
+        terms = Terms(mcp_url=lambda: f"{doors.url}/mcp", deadline=90.0)
+        pipeline = MessagePipeline(doors.lab.database.pool, dispatch_fn(dispatcher, terms), "switchboard")
+        result = await pipeline.process("A pill for health, and a bill for finance.", {}, request_context=context)
+        await sessions.aclose()
+        logged = await classification.attempts(doors.lab.database, request_id)
+    assert (result.classification_error, result.failed_targets) == (None, [])
+    assert sorted(result.routed_targets) == ["finance", "health"]
+    assert {one["butler"]: one["segment"] for one in result.route_result["targets"]} == {
+        "health": "for health",
+        "finance": "for finance",
+    }
+    assert [row.model for row in logged] == ["down", "real"]
+    assert logged[0].error is not None
+    assert logged[1].tokens_in > 0

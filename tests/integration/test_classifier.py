@@ -1,0 +1,320 @@
+"""From the settings to the butler: a worker as it is wired for real, against a scripted server of a provider."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from switchboard.app.access import Access, Principal
+from switchboard.app.classifier import StoredDay
+from switchboard.app.models import mcp_url
+from switchboard.app.settings import Settings
+from switchboard.app.wiring import Core, Switchboard, make_classifier, make_worker, open_core, open_switchboard
+from switchboard.core.policy.budget import Amount, Cap, Refusal
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.routing import SystemId, Target, Team
+from switchboard.server.listener import bind
+from switchboard.server.serve import run_doors
+from switchboard.store import classification
+from switchboard.store.inbox import get_message
+from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
+from tests.hands import at_work
+from tests.lab import ROOT, butler, envelope_json, lab, submission
+from tests.waiting import eventually
+
+TEAM = {
+    "team": {"name": "root"},
+    "purpose": "the house",
+    "classify": True,
+    "systems": [
+        {"name": "System1/health", "engine": "echo", "description": "Doctors and pills"},
+        {"name": "System1/finance", "engine": "echo"},
+        {"name": "System4/root", "engine": "echo"},
+    ],
+    "routing_rules": [{"name": "mail", "channel": "email", "targets": [{"system_id": "System1/finance"}]}],
+}
+
+
+def to(*butlers: str, **more: Any) -> Reply:
+    """The model calls the tool for each."""
+    return Reply(calls=tuple(Call("route_to_butler", {"butler": name, **more}) for name in butlers))
+
+
+@dataclass(frozen=True)
+class House:
+    """Everything behind the doors, and a message in it."""
+
+    core: Core
+    switchboard: Switchboard
+
+    async def message(self, text: str) -> Any:
+        accepted = await self.switchboard.accept.accept(submission(text))
+        assert accepted.decision is None, "it waits for a model"
+
+        async def over() -> bool:
+            found = await get_message(self.core.database, accepted.request_id)
+            return found is not None and found.state != "in_flight"
+
+        await eventually(over, within=30)
+        return accepted.request_id
+
+    async def deliveries(self, request_id: Any) -> list[tuple[str, str | None]]:
+        rows = await self.core.database.rows(
+            "select system_id, text from delivery where request_id = $1 order by system_id", request_id
+        )
+        return [(row["system_id"], row["text"]) for row in rows]
+
+    async def letters(self, request_id: Any) -> list[tuple[str, str]]:
+        rows = await self.core.database.rows(
+            "select category, reason from dead_letter where request_id = $1", request_id
+        )
+        return [(row["category"], row["reason"]) for row in rows]
+
+    async def log(self, request_id: Any) -> list[classification.Logged]:
+        return await classification.attempts(self.core.database, request_id)
+
+
+Open = Callable[..., AbstractAsyncContextManager[House]]
+
+
+@pytest.fixture
+def opened(database_url: str, tmp_path: Path) -> Open:
+    @asynccontextmanager
+    async def opened(llm: ScriptedLlm, models: Sequence[str] = ("first",), **classify: Any) -> AsyncIterator[House]:
+        known = [
+            {"name": name, "kind": "openai", "model": name, "base_url": f"{llm.url}/v1", "price_in": 1.0}
+            for name in models
+        ]
+        settings = Settings.model_validate(
+            {
+                "database_url": database_url,
+                "data_dir": tmp_path,
+                "teams": [TEAM],
+                "models": known,
+                "classify": {"models": list(models), "attempts": 2, **classify},
+            }
+        )
+        async with (
+            open_core(settings) as core,
+            open_switchboard(core) as switchboard,
+            at_work(make_worker(core)),
+        ):
+            yield House(core, switchboard)
+
+    return opened
+
+
+async def test_a_message_that_no_rule_decides_goes_where_the_model_says(opened: Open) -> None:
+    async with ScriptedLlm([to("System1/health")]) as llm, opened(llm) as house:
+        request_id = await house.message("my head hurts")
+        assert await house.deliveries(request_id) == [("System1/health", None)]
+        [row] = await house.log(request_id)
+        assert (row.model, row.error, row.team_id) == ("first", None, "root")
+        assert row.tokens_in > 100
+        assert row.cost is not None
+        assert row.cost >= row.tokens_in
+        today = await classification.spent_on(house.core.database, datetime.now(UTC).date())
+        assert today == Amount(row.tokens_in + row.tokens_out, row.cost)
+        assert "Doctors and pills" in llm.requests[0].prompt
+
+
+@asynccontextmanager
+async def connector_of(house: House) -> AsyncIterator[Client]:
+    """A connector at the MCP door of this house."""
+    stop, at = asyncio.Event(), asyncio.get_running_loop().create_future()
+    listener = bind("127.0.0.1", 0)
+    serving = asyncio.create_task(
+        run_doors(house.switchboard, listener, stop, lambda host, port: at.set_result(f"http://{host}:{port}/mcp"))
+    )
+    url = await at
+    operator = Principal("operator", "test")
+    issued = await Access(house.core.database).issue(operator, Principal("connector", "bot", "telegram", "bot:house"))
+    async with (
+        httpx2.AsyncClient(headers={"authorization": f"Bearer {issued.secret}"}, timeout=30) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        yield client
+    stop.set()
+    await serving
+
+
+async def test_from_a_connector_over_mcp_to_the_butler(opened: Open) -> None:
+    """The Switchboard makes the id, dedupes and asks; the pipeline is given all of that and makes none of it."""
+    async with ScriptedLlm([to("health")]) as llm, opened(llm) as house, connector_of(house) as connector:
+        sent = {"envelope": envelope_json("my head hurts", event="17")}
+        [first, again] = [(await connector.call_tool("ingest", sent)).structured_content for _ in range(2)]
+        assert (first["triage_decision"], again["duplicate"]) == ("pending", True)
+        assert first["request_id"] == again["request_id"]
+        request_id = UUID(first["request_id"])
+        assert request_id.version == 7
+
+        async def over() -> bool:
+            return await house.deliveries(request_id) == [("System1/health", None)]
+
+        await eventually(over)
+        [row] = await house.log(request_id)
+        assert row.request_id == request_id
+        assert len(llm.requests) == 1
+        assert await house.core.database.value("select count(*) from pipeline_key") == 0
+
+
+async def test_what_a_rule_decides_is_shown_to_no_model(opened: Open) -> None:
+    async with ScriptedLlm([]) as llm, opened(llm) as house:
+        accepted = await house.switchboard.accept.accept(submission("pay the rent", channel="email"))
+        assert accepted.decision is not None
+        assert [one.system_id for one in accepted.decision.chosen] == ["System1/finance"]
+        assert llm.requests == ()
+        assert await house.log(accepted.request_id) == []
+
+
+async def test_two_matters_are_two_deliveries_each_with_its_part(opened: Open) -> None:
+    both = Reply(
+        calls=(
+            Call("route_to_butler", {"butler": "System1/health", "segment": "My head hurts."}),
+            Call("route_to_butler", {"butler": "System1/finance", "segment": "Pay the rent."}),
+        )
+    )
+    async with ScriptedLlm([both]) as llm, opened(llm) as house:
+        request_id = await house.message("My head hurts. Pay the rent.")
+        assert await house.deliveries(request_id) == [
+            ("System1/finance", "Pay the rent."),
+            ("System1/health", "My head hurts."),
+        ]
+
+
+async def test_the_next_model_is_asked_where_the_first_fails_and_both_are_logged(opened: Open) -> None:
+    def brain(request: Request) -> Reply:
+        return Reply(fault=Status(500)) if request.model == "first" else to("health")
+
+    async with ScriptedLlm(brain) as llm, opened(llm, ("first", "second")) as house:
+        request_id = await house.message("my head hurts")
+        assert await house.deliveries(request_id) == [("System1/health", None)]
+        rows = await house.log(request_id)
+        assert [(row.model, row.error is None) for row in rows] == [("first", False), ("second", True)]
+        assert "500" in (rows[0].error or "")
+
+
+async def test_a_wrong_name_is_asked_again_and_ends_as_a_dead_letter(opened: Open) -> None:
+    async with ScriptedLlm(Script(otherwise=to("ghost"))) as llm, opened(llm) as house:
+        request_id = await house.message("my head hurts")
+        assert await house.deliveries(request_id) == []
+        [(category, reason)] = await house.letters(request_id)
+        assert (category, "no candidate 'ghost'" in reason) == ("classification_failed", True)
+        assert [row.n for row in await house.log(request_id)] == [1, 2]
+        payload = await house.core.database.value("select payload #>> '{payload,normalized_text}' from dead_letter")
+        assert payload == "my head hurts", "the whole message is kept"
+
+
+async def test_a_wrong_name_may_be_put_right_at_the_next_attempt(opened: Open) -> None:
+    async with ScriptedLlm([to("ghost"), to("finance")]) as llm, opened(llm) as house:
+        request_id = await house.message("pay the rent")
+        assert await house.deliveries(request_id) == [("System1/finance", None)]
+        assert [row.error is None for row in await house.log(request_id)] == [False, True]
+
+
+async def test_when_a_part_goes_to_nobody_whoever_was_named_gets_the_whole(opened: Open) -> None:
+    half = Reply(
+        calls=(
+            Call("route_to_butler", {"butler": "health", "segment": "My head hurts."}),
+            Call("route_to_butler", {"butler": "ghost", "segment": "Pay the rent."}),
+        )
+    )
+    async with ScriptedLlm(Script(otherwise=half)) as llm, opened(llm) as house:
+        request_id = await house.message("My head hurts. Pay the rent.")
+        assert await house.deliveries(request_id) == [("System1/health", None)]
+        trail = await house.core.database.value("select trail::text from decision where request_id = $1", request_id)
+        assert "a part went to nobody" in trail
+
+
+async def test_a_message_may_not_cost_more_than_it_may(opened: Open) -> None:
+    async with ScriptedLlm(Script(otherwise=to("health"))) as llm, opened(llm, tokens_per_message=50) as house:
+        request_id = await house.message("my head hurts")
+        [(category, reason)] = await house.letters(request_id)
+        assert (category, "budget" in reason) == ("classification_failed", True)
+        assert llm.requests == ()
+
+
+async def test_a_day_may_not_cost_more_than_it_may(opened: Open) -> None:
+    async with ScriptedLlm(Script(otherwise=to("health"))) as llm, opened(llm, cost_per_day=0.0) as house:
+        request_id = await house.message("my head hurts")
+        assert [category for category, _ in await house.letters(request_id)] == ["classification_failed"]
+        assert llm.requests == ()
+
+
+async def test_a_butler_without_an_engine_is_no_candidate(database_url: str, tmp_path: Path) -> None:
+    members = (butler("health"), butler("gone", engine="of a package that was removed"))
+    team = Team(ROOT, None, members=members, classify=True)
+    model = {"name": "first", "kind": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
+    known = {"database_url": database_url, "data_dir": tmp_path, "models": [model], "classify": {"models": ["first"]}}
+    async with lab(database_url, (team,), ()), open_core(Settings.model_validate(known)) as core:
+        index = core.rule_book.rules.index
+        both = (Target(SystemId("System1/gone")), Target(SystemId("System1/health")))
+        assert set(index.candidates(ROOT)) == set(both)
+        make_worker(core)
+        assert index.candidates(ROOT) == both[1:]
+
+
+async def test_a_verdict_is_paid_for_once(opened: Open) -> None:
+    """The journal knows it: what comes after it may fail and be done again."""
+    async with ScriptedLlm([to("health")]) as llm, opened(llm) as house:
+        request_id = await house.message("my head hurts")
+        kept = await house.core.database.value("select result::text from step where name = 'classify root'")
+        assert "System1/health" in kept
+        assert len(llm.requests) == len(await house.log(request_id)) == 1
+
+
+async def test_the_account_of_a_day_is_settled_on_the_day_it_was_opened(opened: Open) -> None:
+    async with ScriptedLlm([]) as llm, opened(llm) as house:
+        days = iter([date(2026, 1, 1), date(2026, 1, 2)])
+        account = StoredDay(house.core.database, lambda: next(days))
+        hold = await account.reserve(Amount(10, 3), Cap(10))
+        assert not isinstance(hold, Refusal)
+        await account.settle(hold, Amount(7, 2))
+        assert await classification.spent_on(house.core.database, date(2026, 1, 1)) == Amount(7, 2)
+        refused = await classification.reserve_day(
+            house.core.database, date(2026, 1, 1), Amount(4), Cap(10), timedelta(minutes=1)
+        )
+        assert isinstance(refused, Refusal)
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ({}, "http://127.0.0.1:8470/mcp"),
+        ({"host": "0.0.0.0", "port": 99}, "http://127.0.0.1:99/mcp"),  # noqa: S104
+        ({"host": "::1"}, "http://[::1]:8470/mcp"),
+        ({"classify": {"mcp_url": "https://hub.example/mcp"}}, "https://hub.example/mcp"),
+    ],
+)
+def test_command_lines_find_our_server(given: dict[str, Any], url: str) -> None:
+    assert mcp_url(Settings.model_validate(given)) == url
+
+
+async def test_a_model_without_its_key_stops_the_start(database_url: str, tmp_path: Path) -> None:
+    model = {"name": "first", "kind": "openai", "model": "m"}
+    settings = Settings.model_validate(
+        {
+            "database_url": database_url,
+            "data_dir": tmp_path,
+            "teams": [TEAM],
+            "models": [model],
+            "classify": {"models": ["first"]},
+        }
+    )
+    async with open_core(settings) as core:
+        with pytest.raises(ConfigurationError, match="first: a key is needed"):
+            make_worker(core)
+    nothing = settings.model_copy(update={"classify": Settings().classify})
+    async with open_core(nothing) as core:
+        assert make_classifier(core) is None

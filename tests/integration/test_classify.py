@@ -1,0 +1,418 @@
+"""The route leg on a real database: order within a conversation, no waiting for others, one end for every message."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from switchboard.app.explain import explain
+from switchboard.app.settings import Settings
+from switchboard.app.wiring import Core
+from switchboard.domain.ledger import Item
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import (
+    Chosen,
+    Classified,
+    Decision,
+    Member,
+    Route,
+    RuleChange,
+    SystemId,
+    Target,
+    Team,
+    TeamId,
+)
+from switchboard.journey.accept import Submission
+from switchboard.journey.classify import ClassifierBusy, ClassifierFailure, Question
+from switchboard.journey.turn import Answer, Turn, TurnResult
+from switchboard.lanes.journal import Journal
+from switchboard.store import lanes, rules
+from switchboard.store.inbox import Acceptance, get_message
+from switchboard.store.routing import Routed, settle_route, waiting_of
+from switchboard.store.rules import Authorship
+from tests.chaos.books import DISORDER, read_traces
+from tests.chaos.node import CLASSIFIED_RULES, CLASSIFIED_TEAM
+from tests.hands import Scripted, a_hand, assert_balanced, at_work, dead_letters, settled
+from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.waiting import eventually
+
+TEAM = Team(
+    ROOT, None, members=(butler("a"), butler("b"), Member(SystemId("System4/root"), ROOT, 4, "echo")), classify=True
+)
+EAST = TeamId("east")
+TO_B = rule(ROOT, [to("System1/b")], chat_type="private")
+DEFAULT = rule(ROOT, [to("System1/b")])
+
+Play = Callable[[Question], Awaitable[Classified]]
+
+
+@dataclass
+class Model:
+    """A classifier that is one function; what it was asked is kept, and no answer is paid for twice."""
+
+    play: Play
+    asked: list[str] = field(default_factory=list)
+
+    async def classify(self, question: Question, journal: Journal) -> Classified:
+        async def ask(_: UUID) -> Classified:
+            self.asked.append(question.text)
+            return await self.play(question)
+
+        return msgspec.convert(await journal.step(f"classify {question.team.team_id}", ask), Classified)
+
+
+def chosen(*names: str) -> Classified:
+    return Classified(tuple(Route(Target(system_id=SystemId(f"System1/{name}"))) for name in names))
+
+
+@dataclass
+class Held:
+    """A model that chooses System1/a, once it may."""
+
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, _: Question) -> Classified:
+        self.begun.set()
+        await self.go.wait()
+        return chosen("a")
+
+
+async def to_a(_: Question) -> Classified:
+    return chosen("a")
+
+
+async def accepted(parts: Lab, *texts: str, sender: str = "x", **more: str) -> list[Acceptance]:
+    outcomes = await parts.accept.accept_all([submission(text, sender=sender, **more) for text in texts])
+    return [outcome for outcome in outcomes if isinstance(outcome, Acceptance)]
+
+
+async def delivered(parts: Lab, sender: str = "x") -> list[tuple[str, str]]:
+    """(butler, text) of a conversation, in the order in which deliveries were made."""
+    rows = await parts.database.rows(
+        "select d.system_id, coalesce(d.text, m.envelope #>> '{payload,normalized_text}') as text from delivery d"
+        " join message_inbox m using (request_id) where m.sender = $1 order by d.created_at, d.lane, d.seq",
+        sender,
+    )
+    return [(row["system_id"].removeprefix("System1/"), row["text"]) for row in rows]
+
+
+async def test_what_a_model_must_decide_waits_and_all_that_follows_in_its_conversation_waits_behind_it(
+    database_url: str,
+) -> None:
+    model = Held()
+    async with lab(database_url, [TEAM], [TO_B], classifying=True) as parts:
+        [first] = await accepted(parts, "1")
+        [ruled] = await accepted(parts, "2", chat_type="private")
+        [pinned] = await accepted(parts, "3", pinned="System1/b")
+        [other] = await accepted(parts, "o", sender="other", chat_type="private")
+        assert [one.waits for one in (first, ruled, pinned, other)] == [True, True, True, False]
+        assert other.decision is not None
+        stored = await get_message(parts.database, ruled.request_id)
+        waiting = await waiting_of(parts.database, pinned.request_id)
+        assert stored is not None
+        assert waiting is not None
+        assert (stored.state, waiting.before_it, waiting.pinned) == ("in_flight", 2, "System1/b")
+        await assert_balanced(parts)
+        async with at_work(parts.worker(classifier=Model(model))):
+            await model.begun.wait()
+            await eventually(lambda: _answered(parts, other))
+            assert await delivered(parts) == [], "nothing overtakes the message that is being classified"
+            model.go.set()
+            await eventually(lambda: settled(parts))
+        assert await delivered(parts) == [("a", "1"), ("b", "2"), ("b", "3")]
+        [now] = await accepted(parts, "4", chat_type="private")
+        assert not now.waits, "nobody is before it any more"
+        await assert_balanced(parts)
+
+
+async def _answered(parts: Lab, message: Acceptance) -> bool:
+    stored = await get_message(parts.database, message.request_id)
+    return stored is not None and stored.state == "answered"
+
+
+async def test_in_one_batch_the_order_is_kept_and_duplicates_hold_nobody_up(database_url: str) -> None:
+    async with lab(database_url, [TEAM], [TO_B], classifying=True) as parts:
+        given = [
+            submission("1", sender="x", chat_type="private"),
+            submission("2", sender="x", event="e2"),
+            submission("2 again", sender="x", event="e2"),
+            submission("3", sender="x", chat_type="private"),
+            submission("1", sender="y", chat_type="private"),
+        ]
+        outcomes = [one for one in await parts.accept.accept_all(given) if isinstance(one, Acceptance)]
+        assert [one.waits for one in outcomes] == [False, True, False, True, False]
+        assert [one.duplicate for one in outcomes] == [False, False, True, False, False]
+        async with at_work(parts.worker(classifier=Model(to_a))):
+            await eventually(lambda: settled(parts))
+        assert await delivered(parts) == [("b", "1"), ("a", "2"), ("b", "3")]
+        [again] = await parts.accept.accept_all([submission("2 again", sender="x", event="e2")])
+        assert isinstance(again, Acceptance)
+        assert (again.duplicate, again.waits) == (True, False)
+        await assert_balanced(parts)
+
+
+async def test_where_nobody_classifies_no_route_lane_is_ever_made(database_url: str) -> None:
+    async with lab(database_url, [replace(TEAM, classify=False)], [TO_B], classifying=True) as parts:
+        assert not parts.rule_book.queued
+        await accepted(parts, "1", "2")
+        assert await parts.count("select count(*) from lane where kind = 'route'") == 0
+        assert [row["category"] for row in await dead_letters(parts)] == ["no_route"] * 2
+
+
+async def test_a_failure_is_tried_again_and_nothing_overtakes_it(database_url: str) -> None:
+    failures = iter((ClassifierFailure("down"), ClassifierBusy("full", retry_in=0.05)))
+
+    async def play(_: Question) -> Classified:
+        for failure in failures:
+            raise failure
+        return chosen("a")
+
+    async with lab(database_url, [TEAM], [TO_B], classifying=True) as parts:
+        await accepted(parts, "1")
+        await accepted(parts, "2", chat_type="private")
+        async with at_work(parts.worker(classifier=Model(play))):
+            await eventually(lambda: settled(parts))
+        assert await delivered(parts) == [("a", "1"), ("b", "2")]
+        outcomes = await parts.database.rows("select outcome from turn where lane like 'route:%' order by finished_at")
+        assert [row["outcome"] for row in outcomes] == ["failed", "failed", "routed", "routed"]
+        await assert_balanced(parts)
+
+
+@pytest.mark.parametrize("has_default", [True, False])
+@pytest.mark.parametrize(
+    "error", [ClassifierFailure("down"), ClassifierFailure("no", retryable=False), ValueError("?")]
+)
+async def test_when_the_attempts_are_used_up_the_ladder_is_gone_down(
+    database_url: str, error: Exception, has_default: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.lanes.worker._PAUSE_AFTER_DEFECT", 0.01)
+
+    async def play(_: Question) -> Classified:
+        raise error
+
+    model = Model(play)
+    async with lab(database_url, [TEAM], [DEFAULT] if has_default else [], classifying=True) as parts:
+        await accepted(parts, "1", "2")
+        async with at_work(parts.worker(classifier=model)):
+            await eventually(lambda: settled(parts))
+        if has_default:
+            assert await delivered(parts) == [("b", "1"), ("b", "2")]
+        else:
+            assert [row["category"] for row in await dead_letters(parts)] == ["classification_failed"] * 2
+        once = isinstance(error, ClassifierFailure) and not error.retryable
+        assert len(model.asked) == 2 * (1 if once else 3)
+        await assert_balanced(parts)
+
+
+async def test_models_that_are_gone_leave_nobody_waiting(database_url: str) -> None:
+    async with lab(database_url, [TEAM], [], classifying=True) as parts:
+        await accepted(parts, "1", "2")
+    async with lab(database_url, [TEAM], [], classifying=False) as parts:
+        assert parts.rule_book.queued
+        [third] = await accepted(parts, "3", pinned="System1/b")
+        assert third.waits, "what waits is not overtaken by a process without models either"
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        assert [row["category"] for row in await dead_letters(parts)] == ["no_route"] * 2
+        assert await delivered(parts) == [("b", "3")]
+        await assert_balanced(parts)
+
+
+async def test_each_butler_is_given_its_own_part_and_the_whole_stays_what_it_was(database_url: str) -> None:
+    given: list[Turn] = []
+
+    async def play(turn: Turn, _: Journal) -> TurnResult:
+        given.append(turn)
+        return Answer(turn.work.envelope.payload.normalized_text)
+
+    async def split(_: Question) -> Classified:
+        parts = [
+            Route(Target(system_id=SystemId(f"System1/{name}")), text) for name, text in (("a", "tax"), ("b", "tea"))
+        ]
+        return Classified(tuple(parts))
+
+    async with lab(database_url, [TEAM], [], classifying=True) as parts:
+        [message] = await accepted(parts, "tax and tea")
+        async with at_work(parts.worker({"echo": Scripted(play)}, classifier=Model(split))):
+            await eventually(lambda: settled(parts))
+        assert await delivered(parts) == [("a", "tax"), ("b", "tea")]
+        assert {(turn.work.segment, turn.work.whole_text) for turn in given} == {(1, "tax and tea"), (2, "tax and tea")}
+        stored = await get_message(parts.database, message.request_id)
+        assert stored is not None
+        assert stored.envelope["payload"]["normalized_text"] == "tax and tea"
+        await assert_balanced(parts)
+
+
+async def test_an_answer_is_paid_for_once_even_if_the_rules_change_between_two_attempts(database_url: str) -> None:
+    """Two teams are asked; the second fails once. Then a rule makes the second the first."""
+    east = Team(EAST, ROOT, members=(butler("e", team=EAST),), classify=True)
+    asked = 0
+
+    async def play(question: Question) -> Classified:
+        nonlocal asked
+        asked += 1
+        if question.team.team_id == "root":
+            return Classified((Route(to(team="east")), Route(to("System1/a"))))
+        if asked == 2:
+            new = rule(ROOT, [to(team="east")], channel="telegram")
+            await rules.write(parts.database, [RuleChange(None, new)], by=Authorship("x", "y"))
+            await parts.rule_book.refresh()
+            raise ClassifierFailure("once")
+        return chosen("e")
+
+    async with lab(database_url, [TEAM, east], [], classifying=True) as parts:
+        [message] = await accepted(parts, "1")
+        model = Model(play)
+        async with at_work(parts.worker(classifier=model)):
+            await eventually(lambda: settled(parts))
+        assert asked == 3
+        assert await delivered(parts) == [("e", "1")], "decided by the rules of now, all of it"
+        assert await parts.count("select version from decision where request_id = $1", message.request_id) == 2
+        await assert_balanced(parts)
+
+
+async def test_the_explanation_says_where_a_message_waits_and_what_the_model_was_for(
+    database_url: str, tmp_path: Path
+) -> None:
+    failures = iter((ClassifierFailure("down"),))
+
+    async def play(_: Question) -> Classified:
+        for failure in failures:
+            raise failure
+        return replace(chosen("a"), detail="it is about a")
+
+    async with lab(database_url, [TEAM], [TO_B, DEFAULT], classifying=True) as parts:
+        core = Core(Settings(data_dir=tmp_path), parts.database, parts.bell, parts.rule_book)
+        [message] = await accepted(parts, "1")
+        [second] = await accepted(parts, "2", chat_type="private")
+        [direct] = await accepted(parts, "3", sender="y", chat_type="private")
+        before = await explain(core, second.request_id)
+        assert before.waiting is not None
+        assert (before.message.state, before.decisions, before.waiting.waiting.before_it) == ("in_flight", (), 1)
+        assert (await explain(core, direct.request_id)).waiting is None
+        async with at_work(parts.worker(classifier=Model(play))):
+            await eventually(lambda: settled(parts))
+        found = await explain(core, message.request_id)
+        assert found.waiting is not None
+        assert found.waiting.waiting.state == "routed"
+        assert [(one.outcome, one.error) for one in found.waiting.attempts] == [("failed", "down"), ("routed", None)]
+        assert [step.name for step in found.waiting.steps] == ["classify root"]
+        [decision] = found.decisions
+        [step] = decision.trail
+        assert (step.reason, step.detail) == ("classified", "it is about a")
+        assert step.considered is not None
+        assert [(rule.name, rule.fired) for rule in step.considered] == [(TO_B.name, False)], "no catch-all was asked"
+
+
+async def test_whoever_was_fenced_decides_nothing(database_url: str) -> None:
+    async with lab(database_url, [TEAM], [], classifying=True) as parts, a_hand(parts.database) as hand:
+        await accepted(parts, "1")
+        [item] = await lanes.claim(parts.database, hand.worker, [0] * 4, [1] * 4)
+        assert (item.kind, item.seq) == ("route", 1)
+        stale = (replace(item, epoch=item.epoch - 1), replace(item, seq=2), replace(item, seq=0))
+        for wrong in stale:
+            assert not (await settle_route(parts.database, hand.worker, _routed(wrong))).ok
+        assert not (await settle_route(parts.database, hand.worker + 1, _routed(item))).ok
+        assert await parts.count("select (select count(*) from decision) + (select count(*) from delivery)") == 0
+        assert (await settle_route(parts.database, hand.worker, _routed(item))).ok
+        assert not (await settle_route(parts.database, hand.worker, _routed(item))).ok, "once only"
+        assert await delivered(parts) == [("a", "1")]
+        await assert_balanced(parts)
+
+
+def _routed(item: Item) -> Routed:
+    decision = Decision(1, (Chosen(SystemId("System1/a"), ROOT),), (), ())
+    conversation = Conversation(item.lane.removeprefix("route:"))
+    return Routed(item, conversation, decision, 2, datetime.now(UTC), hand_on=False)
+
+
+async def test_from_many_doors_at_once_each_sender_keeps_his_order_at_every_butler(database_url: str) -> None:
+    """Direct decisions and waiting ones race for the same conversations, in two processes, while workers drain them."""
+    dice = random.Random(5)
+
+    async def play(_: Question) -> Classified:
+        await asyncio.sleep(dice.random() * 0.01)
+        return chosen(dice.choice("ab"))
+
+    async with AsyncExitStack() as stack:
+        doors = [await stack.enter_async_context(lab(database_url, [TEAM], [TO_B], classifying=True)) for _ in range(2)]
+
+        async def send(sender: int) -> None:
+            for n in range(15):
+                more = {"chat_type": "private"} if dice.random() < 0.9 else {}
+                thread = f"t{sender % 8}"
+                given = submission(f"{sender}:{n}", sender=f"s{sender}", thread=thread, **more)
+                outcome = await dice.choice(doors).accept.accept(given)
+                assert not outcome.duplicate
+
+        workers = [door.worker(classifier=Model(play)) for door in doors]
+        async with at_work(*workers):
+            await asyncio.gather(*(send(sender) for sender in range(16)))
+            await eventually(lambda: settled(doors[0]), within=60)
+        disorder = """select count(*) from (
+            select split_part(t, ':', 2)::int as n, lag(split_part(t, ':', 2)::int)
+                   over (partition by lane, split_part(t, ':', 1) order by seq) as before
+            from (select d.lane, d.seq, m.envelope #>> '{payload,normalized_text}' as t
+                  from delivery d join message_inbox m using (request_id)) x
+        ) y where n <= before"""
+        assert await doors[0].count(disorder) == 0
+        assert await doors[0].count("select count(*) from delivery where state = 'answered'") == 16 * 15
+        assert await doors[0].count("select count(*) from routing") > 20
+        assert (
+            await doors[0].count("select count(*) from decision") - await doors[0].count("select count(*) from routing")
+            > 20
+        ), "both ways were taken"
+        await assert_balanced(doors[0])
+
+
+@pytest.mark.slow
+async def test_a_thousand_messages_a_worker_killed_in_the_middle_and_every_order_kept(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with lab(database_url, [CLASSIFIED_TEAM], CLASSIFIED_RULES, classifying=True) as parts:
+        traces = [tmp_path / f"trace-{n}" for n in range(3)]
+        processes = [_worker(database_url, trace) for trace in traces[:2]]
+        try:
+            for n in range(5):
+                await parts.accept.accept_all([_numbered(n, conversation) for conversation in range(200)])
+            await eventually(lambda: _routed_so_far(parts, 250), within=60)
+            processes[0].kill()
+            processes.append(_worker(database_url, traces[2]))
+            await eventually(lambda: settled(parts), within=90)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        assert await parts.count("select count(*) from delivery where state = 'answered'") == 1000
+        assert await parts.count("select count(*) from decision") == 1000
+        assert await parts.count(DISORDER) == 0
+        assert await parts.count("select count(*) from routing where state = 'routed'") >= 600
+        assert any(line[0] == "classify" for line in read_traces(traces[2:])), "the newcomer had something to do"
+        assert {line[2] for line in read_traces(traces) if line[0] == "classify"} > {"1"}, "some failed and came again"
+        await assert_balanced(parts)
+
+
+def _worker(url: str, trace: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.chaos.node", url, str(trace), "classify"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _numbered(n: int, conversation: int) -> Submission:
+    private = {"chat_type": "private"} if (n + conversation) % 3 == 0 else {}
+    return submission(str(n), channel="api", sender=f"s{conversation}", event=f"{conversation}-{n}", **private)
+
+
+async def _routed_so_far(parts: Lab, count: int) -> bool:
+    return await parts.count("select count(*) from routing where state = 'routed'") >= count

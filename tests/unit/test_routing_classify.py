@@ -1,0 +1,240 @@
+"""Where a model must be asked: the walk is stepped by hand, and every answer leads somewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from switchboard.core.routing.backtest import Case as Stored
+from switchboard.core.routing.backtest import compare, receivers
+from switchboard.core.routing.decide import decide, decide_now, deciding, foresee
+from switchboard.core.routing.index import RoutingIndex
+from switchboard.core.routing.lint import lint
+from switchboard.core.routing.teamfile import parse_team_file
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.routing import (
+    Classified,
+    Decision,
+    Member,
+    Route,
+    Rule,
+    RuleChange,
+    SystemId,
+    Target,
+    Team,
+    TeamId,
+    Undecided,
+)
+
+ROOT, EAST, DEEP, EMPTY = TeamId("root"), TeamId("east"), TeamId("deep"), TeamId("empty")
+A, B, HANDLER = SystemId("System1/a"), SystemId("System1/b"), SystemId("System4/root")
+FACTS = {"channel": "cli", "sender": "s"}
+
+
+def member(system_id: SystemId, team_id: TeamId, *, active: bool = True, engine: str = "echo") -> Member:
+    return Member(system_id, team_id, 4 if "4" in system_id else 1, engine, active=active)
+
+
+def target(name: str) -> Target:
+    return Target(system_id=SystemId(name)) if "/" in name else Target(team_id=TeamId(name))
+
+
+def rule(team_id: TeamId, *targets: str, channel: str = "*", **filters: str) -> Rule:
+    now = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=len(filters))
+    return Rule(UUID(int=len(filters) + 1), team_id, "r", channel, filters, tuple(map(target, targets)), now)
+
+
+TEAMS = (
+    Team(ROOT, None, members=(member(A, ROOT), member(B, ROOT), member(HANDLER, ROOT)), classify=True),
+    Team(EAST, ROOT, members=(member(SystemId("System1/e"), EAST),), classify=True),
+    Team(DEEP, EAST, members=(member(SystemId("System1/d"), DEEP),)),
+    Team(EMPTY, ROOT, members=(member(SystemId("System1/off"), EMPTY, active=False),), classify=True),
+)
+
+
+def index(*rules: Rule, classifying: bool = True) -> RoutingIndex:
+    return RoutingIndex(7, TEAMS, rules, classifying=classifying)
+
+
+def routes(*targets: str, **segments: str) -> Classified:
+    whole = tuple(Route(target(name)) for name in targets)
+    return Classified((*whole, *(Route(target(f"System1/{name}"), part) for name, part in segments.items())))
+
+
+def answered(by: RoutingIndex, *answers: Classified, asked: tuple[Undecided, ...] = ()) -> Decision:
+    """Step the walk: it must ask exactly `asked`, in this order, and then end."""
+    walk = deciding(by, FACTS)
+    seen = []
+    try:
+        question = next(walk)
+        for answer in answers:
+            seen.append(question)
+            question = walk.send(answer)
+    except StopIteration as end:
+        decision: Decision = end.value
+    else:
+        raise AssertionError(f"more was asked: {question}")
+    assert not asked or tuple(seen) == asked
+    return decision
+
+
+def steps(decision: Decision) -> list[str]:
+    return [f"{step.team_id} {step.reason}" for step in decision.trail]
+
+
+def lost(decision: Decision) -> list[tuple[str, str]]:
+    return [(branch.team_id, branch.category) for branch in decision.unrouted]
+
+
+def test_candidates_are_butlers_and_sub_teams_with_a_way_to_a_butler() -> None:
+    made = index()
+    assert made.candidates(ROOT) == (target(A), target(B), target("east"))
+    assert made.candidates(EAST) == (target("System1/e"), target("deep"))
+    assert made.candidates(DEEP) == (), "it does not want a model to be asked"
+    assert [made.classifies(team.team_id) for team in TEAMS] == [True, True, False, False]
+    assert made.classifying
+    assert not index(classifying=False).classifying
+
+
+def test_an_unreachable_butler_is_no_candidate_until_it_is_back() -> None:
+    made = index()
+    made.avoid([A, SystemId("System1/e"), SystemId("System1/d")])
+    assert made.candidates(ROOT) == (target(B),)
+    assert not made.classifies(EAST)
+    made.avoid([SystemId("System1/e")])
+    assert made.candidates(ROOT) == (target(A), target(B), target("east"))
+    assert made.candidates(EAST) == (target("deep"),)
+
+
+def test_a_rule_that_fires_asks_nobody() -> None:
+    by = index(rule(ROOT, A, channel="cli"), rule(ROOT, B))
+    assert decide_now(by, FACTS) == decide(by, FACTS) == foresee(by, FACTS)
+    assert [chosen.system_id for chosen in decide(by, FACTS).chosen] == [A]
+
+
+def test_without_models_the_catch_all_decides() -> None:
+    by = index(rule(ROOT, B), classifying=False)
+    decision = decide_now(by, FACTS)
+    assert decision is not None
+    assert steps(decision) == ["root catch_all"]
+
+
+def test_what_a_model_chooses_is_chosen_and_the_catch_all_is_not_asked() -> None:
+    by = index(rule(ROOT, B))
+    assert decide_now(by, FACTS) is None
+    decision = answered(by, routes(A), asked=(Undecided(ROOT),))
+    assert [(one.system_id, one.team_id, one.segment) for one in decision.chosen] == [(A, ROOT, None)]
+    assert (steps(decision), decision.unrouted, decision.version) == (["root classified"], (), 7)
+
+
+def test_several_butlers_get_their_parts_and_a_blank_part_is_the_whole() -> None:
+    decision = answered(index(), routes(a="one", b=" "))
+    assert [(one.system_id, one.segment) for one in decision.chosen] == [(A, "one"), (B, None)]
+
+
+def test_who_is_named_twice_is_chosen_once_and_gets_the_whole_if_the_parts_differ() -> None:
+    twice = Classified((Route(target(A), "x"), Route(target(A), "y"), Route(target(B), "z"), Route(target(B), "z")))
+    assert [(one.system_id, one.segment) for one in answered(index(), twice).chosen] == [(A, None), (B, "z")]
+
+
+def test_a_sub_team_that_a_model_names_is_entered_and_asked_in_turn() -> None:
+    part = Classified((Route(target("east"), "for the east"), Route(target(A))))
+    asked = (Undecided(ROOT), Undecided(EAST, "for the east"))
+    decision = answered(index(), part, routes("System1/e"), asked=asked)
+    assert [(one.system_id, one.segment) for one in decision.chosen] == [(A, None), ("System1/e", "for the east")]
+    assert steps(decision) == ["root classified", "east classified"]
+
+
+def test_a_part_goes_with_the_message_down_the_rules_and_a_smaller_part_wins() -> None:
+    rules = rule(DEEP, "System1/d")
+    down = Classified((Route(target("east"), "outer"),))
+    kept = answered(index(rules), down, routes("deep"))
+    assert [(one.system_id, one.segment) for one in kept.chosen] == [("System1/d", "outer")]
+    smaller = answered(index(rules), down, routes(e="inner"))
+    assert [(one.system_id, one.segment) for one in smaller.chosen] == [("System1/e", "inner")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (Classified(failed="HTTP 500"), "HTTP 500"),
+        (Classified(failed=""), "the model failed"),
+        (Classified(), "chose nobody"),
+        (routes("System1/d"), "System1/d, which this team may not reach"),
+        (routes(A, "deep"), "deep, which this team may not reach"),
+        (routes("empty"), "empty, which this team may not reach"),
+        (routes(HANDLER), "System4/root, which"),
+        (Classified((Route(Target()),)), "nobody, which"),
+        (Classified((Route(Target(A, EAST)),)), "System1/a, which"),
+    ],
+)
+def test_an_answer_that_cannot_be_followed_goes_the_ladder_down(answer: Classified, why: str) -> None:
+    by_default = answered(index(rule(ROOT, B)), answer)
+    assert steps(by_default) == ["root classification_failed", "root catch_all"]
+    assert why in by_default.trail[0].detail
+    assert [one.system_id for one in by_default.chosen] == [B]
+    dead = answered(index(), answer)
+    assert (steps(dead), lost(dead)) == (["root classification_failed"], [("root", "classification_failed")])
+    assert why in dead.unrouted[0].reason
+    assert dead.unrouted[0].handler == HANDLER
+    assert dead.chosen == ()
+
+
+def test_a_branch_that_fails_does_not_stop_the_others() -> None:
+    decision = answered(index(), routes(A, "east"), Classified(failed="no"))
+    assert ([one.system_id for one in decision.chosen], lost(decision)) == ([A], [("east", "classification_failed")])
+
+
+def test_a_rule_may_lead_to_a_team_where_a_model_is_asked() -> None:
+    by = index(rule(ROOT, A, "east", channel="cli"))
+    assert decide_now(by, FACTS) is None
+    decision = answered(by, routes("System1/e"), asked=(Undecided(EAST),))
+    assert [one.system_id for one in decision.chosen] == [A, "System1/e"]
+
+
+def test_a_pinned_message_asks_nobody() -> None:
+    decision = decide_now(index(), FACTS, A)
+    assert decision is not None
+    assert steps(decision) == ["root pin"]
+    assert decide_now(index(), FACTS, SystemId("System1/gone")) is None
+
+
+def test_where_nobody_can_be_asked_the_ladder_is_gone_down_and_what_is_foreseen_says_so() -> None:
+    assert lost(decide(index(), FACTS)) == [("root", "classification_failed")]
+    assert steps(decide(index(rule(ROOT, B)), FACTS)) == ["root classification_failed", "root catch_all"]
+    ahead = foresee(index(rule(ROOT, B)), FACTS)
+    assert (steps(ahead), ahead.chosen, ahead.unrouted) == (["root undecided"], (), ())
+    assert ahead.trail[0].targets == index().candidates(ROOT)
+    assert str(receivers(ahead)) == "whom a model chooses in root"
+
+
+def test_a_backtest_tells_when_a_rule_takes_a_message_from_the_model() -> None:
+    new = rule(ROOT, A, channel="cli")
+    before = index()
+    after = before.copy([ROOT])
+    after.apply(8, [RuleChange(None, new)])
+    [difference] = compare(before, after, [Stored(UUID(int=1), FACTS)])
+    assert (difference.before.models, difference.after.butlers) == ((ROOT,), (A,))
+    to_east = replace(new, targets=(target("east"),))
+    other = before.copy([ROOT])
+    other.apply(8, [RuleChange(None, to_east)])
+    [moved] = compare(before, other, [Stored(UUID(int=1), FACTS)])
+    assert (moved.before.models, moved.after.models) == ((ROOT,), (EAST,))
+
+
+def test_a_team_file_says_whether_a_model_may_be_asked() -> None:
+    file = {"team": {"name": "root"}, "classify": True}
+    assert parse_team_file(file).team.classify
+    assert not parse_team_file({"team": {"name": "root"}}).team.classify
+    with pytest.raises(InvalidInput, match="classify"):
+        parse_team_file({**file, "classify": "yes"})
+
+
+def test_a_team_where_a_model_chooses_dead_letters_nothing_and_reaches_its_sub_teams() -> None:
+    codes = {(one.team_id, one.code) for one in lint(TEAMS, [rule(DEEP, "System1/d")])}
+    assert not codes & {(ROOT, "dead_letters_everything"), (EAST, "unreachable"), (DEEP, "unreachable")}
+    plain = [replace(team, classify=False) for team in TEAMS]
+    assert (EAST, "unreachable") in {(one.team_id, one.code) for one in lint(plain, [])}
