@@ -397,7 +397,7 @@ async def test_what_is_done_with_new_dead_letters_reads_by_index(watched: Watche
 
     async def die(count: int) -> None:
         lost = Decision(1, (), (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),), ())
-        await inbox.accept(database, [(a_message(2000 + n), lost) for n in range(count)])
+        await inbox.accept(database, [inbox.Arrival(a_message(2000 + n), lost) for n in range(count)])
 
     async def look() -> None:
         found[:] = await dead_letters.untold(database, began, 5)
@@ -431,7 +431,7 @@ async def test_how_often_a_sender_was_told_is_counted_by_index(watched: Watched)
     await database.run("update outbox set system_id = 'switchboard', recipient = request_id::text")
     await database.run("analyze outbox")
     lost = Decision(1, (), (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),), ())
-    await inbox.accept(database, [(a_message(3000 + n), lost) for n in range(8)])
+    await inbox.accept(database, [inbox.Arrival(a_message(3000 + n), lost) for n in range(8)])
     for one in await dead_letters.untold(database, began, 8):
         before = await watched.counters("idx_tup_fetch", "pg_stat_user_tables", "relname")
         tell = partial(dead_letters.tell_sender, database, one.request_id, "nobody could", PULL)
