@@ -319,7 +319,7 @@ declare
     _status text;
     _n smallint;
     _fresh integer[];
-    _now timestamptz := clock_timestamp();
+    _now timestamptz;
 begin
     select x.request_id, x.conversation into _request_id, _conversation from dead_letter x where x.dead_letter_id = _id;
     if not found then
@@ -335,6 +335,8 @@ begin
     perform from lane l where l.key = any (_touched) order by l.key for no key update;
     -- all letters of the message: two of them at once must not bring it to one butler twice, nor take the same number
     perform from dead_letter x where x.request_id = _request_id order by x.dead_letter_id for no key update;
+    -- under the lock: no two decisions of a message have one time, and by it a decision's deliveries are found
+    _now := clock_timestamp();
 
     select x.status, x.rerouted_n into _status, _n from dead_letter x where x.dead_letter_id = _id;
     if _status = 'handled' then
