@@ -60,6 +60,7 @@ async def switchboard(place: Path, *arguments: str) -> AsyncIterator[Running]:
         "SWITCHBOARD_TEAMS_DIR": str(place / "teams"),
         "SWITCHBOARD_PORT": "0",
         "SWITCHBOARD_LOG_LEVEL": "error",
+        "SWITCHBOARD_ACCEPT__BACKLOG": "100000000",  # where only doors run, nobody works off what is taken in
     }
     async with program(environment, "-m", "switchboard.cli.main", *arguments, "--json") as (process, line, took):
         ready = json.loads(line)
