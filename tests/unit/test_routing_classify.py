@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from random import Random
 from uuid import UUID
 
 import pytest
 
 from switchboard.core.routing.backtest import Case as Stored
 from switchboard.core.routing.backtest import Receivers, compare, receivers
-from switchboard.core.routing.decide import decide, decide_now, deciding, foresee
+from switchboard.core.routing.decide import Deciding, decide, decide_now, deciding, foresee
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.lint import lint
 from switchboard.core.routing.teamfile import parse_team_file
@@ -28,6 +29,7 @@ from switchboard.domain.routing import (
     TeamId,
     Undecided,
 )
+from tests.worlds import world
 
 ROOT, EAST, DEEP, EMPTY = TeamId("root"), TeamId("east"), TeamId("deep"), TeamId("empty")
 A, B, HANDLER = SystemId("System1/a"), SystemId("System1/b"), SystemId("System4/root")
@@ -238,3 +240,26 @@ def test_a_team_where_a_model_chooses_dead_letters_nothing_and_reaches_its_sub_t
     assert not codes & {(ROOT, "dead_letters_everything"), (EAST, "unreachable"), (DEEP, "unreachable")}
     plain = [replace(team, classify=False) for team in TEAMS]
     assert (EAST, "unreachable") in {(one.team_id, one.code) for one in lint(plain, [])}
+
+
+def test_what_is_decided_at_once_is_what_the_walk_comes_to() -> None:
+    """Most messages are decided without the walk; to the letter as it would decide them."""
+    random, compared = Random(5), 0
+    for _ in range(200):
+        one = world(random, messages=20)
+        walked = RoutingIndex(1, one.teams, one.rules)
+        for facts in one.messages:
+            decided = decide(walked, facts)
+            assert decided == walk_to_the_end(deciding(walked, facts))
+            assert decided == decide_now(walked, facts)
+            compared += decided.trail[0].reason == "rule" and len(decided.trail) == 1
+    assert compared > 100, "many of them at once"
+
+
+def walk_to_the_end(walk: Deciding) -> Decision:
+    try:
+        next(walk)
+    except StopIteration as end:
+        decision: Decision = end.value
+        return decision
+    raise AssertionError("no team asks a model here")

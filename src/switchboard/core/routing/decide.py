@@ -51,7 +51,8 @@ def decide(
     of the envelope; `pinned` the butler that wrote the message replied to, if any; `start` the team to begin in, the
     root by default: a dead letter is decided again from the team where it died.
     """
-    return _drive(deciding(index, facts, pinned, start), _NOT_ASKED)
+    at_once = _at_once(index, facts) if pinned is None and start is None else None
+    return at_once or _drive(deciding(index, facts, pinned, start), _NOT_ASKED)
 
 
 def foresee(
@@ -67,6 +68,8 @@ def foresee(
 
 def decide_now(index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | None = None) -> Decision | None:
     """The decision; None if a model would have to be asked for it."""
+    if pinned is None and (at_once := _at_once(index, facts)) is not None:
+        return at_once
     walk = deciding(index, facts, pinned)
     try:
         next(walk)
@@ -75,6 +78,21 @@ def decide_now(index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId |
         return decision
     walk.close()
     return None
+
+
+def _at_once(index: RoutingIndex, facts: Mapping[str, str]) -> Decision | None:
+    """What the walk would say where a rule of the root leads to butlers alone, as for most messages; else None.
+
+    The walk itself takes a third as long again.
+    """
+    fired = index.rule(index.root, facts)
+    if fired is None:
+        return None
+    rule_id, name, fanout = fired
+    if fanout.teams or fanout.lost:
+        return None
+    trail = (TrailStep(index.root, "rule", rule_id, name, fanout.targets),)
+    return Decision(index.version, fanout.butlers, (), trail, facts)
 
 
 def _drive(walk: Deciding, answer: Classified | None) -> Decision:
