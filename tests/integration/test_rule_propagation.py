@@ -107,6 +107,56 @@ async def test_many_rules_are_loaded_piece_by_piece(database: Database) -> None:
     assert chosen.system_id == SystemId("System1/two")
 
 
+async def changed_rules(database: Database, count: int) -> list[Rule]:
+    """2,100 rules with a filter are made; so many of them, as they are stored."""
+    many = [rule(ROOT, [to("System1/one")], sender=f"s{n}") for n in range(2100)]
+    await rules.write(database, [RuleChange(None, one) for one in many], by=BY)
+    _, found = await rules.list_rules(database)
+    return [one for one in found if one.filters][:count]
+
+
+async def test_a_version_of_many_changes_is_made_ready_beside_the_one_in_force(database: Database) -> None:
+    changed = await changed_rules(database, 501)
+    book = await RuleBook.open(database, Bell(database))
+    before = book.rules
+    changes = [RuleChange(one, replace(one, targets=(to("System1/two"),))) for one in changed]
+    version, _ = await rules.write(database, changes, by=BY)
+    assert await book.refresh()
+    assert book.rules.teams is before.teams, "nothing was read anew"
+    assert (before.version, book.rules.version) == (version - 1, version)
+    fresh = await RuleBook.open(database, Bell(database))
+    for n in range(2100):
+        message = envelope(sender=f"s{n}")
+        assert decision(book, message) == decision(fresh, message)
+    assert book.rules.index.loaded == 2101
+    _, [last] = await rules.list_rules(database, limit=1)
+    await rules.write(database, [RuleChange(last, replace(last, priority=1))], by=BY)
+    assert await book.refresh()
+    assert book.rules.teams is before.teams, "what took over goes on like the one before"
+
+
+async def test_what_changes_most_rules_is_read_anew(database: Database) -> None:
+    changed = await changed_rules(database, 700)
+    book = await RuleBook.open(database, Bell(database))
+    before = book.rules
+    version, _ = await rules.write(database, [RuleChange(one, replace(one, active=False)) for one in changed], by=BY)
+    assert await book.refresh()
+    assert book.rules.teams is not before.teams
+    assert (book.rules.version, book.rules.index.loaded) == (version, 1401)
+
+
+async def test_many_changes_that_do_not_fit_leave_the_version_in_force_alone(database: Database) -> None:
+    changed = await changed_rules(database, 501)
+    book = await RuleBook.open(database, Bell(database))
+    before = book.rules
+    book.rules.index.apply(2, [RuleChange(changed[500], None)])  # as a defect would leave it
+    version, _ = await rules.write(database, [RuleChange(one, replace(one, priority=1)) for one in changed], by=BY)
+    with capture_logs() as logs:
+        assert await book.refresh()
+    assert "rules do not fit the changes that were made to them" in {entry["event"] for entry in logs}
+    assert (before.version, book.rules.version, book.rules.index.loaded) == (2, version, 2101)
+
+
 async def test_refreshes_at_the_same_time_are_one_after_the_other(database: Database) -> None:
     book = await RuleBook.open(database, Bell(database))
     await lead_to(database, "System1/two")

@@ -35,7 +35,7 @@ from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import Arrival
 from switchboard.store.migrate import migrate, migrations
 from switchboard.store.replay import cases_since, count_cases
-from switchboard.store.rules import Authorship, MovedOn, Since
+from switchboard.store.rules import Authorship, Many, MovedOn, Since
 from tests.lab import ROOT, butler, envelope, rule, to
 
 HOME = TeamId("home")
@@ -310,8 +310,19 @@ async def test_a_follower_is_told_what_changed_in_order(database: Database) -> N
     )
     assert await rules.changes_since(database, 0) == Since(3, True, ()), "version 1 made teams"
     assert await rules.changes_since(database, 4) == Since(3, True, ()), "another database, or a restored one"
-    await put(database, *new(*(a_rule() for _ in range(5001))))
-    assert await rules.changes_since(database, 3) == Since(4, True, ()), "too many to be told one by one"
+
+
+async def test_a_follower_reads_very_many_changes_in_pieces(database: Database) -> None:
+    await put(database, *new(*(a_rule() for _ in range(501))))
+    await put(database, *new(a_rule(HOME)))
+    assert await rules.changes_since(database, 1) == Since(3, False, (), Many(502, frozenset({ROOT, HOME})))
+    async with rules.open_changes(database, 1, 3) as pieces:
+        told = [some async for some in pieces]
+    assert max(map(len, told)) <= 500
+    assert [change for some in told for change in some] == [
+        *await rules.changes_of(database, 2),
+        *await rules.changes_of(database, 3),
+    ]
 
 
 async def test_seeded_rules_have_a_history(database: Database) -> None:

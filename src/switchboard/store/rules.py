@@ -26,8 +26,8 @@ _CHUNK: Final = 10_000
 """Changes written by one statement: an import of any size stays below the time that a statement may take."""
 _PIECE: Final = 500
 """Rules that are read at once: some milliseconds of work, after which whoever waits at a door has his turn."""
-_MOST_CHANGES: Final = 5000
-"""Whoever is behind by more reads everything anew, piece by piece: applying so many at once would hold up messages."""
+_TOLD_AT_ONCE: Final = 500
+"""Whoever is behind by more gets the changes in pieces: applying so many in one go would hold up messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,25 @@ class MovedOn(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
+class Many:
+    """So many changes, of the rules of these teams, that they are to be read in pieces: see `open_changes`."""
+
+    changes: int
+    teams: frozenset[TeamId]
+
+
+@dataclass(frozen=True, slots=True)
 class Since:
     """What happened after a version that somebody knows. `changes` stand in the order in which they were made.
 
-    `teams_changed`: teams or members may be others too, or there are too many changes to name them, so that the rules
-    must be read anew; then `changes` is empty.
+    `teams_changed`: teams or members may be others too, so that everything must be read anew; then `changes` is empty,
+    as it is where there are `many`.
     """
 
     version: int
     teams_changed: bool
     changes: tuple[RuleChange, ...]
+    many: Many | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +296,24 @@ async def changes_since(database: Database, version: int) -> Since:
         return Since(latest, False, ())
     if latest < version or await database.value(query("rules.teams_since"), version, latest):
         return Since(latest, True, ())
-    rows = await database.rows(query("rules.changes_since"), version, latest, _MOST_CHANGES + 1)
-    if len(rows) > _MOST_CHANGES:
-        return Since(latest, True, ())
-    return Since(latest, False, tuple(_change(row) for row in rows))
+    rows = await database.rows(query("rules.changes_since"), version, latest, _TOLD_AT_ONCE + 1)
+    if len(rows) <= _TOLD_AT_ONCE:
+        return Since(latest, False, tuple(_change(row) for row in rows))
+    row = await database.row(query("rules.extent_since"), version, latest)
+    many = None if row is None else Many(row["changes"], frozenset(map(TeamId, row["teams"])))
+    return Since(latest, False, (), many)
+
+
+@asynccontextmanager
+async def open_changes(database: Database, version: int, latest: int) -> AsyncIterator[AsyncIterator[list[RuleChange]]]:
+    """The changes after `version` up to `latest` in the order in which they were made, in pieces, to be read once."""
+    async with database.connection() as connection, connection.transaction(readonly=True):
+        yield _changes(connection, version, latest)
+
+
+async def _changes(connection: Session, version: int, latest: int) -> AsyncIterator[list[RuleChange]]:
+    async for rows in _pieces(connection, "rules.changes_since", version, latest, None):
+        yield [_change(row) for row in rows]
 
 
 def read_rule(row: Row) -> Rule:

@@ -315,6 +315,10 @@ class RoutingIndex:
         twin._shared = frozenset(self._nodes.keys() - own)
         return twin
 
+    def take_over(self) -> None:
+        """Be the only one: what a copy shares with its original is its own from now on; the original is given up."""
+        self._shared = frozenset()
+
     def reaches(self, team_id: TeamId) -> bool:
         """Whether a way leads from the root to this team."""
         return team_id in self._nodes

@@ -108,3 +108,6 @@ select exists (select from rule_set where version > $1 and version <= $2 and tea
 
 -- name: changes_since
 select before, after from rule_change where version > $1 and version <= $2 order by version, team_id, rule_id limit $3;
+
+-- name: extent_since
+select count(*) as changes, array_agg(distinct team_id) as teams from rule_change where version > $1 and version <= $2;
