@@ -275,7 +275,7 @@ async def test_an_export_imported_again_changes_nothing(doors: Opened) -> None:
     assert [len(rules) for rules in one["teams"].values()] == [1]
     stale = await doors.http.post("/v1/rules/import", json=body)
     assert error_of(stale) == (409, "conflict")
-    assert error_of(await doors.http.get("/v1/rules/export?team_id=lob")) == (422, "unknown_team")
+    assert error_of(await doors.http.get("/v1/rules/export?team_id=lob")) == (404, "not_found")
     assert error_of(await doors.http.get("/v1/rules/export?version=77")) == (404, "not_found")
 
 
@@ -730,3 +730,16 @@ async def test_a_backtest_names_messages_of_ones_own_teams_only(doors: Opened) -
     assert (refused.status_code, await refusals(doors)) == (403, before + 1)
     own = {key: value for key, value in new("desk").items() if key != "reason"}
     assert (await doors.http.post("/v1/rules/backtest", json={"changes": [own]}, headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/v1/rules?team_id=sale", "there is no team 'sale'; did you mean sales?"),
+        ("/v1/rules/export?team_id=sale", "there is no team 'sale'; did you mean sales?"),
+        ("/v1/rules?source=sop:typo", "no rule was ever registered by 'sop:typo'; there are none"),
+    ],
+)
+async def test_rules_of_what_does_not_exist_are_not_found(doors: Opened, path: str, said: str) -> None:
+    answer = await doors.http.get(path)
+    assert (answer.status_code, answer.json()["error"]["message"]) == (404, said)

@@ -90,7 +90,8 @@ def test_the_nearest_misses_first() -> None:
     two = replace(GOOD, name="two", filters={"sender": "b", "thread": "x"}, priority=99)
     three = replace(two, name="three", channel="email")
     off = replace(one, name="inactive", active=False)
-    rules = [three, two, off, one, better]
+    other = replace(GOOD, name="other channel", channel="email", priority=100)
+    rules = [other, three, two, off, one, better]
     assert [look.rule.name for look in nearest(rules, FACTS)] == ["one filter, higher", "one filter", "two"]
     assert nearest([GOOD], FACTS) == [], "what matches has not missed"
 
@@ -136,13 +137,15 @@ def test_taking_the_winner_away_lets_the_beaten_fire_one_after_the_other(
 
 @settings(max_examples=300, deadline=None)
 @given(rules=SETS, facts=MESSAGES)
-def test_the_nearest_are_the_first_by_failed_filters_then_rank(rules: list[Rule], facts: dict[str, str]) -> None:
+def test_the_nearest_are_of_its_channel_then_by_failed_filters_then_rank(
+    rules: list[Rule], facts: dict[str, str]
+) -> None:
     def failed(rule: Rule) -> int:
         wrong = sum(facts.get(key) != value for key, value in rule.filters.items())
         return wrong + (rule.channel not in ("*", facts["channel"]))
 
     misses = [rule for rule in rules if rule.active and failed(rule)]
-    misses.sort(key=lambda rule: (failed(rule), rule.catch_all, rank(rule)))
+    misses.sort(key=lambda r: (r.channel not in ("*", facts["channel"]), failed(r), r.catch_all, rank(r)))
     found = nearest(rules, facts)
     assert [look.rule for look in found] == misses[:3]
     assert [look.failed for look in found] == [failed(rule) for rule in misses[:3]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -149,12 +149,26 @@ async def existing(core: Core, rule_id: UUID) -> Rule:
 
 def refuse_unknown_teams(core: Core, named: Iterable[TeamId]) -> None:
     """Raise InvalidInput for the first team that does not exist."""
-    teams = [team.team_id for team in core.rule_book.rules.teams]
     for team_id in named:
-        if team_id not in teams:
-            meant = near(team_id, teams)
-            hint = f"; did you mean {or_list(meant)}?" if meant else f"; there are {', '.join(sorted(teams)[:20])}"
-            raise InvalidInput(f"there is no team {team_id!r}{hint}", code="unknown_team", field="team_id")
+        if problem := _unknown(core, team_id):
+            raise InvalidInput(problem, code="unknown_team", field="team_id")
+
+
+def refuse_absent_team(core: Core, team_id: TeamId) -> None:
+    """Raise NotFound if somebody asks to see a team that does not exist."""
+    if problem := _unknown(core, team_id):
+        raise NotFound(problem)
+
+
+def _unknown(core: Core, team_id: TeamId) -> str | None:
+    teams = [team.team_id for team in core.rule_book.rules.teams]
+    return None if team_id in teams else f"there is no team {team_id!r}{offer(team_id, teams)}"
+
+
+def offer(name: str, names: Collection[str]) -> str:
+    """The end of a sentence that says that there is none of this name: what may be meant, else what there is."""
+    meant = near(name, names)
+    return f"; did you mean {or_list(meant)}?" if meant else f"; there are {', '.join(sorted(names)[:20]) or 'none'}"
 
 
 async def refuse_wrong(core: Core, changes: Sequence[RuleChange]) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from switchboard.app.proposals import existing, refuse_unknown_teams
+from switchboard.app.proposals import existing, offer, refuse_absent_team
 from switchboard.app.wiring import Core, known_channels
 from switchboard.core.routing.lint import Finding, lint, lint_change
 from switchboard.core.routing.rulefile import changed_fields, render_rule_file, rule_file, rule_json
@@ -114,10 +114,19 @@ class RuleRecords:
         self._database = core.database
 
     async def page(self, team_id: TeamId | None, source: str | None, *, after: UUID | None, limit: int) -> RulePage:
-        """A page of the rules in force: all, those of a team, of a source."""
+        """A page of the rules in force: all, those of a team, of a source. Raises NotFound if there is no such one."""
+        if team_id is not None:
+            refuse_absent_team(self._core, team_id)
         version, rules = await store.list_rules(self._database, team_id, source=source, after=after, limit=limit)
+        if source and not rules and after is None:
+            await self._refuse_absent_source(source)
         following = rules[-1].rule_id if len(rules) == limit else None
         return RulePage(version, tuple(rule_json(rule) for rule in rules), following)
+
+    async def _refuse_absent_source(self, source: str) -> None:
+        sources = [sop.source for sop in await store.list_sops(self._database)]
+        if source not in sources:
+            raise NotFound(f"no rule was ever registered by {source!r}{offer(source, sources)}")
 
     async def get(self, rule_id: UUID) -> tuple[Form, tuple[RuleEvent, ...]]:
         """A rule and its history, newest first. One that was removed is shown as it was. Raises NotFound."""
@@ -148,7 +157,7 @@ class RuleRecords:
         core = self._core
         await core.rule_book.refresh()
         if team_id is not None:
-            refuse_unknown_teams(core, [team_id])
+            refuse_absent_team(core, team_id)
         teams = [team.team_id for team in core.rule_book.rules.teams] if team_id is None else [team_id]
         if version is None:
             version, rules = await store.list_rules(self._database, team_id)

@@ -119,7 +119,7 @@ class Survey:
 
     @property
     def nearest(self) -> list[Considered]:
-        """The few that missed by the fewest filters, of those the first in the order of looking."""
+        """The few that missed by the fewest filters, those of other channels last; then in the order of looking."""
         return [look for _, look in self._misses]
 
     @property
@@ -155,9 +155,9 @@ def _by_place(seen: _Seen) -> bytes:
     return seen[0]
 
 
-def _by_nearness(seen: _Seen) -> tuple[int, bytes]:
+def _by_nearness(seen: _Seen) -> tuple[bool, int, bytes]:
     place, look = seen
-    return look.failed, place
+    return look.failed_filter == "channel", look.failed, place
 
 
 def _look(rule: Rule, facts: Mapping[str, str]) -> Considered:

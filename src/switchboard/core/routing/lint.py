@@ -34,6 +34,7 @@ LintCode = (
         "target_without_live_member",
         "dead_letters_everything",
         "hiding_catch_all",
+        "same_name",
     ]
 )
 
@@ -304,7 +305,23 @@ def _in_team(team: Team, firing: Sequence[Rule], tree: _Tree) -> Iterator[Findin
         yield _dead_letters(team, "it has no rule that can fire", tree)
     elif not asks and own is not None and all(target.system_id == own for rule in firing for target in rule.targets):
         yield _dead_letters(team, f"all its rules lead to {own}", tree)
-    choice = tree.choice(team)
+    yield from _namesakes(firing)
+    if asks or any(rule.catch_all for rule in firing):
+        yield from _hiding(team, firing, tree.choice(team))
+
+
+def _namesakes(firing: Sequence[Rule]) -> Iterator[Finding]:
+    """A reader cannot tell them apart in a trail."""
+    named: dict[str, Rule] = {}
+    for rule in firing:
+        first = named.setdefault(rule.name, rule)
+        if first is not rule:
+            finding = _about(rule, "same_name", "note", f"another rule of team {rule.team_id} has this name too")
+            yield replace(finding, by=first.rule_id)
+
+
+def _hiding(team: Team, firing: Sequence[Rule], choice: frozenset[Target]) -> Iterator[Finding]:
+    """The defaults for one channel, where a model or a catch-all would be asked otherwise."""
     for rule in firing:
         if rule.channel != "*" and not rule.filters and choice.difference(rule.targets):
             message = (
