@@ -75,8 +75,9 @@ def turn_lane(system_id: SystemId, conversation: Conversation) -> LaneKey:
 async def accept(database: Database, batch: Sequence[Arrival], *, queued: bool = False) -> list[Acceptance]:
     """Store what is new of `batch` in one transaction, with its decisions, deliveries and dead letters.
 
-    `queued`: messages may wait to be classified. Then one of a conversation in which some do waits behind them, and its
-    decision is forgotten: it is made anew when its turn comes. Where nobody classifies, nobody waits.
+    `queued`: messages may wait to be classified. One of a conversation in which some do waits behind them, and its
+    decision is forgotten: it is made anew when its turn comes. That is so without `queued` as well, for a process may
+    not know yet what others do; but where nobody waits, it costs one look and makes no lane.
 
     Returns one answer per message, in order, after the commit. Raises `Unavailable` when the outcome is unknown or
     nothing was stored; handing in the same messages again is safe.
@@ -85,7 +86,8 @@ async def accept(database: Database, batch: Sequence[Arrival], *, queued: bool =
         query("inbox.accept"),
         *_message_columns([arrival.message for arrival in batch]),
         *_decision_columns(batch),
-        *(_waiting_columns(batch) if queued else (None, None)),
+        [isinstance(arrival.decided, ToClassify) for arrival in batch] if queued else None,
+        [arrival.pinned for arrival in batch],
         *_delivery_columns(batch),
         *_unrouted_columns(batch),
     )
@@ -139,10 +141,6 @@ def _decision_columns(batch: Sequence[Arrival]) -> list[list[Any]]:
         [d and to_json(d.trail) for d in decisions],
         [to_json(a.decided.facts) for a in batch],
     ]
-
-
-def _waiting_columns(batch: Sequence[Arrival]) -> list[list[Any]]:
-    return [[isinstance(a.decided, ToClassify) for a in batch], [a.pinned for a in batch]]
 
 
 def _columns(rows: Iterable[tuple[object, ...]], width: int) -> list[list[Any]]:

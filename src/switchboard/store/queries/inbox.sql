@@ -1,8 +1,16 @@
 -- name: accept
+-- $17 is null where this process knows nobody who classifies. It may not have heard yet: where a message of one of these
+-- conversations waits all the same, nobody is asked here, and what comes later waits behind it.
 select ord, request_id, waits from accept_messages(
     $1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[],
     $10::text[], $11::timestamptz[], $12::smallint[], $13::bigint[], $14::smallint[], $15::text[],
-    $16::text[], $17::boolean[], $18::text[],
+    $16::text[],
+    coalesce($17::boolean[], case
+        when exists (select from routing r where r.state = 'pending') and exists (
+            select from unnest($1::text[]) as m (conversation) join lane l on l.key = 'route:' || m.conversation
+            where l.last_seq > l.done_seq)
+        then array_fill(false, array[cardinality($1::text[])]) end),
+    $18::text[],
     $19::integer[], $20::text[], $21::text[], $22::text[],
     $23::integer[], $24::uuid[], $25::text[], $26::text[], $27::text[], $28::text[]);
 
