@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
+import pytest
 
-from switchboard.domain.routing import Team
+from switchboard.domain.routing import Classified, Team
+from switchboard.journey.classify import ClassifierBusy, Question, RouteLimits
 from switchboard.store.inbox import Acceptance
-from tests.hands import assert_balanced, at_work, settled
+from switchboard.store.routing import waiting_of
+from tests.hands import assert_balanced, at_work, dead_letters, settled
 from tests.integration.test_classify import Held, Model, chosen, delivered, to_a
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.waiting import eventually
@@ -70,3 +74,107 @@ async def test_through_two_doors_one_of_them_stale_every_message_follows_the_one
             await eventually(lambda: settled(knows))
         assert [int(text) for _, text in await delivered(knows)] == list(range(20))
         await assert_balanced(knows)
+
+
+# Nobody waits for others ----------------------------------------------------------------------------------------------
+
+
+async def test_a_conversation_keeps_its_order_while_a_slow_model_thinks_and_no_other_waits_for_it(
+    database_url: str,
+) -> None:
+    """Both conversations need the model. It thinks about the first of one until all of the other has been answered."""
+    go, begun = asyncio.Event(), asyncio.Event()
+
+    async def play(question: Question) -> Classified:
+        if question.text == "slow 0":
+            begun.set()
+            await go.wait()
+        return chosen("a" if question.text[-1] in "02468" else "b")
+
+    async with lab(database_url, [ASKS], [TO_B], classifying=True) as parts:
+        async with at_work(parts.worker(classifier=Model(play))):
+            await send(parts, "slow 0", sender="slow")
+            await begun.wait()
+            for n in range(1, 10):
+                await send(parts, f"slow {n}", sender="slow", **EVERY_SECOND[n])
+                await send(parts, f"fast {n}", sender="fast", **EVERY_SECOND[n])
+            answered = "select count(*) from delivery d join message_inbox m using (request_id) where m.sender = $1"
+            answered += " and d.state = 'answered'"
+
+            async def all_answered() -> bool:
+                return await parts.count(answered, "fast") == 9
+
+            await eventually(all_answered)
+            assert await delivered(parts, "slow") == [], "all of it waits behind the first"
+            go.set()
+            await eventually(lambda: settled(parts))
+        for sender, first in (("slow", 0), ("fast", 1)):
+            of: dict[str, list[int]] = {"a": [], "b": []}
+            for name, text in await delivered(parts, sender):
+                of[name].append(int(text[-1]))
+            assert of == {"a": [n for n in range(first, 10) if n % 2 == 0], "b": [1, 3, 5, 7, 9]}
+        await assert_balanced(parts)
+
+
+@pytest.mark.parametrize(("text", "category"), [("1", "classification_failed"), ("2", "poison")])
+async def test_what_cannot_be_stored_holds_nobody_up_for_ever(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, text: str, category: str
+) -> None:
+    """A decision that the database refuses, a model's (1) or a rule's (2): a dead letter; the rest have their turn."""
+    monkeypatch.setattr("switchboard.lanes.worker._PAUSE_AFTER_DEFECT", 0.01)
+    async with lab(database_url, [ASKS], [TO_B], classifying=True) as parts:
+        await parts.database.run("create function no() returns trigger language plpgsql as $$ begin raise 'no'; end $$")
+        await parts.database.run(
+            "create trigger refuse before insert on delivery for each row"
+            f" when (new.system_id = 'System1/{'ab'[text == '2']}') execute function no()"
+        )
+        sent = [await send(parts, "1"), await send(parts, "2", chat_type="private"), await send(parts, "3")]
+        async with at_work(parts.worker(classifier=Model(lambda asked: chosen_by(asked, text)))):
+            await eventually(lambda: settled(parts))
+        [letter] = await dead_letters(parts)
+        assert letter["request_id"] == sent[int(text) - 1].request_id
+        assert letter["payload"]["payload"]["normalized_text"] == text
+        assert letter["category"] == category, letter["reason"]
+        await assert_balanced(parts)
+
+
+async def chosen_by(question: Question, refused: str) -> Classified:
+    """Whom the database takes, except for the message that it shall refuse."""
+    return chosen("a" if (question.text == refused) == (refused == "1") else "b")
+
+
+async def test_a_model_that_asks_for_hours_is_waited_for_as_long_as_a_message_may_wait(database_url: str) -> None:
+    async def play(_: Question) -> Classified:
+        raise ClassifierBusy("come again", retry_in=7200.0)
+
+    limits = RouteLimits(attempts=3, backoff_base=0.01, backoff_cap=0.02, patience=1000.0)
+    async with lab(database_url, [ASKS], [], classifying=True) as parts:
+        first = await send(parts, "1")
+        async with at_work(parts.worker(classifier=Model(play), route_limits=limits)):
+            await eventually(lambda: tried(parts, 1))
+        waiting = await waiting_of(parts.database, first.request_id)
+        assert waiting is not None
+        assert waiting.ready_at is not None
+        assert 900 < (waiting.ready_at - waiting.created_at).total_seconds() < 1100
+
+
+async def test_after_that_time_a_whole_conversation_is_done_with_at_once(database_url: str) -> None:
+    async def play(_: Question) -> Classified:
+        raise ClassifierBusy("come again", retry_in=7200.0)
+
+    limits = RouteLimits(attempts=3, backoff_base=0.01, backoff_cap=0.02, patience=0.0)
+    async with lab(database_url, [ASKS], [], classifying=True) as parts:
+        for n in range(5):
+            await send(parts, str(n))
+        async with at_work(parts.worker(classifier=Model(play), route_limits=limits)):
+            await eventually(lambda: settled(parts))
+        letters = await dead_letters(parts)
+        assert [letter["payload"]["payload"]["normalized_text"] for letter in letters] == list("01234")
+        assert {(letter["category"], letter["reason"]) for letter in letters} == {
+            ("classification_failed", "come again")
+        }
+        await assert_balanced(parts)
+
+
+async def tried(parts: Lab, attempts: int) -> bool:
+    return await parts.count("select count(*) from turn where lane like 'route:%'") == attempts

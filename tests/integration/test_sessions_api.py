@@ -556,6 +556,45 @@ async def test_a_breaker_opens_and_one_of_fifty_is_the_probe() -> None:
     assert (await one.run(task())).by is sick  # closed
 
 
+@pytest.mark.parametrize("healthy", [True, False])
+async def test_who_has_no_other_model_waits_for_what_comes_of_the_probe(healthy: bool) -> None:
+    """And for no longer: all of them are asked as soon as it has answered, or know how long it is left alone."""
+    clock, gate = Clock(), asyncio.Event()
+    acts: list[Any] = [DOWN, gate.wait]
+
+    async def act(_: SessionTask) -> Transcript:
+        found = acts.pop(0) if acts else None
+        if isinstance(found, Exception):
+            raise found
+        if found is not None:
+            await found()
+        if not healthy:
+            raise DOWN
+        return GOOD
+
+    sick = Scripted("sick", act)
+    pairs = [(ModelSpec("sick", "openai", "m", concurrency=3), sick)]
+    one = Dispatcher(pairs, DayBook(lambda: TODAY), policy=BreakerPolicy(threshold=1, wait=30.0), clock=clock)
+    await one.run(task())
+    clock.now += 31
+    running = [asyncio.create_task(one.run(task())) for _ in range(20)]
+    while acts:
+        await asyncio.sleep(0)
+    late = asyncio.create_task(one.run(task()))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(sick.asked) == 2, "one probe"
+    assert not any(run.done() for run in (*running, late)), "nobody has used up an attempt"
+    gate.set()
+    reports = await asyncio.gather(*running, late)
+    if healthy:
+        assert {report.by for report in reports} == {sick}
+    else:
+        assert Counter(report.attempts[0].outcome for report in reports) == {"unavailable": 1, "open": 20}
+        waits = {report.failure.retry_after for report in reports if report.failure is not None}
+        assert waits == {None, 60.0}
+
+
 async def test_a_cancelled_probe_gives_its_place_back() -> None:
     clock, gate = Clock(), asyncio.Event()
     acts: list[Any] = [DOWN, gate.wait, GOOD]

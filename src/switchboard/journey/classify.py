@@ -20,10 +20,11 @@ from pydantic import ValidationError
 from switchboard.core.policy.retry import backoff
 from switchboard.core.routing.decide import deciding
 from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item, LaneKey
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.pipeline import Candidate
-from switchboard.domain.routing import Classified, Decision, Target, Team, Undecided
+from switchboard.domain.routing import Classified, Decision, Target, Team, TrailStep, Undecided, Unrouted
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.bell import WORK, Bell, settled_topic
 from switchboard.lanes.faults import point
@@ -96,12 +97,17 @@ class Classifier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RouteLimits:
-    """`attempts` of one message, lost workers included; seconds of `timeout` for one team; backoff in seconds."""
+    """`attempts` of one message, lost workers included; seconds of `timeout` for one team; backoff in seconds.
+
+    `patience`: so many seconds after it arrived, a message waits no more for a model that asks for a pause. What is
+    left of its attempts is made at once, so that its conversation is not held up for hours.
+    """
 
     attempts: int = 5
     timeout: float = 120.0
     backoff_base: float = 1.0
     backoff_cap: float = 60.0
+    patience: float = 900.0
 
 
 class _NotYetError(Exception):
@@ -128,12 +134,31 @@ class RouteLeg:
         started = datetime.now(UTC)
         waiting = await store.load_route(self._database, item)
         try:
-            decision = await self._decide(item, waiting, hold)
+            return await self._save(await self._decide(item, waiting, hold), item, waiting, hold, started)
         except _NotYetError as reason:
             await self._retry(item, hold, reason, started)
             return None
-        tier = _tier(waiting)
-        routed = Routed(item, waiting.conversation, decision, tier, started, hold.hand_on)
+        except (Fenced, Unavailable):
+            raise
+        except Exception as error:
+            # What nobody foresaw is tried again by the worker, but not for ever: the conversation waits behind it.
+            if item.attempts <= self._limits.attempts:
+                raise
+            log.exception("given up", lane=item.lane, seq=item.seq, request_id=str(waiting.request_id))
+            return await self._save(self._poison(error), item, waiting, hold, started)
+
+    def _poison(self, error: Exception) -> Decision:
+        """The end of a message whose way cannot be decided, or its decision not be stored: a letter of the root."""
+        index = self._rule_book.rules.index
+        why = storable_text(f"the message cannot be routed: {type(error).__name__}: {error}")[:_MAX_REASON]
+        lost = Unrouted(index.root, "poison", why, index.handler(index.root))
+        return Decision(index.version, (), (lost,), (TrailStep(index.root, "classification_failed", detail=why),))
+
+    async def _save(
+        self, decision: Decision, item: Item, waiting: Waiting, hold: Hold, started: datetime
+    ) -> Item | None:
+        """Write the end of an item; gives the next one of the lane if it was handed on."""
+        routed = Routed(item, waiting.conversation, decision, _tier(waiting), started, hold.hand_on)
         point("before_route")
         settled = await store.settle_route(self._database, hold.worker, routed)
         point("after_route")
@@ -181,13 +206,13 @@ class RouteLeg:
             async with asyncio.timeout(self._limits.timeout):
                 return await self._classifier.classify(question, journal)
         except TimeoutError:
-            return self._failed(item, ClassifierFailure("it took too long to classify"))
+            return self._failed(item, waiting, ClassifierFailure("it took too long to classify"))
         except OutcomeUnknown as error:
             return Classified(failed=storable_text(str(error)))
         except ClassifierFailure as error:
-            return self._failed(item, error)
+            return self._failed(item, waiting, error)
 
-    def _failed(self, item: Item, error: ClassifierFailure) -> Classified:
+    def _failed(self, item: Item, waiting: Waiting, error: ClassifierFailure) -> Classified:
         """An answer, when it is not worth another attempt. Raises _NotYetError when it is."""
         reason = storable_text(str(error))[:_MAX_REASON]
         if not error.retryable or item.attempts >= self._limits.attempts:
@@ -195,7 +220,8 @@ class RouteLeg:
         limits = self._limits
         delay = backoff(item.attempts, base=limits.backoff_base, cap=limits.backoff_cap, jitter=random.random())
         if isinstance(error, ClassifierBusy):
-            delay = max(delay, error.retry_in)
+            age = (datetime.now(UTC) - waiting.received_at).total_seconds()
+            delay = max(delay, min(error.retry_in, limits.patience - age))
         raise _NotYetError(reason, delay)
 
     def _question(self, asked: Undecided, item: Item, waiting: Waiting) -> Question:

@@ -130,11 +130,13 @@ class _Model:
     slots: asyncio.Semaphore
     breaker: Breaker = _CLOSED
     rests: float = 0.0
+    probed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Not set while a probe is out: whoever has no other model waits for what comes of it."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """One run of the dispatcher so far."""
+    """One run of the dispatcher so far. `last`: after the model that it is at there is no other."""
 
     task: SessionTask
     checks: Checks
@@ -142,6 +144,7 @@ class _Run:
     account: Account
     attempts: list[Attempt] = field(default_factory=list)
     best: tuple[Session, Transcript] | None = None
+    last: bool = False
 
     def left(self) -> float:
         """Seconds until the deadline."""
@@ -179,15 +182,16 @@ class Dispatcher:
         """
         run = _Run(task, checks, asyncio.get_running_loop().time() + task.deadline, account)
         for number, model in enumerate(self._models):
-            if run.left() <= 0 or await self._done(run, model, last=number == len(self._models) - 1):
+            run.last = number == len(self._models) - 1
+            if run.left() <= 0 or await self._done(run, model):
                 break
         by, transcript = run.best or (None, None)
         return Report(transcript, tuple(run.attempts), by, run.account)
 
-    async def _done(self, run: _Run, model: _Model, *, last: bool) -> bool:
+    async def _done(self, run: _Run, model: _Model) -> bool:
         """Whether nobody else has to be asked after this model."""
         before = len(run.attempts)
-        patience = run.left() if last else min(run.left(), self._limits.patience)
+        patience = run.left() if run.last else min(run.left(), self._limits.patience)
         if self._resting(run, model):
             return False
         async with _slot(model, patience) as free:
@@ -203,7 +207,9 @@ class Dispatcher:
 
     def _resting(self, run: _Run, model: _Model) -> bool:
         now = self._clock()
-        wait = max(wait_left(model.breaker, now), model.rests - now)
+        wait = model.rests - now
+        if not _awaits_probe(run, model):
+            wait = max(wait, wait_left(model.breaker, now))
         if wait > 0:
             self._not_asked(run, model, "open", f"left alone for {wait:.0f} s more", wait)
         return wait > 0
@@ -237,19 +243,37 @@ class Dispatcher:
 
     async def _admitted(self, run: _Run, model: _Model) -> Amount:
         """Ask, if the breaker still lets us; what it has cost."""
-        model.breaker, ticket = admit(model.breaker, self._clock(), self._policy)
+        ticket = await self._ticket(run, model)
         if ticket is None:
             self._resting(run, model)
             return ZERO
+        probing = model.breaker.state == "half_open"
+        if probing:
+            model.probed.clear()
         began = asyncio.get_running_loop().time()
         try:
             attempt = await self._attempt(run, model, ticket)
         except asyncio.CancelledError:
             model.breaker = _withdrawn(model.breaker, ticket, self._clock())
             raise
+        finally:
+            if probing:
+                model.probed.set()
         took = round((asyncio.get_running_loop().time() - began) * 1000)
         run.attempts.append(replace(attempt, ms=took))
         return Amount(attempt.input_tokens + attempt.output_tokens, attempt.micros)
+
+    async def _ticket(self, run: _Run, model: _Model) -> Ticket | None:
+        """The breaker's pass; None if it gives none, also not after the probe that this run has waited for."""
+        model.breaker, ticket = admit(model.breaker, self._clock(), self._policy)
+        while ticket is None and _awaits_probe(run, model):
+            try:
+                async with asyncio.timeout(max(0.0, run.left())):
+                    await model.probed.wait()
+            except TimeoutError:
+                return None
+            model.breaker, ticket = admit(model.breaker, self._clock(), self._policy)
+        return ticket
 
     async def _attempt(self, run: _Run, model: _Model, ticket: Ticket) -> Attempt:
         limit = min(model.spec.timeout, run.left())
@@ -300,6 +324,11 @@ async def _slot(model: _Model, patience: float) -> AsyncIterator[bool]:
         yield True
     finally:
         model.slots.release()
+
+
+def _awaits_probe(run: _Run, model: _Model) -> bool:
+    """Whether this run has nobody to ask but a model that another is trying again at this moment."""
+    return run.last and model.breaker.state == "half_open" and not model.probed.is_set()
 
 
 def _withdrawn(breaker: Breaker, ticket: Ticket, now: float) -> Breaker:
