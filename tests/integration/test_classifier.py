@@ -288,6 +288,17 @@ async def test_the_account_of_a_day_is_settled_on_the_day_it_was_opened(opened: 
         assert isinstance(refused, Refusal)
 
 
+async def test_without_a_limit_nothing_is_set_aside_and_all_is_booked(opened: Open) -> None:
+    async with ScriptedLlm([]) as llm, opened(llm) as house:
+        day = date(2026, 1, 1)
+        account = StoredDay(house.core.database, lambda: day)
+        hold = await account.reserve(Amount(10, 3), Cap())
+        assert not isinstance(hold, Refusal)
+        assert await house.core.database.value("select count(*) from model_reservation") == 0
+        await account.settle(hold, Amount(7, 2))
+        assert await classification.spent_on(house.core.database, day) == Amount(7, 2)
+
+
 @pytest.mark.parametrize(
     ("given", "url"),
     [

@@ -1,12 +1,13 @@
-"""What a measurement of `bench propagation` means for the exit code."""
+"""What measurements mean for the exit code, and how they are shown."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from switchboard.app.bench import propagation
+from switchboard.app.bench import classify, propagation
 from switchboard.app.bench.propagation import Plan, Result
 from switchboard.cli.main import main
 
@@ -30,3 +31,38 @@ def test_a_promise_that_is_not_kept_is_a_failure(measured: Result, code: int, mo
     with pytest.raises(SystemExit) as ended:
         main(["bench", "propagation", "--json"])
     assert ended.value.code == code
+
+
+def test_what_a_model_costs_in_time_is_shown_beside_its_bare_client(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ratio is to the bare client of the same kind; what is not there is not measured, and that is said."""
+    plans: list[classify.Plan] = []
+
+    async def measure(plan: classify.Plan) -> list[classify.Result]:
+        plans.append(plan)
+        return [
+            classify.Result("openai", routed_ms=(10.0, 12.0, 30.0), bare_ms=(4.0, 4.0, 5.0)),
+            classify.Result("claude-code", routed_ms=(900.0,), bare_ms=(500.0,), called_ms=(600.0,)),
+            classify.Result("codex", missing="not measured: no codex on PATH"),
+        ]
+
+    monkeypatch.setattr(classify, "measure", measure)
+    with pytest.raises(SystemExit):
+        main(["bench", "classify", "--messages", "3", "--claude", "/opt/claude", "--json"])
+    rows = [tuple(row.values()) for row in json.loads(capsys.readouterr().out)["rows"]]
+    assert [(kind, p50, ratio) for kind, _, p50, _, ratio, _ in rows] == [
+        ("openai", 4.0, 1.0),
+        ("openai", 12.0, 3.0),
+        ("claude-code", 500.0, 1.0),
+        ("claude-code", 600.0, 1.2),
+        ("claude-code", 900.0, 1.8),
+        ("codex", None, None),
+    ]
+    assert rows[1][3:] == (30.0, 3.0, 6.0)
+    assert rows[-1][1] == "not measured: no codex on PATH"
+    assert (plans[0].messages, plans[0].programs["claude-code"], plans[0].programs["codex"]) == (
+        3,
+        "/opt/claude",
+        "codex",
+    )

@@ -26,12 +26,14 @@ from switchboard.lanes.journal import Journal
 from switchboard.store import classification as store
 from switchboard.store.classification import Reservation
 from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
 
 SOURCE: Final = "switchboard"
 """In whose name messages are routed."""
 _ANSWER: Final = 16_384
 """Most tokens of an answer; of a model its own limit counts, which is less."""
 _HELD: Final = timedelta(minutes=10)
+_NO_CAP: Final = Cap()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,9 @@ class StoredDay:
         self._today = today
 
     async def reserve(self, wanted: Amount, cap: Cap) -> Hold | Refusal:
-        """Set `wanted` aside, or say why not."""
+        """Set `wanted` aside, or say why not. Without a limit there is nothing to keep within, and nobody waits."""
+        if cap == _NO_CAP:
+            return Hold(wanted, f"{self._today().isoformat()} {new_uuid7()}")
         made = await store.reserve_day(self._database, self._today(), wanted, cap, _HELD)
         return made if isinstance(made, Refusal) else Hold(wanted, f"{made.day.isoformat()} {made.reservation_id}")
 

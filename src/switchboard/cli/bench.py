@@ -126,6 +126,38 @@ def backtest(*, rounds: Rounds = 3, as_json: AsJson = False) -> None:
     _show(as_json, ("proposed", "messages per second", "x in memory"), rows)
 
 
+@app.command()
+def classify(
+    *,
+    messages: Annotated[int, typer.Option(min=1, max=10_000, help="Messages for each kind of API.")] = 200,
+    runs: Annotated[int, typer.Option(min=1, max=1000, help="Messages for each command line.")] = 10,
+    claude: Annotated[str, typer.Option(help="The program of claude-code.")] = "claude",
+    codex: Annotated[str, typer.Option(help="The program of codex.")] = "codex",
+    as_json: AsJson = False,
+) -> None:
+    """From a message in to its butler where a model must be asked that answers at once, beside the model's own client.
+
+    The model is a scripted one on this machine. Command lines are the real ones, or are not measured.
+    """
+    module = _bench("classify")
+    results = asyncio.run(module.measure(module.Plan(messages, runs, {"claude-code": claude, "codex": codex})))
+    columns = ("kind", "what", "p50 ms", "p99 ms", "x bare p50", "x bare p99")
+    _show(as_json, columns, [row for result in results for row in _classified(result)])
+
+
+def _classified(result: Any) -> list[tuple[object, ...]]:
+    """One row for each way in which the model was asked, the bare client first."""
+    if result.missing:
+        return [(result.kind, result.missing, None, None, None, None)]
+    bare = "the program, without a tool" if result.called_ms else "the official SDK, the same request"
+    ways = [(bare, result.bare_ms), ("the program, calling our tool", result.called_ms)]
+    ways.append(("message in → its butler begins", result.routed_ms))
+    percentile = import_module("switchboard.app.bench.lab").percentile
+    base = [percentile(result.bare_ms, percent) for percent in (50, 99)]
+    rows = ((what, [percentile(times, percent) for percent in (50, 99)]) for what, times in ways if times)
+    return [(result.kind, what, *found, *(a / b for a, b in zip(found, base, strict=True))) for what, found in rows]
+
+
 def _bench(name: str) -> Any:
     try:
         return import_module(f"switchboard.app.bench.{name}")

@@ -59,7 +59,7 @@ async def _run(settings: Settings, parts: Parts) -> None:
         listener = stack.enter_context(bind(settings.host, settings.port)) if parts.doors else None
         # The database starts in a process of its own: meanwhile this one imports what the doors need.
         doors = asyncio.create_task(asyncio.to_thread(import_module, _DOORS)) if parts.doors else None
-        core = await stack.enter_async_context(open_core(settings))
+        core = await stack.enter_async_context(open_core(_at(settings, listener)))
         work: list[Coroutine[object, object, None]] = []
         if doors is not None and listener is not None:
             switchboard = await stack.enter_async_context(open_switchboard(core))
@@ -69,6 +69,13 @@ async def _run(settings: Settings, parts: Parts) -> None:
         work += [_supervise(number, parts, stop) for number in range(1, parts.extra_workers + 1)]
         _spare_the_collector()
         await _together(work, stop)
+
+
+def _at(settings: Settings, listener: socket.socket | None) -> Settings:
+    """With the port that was really taken: command lines of models are told where our MCP server is."""
+    if listener is None or settings.port:
+        return settings
+    return settings.model_copy(update={"port": listener.getsockname()[1]})
 
 
 def _spare_the_collector() -> None:

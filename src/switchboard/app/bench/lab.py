@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ _TEAM: Final = {
     "systems": [{"name": "echo", "type": "operation", "engine": "echo"}],
     "routing_rules": [{"name": "everything", "channel": "*", "targets": [{"system_id": "System1/echo"}]}],
 }
+
+_NOTHING: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ def home() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def switchboard(place: Path, *arguments: str) -> AsyncIterator[Running]:
-    """`switchboard ARGUMENTS --json` in a process of its own, ended in good order."""
+async def switchboard(place: Path, *arguments: str, more: Mapping[str, str] = _NOTHING) -> AsyncIterator[Running]:
+    """`switchboard ARGUMENTS --json` in a process of its own, ended in good order. `more` goes into its environment."""
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")},
         "SWITCHBOARD_DATA_DIR": str(place / "data"),
@@ -61,6 +63,7 @@ async def switchboard(place: Path, *arguments: str) -> AsyncIterator[Running]:
         "SWITCHBOARD_PORT": "0",
         "SWITCHBOARD_LOG_LEVEL": "error",
         "SWITCHBOARD_ACCEPT__BACKLOG": "100000000",  # where only doors run, nobody works off what is taken in
+        **more,
     }
     async with program(environment, "-m", "switchboard.cli.main", *arguments, "--json") as (process, line, took):
         ready = json.loads(line)
@@ -162,6 +165,11 @@ def resident_mb(pid: int) -> float | None:
     except (OSError, ValueError):
         return None
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Of so many percent of the values none is higher."""
+    return sorted(values)[min(len(values) * percent // 100, len(values) - 1)]
 
 
 def median(values: list[float]) -> float:
