@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help demo test up static check quick chaos bench lock clean setup
+.PHONY: help demo test up static check quick chaos bench clis lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -25,7 +25,7 @@ demo: $(STAMP) ## real input through real doors, a killed worker, balanced books
 
 test: $(STAMP) ## all tests, with coverage; they start what they need themselves
 	@$(BIN)/coverage erase
-	@COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest -n 2 -p tests.measuring
+	@COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest -n 2 -rs -p tests.measuring
 	@$(BIN)/coverage combine -q && $(BIN)/coverage report
 
 quick: $(STAMP) ## the tests without the slow ones
@@ -46,10 +46,14 @@ chaos: $(STAMP) ## 3000 messages, 12 kill -9, a database crash, a zombie: nothin
 	@$(BIN)/python -m tests.chaos.run
 
 bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
-	@for what in start ingest route turn propagation backtest; do $(BIN)/switchboard bench $$what || exit 1; done
+	@for what in start ingest route turn propagation backtest classify; do $(BIN)/switchboard bench $$what || exit 1; done
+
+clis: ## install the real command lines of models that tests drive, below tests/clis (npm; 1.2 GB)
+	@cd tests/clis && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error --fetch-retries=1
+	@cd tests/clis/node_modules && node @anthropic-ai/claude-code/install.cjs && node opencode-ai/postinstall.mjs
 
 lock: $(STAMP) ## refresh requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --extra dev pyproject.toml -o requirements.lock
 
 clean: ## remove what set-up and tests made
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard
+	rm -rf .venv tests/clis/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard

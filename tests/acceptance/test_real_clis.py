@@ -1,12 +1,11 @@
 """The real command lines, as they come from npm, against a scripted model and an MCP server: no network beyond us.
 
-A program that is not on PATH is skipped, and the skip says so.
+`make clis` installs them. A program that is not there is skipped, and the skip says so.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ import pytest
 
 from switchboard.agents.sessions.bridge import Terms, dispatch_fn
 from switchboard.agents.sessions.build import Sessions
-from switchboard.agents.sessions.commands import PROGRAMS
 from switchboard.agents.sessions.dispatch import Dispatcher
 from switchboard.agents.sessions.port import CliKind, EstimatedUsage, Session, SessionFailure, SessionTask
 from switchboard.agents.sessions.spec import CLI_KINDS
@@ -31,28 +29,27 @@ from switchboard.testing.scripted_llm import Call, Hang, Reply, Rule, Script, Sc
 from tests.asking import CANDIDATES, REQUEST, spec, task
 from tests.doors import open_doors
 from tests.lab import ROOT, butler
+from tests.programs import real_kinds, search_path
 from tests.routing_door import TOKEN, RoutingDoor, routing_door
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(240),
 ]
-KINDS = [
-    pytest.param(
-        kind,
-        marks=pytest.mark.skipif(
-            shutil.which(PROGRAMS[kind]) is None, reason=f"{kind} is not installed: {PROGRAMS[kind]} is not on PATH"
-        ),
-    )
-    for kind in CLI_KINDS
-]
-every_cli = pytest.mark.parametrize("kind", KINDS)
+every_cli = pytest.mark.parametrize("kind", real_kinds(CLI_KINDS))
 PROGRAM_TOOLS: dict[CliKind, tuple[str, dict[str, Any]]] = {
     "claude-code": ("Bash", {"command": "touch owned"}),
     "codex": ("shell", {"command": ["touch", "owned"]}),
     "gemini-cli": ("run_shell_command", {"command": "touch owned"}),
     "opencode": ("bash", {"command": "touch owned", "description": "d"}),
 }
+
+
+@pytest.fixture(autouse=True)
+def _programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions look for programs on PATH."""
+    monkeypatch.setenv("PATH", search_path())
+
 
 HARMLESS = {"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource", "request_user_input"}
 """Codex keeps these: they read from our own MCP server, which has no resources, and ask a user who is not there."""

@@ -1,0 +1,28 @@
+"""The benchmark of routing by a model is run, with few messages; its times are nobody's promise."""
+
+from __future__ import annotations
+
+import pytest
+
+from switchboard.agents.sessions.port import CliKind
+from switchboard.agents.sessions.spec import API_KINDS
+from switchboard.app.bench.classify import CLIS, Plan, measure
+from tests.programs import real_program
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+async def test_every_way_is_measured_or_said_to_be_missing() -> None:
+    programs: dict[CliKind, str] = {kind: real_program(kind) or f"no-{kind}" for kind in CLIS}
+    results = {result.kind: result for result in await measure(Plan(messages=2, runs=1, programs=programs))}
+    assert list(results) == [*API_KINDS, *CLIS]
+    for kind in API_KINDS:
+        assert (len(results[kind].routed_ms), len(results[kind].bare_ms)) == (2, 2)
+        assert min(results[kind].routed_ms + results[kind].bare_ms) > 0
+    for cli in CLIS:
+        one = results[cli]
+        if real_program(cli) is None:
+            assert one.missing == f"not measured: no no-{cli} on PATH"
+            assert one.routed_ms == ()
+        else:
+            assert (len(one.routed_ms), len(one.bare_ms), len(one.called_ms), one.missing) == (1, 1, 1, "")
