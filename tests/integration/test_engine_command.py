@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from switchboard.agents.command import CommandEngine, death_guard
+from switchboard.agents.command import CommandEngine
 from switchboard.agents.delivery import parse_said
 from switchboard.agents.http import HttpEngine
+from switchboard.agents.programs import death_guard
 from switchboard.domain.envelope import Envelope
 from switchboard.journey.turn import Answer, EngineFailure, NoReply, Refusal, TurnResult
 from switchboard.lanes.journal import OutcomeUnknown
@@ -325,7 +326,8 @@ def test_the_same_under_uvloop(tmp_path: Path) -> None:
 
 WORKER = """
 import asyncio, sys
-from switchboard.agents.command import CommandEngine, CommandOptions, death_guard
+from switchboard.agents.command import CommandEngine, CommandOptions
+from switchboard.agents.programs import death_guard
 options = CommandOptions(command=tuple(sys.argv[1:]))
 asyncio.run(CommandEngine(death_guard())._execute(options, b"", {}))
 """

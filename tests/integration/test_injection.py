@@ -343,7 +343,8 @@ async def test_the_token_of_a_session_opens_no_other_door(doors: Opened) -> None
 async def test_the_tool_is_there_for_sessions_only(doors: Opened) -> None:
     held = await a_session(doors)
     async with client_for(doors, held.header) as client:
-        assert [tool.name for tool in (await client.list_tools()).tools] == ["route_to_butler"]
+        [tool] = (await client.list_tools()).tools
+        assert (tool.name, tool.input_schema["properties"]["butler"]["enum"]) == ("route_to_butler", ["health"])
         for name in ("ingest", "heartbeat", "routing_rules_list", "dead_letters_list"):
             with pytest.raises(MCPError, match="unknown tool"):
                 await client.call_tool(name, {})

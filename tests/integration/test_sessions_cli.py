@@ -9,16 +9,16 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from switchboard.agents.command import death_guard
+from switchboard.agents.programs import death_guard
 from switchboard.agents.sessions.cli import CliSession
 from switchboard.agents.sessions.port import CliKind, EstimatedUsage, FailureKind, SessionFailure, SessionTask
-from switchboard.agents.sessions.spec import CLI_KINDS, ModelSpec
+from switchboard.agents.sessions.spec import CLI_KINDS, ModelSpec, Passed
 from switchboard.agents.sessions.web import open_client
 from switchboard.core.pipeline.transcript import Transcript
 from switchboard.core.pipeline.verdict import is_ours
@@ -225,6 +225,27 @@ async def test_what_a_program_is_given(tmp_path: Path, kind: CliKind, monkeypatc
     asked = task().prompt
     assert given == (asked.question if kind == "claude-code" else asked.text)
     assert kind != "claude-code" or asked.instructions in argv
+
+
+@pytest.mark.usefixtures("scratch")
+@pytest.mark.parametrize("allowed", [(), ("HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")])
+async def test_of_our_proxies_and_certificates_it_gets_what_the_settings_let_through(
+    tmp_path: Path, allowed: tuple[Passed, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = {"HTTPS_PROXY": "http://proxy.example:3128", "NO_PROXY": "intern.example", "SSL_CERT_FILE": "/etc/ours.pem"}
+    async with fake(tmp_path, "import json; mark('given', json.dumps(dict(os.environ)))") as program:
+        for name, value in (ours | {"HTTP_PROXY": "http://other.example"}).items():
+            monkeypatch.setenv(name, value)
+        for name in ("no_proxy", "NODE_EXTRA_CA_CERTS"):
+            monkeypatch.delenv(name, raising=False)
+        session = replace(program.session, spec=replace(program.session.spec, pass_env=allowed))
+        with pytest.raises(SessionFailure):
+            await session.run(program.task())
+    env = json.loads((tmp_path / "given").read_text())
+    named = ("PROXY", "CERT", "CA_BUNDLE")
+    found = {name: value for name, value in env.items() if any(word in name.upper() for word in named)}
+    passed = ours | {"NO_PROXY": "intern.example,127.0.0.1", "no_proxy": "intern.example,127.0.0.1"}
+    assert found == (passed if allowed else {}), "and no proxy stands between it and our MCP server"
 
 
 # Misbehaviour ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from switchboard.agents.sessions.port import Kind
-from switchboard.agents.sessions.spec import ModelSpec
+from switchboard.agents.sessions.spec import ModelSpec, Passed
 from switchboard.domain.errors import ConfigurationError
 
 FILE_NAME: Final = "switchboard.toml"
@@ -98,6 +98,7 @@ class ModelSettings(_Group):
     price_out: Price = None
     profile: Literal["local"] | None = None
     program: str | None = None
+    pass_env: tuple[Passed, ...] = ()
 
     @property
     def spec(self) -> ModelSpec:

@@ -40,18 +40,28 @@ def _anyone(_: Principal) -> bool:
     return True
 
 
+def _the_same(_: Principal) -> dict[str, Any] | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A tool, the action that a token's role must be allowed, and what it does.
 
     `shown` says to whom of these roles it is listed. Whoever calls it unlisted is refused by what it does, with the
-    reason, and that is on record.
+    reason, and that is on record. `schema_for` is the schema that a caller is shown, where it is not the same for all.
     """
 
     tool: Tool
     action: Action
     run: Run
     shown: Callable[[Principal], bool] = _anyone
+    schema_for: Callable[[Principal], dict[str, Any] | None] = _the_same
+
+    def tool_for(self, caller: Principal) -> Tool:
+        """The tool as this caller sees it."""
+        schema = self.schema_for(caller)
+        return self.tool if schema is None else make_tool(self.tool.name, self.tool.description or "", schema)
 
 
 def caller_of(context: Context) -> Principal:

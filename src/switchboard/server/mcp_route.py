@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from switchboard.core.pipeline.prompt import MAX_REASON, MAX_SEGMENT, ROUTE_TOOL, ROUTE_TOOL_DESCRIPTION
+from switchboard.app.access import Principal
+from switchboard.core.pipeline.prompt import (
+    MAX_REASON,
+    MAX_SEGMENT,
+    ROUTE_TOOL,
+    ROUTE_TOOL_DESCRIPTION,
+    route_tool_schema,
+)
 from switchboard.domain.errors import Forbidden, InvalidInput
 from switchboard.journey.route_call import take
 from switchboard.server.http.doors import Doors
@@ -34,7 +41,13 @@ _SCHEMA: Final[dict[str, Any]] = {
 def route_offers(doors: Doors) -> tuple[Offer, ...]:
     """The tool over the parts behind the doors."""
     tool = make_tool(ROUTE_TOOL, ROUTE_TOOL_DESCRIPTION, _SCHEMA)
-    return (Offer(tool, "route", _RouteTool(doors).route),)
+    return (Offer(tool, "route", _RouteTool(doors).route, schema_for=_schema_for),)
+
+
+def _schema_for(caller: Principal) -> dict[str, Any] | None:
+    """With the names of the session's own candidates: many models choose better from a list, and can write no other."""
+    session = caller.session
+    return None if session is None or not session.candidates else route_tool_schema(session.candidates)
 
 
 class _RouteTool:

@@ -49,8 +49,8 @@ class Tools:
     async def list(self, context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
         """Only what this token may call."""
         caller = caller_of(context)
-        seen = [o.tool for o in self._offers.values() if caller.role in SCOPES[o.action] and o.shown(caller)]
-        return ListToolsResult(tools=seen)
+        seen = [o for o in self._offers.values() if caller.role in SCOPES[o.action] and o.shown(caller)]
+        return ListToolsResult(tools=[offer.tool_for(caller) for offer in seen])
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         """What the SDK holds a call's headers against; without it, it would list and encode all tools at every call."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, Final, cast
 
-from switchboard.agents.command import death_guard
+from switchboard.agents.programs import death_guard
 from switchboard.agents.sessions.api import ApiSession
 from switchboard.agents.sessions.cli import CliSession
 from switchboard.agents.sessions.port import ApiKind, CliKind, Session
@@ -81,6 +81,8 @@ def _check(spec: ModelSpec) -> None:
         raise ConfigurationError("profile `local` is for kind `openai`, which is what such servers speak")
     if spec.program is not None and spec.kind in API_KINDS:
         raise ConfigurationError("program is for command lines; an API has none")
+    if spec.pass_env and spec.kind in API_KINDS:
+        raise ConfigurationError("pass_env is for command lines; an API is asked from within our own environment")
 
 
 def _key(spec: ModelSpec) -> str | None:

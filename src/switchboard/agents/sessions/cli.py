@@ -1,6 +1,6 @@
 """A session with a command line: claude-code, codex, gemini-cli or opencode, with our MCP server and its one tool.
 
-`build.py` makes it; `dispatch.py` calls `run`. The command comes from `commands.py`, `process.py` runs it, and
+`build.py` makes it; `dispatch.py` calls `run`. The command comes from `commands.py`, `programs.py` runs it, and
 `core/pipeline/clis.py` reads what it wrote. Exit codes are not believed: what counts is what stands in the output.
 
 Before anything is paid for, our MCP server is asked under the session's token whether it offers the tool: a program
@@ -18,12 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import httpx2
 
+from switchboard.agents.programs import Ended, Program, run_program
 from switchboard.agents.sessions.commands import PROGRAMS, Command, Way, command_for
 from switchboard.agents.sessions.port import CliKind, FailureKind, SessionFailure, SessionTask, with_usage
-from switchboard.agents.sessions.process import Ended, Program, run_program
 from switchboard.agents.sessions.spec import ModelSpec
 from switchboard.agents.sessions.web import broken_failure
 from switchboard.core.pipeline.clis import parse_transcript
@@ -32,6 +33,7 @@ from switchboard.core.pipeline.transcript import ToolCall, Transcript, block_tex
 from switchboard.core.pipeline.verdict import is_ours
 
 _PROTOCOL: Final = "2025-11-25"
+_PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
 _DENIED: Final = re.compile(
     r"permission (?:to use|denied)|requires approval|rejected permission|denied by policy|tool_not_registered"
     r"|^Tool \S+ not found|not allowed",
@@ -76,20 +78,22 @@ class CliSession:
             command = command_for(self.kind, task, Way(self.spec, self.key, place))
             _lay_out(place, command)
             left = max(0.0, task.deadline - (asyncio.get_running_loop().time() - began))
-            ended = await self._execute(place, command, left)
+            ended = await self._execute(place, command, left, urlsplit(task.mcp_url or "").hostname)
         finally:
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, place, ignore_errors=True))
         return judged(self.kind, task, ended)
 
-    async def _execute(self, place: Path, command: Command, left: float) -> Ended:
+    async def _execute(self, place: Path, command: Command, left: float, mcp_host: str | None) -> Ended:
         program = self.spec.program or PROGRAMS[self.kind]
         path = shutil.which(program)
         if path is None:
             raise SessionFailure("defect", f"{program} is not installed, or not on PATH")
-        env = {**_environment(place), **command.env}
+        env = {**_environment(place), **passed_on(self.spec.pass_env, mcp_host), **command.env}
         argv = (*self.guard, path, *command.words)
         try:
-            return await run_program(Program(argv, env, place / "work", command.given, left), self.grace)
+            return await run_program(
+                Program(argv, env, place / "work", command.given.encode("utf-8", "replace"), left), self.grace
+            )
         except OSError as error:  # not executable, too long a word; or no memory, no processes
             raise SessionFailure("defect", f"{program} could not be started: {error}") from error
 
@@ -136,13 +140,22 @@ def _environment(place: Path) -> dict[str, str]:
     return {"PATH": path, "HOME": str(place / "home"), "TMPDIR": str(place), "TERM": "dumb", "LANG": "C.UTF-8"}
 
 
+def passed_on(names: Sequence[str], mcp_host: str | None) -> dict[str, str]:
+    """Those of our variables that the settings let through. No proxy stands between a program and our MCP server."""
+    given = {name: os.environ[name] for name in names if os.environ.get(name)}
+    if mcp_host is not None and any(name.upper() in _PROXIES for name in given):
+        direct = ",".join(filter(None, (given.get("NO_PROXY") or given.get("no_proxy"), mcp_host)))
+        given |= {"NO_PROXY": direct, "no_proxy": direct}
+    return given
+
+
 def judged(kind: CliKind, task: SessionTask, ended: Ended) -> Transcript:
     """What a program wrote, or the SessionFailure that it amounts to.
 
     A call with a good result counts whatever came after it. Without one it is looked for why: it was killed, our tool
     was not to be had or not allowed, or the model could not be asked. A model that simply did not call is no failure.
     """
-    transcript = parse_transcript(kind, ended.output)
+    transcript = parse_transcript(kind, ended.text)
     transcript = replace(transcript, usage=with_usage(transcript, transcript.usage, task))
     if any(is_ours(call) and call.ok for call in transcript.calls):
         return transcript
@@ -180,8 +193,8 @@ def _broke_off(kind: CliKind, transcript: Transcript) -> bool:
 
 def _cause(kind: CliKind, transcript: Transcript, ended: Ended) -> SessionFailure:
     told = transcript.errors[-1] if transcript.errors else ended.errors
-    if not transcript.errors and not transcript.calls and not transcript.text and ended.output.strip():
-        return SessionFailure("garbage", f"{kind} wrote nothing that is understood: {_short(ended.output)}")
+    if not transcript.errors and not transcript.calls and not transcript.text and ended.text.strip():
+        return SessionFailure("garbage", f"{kind} wrote nothing that is understood: {_short(ended.text)}")
     found: FailureKind = next((known for known, words in _CAUSES if words.search(told)), "unavailable")
     how = f"exit status {ended.status}" if ended.status >= 0 else f"killed by signal {-ended.status}"
     return SessionFailure(found, f"{kind} broke off ({how}): {_short(told)}")

@@ -15,6 +15,23 @@ from switchboard.core.policy.budget import Price
 API_KINDS: Final[tuple[ApiKind, ...]] = get_args(ApiKind)
 CLI_KINDS: Final[tuple[CliKind, ...]] = get_args(CliKind)
 
+Passed = Literal[
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+]
+"""What may be let through to a program: how the network is reached and whom it trusts, and no secret of ours."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
@@ -22,7 +39,8 @@ class ModelSpec:
 
     `base_url` None: the provider's own. The key comes from the variable `api_key_env` or from `api_key_file`; without
     either none is sent. `profile` "local" is for servers on one's own machine (LM Studio, Ollama, llama.cpp, vLLM).
-    `program` is the command line's, where it is not found under its usual name.
+    `program` is the command line's, where it is not found under its usual name; `pass_env` names the variables of ours
+    that it gets, for otherwise it gets none.
     """
 
     name: str
@@ -38,6 +56,7 @@ class ModelSpec:
     price_out: float | None = None
     profile: Literal["local"] | None = None
     program: str | None = None
+    pass_env: tuple[Passed, ...] = ()
 
     @property
     def price(self) -> Price | None:

@@ -20,6 +20,7 @@ from switchboard.core.pipeline.transcript import json_value, mapping, string, to
 MOST_BYTES: Final = 4_194_304
 """Of one answer."""
 _CONNECT_S: Final = 10.0
+_LOOPBACK: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 
 _TOO_LONG: Final = re.compile(
     r"context.{0,12}(?:length|window|size)|prompt is too long|too many (?:input )?tokens|maximum context"
@@ -74,7 +75,8 @@ def open_client() -> httpx2.AsyncClient:
     """One for all models of a process: to make one costs 25 ms, most of it for TLS.
 
     Redirects are not followed: they would be a second request, with our key, to somebody else. Nothing is compressed,
-    so that nothing can grow. How long a whole session may take is for who asks.
+    so that nothing can grow. How long a whole session may take is for who asks. What is on this machine, our MCP server
+    above all, is asked past any proxy of the environment.
     """
     return httpx2.AsyncClient(
         follow_redirects=False,
@@ -82,6 +84,7 @@ def open_client() -> httpx2.AsyncClient:
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         headers={"Accept-Encoding": "identity"},
         event_hooks={"response": [_bound]},
+        mounts=dict.fromkeys(_LOOPBACK),
     )
 
 

@@ -1,8 +1,8 @@
 """One program with a deadline: started in a session of its own, fed from a file, and ended with all that it started.
 
-`cli.py` calls `run_program`. A command, its environment and its input enter; what it wrote and how it ended leaves.
-Nothing outlives the call, however it ends: SIGTERM to the whole group, three seconds, SIGKILL. With `death_guard` of
-the engine `command` the kernel does the same when we are killed ourselves.
+`command.py` and `sessions/cli.py` call `run_program`. A command, its environment and its input enter; what it wrote and
+how it ended leaves. Nothing outlives the call, however it ends: SIGTERM to the whole group, three seconds, SIGKILL.
+With `death_guard` the kernel does the same when we are killed ourselves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +27,16 @@ _TAIL: Final = 4000
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is run: an argument vector, never a shell line; `env` is all of its environment; seconds, bytes."""
+    """What is run: an argument vector, never a shell line; `env` is all of its environment; seconds, bytes.
+
+    `cwd` None: where we are. `deadline` None: it has as long as it takes.
+    """
 
     argv: Sequence[str]
     env: Mapping[str, str] = field(repr=False)
-    cwd: Path
-    given: str = field(repr=False)
-    deadline: float
+    cwd: Path | str | None
+    given: bytes = field(repr=False)
+    deadline: float | None
     most: int = 8_388_608
 
 
@@ -38,15 +44,37 @@ class Program:
 class Ended:
     """How it ended: `status` is negative for a signal; `errors` is the end of standard error."""
 
-    output: str
+    output: bytes
     errors: str
     status: int
     late: bool = False
     too_much: bool = False
 
+    @property
+    def text(self) -> str:
+        """The output as text; what is none of UTF-8 is replaced."""
+        return self.output.decode("utf-8", "replace")
+
+
+def death_guard() -> tuple[str, ...]:
+    """The words before a command that make the kernel kill it when the worker dies; none where that is not to be had.
+
+    Not done between fork and exec in Python (`preexec_fn`), which can deadlock when there are threads.
+    """
+    setpriv = shutil.which("setpriv") if sys.platform == "linux" else None
+    if setpriv is None:
+        return ()
+    guard = (setpriv, "--pdeathsig", "KILL", "--")
+    # BusyBox has a setpriv without this option, so it is tried.
+    tried = subprocess.run((*guard, setpriv, "--help"), capture_output=True, timeout=10, check=False)
+    return guard if tried.returncode == 0 else ()
+
 
 async def run_program(program: Program, grace: float = 3.0) -> Ended:
-    """Run it to its end, to its deadline, or until it has written too much. Raises OSError if it cannot be started."""
+    """Run it to its end, to its deadline, or until it has written too much. Raises OSError if it cannot be started.
+
+    Raises ValueError for a word or a variable that no program can be given, such as one with a NUL.
+    """
     run = _Run(program.most)
     transport = await _start(run, program)
     late = False
@@ -57,8 +85,8 @@ async def run_program(program: Program, grace: float = 3.0) -> Ended:
         late = True
     finally:
         await _end(transport, run, grace)
-    output, errors = (bytes(data).decode("utf-8", "replace") for data in (run.output, run.errors))
-    return Ended(output, errors, transport.get_returncode() or 0, late, run.too_much)
+    errors = bytes(run.errors).decode("utf-8", "replace")
+    return Ended(bytes(run.output), errors, transport.get_returncode() or 0, late, run.too_much)
 
 
 async def _start(run: _Run, program: Program) -> asyncio.SubprocessTransport:
@@ -77,10 +105,10 @@ async def _start(run: _Run, program: Program) -> asyncio.SubprocessTransport:
 
 
 @contextlib.contextmanager
-def _standard_input(given: str) -> Iterator[IO[bytes]]:
+def _standard_input(given: bytes) -> Iterator[IO[bytes]]:
     """A file and not a pipe: nobody must feed it, and a program that does not read it breaks nothing."""
     with tempfile.TemporaryFile() as file:
-        file.write(given.encode("utf-8", "replace"))
+        file.write(given)
         file.seek(0)
         yield file
 
