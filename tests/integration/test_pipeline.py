@@ -770,8 +770,6 @@ async def test_the_log_has_a_row_for_every_attempt(house: Lab, pool: asyncpg.Poo
         (3, "third", None, 3, 4, None),
     ]
     assert rows[2].candidates == ("health", "finance")
-    await classification.correct(house.database, rows[0].request_id, "finance", "System3/root")
-    assert {r.corrected_to for r in await logged(house, result)} == {"finance"}
 
 
 async def test_the_context_is_there_within_and_gone_after(pool: asyncpg.Pool) -> None:

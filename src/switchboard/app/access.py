@@ -66,6 +66,9 @@ Action = Literal[
     "books",
     "audit",
     "metrics",
+    "models",
+    "verdicts",
+    "correct",
     "route",
 ]
 """What a door can be asked for; `outbox` is fetching replies and handing in receipts, `replies` is all outbox rows."""
@@ -88,6 +91,8 @@ SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
     "dead_letters": _AGENT,
     "rules": _AGENT,
     "rules_edit": _AGENT,
+    "verdicts": _AGENT,
+    "correct": _AGENT,
     "explain": _OPERATOR,
     "replies": _OPERATOR,
     "lanes": _OPERATOR,
@@ -96,6 +101,7 @@ SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
     "books": _OPERATOR,
     "audit": _OPERATOR,
     "metrics": _OPERATOR,
+    "models": _OPERATOR,
     "route": _SESSION,
 }
 """The roles that may act at all; connectors and agents only on what is theirs, and of agents a System3 alone edits."""

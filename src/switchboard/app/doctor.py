@@ -18,16 +18,19 @@ from typing import Final, Literal
 
 import asyncpg
 
+from switchboard.agents.sessions.build import flaw
+from switchboard.app.accounts import CapView, standing
 from switchboard.app.backup import existing_database
 from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.core.channels import CHANNELS
 from switchboard.core.routing.check import check_rule, check_teams
 from switchboard.domain.errors import SwitchboardError
-from switchboard.store import dead_letters, lanes, ledger, outbox, teams
+from switchboard.store import dead_letters, lanes, ledger, outbox, teams, verdicts
 from switchboard.store.books import Balance, audit_books
 from switchboard.store.checkup import schema_facts, server_facts
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrations
+from switchboard.store.verdicts import Rest
 
 Status = Literal["good", "bad", "note"]
 MAX_SKEW: Final = 2.0
@@ -47,8 +50,9 @@ class Finding:
 
 
 def check_machine(settings: Settings) -> list[Finding]:
-    """What can be seen without the database: Python, settings, data directory, token file."""
-    return [_python(), _settings(settings), _data_dir(settings.data_dir), _token_file(settings.data_dir)]
+    """What can be seen without the database: Python, settings, models, data directory, token file."""
+    place = settings.data_dir
+    return [_python(), _settings(settings), *_models(settings), _data_dir(place), _token_file(place)]
 
 
 def _python() -> Finding:
@@ -64,6 +68,20 @@ def _settings(settings: Settings) -> Finding:
     if settings.teams_dir is not None and not settings.teams_dir.is_dir():
         return Finding("settings", "bad", f"teams_dir {settings.teams_dir} is not there", "create it, or name another")
     return Finding("settings", "good", where)
+
+
+def _models(settings: Settings) -> list[Finding]:
+    """What each model lacks here. One that is asked must have it all; of the others it is only said."""
+    found = [(model, flaw(model.spec)) for model in settings.models]
+    asked = settings.classify.models
+    lacking = [
+        Finding(f"model {model.name}", "bad" if model.name in asked else "note", why, "mend it where the workers run")
+        for model, why in found
+        if why is not None
+    ]
+    whole = sum(why is None for _, why in found)
+    good = [Finding("models", "good", f"{_many(whole, 'model')}; asked in this order: {', '.join(asked) or 'none'}")]
+    return (good if whole else []) + lacking
 
 
 def _data_dir(directory: Path) -> Finding:
@@ -118,7 +136,13 @@ async def _look(database: Database, settings: Settings) -> AsyncIterator[Finding
     yield schema
     if schema.status != "good":
         return
-    checks: Sequence[Callable[[Database, Settings], Awaitable[list[Finding]]]] = (_teams, _workers, _books, _waiting)
+    checks: Sequence[Callable[[Database, Settings], Awaitable[list[Finding]]]] = (
+        _teams,
+        _classifying,
+        _workers,
+        _books,
+        _waiting,
+    )
     for check in checks:
         for finding in await check(database, settings):
             yield finding
@@ -183,6 +207,33 @@ def _engines_missing(used: Iterator[str]) -> list[str]:
         f"the engine {name!r} is not installed; there are {', '.join(sorted(installed))}"
         for name in sorted({*used} - installed)
     ]
+
+
+async def _classifying(database: Database, settings: Settings) -> list[Finding]:
+    """Teams that would ask a model and cannot, caps of the day, models that are left alone."""
+    found = []
+    async with teams.open_rules(database) as stored:
+        asking = [team.team_id for team in stored.teams if team.classify]
+    if asking and not settings.classify.models:
+        detail = f"{', '.join(asking[:_MANY])}: these teams would ask a model, and none is configured"
+        found.append(Finding("classification", "note", detail, "name models in classify.models, see docs/models.md"))
+    stood = await standing(settings.classify, database)
+    found += [_cap(cap) for cap in stood.caps if cap.reached]
+    if stood.refused:
+        mend = "raise the cap in [classify], or wait for the next day (UTC)"
+        found.append(Finding("refused today", "note", f"{stood.refused} times a cap of the day forbade to ask", mend))
+    return found + [_left_alone(one) for one in await verdicts.resting(database)]
+
+
+def _left_alone(rest: Rest) -> Finding:
+    detail = f"{rest.model}, until {rest.until:%H:%M:%S} UTC: {rest.why}"
+    return Finding("model left alone", "note", detail, "see what it says now: switchboard models test")
+
+
+def _cap(cap: CapView) -> Finding:
+    unit = "tokens" if cap.name == "tokens_per_day" else "micro-dollars"
+    detail = f"{cap.spent} {unit} of {cap.cap} are spent: no model is asked until tomorrow (UTC)"
+    return Finding(f"classify.{cap.name}", "note", detail, "raise it, or look where it went: switchboard models usage")
 
 
 async def _workers(database: Database, _: Settings) -> list[Finding]:

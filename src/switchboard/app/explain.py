@@ -23,7 +23,8 @@ from switchboard.core.routing.facts import facts
 from switchboard.domain.errors import NotFound
 from switchboard.domain.ledger import OutboxRow
 from switchboard.domain.routing import Decision, Rule, TeamId
-from switchboard.store import dead_letters, inbox, ledger, outbox, routing
+from switchboard.store import classification, dead_letters, inbox, ledger, outbox, routing
+from switchboard.store.classification import Logged
 from switchboard.store.database import Database
 from switchboard.store.dead_letters import Notice, ShownDeadLetter
 from switchboard.store.inbox import StoredMessage
@@ -129,7 +130,10 @@ class ExplainedWaiting:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All that is on record about one message, in the order of its way. `waiting` None: it was decided at once."""
+    """All that is on record about one message, in the order of its way. `waiting` None: it was decided at once.
+
+    `classifications`: every attempt of a model to choose, with what it cost, and where it was put right.
+    """
 
     message: MessageView
     waiting: ExplainedWaiting | None
@@ -137,6 +141,7 @@ class Explanation:
     deliveries: tuple[ExplainedDelivery, ...]
     replies: tuple[ExplainedReply, ...]
     dead_letters: tuple[ExplainedDeadLetter, ...]
+    classifications: tuple[Logged, ...] = ()
 
 
 async def explain(core: Core, request_id: UUID) -> Explanation:
@@ -151,6 +156,7 @@ async def explain(core: Core, request_id: UUID) -> Explanation:
         deliveries=await _deliveries(core.database, request_id),
         replies=await _replies(core.database, request_id),
         dead_letters=await _dead_letters(core.database, request_id),
+        classifications=tuple(await classification.attempts(core.database, request_id)),
     )
 
 

@@ -19,19 +19,17 @@ from msgspec.structs import replace as changed
 from switchboard.app.access import Access, Principal
 from switchboard.app.originals import Original, whole_envelope
 from switchboard.app.proposals import existing
+from switchboard.app.receivers import team_of_receiver
 from switchboard.app.rules import NewRule, Order, RuleDesk, WrittenRule
 from switchboard.app.views import uuid_cursor
 from switchboard.app.wiring import Core
-from switchboard.core.channels import near, or_list
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.draft import draft_of, parse_draft
 from switchboard.core.routing.facts import facts
-from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.rulefile import target_json
 from switchboard.core.routing.scope import handled_by, subtree
 from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, SwitchboardError, Unavailable
 from switchboard.domain.routing import Decision, SystemId, Target, TeamId, TrailStep
-from switchboard.journey.rulebook import Rules
 from switchboard.lanes.bell import WORK
 from switchboard.store import audit, inbox
 from switchboard.store import dead_letters as store
@@ -362,12 +360,7 @@ class LetterDesk:
         if to is None:
             return
         rules = self._core.rule_book.rules
-        team_id = _team_of(rules.index, to)
-        if team_id is None:
-            named = to.system_id or f"team {to.team_id}"
-            meant = _meant(to, rules)
-            hint = f"did you mean {or_list(meant)}?" if meant else "name an active System1 or a team"
-            raise InvalidInput(f"no way leads to {named}; {hint}", code="unknown_target", field="to")
+        team_id = team_of_receiver(rules, to)
         if caller.role != "operator" and not any(team_id in subtree(rules.teams, TeamId(team)) for team in teams):
             raise _BeyondReach(f"{caller.system_id} may send on to its own team and those below only", field="to")
 
@@ -442,22 +435,6 @@ class LetterDesk:
 def _author(caller: Principal) -> str:
     """Who it was, for the letter: the system, or the name of an operator's token."""
     return caller.system_id or caller.name
-
-
-def _team_of(index: RoutingIndex, to: Target) -> TeamId | None:
-    """The team that this receiver is, or is in; None where no way leads to it."""
-    if to.team_id is not None:
-        return to.team_id if index.reaches(to.team_id) else None
-    chosen = None if to.system_id is None else index.butler(to.system_id)
-    return None if chosen is None else chosen.team_id
-
-
-def _meant(to: Target, rules: Rules) -> Sequence[str]:
-    """The receivers that somebody may have meant who named one that is not there: `diary` is System1/diary."""
-    butlers = [str(one.system_id) for one in rules.members.values() if one.number == 1 and one.active]
-    named = to.system_id or to.team_id or ""
-    same = [name for name in butlers if name.rpartition("/")[2] == named]
-    return same or near(named, [*butlers, *(str(team.team_id) for team in rules.teams)])
 
 
 def _rule_fields(wish: RuleWish, to: Target, known: Mapping[str, str]) -> dict[str, Any]:

@@ -7,11 +7,12 @@ two servers in one process (tests) do not meet. Next: Prometheus.
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from switchboard.store import books, dead_letters, inbox, ledger
+from switchboard.store import books, dead_letters, inbox, ledger, verdicts
 from switchboard.store.database import Database
 
 _BOOKS_EVERY_S: Final = 30.0
@@ -39,6 +40,10 @@ class Meters:
         self._workers = self._gauge("workers_alive", "Registered workers with a fresh beat.")
         self._dead = self._gauge("dead_letters_pending", "Dead letters that nobody has handled.")
         self._oldest = self._gauge("oldest_waiting_seconds", "The longest that a ready lane has waited.")
+        self._tokens = self._gauge("model_tokens_today", "Tokens that models took today (UTC).")
+        self._cost = self._gauge("model_cost_today_dollars", "What models cost today (UTC), by their prices.")
+        self._capped = self._gauge("model_refused_today", "How often a cap of the day forbade to ask a model today.")
+        self._resting = self._gauge("models_resting", "Models that some worker leaves alone, because they failed.")
         self._difference = self._gauge("books_difference", "Accepted minus accounted for; 0 is right.", "kind")
         self.polls = self._gauge("long_polls", "Requests that wait for a reply or an outbox at the moment.")
         self._booked_at = float("-inf")
@@ -58,8 +63,16 @@ class Meters:
         self._oldest.set(oldest)
         self._workers.set(sum(worker.alive for worker in await ledger.list_workers(database)))
         self._dead.set(await dead_letters.count_pending(database))
+        await self._render_models(database)
         await self._render_books(database)
         return generate_latest(self._registry)
+
+    async def _render_models(self, database: Database) -> None:
+        day = await verdicts.account_of(database, datetime.now(UTC).date())
+        self._tokens.set(day.tokens)
+        self._cost.set(day.micros / 1e6)
+        self._capped.set(day.refused)
+        self._resting.set(len(await verdicts.resting(database)))
 
     async def _render_books(self, database: Database) -> None:
         if time.monotonic() - self._booked_at < _BOOKS_EVERY_S:

@@ -6,14 +6,17 @@ at the end. Next: `classifier.py`.
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from switchboard.agents.sessions.build import Sessions
-from switchboard.agents.sessions.dispatch import Dispatcher, Limits
+from switchboard.agents.sessions.dispatch import Dispatcher, Limits, Rested
 from switchboard.app.classifier import Asking, ModelClassifier, StoredDay
 from switchboard.app.settings import Settings
 from switchboard.core.policy.budget import Cap
+from switchboard.domain.errors import Unavailable
+from switchboard.store import verdicts
 from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
 
 
 def open_classifier(settings: Settings, database: Database, closing: AsyncExitStack) -> ModelClassifier:
@@ -22,10 +25,20 @@ def open_classifier(settings: Settings, database: Database, closing: AsyncExitSt
     known = {model.name: model.spec for model in settings.models}
     sessions = Sessions(known[name] for name in classify.models)
     closing.push_async_callback(sessions.aclose)
-    cost = None if classify.cost_per_day is None else round(classify.cost_per_day * 1_000_000)
-    limits = Limits(Cap(classify.tokens_per_message), Cap(classify.tokens_per_day, cost))
-    dispatcher = Dispatcher(sessions.models, StoredDay(database), limits)
+    limits = Limits(Cap(classify.tokens_per_message), classify.day_cap)
+    dispatcher = Dispatcher(sessions.models, StoredDay(database), limits, rested=_on_record(database))
     return ModelClassifier(database, dispatcher, Asking(classify.attempts, classify.timeout, mcp_url(settings)))
+
+
+def _on_record(database: Database) -> Rested:
+    """For those who look from another process: breakers are this one's alone."""
+    process = new_uuid7()
+
+    async def rested(model: str, seconds: float, why: str) -> None:
+        with suppress(Unavailable):  # a verdict that is there is worth more than this note
+            await verdicts.rest(database, process, model, seconds, why)
+
+    return rested
 
 
 def mcp_url(settings: Settings) -> str:

@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from switchboard.agents.sessions.port import Kind
 from switchboard.agents.sessions.spec import ModelSpec, Passed
+from switchboard.core.policy.budget import Cap
 from switchboard.domain.errors import ConfigurationError
 
 FILE_NAME: Final = "switchboard.toml"
@@ -120,6 +121,14 @@ class ClassifySettings(_Group):
     cost_per_day: Annotated[float, Field(ge=0)] | None = None
     mcp_url: str | None = None
     """Where command lines find our MCP server, if not at `host` and `port`."""
+    keep_days: Annotated[int, Field(ge=1, le=36_500)] = 365
+    """Days for which it is kept what models chose and what that cost; what was corrected is kept for good."""
+
+    @property
+    def day_cap(self) -> Cap:
+        """The most of a day, in tokens and micro-dollars."""
+        cost = None if self.cost_per_day is None else round(self.cost_per_day * 1_000_000)
+        return Cap(self.tokens_per_day, cost)
 
 
 class CallbackSettings(_Group):

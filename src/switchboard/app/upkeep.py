@@ -1,13 +1,14 @@
-"""The chores that one worker of all does now and then: leases that ran out, and what dead letters need.
+"""The chores that one worker of all does now and then: leases that ran out, what dead letters need, what is forgotten.
 
 `wiring.py` gives them to every worker. In: the database and settings; out: rows changed, and workers woken. Next:
-`store/dead_letters.py`, `store/outbox.py`.
+`store/dead_letters.py`, `store/outbox.py`, `store/verdicts.py`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Container
+from collections.abc import Awaitable, Callable, Container
+from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from switchboard.core.uuid7 import next_uuid7
 from switchboard.journey.reply import pool_of
 from switchboard.lanes.bell import WORK, Bell, outbox_topic
 from switchboard.lanes.worker import Upkeep
-from switchboard.store import dead_letters, outbox
+from switchboard.store import dead_letters, outbox, verdicts
 from switchboard.store.database import Database
 from switchboard.store.dead_letters import Untold
 from switchboard.store.lanes import WORK_POOL
@@ -34,6 +35,8 @@ _TOLD_WITHIN_S: Final = 86_400
 """Who is told later than a day after he wrote is told nothing he can use."""
 _AT_ONCE: Final = 500
 _EMPTIED_AT_ONCE: Final = 1000
+_SESSIONS_STAY: Final = timedelta(hours=1)
+"""After a session has expired: nothing opens by it any more."""
 
 
 def chores(
@@ -47,6 +50,42 @@ def chores(
         *((Upkeep("tell_senders", 5.0, letters.tell_senders),) if settings.tell_sender else ()),
         Upkeep("empty_letters", 3600.0, lambda: letters.empty(settings.keep_days)),
     )
+
+
+def forgetting(database: Database, keep_days: int) -> tuple[Upkeep, ...]:
+    """The chores by which what models leave behind is removed; what was corrected, and the account of days, stay."""
+    old = Forgetting(database)
+    return (
+        Upkeep("forget_sessions", 600.0, old.sessions),
+        Upkeep("forget_verdicts", 3600.0, lambda: old.verdicts(keep_days)),
+    )
+
+
+class Forgetting:
+    """What is removed of routing by models, in bites, so that nobody waits for it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def sessions(self) -> int:
+        """Sessions that expired an hour ago, what nobody settled, rests that are over; returns how many rows."""
+        gone = await verdicts.forget_holds(self._database)
+        return gone + await _all(lambda: verdicts.forget_sessions(self._database, _SESSIONS_STAY, _EMPTIED_AT_ONCE))
+
+    async def verdicts(self, keep_days: int) -> int:
+        """Attempts and calls of longer ago, those that were corrected excepted; returns how many rows."""
+        age = timedelta(days=keep_days)
+        first = _id_at(time.time() - age.total_seconds())
+        gone = await _all(lambda: verdicts.forget_verdicts(self._database, age, _EMPTIED_AT_ONCE))
+        return gone + await _all(lambda: verdicts.forget_calls(self._database, first, _EMPTIED_AT_ONCE))
+
+
+async def _all(bite: Callable[[], Awaitable[int]]) -> int:
+    """Until nothing is left."""
+    gone = 0
+    while count := await bite():
+        gone += count
+    return gone
 
 
 class Letters:
@@ -100,4 +139,4 @@ class Letters:
 
 def _id_at(seconds: float) -> UUID:
     """The lowest id of that moment: ids begin with their time."""
-    return next_uuid7(None, int(seconds * 1000), 0)
+    return next_uuid7(None, max(0, int(seconds * 1000)), 0)

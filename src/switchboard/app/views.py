@@ -24,8 +24,9 @@ from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.ledger import OutboxRow
 from switchboard.domain.routing import Member, Rule, Team, TeamId
 from switchboard.lanes.bell import WORK, settled_topic
-from switchboard.store import books, connectors, dead_letters, inbox, lanes, ledger, outbox
+from switchboard.store import books, classification, connectors, dead_letters, inbox, lanes, ledger, outbox
 from switchboard.store.books import Balance, Books
+from switchboard.store.classification import Logged
 from switchboard.store.connectors import Connector
 from switchboard.store.dead_letters import ShownDeadLetter
 from switchboard.store.inbox import StoredMessage
@@ -74,6 +75,8 @@ class MessageDetail(MessageView):
     deliveries: Sequence[ShownDelivery]
     replies: Sequence[ReplyView]
     dead_letters: Sequence[ShownDeadLetter]
+    classifications: Sequence[Logged]
+    """What models chose, for operators; nobody else is shown any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,11 @@ class Views:
             deliveries=await ledger.deliveries_of(self._database, request_id),
             replies=await self._replies(request_id),
             dead_letters=await dead_letters.dead_letters_of(self._database, request_id),
+            classifications=await self._classifications(caller, request_id),
         )
+
+    async def _classifications(self, caller: Principal, request_id: UUID) -> Sequence[Logged]:
+        return await classification.attempts(self._database, request_id) if caller.role == "operator" else ()
 
     async def raw(self, caller: Principal, request_id: UUID) -> tuple[bytes, str]:
         """The bytes as they arrived, and their media type. Raises NotFound."""
@@ -331,7 +338,8 @@ def _rule(rule: Rule) -> RuleView:
     )
 
 
-def _bad_cursor() -> InvalidInput:
+def bad_cursor() -> InvalidInput:
+    """The error for a cursor that is none of ours."""
     return InvalidInput(
         "the cursor is not one that this server gave out; begin without one", code="invalid_cursor", field="cursor"
     )
@@ -342,7 +350,7 @@ def uuid_cursor(cursor: str) -> UUID:
     try:
         return UUID(cursor)
     except ValueError:
-        raise _bad_cursor() from None
+        raise bad_cursor() from None
 
 
 def _cursor_after(delivery: ShownDelivery) -> str:
@@ -354,7 +362,7 @@ def _delivery_cursor(cursor: str) -> DeliveryKey:
     try:
         request_id, lane, seq = msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[UUID, str, int])
     except (ValueError, binascii.Error, msgspec.DecodeError):
-        raise _bad_cursor() from None
+        raise bad_cursor() from None
     if "\x00" in lane or not 0 <= seq < 2**63:
-        raise _bad_cursor()
+        raise bad_cursor()
     return DeliveryKey(request_id, lane, seq)

@@ -21,7 +21,7 @@ from switchboard.agents.callback import callbacks_from
 from switchboard.app.embedded import embedded_postgres
 from switchboard.app.seed import seed_teams
 from switchboard.app.settings import ENGINES, Settings
-from switchboard.app.upkeep import chores
+from switchboard.app.upkeep import chores, forgetting
 from switchboard.core.channels import CHANNELS
 from switchboard.domain.errors import ConfigurationError, SwitchboardError, Unavailable
 from switchboard.domain.routing import Member
@@ -138,6 +138,7 @@ def make_worker(core: Core, *, concurrency: int | None = None) -> Worker:
     send = SendLeg(core.database, callbacks)
     route = RouteLeg(core.database, core.bell, core.rule_book, make_classifier(core), _route_limits(settings))
     upkeep = chores(core.database, core.bell, settings.dead_letters, callbacks)
+    upkeep += forgetting(core.database, settings.classify.keep_days)
     group = settings.worker
     return Worker(
         core.database,

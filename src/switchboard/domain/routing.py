@@ -157,6 +157,7 @@ StepReason = Literal[
     "pin",
     "pin_unreachable",
     "reroute",
+    "correction",
     "rule",
     "classified",
     "classification_failed",
@@ -166,7 +167,8 @@ StepReason = Literal[
     "dead_letter_rule",
     "target_unavailable",
 ]
-"""`reroute`: a dead letter was sent on, by somebody or by the rules that stand in the following steps.
+"""`reroute`: a dead letter was sent on, by somebody or by the rules that stand in the following steps; `correction`: a
+model had chosen another butler, and somebody said whom it was for.
 
 `classified`: a model chose; `classification_failed`: it could not, and the catch-all or the dead letter follows.
 `undecided`: only in what is foreseen of a message: here a model would be asked.

@@ -100,12 +100,14 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Logged(Attempt):
-    """An attempt as it is read again: its number from 1, when it ended, and what was put right by whom."""
+    """An attempt as it is read again: its number from 1, when it ended, and what was put right, by whom and why."""
 
     n: int = 0
     at: datetime = _EPOCH
     corrected_to: str | None = None
     corrected_by: str | None = None
+    corrected_at: datetime | None = None
+    correction: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +248,6 @@ async def attempts(database: Database, request_id: UUID) -> list[Logged]:
     ]
 
 
-async def correct(database: Database, request_id: UUID, to: str, by: str) -> None:
-    """Say where a message should have gone, and who says so."""
-    await database.run(query("classification.correct"), request_id, to, by)
-
-
 # Dedupe of messages that are in no inbox -----------------------------------------------------------------------------
 
 
@@ -289,6 +286,7 @@ async def reserve_day(
         account = Account(day, _amount(spent), _amount(held))
         refused = reserve(account, wanted, cap)
         if isinstance(refused, Refusal):
+            await connection.execute(query("classification.refuse"), day)
             return refused
         made = Reservation(new_uuid7(), day, wanted)
         await connection.execute(

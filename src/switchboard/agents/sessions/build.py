@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final, cast
 
 from switchboard.agents.programs import death_guard
 from switchboard.agents.sessions.api import ApiSession
-from switchboard.agents.sessions.cli import CliSession
-from switchboard.agents.sessions.port import ApiKind, CliKind, Session
+from switchboard.agents.sessions.cli import CliSession, program_of
+from switchboard.agents.sessions.port import ApiKind, CliKind, Kind, Session
 from switchboard.agents.sessions.spec import API_KINDS, CLI_KINDS, ModelSpec
 from switchboard.agents.sessions.web import open_client
 from switchboard.agents.signed_post import check_url, read_secret
@@ -23,6 +25,7 @@ _ADAPTERS: Final[Mapping[ApiKind, str]] = {
     "openai-responses": "switchboard.agents.sessions.openai_api",
     "anthropic": "switchboard.agents.sessions.anthropic_api",
 }
+_PACKAGES: Final[Mapping[Kind, str]] = {"openai": "openai", "openai-responses": "openai", "anthropic": "anthropic"}
 
 
 class Sessions:
@@ -63,13 +66,30 @@ class Sessions:
         return CliSession(spec, cast(CliKind, spec.kind), key, self._http, self._guard)
 
 
+def flaw(spec: ModelSpec) -> str | None:
+    """What is missing on this machine to ask this model, as far as it is seen without asking; None: nothing."""
+    try:
+        _check(spec)
+        _key(spec)
+    except ConfigurationError as error:
+        return error.message
+    package = _PACKAGES.get(spec.kind)
+    if package is not None:
+        return None if find_spec(package) else _without(spec.kind, package)
+    program = program_of(spec)
+    return None if shutil.which(program) else f"{program} is not installed, or not on PATH"
+
+
+def _without(kind: Kind, package: str) -> str:
+    return f"kind {kind} needs the package {package}: install switchboard with its extra `models`"
+
+
 def _adapter(kind: ApiKind) -> Any:
     try:
         return import_module(_ADAPTERS[kind])
     except ModuleNotFoundError as error:
         missing = error.name or "an SDK"
-        message = f"kind {kind} needs the package {missing}: install switchboard with its extra `models`"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(_without(kind, missing)) from error
 
 
 def _check(spec: ModelSpec) -> None:

@@ -84,7 +84,7 @@ class CliSession:
         return judged(self.kind, task, ended)
 
     async def _execute(self, place: Path, command: Command, left: float, mcp_host: str | None) -> Ended:
-        program = self.spec.program or PROGRAMS[self.kind]
+        program = program_of(self.spec)
         path = shutil.which(program)
         if path is None:
             raise SessionFailure("defect", f"{program} is not installed, or not on PATH")
@@ -115,6 +115,11 @@ class CliSession:
         if not _lists_the_tool(response):
             why = f"status {response.status_code}" if response.status_code != 200 else f"no {ROUTE_TOOL}"
             raise SessionFailure("unavailable", f"our MCP server does not offer the tool: {why}", alive=True)
+
+
+def program_of(spec: ModelSpec) -> str:
+    """The program of a model that is asked by a command line, as it is looked for on PATH."""
+    return spec.program or next((name for kind, name in PROGRAMS.items() if kind == spec.kind), spec.kind)
 
 
 def _lists_the_tool(response: httpx2.Response) -> bool:

@@ -117,6 +117,9 @@ class Checks:
     taken: Callable[[], Awaitable[bool]] | None = None
 
 
+Rested = Callable[[str, float, str], Awaitable[None]]
+"""Is told that a model is left alone from now on: its name, for how many seconds, and why."""
+
 _NO_LIMITS: Final = Limits()
 _NO_CHECKS: Final = Checks()
 
@@ -162,12 +165,14 @@ class Dispatcher:
         *,
         policy: BreakerPolicy = DEFAULT,
         clock: Callable[[], float] = time.monotonic,
+        rested: Rested | None = None,
     ) -> None:
         self._models = [_Model(spec, one, asyncio.Semaphore(spec.concurrency)) for spec, one in models]
         self._day = day
         self._limits = limits
         self._policy = policy
         self._clock = clock
+        self._rested = rested
 
     @property
     def names(self) -> Sequence[str]:
@@ -206,13 +211,15 @@ class Dispatcher:
         return asked and run.checks.taken is not None and await run.checks.taken()
 
     def _resting(self, run: _Run, model: _Model) -> bool:
-        now = self._clock()
-        wait = model.rests - now
-        if not _awaits_probe(run, model):
-            wait = max(wait, wait_left(model.breaker, now))
+        wait = model.rests - self._clock() if _awaits_probe(run, model) else self._wait(model)
         if wait > 0:
             self._not_asked(run, model, "open", f"left alone for {wait:.0f} s more", wait)
         return wait > 0
+
+    def _wait(self, model: _Model) -> float:
+        """Seconds for which a model is left alone."""
+        now = self._clock()
+        return max(wait_left(model.breaker, now), model.rests - now)
 
     def _not_asked(
         self, run: _Run, model: _Model, outcome: Outcome, message: str, retry_after: float | None = None
@@ -240,6 +247,13 @@ class Dispatcher:
         finally:
             run.account = settle_account(run.account, wanted, spent)
             await asyncio.shield(self._day.settle(hold, spent))
+        await self._tell(run, model)
+
+    async def _tell(self, run: _Run, model: _Model) -> None:
+        """Say that a model is left alone from now on, where its last attempt was what did it."""
+        wait = self._wait(model)
+        if wait > 0 and self._rested is not None and run.attempts[-1].outcome not in _NOT_ASKED:
+            await self._rested(model.spec.name, wait, f"{run.attempts[-1].outcome}: {run.attempts[-1].message}")
 
     async def _admitted(self, run: _Run, model: _Model) -> Amount:
         """Ask, if the breaker still lets us; what it has cost."""

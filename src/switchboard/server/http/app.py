@@ -27,6 +27,7 @@ from switchboard.server.http import (
     ledger,
     letters,
     messages,
+    models,
     outbox,
     replays,
     rule_history,
@@ -92,6 +93,7 @@ def create_app(switchboard: Switchboard) -> FastAPI:
     # Of the rules' routers the last one takes every name for an id, so the others stand before it.
     for part in (ingest, messages, outbox, ledger, letters, rule_history, replays, rules, teams, tokens, audit, health):
         app.include_router(part.router, dependencies=[Depends(only_known_parameters)])
+    app.include_router(models.router, dependencies=[Depends(only_known_parameters)])
     app.add_api_route("/docs", _docs(app), include_in_schema=False, response_class=HTMLResponse)
     # POST alone: without sessions there is nothing to stream by GET, and nothing to DELETE.
     app.router.routes.append(Route("/mcp", mcp, methods=["POST"], include_in_schema=False))

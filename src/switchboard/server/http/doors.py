@@ -13,6 +13,8 @@ import msgspec
 from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Access, Action, Principal
+from switchboard.app.accounts import Accounts
+from switchboard.app.corrections import CorrectionDesk
 from switchboard.app.desk import Desk
 from switchboard.app.intake import Intake
 from switchboard.app.letters import LetterDesk
@@ -20,6 +22,7 @@ from switchboard.app.meters import Meters
 from switchboard.app.replays import Replays
 from switchboard.app.rule_records import RuleRecords
 from switchboard.app.rules import RuleDesk
+from switchboard.app.verdicts import VerdictLog
 from switchboard.app.views import Views
 from switchboard.app.wiring import Switchboard
 from switchboard.server.http.schemas import ErrorBody
@@ -39,6 +42,9 @@ class Doors:
     replays: Replays
     rules: RuleDesk
     letters: LetterDesk
+    verdicts: VerdictLog
+    corrections: CorrectionDesk
+    accounts: Accounts
     meters: Meters
     polls: Polls
 
@@ -59,6 +65,9 @@ class Doors:
             replays,
             rules,
             LetterDesk(core, access, rules),
+            VerdictLog(core, access),
+            CorrectionDesk(core, access),
+            Accounts(core.settings, core.database),
             meters,
             Polls(),
         )

@@ -71,11 +71,8 @@ on conflict do nothing;
 
 -- name: attempts
 select request_id, conversation, team_id, n, session_id, candidates, verdict::text as verdict, model, tokens_in,
-       tokens_out, cost, ms, error, corrected_to, corrected_by, at
+       tokens_out, cost, ms, error, corrected_to, corrected_by, at, corrected_at, correction
 from switchboard.classification where request_id = $1 order by at, n;
-
--- name: correct
-update switchboard.classification set corrected_to = $2, corrected_by = $3 where request_id = $1;
 
 -- name: claim_key
 insert into switchboard.pipeline_key (source, key, request_id) values ($1, $2, $3)
@@ -96,6 +93,9 @@ insert into switchboard.model_day (day) values ($1) on conflict do nothing;
 
 -- name: lock_day
 select tokens, micros from switchboard.model_day where day = $1 for update;
+
+-- name: refuse
+update switchboard.model_day set refused = refused + 1 where day = $1;
 
 -- name: reserved
 select coalesce(sum(tokens), 0)::bigint as tokens, coalesce(sum(micros), 0)::bigint as micros

@@ -1,0 +1,84 @@
+"""`/v1/models`, `/v1/classifications`: who is asked, what it cost, what was chosen, and what was put right.
+
+Next: `app/accounts.py`, `app/verdicts.py`, `app/corrections.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from switchboard.app.access import Principal
+from switchboard.app.accounts import By, ModelsView, UsageView
+from switchboard.app.corrections import Corrected, Wish
+from switchboard.app.verdicts import VerdictFilter
+from switchboard.domain.routing import SystemId
+from switchboard.server.http.doors import Parts, answer, documented, needs
+from switchboard.server.http.letter_schemas import Moment
+from switchboard.server.http.model_schemas import CaseFile, CorrectionBody, VerdictPage
+from switchboard.server.http.schemas import Cursor, Limit, Word
+
+router = APIRouter(prefix="/v1", tags=["models"])
+
+Reader = Annotated[Principal, Depends(needs("verdicts"))]
+Corrector = Annotated[Principal, Depends(needs("correct"))]
+_OPERATORS = [Depends(needs("models"))]
+
+
+@router.get("/models", summary="List models", responses=documented(ModelsView), dependencies=_OPERATORS)
+async def list_models(parts: Parts) -> Response:
+    """Those of the server's settings, first those that are asked, with what they did today; and how the caps stand."""
+    return answer(await parts.accounts.models())
+
+
+@router.get("/models/usage", summary="What models cost", responses=documented(UsageView), dependencies=_OPERATORS)
+async def get_usage(
+    parts: Parts,
+    by: By = "day",
+    since: Annotated[Moment | None, Query(alias="from")] = None,
+    until: Annotated[Moment | None, Query(alias="to")] = None,
+    limit: Limit = 100,
+) -> Response:
+    """Tokens, and micro-dollars, from `from` until `to`: without these, of the last 30 days."""
+    return answer(await parts.accounts.usage(by, since, until, limit))
+
+
+@router.get("/classifications", summary="What models chose", responses=documented(VerdictPage))
+async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
+    caller: Reader,
+    parts: Parts,
+    team_id: Word | None = None,
+    butler: Word | None = None,
+    failed: bool = False,
+    corrected: bool = False,
+    limit: Limit = 50,
+    cursor: Cursor | None = None,
+) -> Response:
+    """Every attempt, the newest message first; a System3 and a System4 see those of their teams."""
+    wanted = VerdictFilter(None if team_id is None else (team_id,), butler, failed, corrected)
+    page, following = await parts.verdicts.list(caller, wanted, limit=limit, cursor=cursor)
+    return answer({"classifications": page, "next_cursor": following})
+
+
+@router.get(
+    "/classifications/cases",
+    summary="What was corrected, as route tests",
+    responses=documented(CaseFile),
+    dependencies=_OPERATORS,
+)
+async def list_cases(parts: Parts, team_id: Word | None = None, limit: Limit = 500) -> Response:
+    """The newest first, in the form of `switchboard rules test`."""
+    return answer({"cases": await parts.verdicts.cases(team_id, limit)})
+
+
+@router.post(
+    "/messages/{request_id}/correction",
+    summary="Say whom a message was for",
+    responses=documented(Corrected, 404, 409),
+)
+async def correct(caller: Corrector, parts: Parts, request_id: UUID, body: CorrectionBody) -> Response:
+    """A model had chosen another butler: this one gets it too, unless he has it already, or with `only_note`."""
+    wish = Wish(SystemId(body.to), body.reason, body.only_note)
+    return answer(await parts.corrections.correct(caller, request_id, wish))

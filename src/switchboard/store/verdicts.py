@@ -1,0 +1,259 @@
+"""The log of what models chose, read and corrected; what they cost; which are left alone; and what is forgotten.
+
+Read by `app/verdicts.py`, `app/accounts.py`, `app/explain.py` and `app/doctor.py`; `app/corrections.py` corrects,
+`app/upkeep.py` forgets. The log is written by `store/classification.py`. Next: `queries/verdicts.sql`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Final, Literal
+from uuid import UUID
+
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import Chosen, TrailStep
+from switchboard.store.classification import Logged
+from switchboard.store.database import Database, Row, query, storable_text, to_json
+from switchboard.store.inbox import turn_lane
+
+By = Literal["day", "model", "butler", "team", "message"]
+_LOGGED: Final = tuple(Logged.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Logged):
+    """An attempt as the log shows it. `seen`: who asked may read the message, of which `text` is the beginning."""
+
+    seen: bool = False
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictKey:
+    """Where a page of the log ends."""
+
+    request_id: UUID
+    conversation: str
+    team_id: str
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictFilter:
+    """Which attempts; None does not count. `butler` is whom the model named."""
+
+    teams: Sequence[str] | None = None
+    butler: str | None = None
+    failed: bool = False
+    corrected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Whose messages may be read: all, or those with a dead letter in one of the teams."""
+
+    everything: bool
+    letters_of: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Where a message should have gone, by whom and why; in the log of `teams` (None: of all that asked)."""
+
+    request_id: UUID
+    to: str
+    by: str
+    reason: str
+    teams: Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """The further decision that brings the message to the right butler."""
+
+    conversation: Conversation
+    chosen: Chosen
+    version: int
+    step: TrailStep
+    tier: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`decided` False: it waits for a model, and nothing has changed. `noted`: the log said something else before.
+
+    `n` is the new decision, None where the butler has the message already or was not to get it.
+    """
+
+    decided: bool
+    noted: bool
+    n: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """A message that went wrong, as the rules saw it, and where it should have gone."""
+
+    request_id: UUID
+    corrected_to: str
+    correction: str | None
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What was spent: messages, attempts and how many of them failed, tokens; `cost` in micro-dollars, None: untold."""
+
+    messages: int
+    attempts: int
+    failed: int
+    tokens_in: int
+    tokens_out: int
+    cost: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage(Totals):
+    """The same of one day, model, butler, team or message; `key` None: of no model, or for nobody."""
+
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From (inclusive) until (exclusive)."""
+
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """The account of a day: spent, held for sessions that run, and how often a cap of it forbade to ask a model."""
+
+    tokens: int
+    micros: int
+    refused: int
+    held_tokens: int
+    held_micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A model that some process leaves alone until then."""
+
+    model: str
+    until: datetime
+    why: str
+
+
+# The log -------------------------------------------------------------------------------------------------------------
+
+
+async def list_verdicts(
+    database: Database, wanted: VerdictFilter, sight: Sight, *, before: VerdictKey | None = None, limit: int = 50
+) -> list[Read]:
+    """Newest message first; `before` is the end of the page before."""
+    start = (None,) * 4 if before is None else (before.request_id, before.conversation, before.team_id, before.n)
+    teams = None if wanted.teams is None else list(wanted.teams)
+    values = (sight.everything, list(sight.letters_of), *start, teams, wanted.butler, wanted.failed, wanted.corrected)
+    async with database.connection() as connection, connection.transaction(readonly=True):
+        # A plan for all filters at once would read the whole log for each of them.
+        await connection.execute("set local plan_cache_mode = force_custom_plan")
+        return [_read(row) for row in await connection.fetch(query("verdicts.list"), *values, limit)]
+
+
+def _read(row: Row) -> Read:
+    known = {name: row[name] for name in _LOGGED}
+    return Read(**{**known, "candidates": tuple(row["candidates"])}, seen=row["seen"], text=row["text"])
+
+
+async def corrected(database: Database, team_id: str | None, limit: int) -> list[Corrected]:
+    """Messages that somebody corrected, newest first; of what an older release decided without facts there are none."""
+    rows = await database.rows(query("verdicts.cases"), team_id, limit)
+    return [Corrected(**{name: row[name] for name in Corrected.__slots__}) for row in rows]
+
+
+async def correct(database: Database, correction: Correction, sending: Sending | None = None) -> Outcome | None:
+    """Say in the log where a message should have gone, and send it there, all or nothing. None: there is no message."""
+    c = correction
+    teams = None if c.teams is None else list(c.teams)
+    row = await database.row(
+        query("verdicts.correct"), c.request_id, c.to, c.by, storable_text(c.reason), teams, *_columns(sending)
+    )
+    return None if row is None else Outcome(row["decided"], row["noted"], row["n"])
+
+
+def _columns(sending: Sending | None) -> tuple[object, ...]:
+    if sending is None:
+        return (None,) * 5
+    lane = turn_lane(sending.chosen.system_id, sending.conversation)
+    return sending.version, to_json((sending.step,)), sending.tier, lane, sending.chosen.team_id
+
+
+# What it costs -------------------------------------------------------------------------------------------------------
+
+
+async def usage(database: Database, by: By, span: Span, limit: int) -> list[Usage]:
+    """What was spent in that time, days newest first, all others dearest first."""
+    if by == "butler":
+        rows = await database.rows(query("verdicts.usage_by_butler"), span.since, span.until, limit)
+    else:
+        rows = await database.rows(query("verdicts.usage"), by, span.since, span.until, limit)
+    return [Usage(**dict(row)) for row in rows]
+
+
+async def total(database: Database, span: Span) -> Totals:
+    """What was spent in that time altogether."""
+    [row] = await database.rows(query("verdicts.usage_total"), span.since, span.until)
+    return Totals(**dict(row))
+
+
+async def account_of(database: Database, day: date) -> Day:
+    """The account of a day (UTC)."""
+    [row] = await database.rows(query("verdicts.day"), day)
+    return Day(**dict(row))
+
+
+# Models that are left alone ------------------------------------------------------------------------------------------
+
+
+async def rest(database: Database, process: UUID, model: str, seconds: float, why: str) -> None:
+    """Put on record that a process leaves a model alone for so long."""
+    values = (model, process, timedelta(seconds=seconds), storable_text(why)[:500])
+    await database.run(query("verdicts.rest"), *values)
+
+
+async def resting(database: Database) -> list[Rest]:
+    """The models that some process leaves alone, the longest wait of each."""
+    return [Rest(**dict(row)) for row in await database.rows(query("verdicts.resting"))]
+
+
+# What is forgotten ---------------------------------------------------------------------------------------------------
+
+
+async def forget_sessions(database: Database, after: timedelta, limit: int) -> int:
+    """Remove sessions that expired so long ago; how many."""
+    return _count(await database.run(query("verdicts.forget_sessions"), after, limit))
+
+
+async def forget_holds(database: Database) -> int:
+    """Remove what nobody settled in time, and rests that are over; how many rows."""
+    reservations = await database.run(query("verdicts.forget_reservations"))
+    return _count(reservations) + _count(await database.run(query("verdicts.forget_rests")))
+
+
+async def forget_verdicts(database: Database, after: timedelta, limit: int) -> int:
+    """Remove attempts that are older, but for those that were corrected; how many."""
+    return _count(await database.run(query("verdicts.forget_verdicts"), after, limit))
+
+
+async def forget_calls(database: Database, before: UUID, limit: int) -> int:
+    """Remove calls of sessions for messages with a lesser id; how many."""
+    return _count(await database.run(query("verdicts.forget_calls"), before, limit))
+
+
+def _count(tag: str) -> int:
+    return int(tag.rpartition(" ")[2])
