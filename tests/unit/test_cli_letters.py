@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 import typer
 
-from switchboard.cli.dead_letters import _moment, _rule_wish
+from switchboard.cli.dead_letters import _rule_wish
 from switchboard.cli.letter_views import print_letter, print_letters, print_outcome
+from switchboard.cli.rule_options import moment
 
 ID = str(UUID(int=7))
 ENVELOPE = {
@@ -41,13 +42,13 @@ def letter(**more: Any) -> dict[str, Any]:
 
 
 def test_times_may_be_dates_and_are_local_without_a_zone() -> None:
-    assert _moment("2026-01-31T12:00:00Z", "--since") is not None
-    told = _moment("2026-01-31", "--since")
+    assert moment("2026-01-31T12:00:00Z", "--since") is not None
+    told = moment("2026-01-31", "--since")
     assert told is not None
     assert datetime.fromisoformat(told) == datetime(2026, 1, 31).astimezone()
-    assert _moment(None, "--since") is None
+    assert moment(None, "--since") is None
     with pytest.raises(typer.BadParameter, match="'yesterday' is no time") as refused:
-        _moment("yesterday", "--since")
+        moment("yesterday", "--since")
     assert refused.value.param_hint == "--since"
 
 

@@ -1,7 +1,7 @@
 """The models of the settings as they stand today, and what was spent on them.
 
-HTTP calls `Accounts`, for operators; `app/doctor.py` and `app/meters.py` ask `standing`. Money is in micro-dollars, days
-are those of UTC. In: settings and the account in the database; out: frozen values. Next: `store/verdicts.py`.
+HTTP calls `Accounts`, for operators; `app/doctor.py` asks `standing`. Money is in micro-dollars, days are those of UTC.
+In: settings and the account in the database; out: frozen values. Next: `store/verdicts.py`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ModelsView(Standing):
 
 @dataclass(frozen=True, slots=True)
 class UsageView:
-    """What was spent from `since` until `until`: rows, days newest first and all others dearest first; and altogether."""
+    """What was spent from `since` until `until`: rows (days newest first, all others dearest first), and altogether."""
 
     by: By
     since: datetime

@@ -1,8 +1,8 @@
 """A model chose the wrong butler: that is put on record, and the message goes to the right one.
 
 HTTP calls `CorrectionDesk` with the caller's `Principal`: an operator, or the System3 of a team that asked a model, or
-of one above it. Log, decision and delivery are one transaction (`correct_route` of schema.sql), by the same two steps as
-the reroute of a dead letter. What the wrong butler did is not taken back. Next: `store/verdicts.py`.
+of one above it. Log, decision and delivery are one transaction (`correct_route` of schema.sql), which shares its steps
+with the reroute of a dead letter. What the wrong butler did is not taken back. Next: `store/verdicts.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Wish:
     """Which butler should have got the message, and why; with `only_note` it is not brought to him."""
 
     to: SystemId
-    reason: str
+    reason: str | None = None
     only_note: bool = False
 
 
@@ -43,7 +43,7 @@ class Corrected:
     request_id: UUID
     corrected_to: str
     corrected_by: str
-    reason: str
+    reason: str | None
     already: bool
     decision_n: int | None
     deliveries: Sequence[MadeDelivery]
@@ -115,7 +115,7 @@ class CorrectionDesk:
         return Chosen(to, team_id)
 
     def _sending(self, stored: StoredMessage, asked: Logged, chosen: Chosen, correction: Correction) -> Sending:
-        detail = f"by {correction.by}: {correction.reason}"
+        detail = f"by {correction.by}" + (f": {correction.reason}" if correction.reason else "")
         step = TrailStep(TeamId(asked.team_id), "correction", targets=(Target(chosen.system_id),), detail=detail)
         tier = TIERS[(stored.envelope.get("control") or {}).get("policy_tier", "default")]
         version = self._core.rule_book.rules.index.version

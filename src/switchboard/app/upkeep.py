@@ -139,4 +139,4 @@ class Letters:
 
 def _id_at(seconds: float) -> UUID:
     """The lowest id of that moment: ids begin with their time."""
-    return next_uuid7(None, max(0, int(seconds * 1000)), 0)
+    return next_uuid7(None, int(seconds * 1000), 0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -18,7 +17,7 @@ import typer
 from switchboard.cli.client import Client, ask, ask_about_team, part
 from switchboard.cli.letter_views import print_letter, print_letters, print_outcome, print_rerouted
 from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, out, print_json
-from switchboard.cli.rule_options import pairs, reason_for, said_or_asked, targets
+from switchboard.cli.rule_options import moment, pairs, reason_for, said_or_asked, targets
 from switchboard.cli.rule_views import counted
 
 app = typer.Typer(help="Dead letters: what nobody could take, why, and what to do with it.", no_args_is_help=True)
@@ -64,7 +63,7 @@ def list_letters(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """List dead letters."""
     asked = {"status": status, "category": category, "channel": channel, "limit": limit}
-    asked |= {"since": _moment(since, "--since"), "until": _moment(until, "--until")}
+    asked |= {"since": moment(since, "--since"), "until": moment(until, "--until")}
     params = {**asked, "team_id": team, "system_id": system, "cursor": cursor}
     page = ask(lambda client: ask_about_team(client, "/v1/dead-letters", params, "dead_letters"))
     if as_json:
@@ -188,25 +187,13 @@ def _path(dead_letter_id: UUID, action: str) -> str:
 def _wanted(ids: Sequence[UUID] | None, everything: bool, **filters: str | None) -> Json:
     """Which letters are meant: those named, or with --all those of the filters."""
     given: Json = {name: value for name, value in filters.items() if value is not None}
-    given |= {name: _moment(given[name], f"--{name}") for name in ("since", "until") if name in given}
+    given |= {name: moment(given[name], f"--{name}") for name in ("since", "until") if name in given}
     if ids and (everything or given):
         raise typer.BadParameter("name dead letters, or say --all with filters, not both", param_hint="ID")
     if not ids and not everything:
         what = "that may be many: say --all too" if given else "name dead letters, or say --all (with filters)"
         raise typer.BadParameter(what, param_hint="--all" if given else "ID")
     return {"ids": [str(one) for one in ids]} if ids else given
-
-
-def _moment(text: str | None, option: str) -> str | None:
-    """A time as the API takes it; without a zone it is local time."""
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone().isoformat()
-    except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            f"{text!r} is no time; write 2026-01-31 or 2026-01-31T12:00:00Z", param_hint=option
-        ) from None
 
 
 def _rule_wish(name: str | None, filters: Sequence[str], priority: int | None) -> Json:

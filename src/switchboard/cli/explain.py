@@ -16,6 +16,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from switchboard.cli.client import ask, part
+from switchboard.cli.model_views import attempt_line
 from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, when
 from switchboard.cli.reading import read_object
 from switchboard.cli.rule_options import pairs
@@ -82,6 +83,8 @@ def tree_of(explanation: Json) -> Tree:
     tree = Tree(_head(explanation["message"]), guide_style="dim")
     if (waiting := explanation.get("waiting")) and waiting["waiting"]["state"] == "pending":
         _waiting(tree, waiting)
+    for attempt in explanation.get("classifications", ()):
+        _classification(tree, attempt)
     for decision in explanation["decisions"]:
         _decision(tree, decision)
     for delivery in explanation["deliveries"]:
@@ -121,6 +124,15 @@ def _waiting(tree: Tree, found: Json) -> None:
     branch = tree.add(_label("waits to be classified", (place, "yellow")))
     for attempt in found["attempts"]:
         branch.add(_label(attempt["outcome"], (attempt["error"] or "", "red")))
+
+
+def _classification(tree: Tree, attempt: Json) -> None:
+    branch = tree.add(_label("asked for team", (attempt["team_id"], "")).append("  ").append(attempt_line(attempt)))
+    branch.add(Text(f"of {one_line(', '.join(attempt['candidates']), 300)}", style="dim"))
+    if attempt["corrected_to"]:
+        said = f" “{one_line(attempt['correction'], 300)}”" if attempt["correction"] else ""
+        by = f"corrected by {clean(attempt['corrected_by'])} {when(attempt['corrected_at'])}{said}"
+        branch.add(Text(by, style="yellow"))
 
 
 def _decision(tree: Tree, decision: Json) -> None:

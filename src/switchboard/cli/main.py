@@ -60,6 +60,7 @@ COMMANDS: Final = (
     ),
     Entry("sops", "switchboard.cli.sops:app", "Rules of standing operating procedures: load and unload.", _STEER),
     Entry("dlq", "switchboard.cli.dead_letters:app", "Dead letters: what nobody could take, and why.", _ASK),
+    Entry("models", "switchboard.cli.models:app", "Models: list and try them, what they cost, what they chose.", _KEEP),
     Entry("outbox", "switchboard.cli.outbox:app", "Replies on their way; send one again.", _KEEP),
     Entry("lanes", "switchboard.cli.lanes:app", "Lanes that wait, run or are paused; let one go on.", _KEEP),
     Entry("tokens", "switchboard.cli.tokens:app", "Create, list and revoke tokens.", _KEEP),

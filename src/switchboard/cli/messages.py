@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import Client, ask, part
+from switchboard.cli.model_views import attempt_line
 from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json, state, table, when
 
 app = typer.Typer(help="List messages, show one, or get its bytes as they came.")
@@ -83,12 +84,33 @@ def _show(message: Json) -> None:
         ("dead letter", _became(x["team_id"], x["status"], f"{x['category']}: {x['reason']}"))
         for x in message["dead_letters"]
     ]
+    rows += [("model", attempt_line(c)) for c in message["classifications"]]
     console.print(table("", "", rows=rows, wrap=True))
     console.print(Text("\n" + clean(message["text"])))
 
 
 def _became(who: object, how: object, what: object) -> Text:
     return Text(clean(who) + "  ").append(state(how)).append(f"  {one_line(what or '', 300)}", style="dim")
+
+
+@app.command("correct")
+def correct_message(
+    request_id: RequestId,
+    *,
+    to: Annotated[str, typer.Option(help="The System1 that it was for.", metavar="BUTLER")],
+    reason: Annotated[str | None, typer.Option(help="Why; it stays on record.", metavar="TEXT")] = None,
+    only_note: Annotated[bool, typer.Option("--only-note", help="Put it on record, and bring it to nobody.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say whom a message was for where a model chose another; he gets it too, unless he has it already."""
+    body = {"to": to, "only_note": only_note} | ({} if reason is None else {"reason": reason})
+    answer = ask(lambda client: client.post(f"/v1/messages/{part(request_id)}/correction", body))
+    if as_json:
+        print_json(answer)
+        return
+    was = "was corrected before" if answer["already"] else "is corrected"
+    sent = f", and brought to him (decision {answer['decision_n']})" if answer["decision_n"] else ""
+    out().print(f"{request_id} {was} to {clean(answer['corrected_to'])}{sent}", soft_wrap=True)
 
 
 @app.command("raw")

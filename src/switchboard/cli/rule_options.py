@@ -1,13 +1,14 @@
 """Options that the commands about rules share, and how their words are read.
 
-Called by `rules.py`, `rule_checks.py`, `rule_history.py`, `sops.py`, `dead_letters.py` and `explain.py`. Words enter,
-parts of a request leave. Next: the server, which says whether they make sense.
+Called by `rules.py`, `rule_checks.py`, `rule_history.py`, `sops.py`, `dead_letters.py`, `models.py` and `explain.py`.
+Words enter, parts of a request leave. Next: the server, which says whether they make sense.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -54,3 +55,15 @@ def pairs(words: Sequence[str], option: str = "--filter") -> dict[str, str]:
 def targets(words: Sequence[str]) -> list[dict[str, str]]:
     """What has a slash is a system, `System1/NAME`, anything else a team."""
     return [{"system_id" if "/" in word else "team_id": word} for word in words]
+
+
+def moment(text: str | None, option: str) -> str | None:
+    """A time as the API takes it; without a zone it is local time."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone().isoformat()
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{text!r} is no time; write 2026-01-31 or 2026-01-31T12:00:00Z", param_hint=option
+        ) from None

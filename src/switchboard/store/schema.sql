@@ -803,8 +803,8 @@ begin
     end if;
     if _n is not null then
         update dead_letter x set
-            status = 'handled', handled_by_system_id = _by, resolution = _reason, handled_at = clock_timestamp(),
-            rerouted_n = _n
+            status = 'handled', handled_by_system_id = _by, handled_at = clock_timestamp(), rerouted_n = _n,
+            resolution = coalesce(_reason, 'corrected')
             where x.request_id = _request_id and x.status = 'pending' and x.category = 'classification_failed'
               and (_teams is null or x.team_id = any (_teams));
     end if;

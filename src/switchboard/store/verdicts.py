@@ -65,7 +65,7 @@ class Correction:
     request_id: UUID
     to: str
     by: str
-    reason: str
+    reason: str | None
     teams: Sequence[str] | None
 
 
@@ -180,9 +180,9 @@ async def correct(database: Database, correction: Correction, sending: Sending |
     """Say in the log where a message should have gone, and send it there, all or nothing. None: there is no message."""
     c = correction
     teams = None if c.teams is None else list(c.teams)
-    row = await database.row(
-        query("verdicts.correct"), c.request_id, c.to, c.by, storable_text(c.reason), teams, *_columns(sending)
-    )
+    reason = None if c.reason is None else storable_text(c.reason)
+    values = (c.request_id, c.to, c.by, reason, teams, *_columns(sending))
+    row = await database.row(query("verdicts.correct"), *values)
     return None if row is None else Outcome(row["decided"], row["noted"], row["n"])
 
 

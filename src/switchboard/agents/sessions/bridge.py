@@ -51,11 +51,16 @@ def dispatch_fn(dispatcher: Dispatcher, terms: Terms) -> DispatchFn:
 
 def unfit(transcript: Transcript, candidates: Sequence[Candidate]) -> str | None:
     """What is wrong with an answer; None if it routes the message. Calls not carried out yet count as if they were."""
+    return parse_calls(carried_out(transcript), candidates).error
+
+
+def carried_out(transcript: Transcript) -> Transcript:
+    """The transcript as if every call that nobody has carried out yet had been accepted."""
     calls = [
         replace(call, ok=True, result={"status": "accepted"}) if call.ok is None and is_ours(call) else call
         for call in transcript.calls
     ]
-    return parse_calls(replace(transcript, calls=tuple(calls)), candidates).error
+    return replace(transcript, calls=tuple(calls))
 
 
 def told(report: Report) -> Dispatched:

@@ -15,7 +15,7 @@ class CorrectionBody(Body):
     """The System1 that the message was for."""
 
     to: Word
-    reason: Line
+    reason: Line | None = None
     only_note: bool = False
 
 
