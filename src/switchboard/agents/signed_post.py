@@ -235,7 +235,7 @@ async def checked_addresses(host: str, port: int, *, allow_private: bool) -> tup
     return addresses
 
 
-class _CheckedTransport(httpx2.AsyncBaseTransport):
+class CheckedTransport(httpx2.AsyncBaseTransport):
     """Calls the checked address by number; the name stays in the Host header and in the TLS handshake."""
 
     def __init__(self) -> None:
@@ -275,5 +275,5 @@ _CLIENTS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient]
 def _client() -> httpx2.AsyncClient:
     loop = asyncio.get_running_loop()
     if loop not in _CLIENTS:
-        _CLIENTS[loop] = httpx2.AsyncClient(transport=_CheckedTransport(), trust_env=False, follow_redirects=False)
+        _CLIENTS[loop] = httpx2.AsyncClient(transport=CheckedTransport(), trust_env=False, follow_redirects=False)
     return _CLIENTS[loop]

@@ -24,7 +24,8 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item, LaneKey
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.pipeline import Candidate
-from switchboard.domain.routing import Classified, Decision, Target, Team, TrailStep, Undecided, Unrouted
+from switchboard.domain.remote import Presence, self_description
+from switchboard.domain.routing import Classified, Decision, SystemId, Target, Team, TrailStep, Undecided, Unrouted
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.bell import WORK, Bell, settled_topic
 from switchboard.lanes.faults import point
@@ -232,7 +233,7 @@ class RouteLeg:
             request_id=waiting.request_id,
             conversation=waiting.conversation,
             team=team,
-            candidates=tuple(_candidate(target, rules.teams) for target in targets),
+            candidates=tuple(_candidate(target, rules.teams, self._rule_book.presences) for target in targets),
             targets=targets,
             envelope=Envelope.model_validate_json(waiting.envelope),
             facts=waiting.facts,
@@ -258,9 +259,9 @@ def _tier(waiting: Waiting) -> int:
         return TIERS["default"]
 
 
-def _candidate(target: Target, teams: tuple[Team, ...]) -> Candidate:
+def _candidate(target: Target, teams: tuple[Team, ...], presences: Mapping[SystemId, Presence]) -> Candidate:
     if target.team_id is not None:
         team = next(team for team in teams if team.team_id == target.team_id)
         return Candidate(team.team_id, team.purpose)
     member = next(one for team in teams for one in team.members if one.system_id == target.system_id)
-    return Candidate(member.system_id, member.description, member.capabilities)
+    return Candidate(member.system_id, *self_description(member, presences.get(member.system_id)))

@@ -3,7 +3,8 @@
 Not a leg of its own: `decide.py` asks it who gets a message, `turn.py` who a butler is. New versions of rules are
 applied to the index in place, all of a refresh in one go between two decisions, so that every message is decided by
 exactly one version; very many changes are applied to a copy, which then takes the index's place. When teams change,
-everything is read anew. Next: `core/routing/index.py`.
+everything is read anew. Which remote butlers are there is looked up as often; whoever is away is no candidate from
+then on, and no rule is read again for it. Next: `core/routing/index.py`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from typing import Final
 
 import structlog
 
+from switchboard.core.policy.liveness import Patience
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.errors import Unavailable
+from switchboard.domain.remote import Presence
 from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.lanes.bell import RULES, Bell
+from switchboard.store import presence
 from switchboard.store import rules as store
 from switchboard.store.database import Database
 from switchboard.store.routing import any_waiting
@@ -52,27 +56,54 @@ class Rules:
 class RuleBook:
     """The rules in force in this process; `follow` keeps them so."""
 
-    def __init__(self, database: Database, bell: Bell, rules: Rules, *, classifying: bool = False) -> None:
+    def __init__(
+        self,
+        database: Database,
+        bell: Bell,
+        rules: Rules,
+        *,
+        classifying: bool = False,
+        patience: Patience | None = None,
+    ) -> None:
         self._database = database
         self._bell = bell
         self._one_at_a_time = asyncio.Lock()
         self._classifying = classifying
+        self._patience = patience or Patience()
         self._unreachable: frozenset[SystemId] = frozenset()
+        self._away: frozenset[SystemId] = frozenset()
         self.rules = rules
+        self.presences: Mapping[SystemId, Presence] = {}
+        """Every remote butler as he was when somebody last looked."""
         self.queued = False
         """Whether messages may wait to be classified. Once true it stays so: those that wait must not be overtaken."""
 
     @classmethod
-    async def open(cls, database: Database, bell: Bell, *, classifying: bool = False) -> RuleBook:
+    async def open(
+        cls, database: Database, bell: Bell, *, classifying: bool = False, patience: Patience | None = None
+    ) -> RuleBook:
         """Load and compile the present version. `classifying`: there are models, for teams that want them asked."""
-        book = cls(database, bell, await _load(database, classifying), classifying=classifying)
+        rules = await _load(database, classifying)
+        book = cls(database, bell, rules, classifying=classifying, patience=patience)
         await book._look_for_queues()
+        await book.look_around()
         return book
 
     def avoid(self, unreachable: Collection[SystemId]) -> None:
         """From now on let models choose none of these butlers."""
         self._unreachable = frozenset(unreachable)
-        self.rules.index.avoid(self._unreachable)
+        self.rules.index.avoid(self._unreachable | self._away)
+
+    async def look_around(self) -> None:
+        """See which remote butlers are there; models choose none of those who are away."""
+        found = await presence.list_presences(self._database, self._patience)
+        self.presences = {one.system_id: one for one in found}
+        away = frozenset(one.system_id for one in found if one.away)
+        if away == self._away:
+            return
+        log.info("remote butlers", away=sorted(away - self._away), back=sorted(self._away - away))
+        self._away = away
+        self.rules.index.avoid(self._unreachable | away)
 
     async def _look_for_queues(self) -> None:
         # A team that wants a model counts also where this process has none: others may, and put messages into queues.
@@ -113,13 +144,13 @@ class RuleBook:
             async for changes in pieces:
                 index.apply(version, changes)
         index.take_over()
-        index.avoid(self._unreachable)
+        index.avoid(self._unreachable | self._away)
         self.rules = replace(self.rules, index=index)
 
     async def _reload(self) -> None:
         began = perf_counter()
         rules = await _load(self._database, self._classifying)
-        rules.index.avoid(self._unreachable)
+        rules.index.avoid(self._unreachable | self._away)
         self.rules = rules
         await self._look_for_queues()
         index = rules.index
@@ -127,7 +158,7 @@ class RuleBook:
         log.info("rules in force", version=index.version, teams=len(self.rules.teams), rules=index.loaded, seconds=took)
 
     async def follow(self, every: float = 0.5) -> None:
-        """Refresh when the bell rings for rules, and every so often in case it was not heard. Runs until cancelled."""
+        """Refresh and look around when the bell rings for rules, and every so often. Runs until cancelled."""
         changed = asyncio.Event()
         stop = self._bell.subscribe(RULES, changed.set)
         try:
@@ -135,6 +166,7 @@ class RuleBook:
                 changed.clear()
                 try:
                     await self.refresh()
+                    await self.look_around()
                 except Unavailable as error:
                     log.warning("rules not refreshed", reason=error.message)
                 try:

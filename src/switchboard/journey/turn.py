@@ -19,6 +19,7 @@ import structlog
 from switchboard.core.policy.retry import backoff
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
+from switchboard.domain.remote import Presence
 from switchboard.domain.routing import DeadLetterCategory, Member
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.batch import Batch
@@ -184,9 +185,10 @@ class TurnLeg:
         engine = None if member is None else self._engines.get(member.engine)
         if item.attempts > self._limits.attempts:
             return self._buried(draft, work, "poison", f"given up after {self._limits.attempts} attempts")
-        if member is None or engine is None:
-            reason = f"{work.system_id} is not a member any more" if member is None else f"no engine {member.engine!r}"
-            return self._buried(draft, work, "target_unavailable", reason)
+        presence = self._rule_book.presences.get(work.system_id)
+        barred = presence is not None and presence.by
+        if member is None or engine is None or barred:
+            return self._buried(draft, work, "target_unavailable", _nobody(work, member, presence))
         try:
             async with asyncio.timeout(self._patience(member)):
                 journal = await Journal.open(self._database, hold.worker, item, resumed=work.resumed)
@@ -223,6 +225,10 @@ class TurnLeg:
         failed = replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])
         if not error.retryable:
             return self._buried(failed, work, "target_unavailable", str(error))
+        # Silence is a suspicion, so whoever is quarantined for it was asked all the same: once, and now we know.
+        presence = self._rule_book.presences.get(work.system_id)
+        if presence is not None and presence.away:
+            return self._buried(failed, work, "target_unavailable", f"quarantined: {presence.why}; and now: {error}")
         if draft.item.attempts >= self._limits.attempts:
             return self._buried(failed, work, "retry_exhausted", str(error))
         return failed
@@ -260,3 +266,12 @@ class TurnLeg:
             self._bell.ring(WORK if settlement.pool == store.WORK_POOL else outbox_topic(settlement.pool))
         if settlement.burial is not None:
             self._bell.ring(WORK)
+
+
+def _nobody(work: Work, member: Member | None, presence: Presence | None) -> str:
+    """Why there is nobody to ask."""
+    if member is None:
+        return f"{work.system_id} is not a member any more"
+    if presence is not None and presence.by:
+        return f"quarantined: {presence.why}"
+    return f"no engine {member.engine!r}"

@@ -27,6 +27,8 @@ create table team (
 );
 create unique index team_one_root on team ((parent_id is null)) where parent_id is null;
 
+-- promised and what follows are of remote butlers: whether he says that he lives, when he last did or answered, what he
+-- announced of himself, an endpoint set at run time (own: by himself), and who put him in quarantine.
 create table member (
     system_id text primary key,
     team_id text not null references team,
@@ -35,7 +37,23 @@ create table member (
     options jsonb not null default '{}',
     description text not null default '',
     capabilities text[] not null default '{}',
-    active boolean not null default true
+    active boolean not null default true,
+    since timestamptz not null default now(),
+    promised boolean not null default false,
+    last_seen_at timestamptz,
+    announced jsonb not null default '{}',
+    endpoint text,
+    own_endpoint boolean not null default false,
+    quarantined_by text,
+    quarantine_reason text
+);
+create index member_remote on member (system_id) where engine = 'mcp';
+
+-- Since when somebody has been there, without a gap, to hear that butlers live: silence before that says nothing.
+create table listening (
+    one boolean primary key default true check (one),
+    since timestamptz not null default clock_timestamp(),
+    at timestamptz not null default clock_timestamp()
 );
 
 create table rule (

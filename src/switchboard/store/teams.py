@@ -73,11 +73,12 @@ async def overview(database: Database, most: int, team_id: TeamId | None = None)
 
 
 async def _teams(connection: Session) -> tuple[Team, ...]:
-    members = [_member(row) for row in await connection.fetch(query("teams.members"))]
+    members = [member_of(row) for row in await connection.fetch(query("teams.members"))]
     return tuple(_team(row, members) for row in await connection.fetch(query("teams.teams")))
 
 
-def _member(row: Row) -> Member:
+def member_of(row: Row) -> Member:
+    """A row of members with what a team file says of them."""
     return Member(
         system_id=SystemId(row["system_id"]),
         team_id=TeamId(row["team_id"]),

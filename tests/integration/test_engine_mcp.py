@@ -1,0 +1,308 @@
+"""The engine `mcp` with a real remote butler: what it says, how it fails, and what the network may do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import jsonschema
+import pytest
+from aiohttp import web
+
+from switchboard.agents.mcp import McpEngine
+from switchboard.core.remote import response_schema, route_schema
+from switchboard.domain.routing import Member, SystemId
+from switchboard.journey.turn import Answer, EngineFailure, NoReply, Refusal, TurnResult
+from switchboard.lanes.journal import OutcomeUnknown
+from switchboard.store.lanes import Step
+from tests.engines import MemoryJournal, a_turn, failure, run
+from tests.remotes import TOKEN, Remote, a_remote
+
+# What the register says, without a database ---------------------------------------------------------------------------
+
+
+class Book:
+    """A register that a test can write into; by default the file's URL counts."""
+
+    def __init__(self) -> None:
+        self.endpoint: str | None = None
+        self.answered: list[SystemId] = []
+
+    async def endpoint_of(self, member: Member) -> str | None:
+        url = member.options.get("url")
+        return self.endpoint or (url if isinstance(url, str) else None)
+
+    async def seen(self, system_id: SystemId) -> None:
+        self.answered.append(system_id)
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    with a_remote(tmp_path_factory.mktemp("remote")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMOTE_TOKEN", TOKEN)
+    monkeypatch.setenv("ANOTHER_TOKEN", "wrong")
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book()
+
+
+@pytest.fixture
+def engine(book: Book) -> McpEngine:
+    return McpEngine(book)
+
+
+# What it says ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("good morning", Answer("heard: good morning")),
+        ("decline", NoReply("only noise")),
+        ("refuse", Refusal("not mine")),
+    ],
+)
+async def test_what_a_remote_butler_says(
+    remote: Remote, engine: McpEngine, book: Book, text: str, result: TurnResult
+) -> None:
+    assert await run(engine, remote.options(), text=text) == result
+    assert book.answered == ["System1/tool"]
+
+
+async def test_a_butler_that_keeps_sessions_and_streams(engine: McpEngine, tmp_path: Any) -> None:
+    with a_remote(tmp_path, "stateful") as remote:
+        assert await run(engine, remote.options(), text="hello") == Answer("heard: hello")
+        error = await failure(engine, remote.options(timeout=1.0), text="hang")
+        assert (error.error_class, error.retryable) == ("timeout", True)
+
+
+async def test_a_response_may_come_as_text(remote: Remote, engine: McpEngine) -> None:
+    assert await run(engine, remote.options(tool="as.text"), text="x") == Answer("text: x")
+
+
+async def test_what_a_remote_butler_is_given(remote: Remote, engine: McpEngine) -> None:
+    turn = a_turn(remote.options(), text="what am I given")
+    rows: dict[int, Step] = {}
+    await engine.run(turn, MemoryJournal(rows))
+    call = remote.calls[-1]
+    assert call["key"] == str(rows[1].idempotency_key)
+    assert call["request_context"]["request_id"] == str(turn.work.request_id)
+    assert call["request_context"]["source_sender_identity"] == "alice"
+    assert call["input"] == {"prompt": "what am I given", "attachments": []}
+    assert TOKEN not in json.dumps(call)
+
+
+async def test_a_dead_letter_is_told_as_context(remote: Remote, engine: McpEngine) -> None:
+    await run(engine, remote.options(), text="lost", notice=True)
+    assert remote.calls[-1]["input"]["context"]["dead_letter"]["category"] == "no_route"
+
+
+@pytest.mark.parametrize("schema", [route_schema(), response_schema()], ids=["route", "route_response"])
+def test_the_published_schemas_are_schemas(schema: dict[str, Any]) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
+# How it fails ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("kind", ["validation", "routing", "target_unavailable", "timeout", "overload", "internal"])
+async def test_each_class_of_error(remote: Remote, engine: McpEngine, book: Book, kind: str, again: bool) -> None:
+    error = await failure(engine, remote.options(), text=f"fail {kind}{' again' if again else ''}")
+    assert (error.error_class, error.retryable) == (kind, again)
+    assert str(error) == f"{kind}: as you wish"
+    assert book.answered == ["System1/tool"], "whoever complains lives"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "kind", "told"),
+    [
+        ("x", {"tool": "chatter"}, ("internal", False), "no route_response.v1: nice weather"),
+        ("wrong", {}, ("internal", False), "status ok needs a result and no error"),
+        ("fail nonsense", {}, ("internal", False), "error.class"),
+        ("other", {}, ("internal", False), "another request"),
+        ("raise", {}, ("internal", True), "the tool failed"),
+        ("long", {}, ("internal", False), "longer than 1048576 bytes"),
+        ("x", {"tool": "route.exekute"}, ("target_unavailable", False), "there are: route.execute, chatter, as.text"),
+        ("hang", {"timeout": 1.0}, ("timeout", True), "took longer than 1 s"),
+        ("x", {"token_env": "ANOTHER_TOKEN"}, ("target_unavailable", False), "does not take our token"),
+        ("x", {"token_env": None}, ("target_unavailable", False), "401"),
+    ],
+)
+async def test_how_it_fails(
+    remote: Remote, engine: McpEngine, text: str, options: dict[str, Any], kind: tuple[str, bool], told: str
+) -> None:
+    error = await failure(engine, remote.options(**options), text=text)
+    assert (error.error_class, error.retryable) == kind
+    assert told in str(error)
+    assert len(str(error)) < 700
+    assert TOKEN not in str(error)
+
+
+async def test_an_effectful_butler_is_only_called_again_if_it_was_not_reached(
+    remote: Remote, engine: McpEngine, book: Book
+) -> None:
+    rows: dict[int, Step] = {}
+    options = remote.options(effect="effectful", timeout=1.0)
+    book.endpoint = "http://127.0.0.1:1/mcp"
+    with pytest.raises(EngineFailure, match=r"127\.0\.0\.1"):
+        await engine.run(a_turn(options), MemoryJournal(rows))
+    book.endpoint = None
+    with pytest.raises(EngineFailure, match="longer than 1 s"):
+        await engine.run(a_turn(options, text="hang", attempt=2), MemoryJournal(rows))
+    with pytest.raises(OutcomeUnknown):
+        await engine.run(a_turn(options, attempt=3), MemoryJournal(rows))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"url": None}, "url is needed, or announces_endpoint"),
+        ({"url": "ftp://example.org"}, "http:// or https://"),
+        ({"token_env": "NO_SUCH_TOKEN"}, "NO_SUCH_TOKEN"),
+        ({"token": "in the file"}, "token"),
+        ({"max_response": 0}, "max_response"),
+        ({"beats": 7}, "beats"),
+    ],
+)
+def test_wrong_options_are_named_before_the_first_message(
+    remote: Remote, engine: McpEngine, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(EngineFailure) as caught:
+        engine.check(a_turn(remote.options(**options)).member)
+    assert (caught.value.error_class, caught.value.retryable) == ("validation", False)
+    assert told in str(caught.value)
+
+
+async def test_whoever_has_not_said_where_he_is_may_still_say_it(engine: McpEngine, remote: Remote) -> None:
+    error = await failure(engine, remote.options(url=None, announces_endpoint=True))
+    assert (error.error_class, error.retryable) == ("target_unavailable", True)
+
+
+async def test_a_private_address_is_not_called(remote: Remote, engine: McpEngine, book: Book) -> None:
+    before = len(remote.calls)
+    for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
+        error = await failure(engine, remote.options(url=f"http://{host}:{remote.port}/mcp", allow_private=False))
+        assert (error.error_class, error.retryable) == ("target_unavailable", False)
+        assert "not a public address" in str(error)
+    book.endpoint = remote.url
+    assert not (await failure(engine, remote.options(url="https://example.org", allow_private=False))).retryable
+    assert len(remote.calls) == before
+
+
+# Servers that are none ------------------------------------------------------------------------------------------------
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def something_else(handler: Handler) -> AsyncIterator[tuple[str, list[str]]]:
+    """A server on a free port that answers every request with `handler`; its URL, and the methods that came."""
+    came: list[str] = []
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        came.append(request.method)
+        return await handler(request)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", serve)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp", came
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_not_followed(remote: Remote, engine: McpEngine, status: int) -> None:
+    async def elsewhere(request: web.Request) -> web.StreamResponse:
+        # To its own origin as well: the SDK would follow that one.
+        return web.Response(status=status, headers={"Location": str(request.url.with_path("/other"))})
+
+    async with something_else(elsewhere) as (url, came):
+        error = await failure(engine, remote.options(url=url))
+    assert (error.error_class, error.retryable) == ("target_unavailable", False)
+    assert f"{status}, a redirect" in str(error)
+    assert set(came) == {"POST"}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, ("target_unavailable", False)),
+        (404, ("target_unavailable", False)),
+        (429, ("overload", True)),
+        (500, ("target_unavailable", True)),
+        (503, ("overload", True)),
+        (504, ("timeout", True)),
+    ],
+)
+async def test_statuses(remote: Remote, engine: McpEngine, status: int, kind: tuple[str, bool]) -> None:
+    async def says(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, text="no")
+
+    async with something_else(says) as (url, _):
+        error = await failure(engine, remote.options(url=url))
+    assert (error.error_class, error.retryable) == kind
+    assert str(status) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type"),
+    [
+        (b"<html>hello</html>", "text/html"),
+        (b"{", "application/json"),
+        (b'{"jsonrpc": "2.0", "id": 1, "result": 7}', "application/json"),
+        (b"[" * 100_000, "application/json"),
+        (b"\x1f\x8b\x08 not compressed", "application/json"),
+        (b"data: nonsense\n\n", "text/event-stream"),
+    ],
+)
+async def test_what_is_no_mcp_at_all(remote: Remote, engine: McpEngine, body: bytes, media_type: str) -> None:
+    async def says(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, headers={"Content-Type": media_type, "Content-Encoding": "identity"})
+
+    async with something_else(says) as (url, _):
+        error = await failure(engine, remote.options(url=url))
+    assert (error.error_class, error.retryable) == ("internal", False)
+    assert "does not answer as an MCP server does" in str(error)
+
+
+async def test_an_endless_answer_is_cut_off(remote: Remote, engine: McpEngine) -> None:
+    ended = asyncio.Event()
+
+    async def pours(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b": nothing\n" * 5000)
+        finally:
+            ended.set()
+
+    async with something_else(pours) as (url, _):
+        error = await failure(engine, remote.options(url=url))
+        assert "longer than 1048576 bytes" in str(error)
+        async with asyncio.timeout(5):
+            await ended.wait()
+
+
+async def test_nobody_is_there(remote: Remote, engine: McpEngine, tmp_path: Any) -> None:
+    with a_remote(tmp_path) as other:
+        other.kill()
+        error = await failure(engine, remote.options(url=other.url))
+    assert (error.error_class, error.retryable) == ("target_unavailable", True)
+    error = await failure(engine, remote.options(url="http://no-such-host.invalid/mcp"))
+    assert (error.error_class, error.retryable) == ("target_unavailable", True)
