@@ -9,12 +9,14 @@ server must run. Settings enter; a `Tried` per model leaves. Next: `agents/sessi
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from secrets import token_urlsafe
 from typing import Final
+
+import asyncpg
 
 from switchboard.agents.sessions.account import DayAccount, DayBook
 from switchboard.agents.sessions.bridge import carried_out, unfit
@@ -22,6 +24,7 @@ from switchboard.agents.sessions.build import Sessions, flaw
 from switchboard.agents.sessions.dispatch import Attempt, Checks, Dispatcher, Limits
 from switchboard.agents.sessions.port import SessionTask
 from switchboard.agents.sessions.spec import CLI_KINDS
+from switchboard.app.backup import existing_database
 from switchboard.app.classifier import StoredDay
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.core.pipeline.prompt import Asked, route_tool_schema, routing_prompt
@@ -31,9 +34,11 @@ from switchboard.core.policy.budget import Cap
 from switchboard.domain.errors import NotFound, SwitchboardError
 from switchboard.domain.pipeline import Candidate
 from switchboard.store import classification
+from switchboard.store.checkup import schema_facts
 from switchboard.store.classification import SESSION_PREFIX, NewSession
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.migrate import migrations
 
 MEANT: Final = "System1/weather"
 _CANDIDATES: Final = (
@@ -68,6 +73,21 @@ class Place:
     mcp_url: str
     database: Database | None
     why: str = ""
+
+
+@asynccontextmanager
+async def open_place(settings: Settings, mcp_url: str) -> AsyncIterator[Place]:
+    """The doors at `mcp_url`, and their database if it is to be had."""
+    async with AsyncExitStack() as stack:
+        try:
+            database = await stack.enter_async_context(existing_database(settings))
+            at = (await schema_facts(database)).migration
+        except (SwitchboardError, OSError, asyncpg.PostgresError) as error:
+            place = Place(mcp_url, None, f"its database is not reached ({error})")
+        else:
+            fits = at == migrations()[-1].number
+            place = Place(mcp_url, database) if fits else Place(mcp_url, None, f"its database is at schema {at}")
+        yield place
 
 
 def chosen(settings: Settings, name: str | None) -> Sequence[ModelSettings]:

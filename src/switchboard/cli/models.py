@@ -8,25 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Literal
 
-import asyncpg
 import typer
 
-from switchboard.app.backup import existing_database
-from switchboard.app.model_tests import Place, Tried, chosen, try_model
+from switchboard.app.model_tests import Tried, chosen, open_place, try_model
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import ask, ask_about_team, find_server
 from switchboard.cli.model_views import print_log, print_models, print_tried, print_usage
 from switchboard.cli.output import FAILED, OK, AsJson, done, more, out, print_json
 from switchboard.cli.reading import rendered
 from switchboard.cli.rule_options import moment
-from switchboard.domain.errors import SwitchboardError
-from switchboard.store.checkup import schema_facts
-from switchboard.store.migrate import migrations
 
 app = typer.Typer(
     help="Models that choose where no rule decides: list and try them, costs, verdicts.", no_args_is_help=True
@@ -66,24 +60,9 @@ def try_models(
 
 async def _try(settings: Settings, name: str | None) -> Sequence[Tried]:
     models = chosen(settings, name)
-    async with _place(settings) as place:
-        return [await try_model(settings, model, place) for model in models]
-
-
-@asynccontextmanager
-async def _place(settings: Settings) -> AsyncIterator[Place]:
-    """The server that the other commands ask, and its database if it is to be had."""
     mcp_url = settings.classify.mcp_url or f"{find_server(settings).url}/mcp"
-    async with AsyncExitStack() as stack:
-        try:
-            database = await stack.enter_async_context(existing_database(settings))
-            at = (await schema_facts(database)).migration
-        except (SwitchboardError, OSError, asyncpg.PostgresError) as error:
-            place = Place(mcp_url, None, f"its database is not reached ({error})")
-        else:
-            fits = at == migrations()[-1].number
-            place = Place(mcp_url, database) if fits else Place(mcp_url, None, f"its database is at schema {at}")
-        yield place
+    async with open_place(settings, mcp_url) as place:
+        return [await try_model(settings, model, place) for model in models]
 
 
 @app.command("usage")

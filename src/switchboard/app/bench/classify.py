@@ -27,9 +27,9 @@ import aiohttp
 import anthropic
 import openai
 
+from switchboard.agents.programs import Program, run_program
 from switchboard.agents.sessions.commands import PROGRAMS, Command, Way, command_for
 from switchboard.agents.sessions.port import ApiKind, CliKind, Kind, SessionTask
-from switchboard.agents.sessions.process import Program, run_program
 from switchboard.agents.sessions.spec import API_KINDS, ModelSpec
 from switchboard.app.bench import lab
 from switchboard.app.embedded import EmbeddedServer, embedded_postgres
@@ -235,11 +235,11 @@ async def _run(spec: ModelSpec, task: SessionTask, *, offered: bool) -> float:
         env |= {"TERM": "dumb", "LANG": "C.UTF-8", **command.env}
         words = (spec.program or PROGRAMS[kind], *command.words)
         began = perf_counter()
-        ended = await run_program(Program(words, env, place / "work", command.given, _DEADLINE))
+        ended = await run_program(Program(words, env, place / "work", command.given.encode(), _DEADLINE))
         took = (perf_counter() - began) * 1000
-    calls = parse_transcript(kind, ended.output).calls
+    calls = parse_transcript(kind, ended.text).calls
     if ended.status or offered != any(call.ok for call in calls):
-        raise ConfigurationError(f"{kind} failed: {ended.output[-500:]} {ended.errors[-500:]}")
+        raise ConfigurationError(f"{kind} failed: {ended.text[-500:]} {ended.errors[-500:]}")
     return took
 
 
