@@ -3,11 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help demo test up static check quick chaos bench clis lock clean setup
+.PHONY: help demo test up static check quick chaos chaos-model bench clis lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 setup: $(STAMP) ## create .venv with the locked dependencies
 
@@ -44,6 +44,9 @@ check: static test ## all that must be good before a change goes in
 
 chaos: $(STAMP) ## 3000 messages, 12 kill -9, a database crash, a zombie: nothing lost, doubled or out of order
 	@$(BIN)/python -m tests.chaos.run
+
+chaos-model: $(STAMP) ## 1000 messages, models that fail in every way, a kill -9 every second: each delivered once, or a dead letter
+	@$(BIN)/python -m tests.chaos.model_run
 
 bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
 	@for what in start ingest route turn propagation backtest classify; do $(BIN)/switchboard bench $$what || exit 1; done

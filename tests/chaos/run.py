@@ -131,7 +131,7 @@ async def _havoc(plan: Plan, dice: random.Random, crew: Crew, data: Path, feedin
             zombie = asyncio.create_task(_zombie(crew, victim))
         elif kills == crash_at:
             crash_at = -1
-            await _crash(data)
+            await crash(data)
         elif kills < plan.kills:
             victim.kill()
             victim.wait()
@@ -154,7 +154,8 @@ async def _zombie(crew: Crew, victim: subprocess.Popen[bytes]) -> None:
     print("the zombie is awake again", flush=True)
 
 
-async def _crash(data: Path) -> None:
+async def crash(data: Path) -> None:
+    """Let the database crash, and bring it back."""
     began = time.monotonic()
     await embedded.stop(data, immediate=True)
     async with embedded.embedded_postgres(data):

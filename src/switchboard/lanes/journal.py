@@ -76,6 +76,7 @@ class Journal:
             if effect != "idempotent":
                 await self._write(Step(n, name, "started", key, None), effect)
             result = storable_json(await act(key))
+            point("before_journal")
         await self._write(Step(n, name, "done", key, result), effect)
         point("between_steps")
         return result

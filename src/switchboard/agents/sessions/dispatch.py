@@ -28,6 +28,7 @@ from switchboard.agents.sessions.port import (
 )
 from switchboard.agents.sessions.spec import ModelSpec
 from switchboard.core.pipeline.transcript import Transcript, Usage
+from switchboard.core.pipeline.verdict import is_ours
 from switchboard.core.policy.breaker import DEFAULT, Breaker, BreakerPolicy, Ticket, admit, wait_left
 from switchboard.core.policy.breaker import settle as settle_breaker
 from switchboard.core.policy.budget import ZERO, Account, Amount, Cap, Refusal, amount, reserve
@@ -304,7 +305,7 @@ class Dispatcher:
             return _failed(model, failure)
         self._settled(model, ticket, ok=True)
         run.best = (model.session, _with_cost(model, transcript))
-        wrong = run.checks.unfit(transcript) if run.checks.unfit is not None else None
+        wrong = await _wrong(run.checks, transcript)
         outcome: Outcome = "answered" if wrong is None else "unfit"
         return _priced(model, transcript.usage, outcome, wrong or "")
 
@@ -323,6 +324,14 @@ async def _within(session: Session, task: SessionTask) -> Transcript:
         raise
     except Exception as error:
         raise SessionFailure("defect", f"{type(error).__name__} in the session") from error
+
+
+async def _wrong(checks: Checks, transcript: Transcript) -> str | None:
+    """What is wrong with an answer. A program that tells of its calls may be lying; our own server knows."""
+    wrong = checks.unfit(transcript) if checks.unfit is not None else None
+    if wrong is not None or checks.taken is None or not any(is_ours(call) and call.ok for call in transcript.calls):
+        return wrong
+    return None if await checks.taken() else "it tells of a call that our server has no record of"
 
 
 @asynccontextmanager

@@ -1,0 +1,274 @@
+"""The chaos run where a model decides: it fails in every way in a part of its calls, and a worker dies every second.
+
+    python -m tests.chaos.model_run [--messages 1000] [--conversations 120] [--workers 3] [--kills 40] [--seed N]
+
+Workers and doors are real `switchboard` processes. A model behind an API is asked first, a command line where that has
+failed. Doors are killed as well, so that command lines find our MCP server gone. The last line counts; exit code 0 only
+if every message was delivered where it says, or is a dead letter with its reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from switchboard.app import embedded
+from switchboard.app.doctor import check_database
+from switchboard.app.settings import Settings
+from switchboard.domain.errors import SwitchboardError
+from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.journey.accept import Submission
+from switchboard.server.listener import bind
+from switchboard.store.database import Database
+from switchboard.store.inbox import Acceptance
+from tests.chaos import claude
+from tests.chaos.books import read_traces
+from tests.chaos.model_books import RULED, ModelVerdict, judge_models
+from tests.chaos.run import crash
+from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+
+BUTLERS: Final = ("b0", "b1", "b2", "b3")
+TEAM: Final = Team(
+    ROOT,
+    None,
+    members=(
+        *map(butler, (*BUTLERS, RULED.removeprefix("System1/"))),
+        Member(SystemId("System4/root"), ROOT, 4, "echo"),
+    ),
+    classify=True,
+)
+RULES: Final = (rule(ROOT, [to(RULED)], chat_type="private"),)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """How much, and how rough. `rate`: the part of the calls that fails, of the API and of the command line."""
+
+    messages: int = 1000
+    conversations: int = 120
+    workers: int = 3
+    kills: int = 40
+    rate: float = 0.3
+    seed: int = 1
+
+
+@dataclass(slots=True)
+class House:
+    """The processes of a run, and what they have written down."""
+
+    directory: Path
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    doors: subprocess.Popen[bytes] | None = None
+
+    def hire(self) -> None:
+        """One worker more."""
+        self.workers.append(self._start("work"))
+
+    def open_doors(self) -> None:
+        """The doors, at the port of the settings."""
+        self.doors = self._start("serve")
+
+    def _start(self, command: str) -> subprocess.Popen[bytes]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("SWITCHBOARD_")}
+        with (self.directory / f"{command}.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "switchboard.cli.main", command],
+                cwd=self.directory,
+                env=kept,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def alive(self) -> list[subprocess.Popen[bytes]]:
+        return [one for one in self.workers if one.poll() is None]
+
+    def close(self) -> None:
+        for one in (*self.workers, *([self.doors] if self.doors else [])):
+            one.kill()
+            one.wait()
+
+
+async def run(plan: ModelPlan, directory: Path) -> ModelVerdict:
+    """The whole run in `directory`."""
+    dice = random.Random(plan.seed)
+    data = directory / "database"
+    async with (
+        embedded.embedded_postgres(data) as server,
+        lab(server.url, [TEAM], RULES, classifying=True) as parts,
+        _model(directory, plan) as url,
+    ):
+        settings = _settle_in(directory, server.url, url, plan.rate)
+        house = House(directory)
+        house.open_doors()
+        for _ in range(plan.workers):
+            house.hire()
+        try:
+            feeding = asyncio.create_task(_feed(parts, plan, dice))
+            await _havoc(plan, dice, house, data, feeding)
+            acknowledged = await feeding
+            await _settled(parts.database)
+            problems = [f"{one.name}: {one.detail}" for one in await check_database(settings) if one.status == "bad"]
+        finally:
+            house.close()
+        traces = read_traces([directory / f"{kind}.trace" for kind in ("api", "cli")])
+        await _tell(parts.database, traces)
+        return await judge_models(parts.database, acknowledged, traces, problems)
+
+
+@asynccontextmanager
+async def _model(directory: Path, plan: ModelPlan) -> AsyncIterator[str]:
+    """The URL of the model, a process of its own."""
+    words = (sys.executable, "-m", "tests.chaos.model", str(directory / "api.trace"), str(plan.rate), str(plan.seed))
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield json.loads(await asyncio.wait_for(process.stdout.readline(), 30))["url"]
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def _settle_in(directory: Path, database: str, model: str, rate: float) -> Settings:
+    """Write what the processes read: the settings, and the program that is the command line."""
+    program = claude.install(directory, rate=rate)
+    api = {"name": "api", "kind": "openai", "model": "m", "base_url": f"{model}/v1", "timeout": 1.5, "concurrency": 8}
+    cli = {"name": "cli", "kind": "claude-code", "model": "m", "base_url": model, "timeout": 4.0, "concurrency": 4}
+    with bind("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+    given: dict[str, Any] = {
+        "database_url": database,
+        "data_dir": str(directory / "data"),
+        "port": port,
+        "log_level": "info",
+        "models": [api, cli | {"program": str(program)}],
+        "classify": {"models": ["api", "cli"], "attempts": 4, "timeout": 12.0, "tokens_per_message": 100_000},
+    }
+    (directory / "switchboard.toml").write_text(_toml(given), encoding="utf-8")
+    return Settings.model_validate(given)
+
+
+def _toml(given: dict[str, Any]) -> str:
+    """Settings as a file: JSON's texts, numbers and lists are TOML's."""
+    plain = [f"{name} = {json.dumps(value)}" for name, value in given.items() if name not in {"models", "classify"}]
+    tables = [("[classify]", given["classify"]), *(("[[models]]", model) for model in given["models"])]
+    for head, table in tables:
+        plain += [head, *(f"{name} = {json.dumps(value)}" for name, value in table.items())]
+    return "\n".join(plain) + "\n"
+
+
+async def _feed(parts: Lab, plan: ModelPlan, dice: random.Random) -> list[str]:
+    """Hand in all messages, each until it is acknowledged, as a connector would; the ids that were told."""
+    numbers: Counter[str] = Counter()
+    told: list[str] = []
+    batches = max(1, plan.messages // 20)
+    pause = plan.kills / batches
+    for start in range(0, plan.messages, 20):
+        batch = [_message(n, plan, dice, numbers) for n in range(start, min(start + 20, plan.messages))]
+        told += await _until_acknowledged(parts, batch)
+        await asyncio.sleep(pause)
+    return told
+
+
+def _message(n: int, plan: ModelPlan, dice: random.Random, numbers: Counter[str]) -> Submission:
+    """Its number in its conversation, whom it is for, and its event. One in five is decided by a rule."""
+    sender = f"s{dice.randrange(plan.conversations)}"
+    names = dice.sample(BUTLERS, 2 if dice.random() < 0.1 else 1)
+    text = f"{numbers[sender]} {'+'.join(names)} e{n}"
+    numbers[sender] += 1
+    ruled = {"chat_type": "private"} if dice.random() < 0.2 else {}
+    return submission(text, channel="api", sender=sender, event=f"e{n}", **ruled)
+
+
+async def _until_acknowledged(parts: Lab, batch: Sequence[Submission]) -> list[str]:
+    while True:
+        outcomes = await parts.accept.accept_all(batch)
+        if not any(isinstance(outcome, SwitchboardError) for outcome in outcomes):
+            return [str(outcome.request_id) for outcome in outcomes if isinstance(outcome, Acceptance)]
+        await asyncio.sleep(0.2)
+
+
+async def _havoc(plan: ModelPlan, dice: random.Random, house: House, data: Path, feeding: asyncio.Task[Any]) -> None:
+    """`kill -9` of a worker every second, of the doors every sixth; the database crashes once."""
+    for kill in range(plan.kills):
+        await asyncio.sleep(1.0)
+        while len(house.alive()) < plan.workers:
+            house.hire()
+        if kill == plan.kills // 2:
+            await crash(data)
+        if kill % 6 == 3 and house.doors is not None:
+            house.doors.send_signal(signal.SIGKILL)
+        elif house.doors is None or house.doors.poll() is not None:
+            house.open_doors()
+        dice.choice(house.alive()).kill()
+    await feeding
+    house.open_doors() if house.doors is None or house.doors.poll() is not None else None
+    while len(house.alive()) < plan.workers:
+        house.hire()
+
+
+async def _settled(database: Database, limit: float = 240) -> None:
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        try:
+            if not await database.value(
+                "select count(*) from lane where state in ('ready', 'running') and pool in ('work', 'route')"
+            ):
+                return
+        except SwitchboardError:
+            pass
+        await asyncio.sleep(0.2)
+
+
+async def _tell(database: Database, traces: list[list[str]]) -> None:
+    """How often each way of failing was met."""
+    ways = Counter(" ".join(line) for line in traces)
+    print("calls:", ", ".join(f"{way} {n}" for way, n in sorted(ways.items())), flush=True)
+    rows = await database.rows(
+        "select case when error is null then 'well'"
+        " else coalesce(substring(error from '^([a-z_]+): '), 'no verdict') end as ended,"
+        " count(*) from classification group by 1 order by 2 desc"
+    )
+    print("attempts on record:", ", ".join(f"{row['ended']} {row['count']}" for row in rows), flush=True)
+    lost = await database.value("select count(*) from turn where lane like 'route:%' and outcome = 'lost'")
+    print("attempts lost with their worker:", lost, flush=True)
+
+
+def main() -> int:
+    """Read the command line, run, print the verdict."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    defaults = ModelPlan()
+    for name in ("messages", "conversations", "workers", "kills", "seed"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
+    parser.add_argument("--rate", type=float, default=defaults.rate)
+    plan = ModelPlan(**vars(parser.parse_args()))
+    directory = Path(tempfile.mkdtemp(prefix="switchboard-chaos-"))
+    directory.chmod(0o711)
+    began = time.monotonic()
+    verdict = asyncio.run(run(plan, directory))
+    print(f"{plan.kills} kills, 1 database crash in {time.monotonic() - began:.0f} s")
+    print(verdict)
+    if verdict.clean:
+        shutil.rmtree(directory, ignore_errors=True)
+        return 0
+    print(f"the evidence is in {directory}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

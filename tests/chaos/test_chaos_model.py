@@ -1,0 +1,37 @@
+"""A short chaos run where a model decides, with all that the long one has: `make chaos-model` is the long one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.model_books import reason_of
+from tests.chaos.model_run import ModelPlan, run
+from tests.chaos.test_chaos import directory
+
+__all__ = ["directory"]
+
+
+@pytest.mark.slow
+async def test_models_that_fail_and_workers_that_die_lose_double_and_reorder_nothing(directory: Path) -> None:
+    verdict = await run(ModelPlan(messages=120, conversations=20, kills=6, seed=7), directory)
+    assert verdict.clean, verdict
+    assert verdict.accepted == 120
+    assert verdict.delivered > 80
+    assert verdict.failed > 15, "the models have failed often enough to show something"
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("api: unavailable: status 500: x; cli: timeout: claude-code was not done in time, and was killed", "timeout"),
+        ("api: budget: 900 tokens more; cli: unavailable: our MCP server is not reached: x", "budget used up"),
+        ("given up after 4 attempts", "workers died"),
+        ("there is no candidate 'ghost'; there are: System1/b0", "no such butler"),
+        ("the session ended (stop) without a call of route_to_butler", "no call"),
+        ("what nobody has seen", "other (what nobody has seen)"),
+    ],
+)
+def test_a_reason_is_told_in_two_words(reason: str, told: str) -> None:
+    assert reason_of(reason) == told
