@@ -67,7 +67,9 @@ async def test_a_crash_at_this_point_loses_nothing_and_answers_nothing_twice(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nth", [1, 5])
-@pytest.mark.parametrize("point", [*ROUTE_POINTS, "after_claim", "before_commit", "after_commit", "between_steps"])
+@pytest.mark.parametrize(
+    "point", [*ROUTE_POINTS, "after_claim", "before_commit", "after_commit", "before_journal", "between_steps"]
+)
 async def test_a_crash_while_messages_are_classified_decides_each_once_and_in_order(
     database_url: str, tmp_path: Path, point: Point, nth: int
 ) -> None:
