@@ -1,0 +1,204 @@
+"""A day in which nobody writes: a whole switchboard with models, whose clocks are the test's, asks none of them.
+
+Time passes in minutes. For the database all that is on record becomes a minute older, so that whatever is due after a
+while is due, again and again; breakers and the account of the day get the test's clock. What counts requests is the
+server of the models itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from switchboard.agents.sessions.dispatch import Dispatcher
+from switchboard.app import models, wiring
+from switchboard.app.classifier import StoredDay
+from switchboard.app.settings import Settings
+from switchboard.app.upkeep import chores
+from switchboard.app.wiring import Switchboard, make_worker, open_core, open_switchboard
+from switchboard.core.policy.budget import Amount, Cap
+from switchboard.domain.pipeline import Candidate
+from switchboard.lanes.worker import Upkeep
+from switchboard.server.listener import bind
+from switchboard.server.serve import run_doors
+from switchboard.store import classification, schedule
+from switchboard.store.classification import NewSession
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+from switchboard.store.inbox import get_message
+from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status
+from tests.hands import at_work
+from tests.lab import submission
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow
+MINUTES: Final = 24 * 60
+TODAY: Final = date(2026, 1, 1)
+TEAM: Final = {
+    "team": {"name": "root"},
+    "classify": True,
+    "systems": [{"name": "System1/health", "engine": "echo"}, {"name": "System4/root", "engine": "echo"}],
+}
+_OLDER: Final = """
+select string_agg(format('update %I set %s', table_name, times), '; ' order by table_name) from (
+    select table_name, string_agg(format('%1$I = %1$I - interval ''1 minute''', column_name), ', ') as times
+    from information_schema.columns
+    where table_schema = 'switchboard' and data_type = 'timestamp with time zone'
+      and table_name not in ('worker', 'migration')
+    group by table_name
+) t
+"""
+"""The statement that makes all that is on record a minute older; those who live stay as they are."""
+
+
+@dataclass
+class Day:
+    """The clock of a day, and what was done in it."""
+
+    seconds: float = 0.0
+    chores: tuple[Upkeep, ...] = ()
+    runs: Counter[str] = field(default_factory=Counter)
+
+    def now(self) -> float:
+        """For breakers."""
+        return self.seconds
+
+    def today(self) -> date:
+        """For the account."""
+        return (datetime(TODAY.year, TODAY.month, TODAY.day, tzinfo=UTC) + timedelta(seconds=self.seconds)).date()
+
+    def counted(self, *args: Any) -> tuple[Upkeep, ...]:
+        """The chores of a worker, each of which counts."""
+        self.chores = tuple(replace(chore, run=partial(self._run, chore)) for chore in chores(*args))
+        return self.chores
+
+    async def _run(self, chore: Upkeep) -> object:
+        self.runs[chore.name] += 1
+        return await chore.run()
+
+    async def pass_by(self, database: Database) -> None:
+        """One minute after the other, and in each what is due then."""
+        older: str = await database.value(_OLDER)
+        known: dict[str, Callable[[], Awaitable[object]]] = {chore.name: chore.run for chore in self.chores}
+        for _ in range(MINUTES):
+            self.seconds += 60
+            async with database.connection() as connection:
+                await connection.execute(older)
+            for name in await schedule.due(database, list(known)):
+                await known[name]()
+                await schedule.done(database, name, None)
+
+
+@pytest.fixture
+def day(monkeypatch: pytest.MonkeyPatch) -> Day:
+    """All clocks that models have anything to do with are this one."""
+    made = Day()
+    monkeypatch.setattr(models, "Dispatcher", partial(Dispatcher, clock=made.now))
+    monkeypatch.setattr(models, "StoredDay", partial(StoredDay, today=made.today))
+    monkeypatch.setattr(wiring, "chores", made.counted)
+    return made
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Switchboard]:
+    """Doors, worker and all that works in the background."""
+    async with AsyncExitStack() as stack:
+        core = await stack.enter_async_context(open_core(settings))
+        switchboard = await stack.enter_async_context(open_switchboard(core))
+        await stack.enter_async_context(at_work(make_worker(core)))
+        stop, opened = asyncio.Event(), asyncio.Event()
+        serving = asyncio.create_task(run_doors(switchboard, bind("127.0.0.1", 0), stop, lambda *_: opened.set()))
+        await opened.wait()
+        try:
+            yield switchboard
+        finally:
+            stop.set()
+            await serving
+
+
+async def message(switchboard: Switchboard, text: str) -> str:
+    """Send one, and wait until it is settled; its state."""
+    accepted = await switchboard.accept.accept(submission(text, sender=text))
+    assert accepted.decision is None, "it waits for a model"
+    found = await get_message(switchboard.core.database, accepted.request_id)
+
+    async def over() -> bool:
+        nonlocal found
+        found = await get_message(switchboard.core.database, accepted.request_id)
+        return found is not None and found.state != "in_flight"
+
+    await eventually(over)
+    assert found is not None
+    return found.state
+
+
+async def _leave_halves(database: Database) -> None:
+    """What a process leaves that was killed while it asked: an open session, and money that is set aside."""
+    butlers = (Candidate("System1/health"),)
+    new = NewSession("telegram/bot/x", new_uuid7(), "root", butlers, timedelta(minutes=10))
+    await classification.open_session(database, new, sha256(b"secret").digest())
+    await classification.reserve_day(database, TODAY, Amount(10, 3), Cap(), timedelta(minutes=10))
+
+
+async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tmp_path: Path, day: Day) -> None:
+    """After some trouble: a model that is left alone, a dead letter, what a killed process left behind."""
+    ill = True
+
+    def brain(request: Request) -> Reply:
+        if request.dialect == "openai-chat" and ill:
+            return Reply(fault=Status(500))
+        return Reply(calls=(Call("route_to_butler", {"butler": "ghost" if "ghost" in request.prompt else "health"}),))
+
+    program = tmp_path / "claude"
+    program.write_text(f"#!{sys.executable} -S\nopen({str(tmp_path / 'started')!r}, 'w')\n", encoding="utf-8")
+    program.chmod(0o755)
+    async with ScriptedLlm(brain) as llm:
+        settings = Settings.model_validate(
+            {
+                "database_url": database_url,
+                "data_dir": tmp_path,
+                "teams": [TEAM],
+                "models": [
+                    {"name": "ill", "kind": "openai", "model": "m", "base_url": f"{llm.url}/v1"},
+                    {"name": "well", "kind": "anthropic", "model": "m", "base_url": llm.url},
+                    {"name": "cli", "kind": "claude-code", "model": "m", "base_url": llm.url, "program": str(program)},
+                ],
+                "classify": {"models": ["ill", "well", "cli"], "attempts": 1, "tokens_per_day": 1_000_000},
+                "dead_letters": {"tell_sender": True, "keep_days": 1},
+            }
+        )
+        async with running(settings) as switchboard:
+            database = switchboard.core.database
+            assert [await message(switchboard, text) for text in ("one", "two", "ghost")] == ["answered"] * 2 + ["dead"]
+            assert len(llm.requests) == 6, "each was asked of both"
+            assert await message(switchboard, "four") == "answered"
+            assert len(llm.requests) == 7, "who failed three times is left alone"
+            await _leave_halves(database)
+            asked, spent = len(llm.requests), await classification.spent_on(database, TODAY)
+
+            await day.pass_by(database)
+
+            assert len(llm.requests) == asked, "0 calls in 24 hours"
+            assert llm.strays == ()
+            assert not (tmp_path / "started").exists()
+            assert day.runs.keys() == {"expire_leases", "digest", "tell_senders", "empty_letters"}
+            assert min(day.runs[name] for name in ("expire_leases", "digest", "tell_senders")) >= MINUTES
+            assert day.runs["empty_letters"] >= 24
+
+            ill = False
+            assert await message(switchboard, "control") == "answered"
+            assert len(llm.requests) == asked + 1
+            tomorrow = await classification.spent_on(database, TODAY + timedelta(days=1))
+            assert tomorrow.tokens > 0
+            assert await classification.spent_on(database, TODAY) == spent
