@@ -127,3 +127,16 @@ def butler(name: str, command: Sequence[str] | None = None) -> dict[str, Any]:
     """A System1 of a team file: memo, or a program."""
     engine: dict[str, Any] = {"engine": "command", "config": {"command": list(command)}} if command else {}
     return {"name": name, "type": "operation", **engine}
+
+
+def that_know(place: Path) -> list[str]:
+    """The command lines of all processes that have the place in their arguments or in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command, known = ((process / name).read_bytes() for name in ("cmdline", "environ"))
+        except OSError:  # it has ended meanwhile, or is another user's
+            continue
+        if bytes(place) in command + known:
+            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return found

@@ -24,7 +24,17 @@ import pytest
 from switchboard.cli import talk
 from switchboard.cli.main import COMMANDS, main
 from switchboard.cli.talk import Draft
-from tests.processes import DEADLINE, EXECUTABLE, butler, environment, running, switchboard, told, write_teams
+from tests.processes import (
+    DEADLINE,
+    EXECUTABLE,
+    butler,
+    environment,
+    running,
+    switchboard,
+    that_know,
+    told,
+    write_teams,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -186,20 +196,7 @@ def test_a_demo_that_is_broken_off_leaves_nothing_running(place: Path, number: s
     assert started.parent.is_dir(), said
     assert process.returncode != 0, said
     assert "Traceback" not in said
-    assert _that_know(place) == []
-
-
-def _that_know(place: Path) -> list[str]:
-    """The command lines of all processes that have the place in their arguments or in their environment."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            command, known = ((process / name).read_bytes() for name in ("cmdline", "environ"))
-        except OSError:  # it has ended meanwhile, or is another user's
-            continue
-        if bytes(place) in command + known:
-            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
-    return found
+    assert that_know(place) == []
 
 
 def test_the_port_is_in_use(home: Path) -> None:

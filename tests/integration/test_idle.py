@@ -143,6 +143,10 @@ async def message(switchboard: Switchboard, text: str) -> str:
     return found.state
 
 
+def _asked(llm: ScriptedLlm) -> int:
+    return len(llm.requests)
+
+
 async def _leave_halves(database: Database) -> None:
     """What a process leaves that was killed while it asked: an open session, and money that is set aside."""
     butlers = (Candidate("System1/health"),)
@@ -181,15 +185,15 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
         async with running(settings) as switchboard:
             database = switchboard.core.database
             assert [await message(switchboard, text) for text in ("one", "two", "ghost")] == ["answered"] * 2 + ["dead"]
-            assert len(llm.requests) == 6, "each was asked of both"
+            assert _asked(llm) == 6, "each was asked of both"
             assert await message(switchboard, "four") == "answered"
-            assert len(llm.requests) == 7, "who failed three times is left alone"
+            assert _asked(llm) == 7, "who failed three times is left alone"
             await _leave_halves(database)
-            asked, spent = len(llm.requests), await classification.spent_on(database, TODAY)
+            asked, spent = _asked(llm), await classification.spent_on(database, TODAY)
 
             await day.pass_by(database)
 
-            assert len(llm.requests) == asked, "0 calls in 24 hours"
+            assert _asked(llm) == asked, "0 calls in 24 hours"
             assert llm.strays == ()
             assert not (tmp_path / "started").exists()
             assert day.runs.keys() == {"expire_leases", "digest", "tell_senders", "empty_letters"}
@@ -198,7 +202,7 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
 
             ill = False
             assert await message(switchboard, "control") == "answered"
-            assert len(llm.requests) == asked + 1
+            assert _asked(llm) == asked + 1
             tomorrow = await classification.spent_on(database, TODAY + timedelta(days=1))
             assert tomorrow.tokens > 0
             assert await classification.spent_on(database, TODAY) == spent

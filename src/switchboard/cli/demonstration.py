@@ -2,7 +2,7 @@
 
 Called by `demo.py`. In: a directory; out: what happens, on the terminal, and an exit code. Every part is the real one,
 in a process of its own: doors, two workers, `switchboard import`, `switchboard send`; this process plays the connectors
-of Telegram and mail, which fetch replies and hand in receipts.
+of Telegram and mail, which fetch replies and hand in receipts. Next: `demo_model.py`, for what no rule decides.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ from rich.text import Text
 
 from switchboard.app.settings import load_settings
 from switchboard.cli.client import Client, open_client, part
+from switchboard.cli.demo_model import DemoModel, demo_model
 from switchboard.cli.explain import tree_of
 from switchboard.cli.output import Json, one_line, program, state, table
 from switchboard.domain.errors import ConfigurationError
 
 _ENDPOINTS: Final = (("telegram", "telegram:bot:@house_switchboard_bot"), ("email", "house@home.example"))
 _PATIENCE: Final = 50.0
+_MAIN: Final = "switchboard.cli.main"
+_SCRIPTED: Final = "switchboard.testing.scripted_llm"
 _EXPECTED: Final = {"new": 21, "duplicates": 1, "refused": 1}
 """What `switchboard import` finds in `examples/inbox`."""
 
@@ -72,14 +75,38 @@ class Show:
         return Group(table("channel", "from", "state", "text", rows=rows), *told)
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is there in the end; `certain`: it is known beforehand how many messages nobody takes."""
+
+    took: Json
+    explained: Mapping[str, Json]
+    letters: list[Json]
+    books: Json
+    certain: bool
+
+    @property
+    def counted(self) -> Json:
+        """What the import found."""
+        return {name: self.took[name] for name in _EXPECTED}
+
+    @property
+    def good(self) -> bool:
+        """Whether it is as it should be."""
+        balanced = self.books["balanced"] and not self.books["problems"]
+        return bool(balanced and self.counted == _EXPECTED and (len(self.letters) == 1 or not self.certain))
+
+
 def examples() -> Path:
     """Where the example inbox lies: inside an installed package, or beside the sources."""
     inside = Path(str(files("switchboard"))) / "examples"
     return inside if inside.is_dir() else Path(str(files("switchboard"))).parents[1] / "examples"
 
 
-def run_demo(directory: Path | None, *, keep: bool, console: Console) -> int:
+def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: bool = False) -> int:
     """Run it in `directory` (kept), else in a temporary one (removed, unless `keep`). 0: all as it should be.
+
+    `scripted`: with the scripted model, even where the settings name another.
 
     Raises ConfigurationError when a part does not start, takes too long, or finds the directory in use.
     """
@@ -89,7 +116,8 @@ def run_demo(directory: Path | None, *, keep: bool, console: Console) -> int:
         raise ConfigurationError(f"{directory} is not an empty directory; the demo counts from nothing: name a new one")
     home = _home(directory)
     try:
-        return asyncio.run(_until_told_to_end(_demo(home, Show(console))))
+        model = demo_model(load_settings(), examples(), home, scripted=scripted)
+        return asyncio.run(_until_told_to_end(_demo(home, model, Show(console))))
     except TimeoutError as error:
         raise ConfigurationError(f"the demo took too long; see {home / 'demo.log'} (use --keep)") from error
     finally:
@@ -122,20 +150,23 @@ async def _until_told_to_end(demo: Coroutine[Any, Any, int]) -> int:
         return 1
 
 
-async def _demo(home: Path, show: Show) -> int:
+async def _demo(home: Path, model: DemoModel, show: Show) -> int:
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")},
         "SWITCHBOARD_DATA_DIR": str(home),
-        "SWITCHBOARD_TEAMS_DIR": str(examples() / "teams"),
+        "SWITCHBOARD_TEAMS_DIR": str(model.teams),
         "SWITCHBOARD_PORT": "0",
         "SWITCHBOARD_LOG_LEVEL": "warning",
+        **model.environment,
     }
     with Live(show, console=show.console, refresh_per_second=8, transient=True) if show.live else nullcontext():
         async with AsyncExitStack() as stack:
+            show.tell(model.said)
+            environment |= await _scripted(home, environment, model, stack)
             doors = await stack.enter_async_context(_process(home, environment, "serve", "--while-stdin", "--json"))
             address = await _first_line(doors)
             show.tell(f"the doors are open at {address['url']}, database included")
-            environment |= {"SWITCHBOARD_URL": address["url"]}
+            environment |= {"SWITCHBOARD_URL": address["url"], "SWITCHBOARD_CLASSIFY__MCP_URL": f"{address['url']}/mcp"}
             os.environ.update({k: environment[k] for k in ("SWITCHBOARD_URL", "SWITCHBOARD_DATA_DIR")})
             victim = await stack.enter_async_context(_worker(home, environment, show, "one"))
             client = await stack.enter_async_context(open_client(load_settings()))
@@ -144,7 +175,18 @@ async def _demo(home: Path, show: Show) -> int:
             explained = await _interesting(client)
             books = await client.get("/v1/books")
             letters = (await client.get("/v1/dead-letters"))["dead_letters"]
-    return _epilogue(show, took, explained, letters, books)
+    return _epilogue(show, Outcome(took, explained, letters, books, model.certain))
+
+
+async def _scripted(
+    home: Path, environment: Mapping[str, str], model: DemoModel, stack: AsyncExitStack
+) -> Mapping[str, str]:
+    """Start the scripted model, where it is one; what the parts that come after it are to know."""
+    if model.script is None:
+        return {}
+    words = ("--script", str(model.script), "--while-stdin")
+    process = await stack.enter_async_context(_process(home, environment, *words, module=_SCRIPTED))
+    return model.at((await _first_line(process))["url"])
 
 
 async def _act(
@@ -179,24 +221,23 @@ async def _act(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _epilogue(show: Show, took: Json, explained: Json, letters: list[Json], books: Json) -> int:
-    console = show.console
+def _epilogue(show: Show, outcome: Outcome) -> int:
+    console, letters, books = show.console, outcome.letters, outcome.books
     show.ended = True
     if show.live:
         console.print(show)
-    console.print("\nA message whose worker was killed, explained:", style="bold")
-    console.print(tree_of(explained))
+    for title, explanation in outcome.explained.items():
+        console.print(f"\n{title}", style="bold")
+        console.print(tree_of(explanation))
     console.print("\nWhat nobody could take, kept whole:", style="bold")
     rows = [(x["team_id"], x["channel"], x["category"], x["reason"], x["handler"]) for x in letters]
     console.print(table("team", "channel", "category", "reason", "told to", rows=rows))
     console.print("\nThe books:", style="bold")
     names = ("accepted", "in_flight", "answered", "declined", "dead", "cancelled")
     console.print(table(*names, rows=[[books[name] for name in names]]))
-    counted = {name: took[name] for name in _EXPECTED}
-    good = books["balanced"] and not books["problems"] and counted == _EXPECTED and len(letters) == 1
-    verdict = (
-        "they balance: nothing lost, nothing doubled" if good else f"NOT as expected: {counted} {books['problems']}"
-    )
+    good = outcome.good
+    not_so = f"NOT as expected: {outcome.counted} {books['problems']}"
+    verdict = "they balance: nothing lost, nothing doubled" if good else not_so
     console.print(f"{verdict}. {monotonic() - show.started:.0f} s in all.", style="bold green" if good else "bold red")
     console.print(f"\nNext, start it for real: {program()} up (a tour is in README.md)", soft_wrap=True)
     console.print(f"and talk to it in another terminal: {program()} chat", soft_wrap=True)
@@ -205,13 +246,17 @@ def _epilogue(show: Show, took: Json, explained: Json, letters: list[Json], book
 
 @asynccontextmanager
 async def _process(
-    home: Path, environment: Mapping[str, str], *arguments: str
+    home: Path, environment: Mapping[str, str], *arguments: str, module: str = _MAIN
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A command of ours in a process of its own; ended in good order, or at once if it does not."""
+    """A command of ours in a process of its own; ended in good order, or at once if it does not.
+
+    It runs in `home`: a `switchboard.toml` where the demo was started may name a real database.
+    """
     with (home / "demo.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "switchboard.cli.main", *arguments),
+            *(sys.executable, "-m", module, *arguments),
             env=dict(environment),
+            cwd=home,
             stdin=asyncio.subprocess.PIPE,  # what stays runs only `--while-stdin`: not longer than we do
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
@@ -323,9 +368,16 @@ async def _settled(client: Client) -> bool:
     return bool((await client.get("/v1/books"))["in_flight"] == 0)
 
 
-async def _interesting(client: Client) -> Json:
-    """The explanation of a message whose first attempt was lost with its worker, if there is one."""
+async def _interesting(client: Client) -> dict[str, Json]:
+    """Explanations, and what they are of: a message whose worker was killed, and the newest that a model decided."""
     messages = (await client.get("/v1/messages", {"limit": 100}))["messages"]
     explanations = [await client.get(f"/v1/messages/{part(m['request_id'])}/explain") for m in messages]
     lost = [e for e in explanations if '"lost"' in json.dumps(e["deliveries"])]
-    return (lost or explanations)[-1]
+    found = {"A message whose worker was killed, explained:": (lost or explanations)[-1]}
+    classified = next((e for e in explanations if _classified(e)), None)
+    return found if classified is None else found | {"A message that a model decided, explained:": classified}
+
+
+def _classified(explanation: Json) -> bool:
+    steps = (step for decision in explanation["decisions"] for step in decision["trail"])
+    return any(step["reason"] == "classified" for step in steps)

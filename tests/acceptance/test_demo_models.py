@@ -1,0 +1,132 @@
+"""The demo with models of one's own: those of the `switchboard.toml` where it is started, and nothing else of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard.app.settings import Settings, load_settings
+from switchboard.cli.demo_model import demo_model
+from switchboard.cli.demonstration import examples
+from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
+from tests.processes import DEADLINE, EXECUTABLE, environment, switchboard, that_know
+
+SPARE: dict[str, Any] = {"name": "spare", "kind": "anthropic", "model": "m", "api_key_env": "K"}
+OWN: dict[str, Any] = {"name": "own", "kind": "claude-code", "model": "m", "api_key_file": "key", "program": "./claude"}
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """An empty directory that other users may pass through: as root, the database runs as another user."""
+    directory = Path(tempfile.mkdtemp(prefix="switchboard-demo-test-")).resolve()
+    directory.chmod(0o711)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.mark.slow
+async def test_the_models_of_the_settings_are_asked_and_no_database_of_theirs_is_touched(place: Path) -> None:
+    def brain(request: Request) -> Reply:
+        assert request.dialect == "openai-chat"
+        return Reply(calls=(Call("route_to_butler", {"butler": "diary"}),))
+
+    async with ScriptedLlm(brain) as llm:
+        (place / "switchboard.toml").write_text(
+            'database_url = "postgresql://somebody@127.0.0.1:9/real"\n'
+            f'models = [{{name = "own", kind = "openai", model = "m", base_url = "{llm.url}/v1"}}]\n'
+            '[classify]\nmodels = ["own"]\n',
+            encoding="utf-8",
+        )
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [EXECUTABLE, "demo"],
+            env={key: value for key, value in environment(place).items() if not key.startswith("SWITCHBOARD_")},
+            cwd=place,
+            capture_output=True,
+            text=True,
+            timeout=2 * DEADLINE,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "your model does: own; the messages are invented" in done.stdout
+    assert "team root classified by own" in done.stdout
+    assert {"tomatoes", "flat still free"} <= {
+        words for words in ("tomatoes", "flat still free") if any(words in request.prompt for request in llm.requests)
+    }, "what is typed, and the message from a group that no rule knows"
+
+
+@pytest.mark.slow
+def test_with_the_scripted_model_all_is_shown_and_nothing_is_left_running(place: Path) -> None:
+    """Also where another is configured, which would not answer."""
+    models = [{"name": "own", "kind": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}]
+    own = {"MODELS": json.dumps(models), "CLASSIFY__MODELS": '["own"]'}
+    done = switchboard(environment(place / "data", **own), "demo", place / "demo", "--scripted")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a scripted model on this machine does; it only knows its lines" in done.stdout
+    typed = done.stdout.partition("A message that a model decided, explained:")[2]
+    told = (
+        "“What will leave our account this month?”",
+        "team root classified by scripted",
+        "→ finance",
+        "→ System1/acc",
+    )
+    places = [typed.find(words) for words in told]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert "classification_failed" in typed, "what the model finds nobody for is kept"
+    assert "they balance: nothing lost, nothing doubled" in typed
+    assert that_know(place) == []
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings in which two models are asked."""
+    monkeypatch.chdir(tmp_path)
+    classify = {"models": ["own", "spare"], "cost_per_day": 1.0, "timeout": 99.0, "mcp_url": "http://elsewhere/mcp"}
+    return Settings.model_validate({"models": [SPARE, OWN], "classify": classify})
+
+
+def test_what_the_parts_of_the_demo_are_told_of_ones_own_models(
+    asked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They run elsewhere, so that paths are whole; the budget stays, and patience is that of a demo."""
+    model = demo_model(asked, examples(), tmp_path, scripted=False)
+    assert (model.script, model.certain) == (None, False)
+    assert "own, then spare" in model.said
+    for name, value in model.environment.items():
+        monkeypatch.setenv(name, value)
+    told = load_settings()
+    [spare, own] = told.models
+    assert (spare.api_key_env, own.api_key_file, own.program) == ("K", tmp_path / "key", str(tmp_path / "claude"))
+    assert told.classify.models == ("own", "spare")
+    assert (told.classify.cost_per_day, told.classify.timeout, told.classify.mcp_url) == (1.0, 15.0, None)
+
+
+def test_the_scripted_model_is_asked_for_or_stands_in(asked: Settings, tmp_path: Path) -> None:
+    for name, settings, scripted in (("a", asked, True), ("b", Settings(), False)):
+        home = tmp_path / name
+        home.mkdir()
+        model = demo_model(settings, examples(), home, scripted=scripted)
+        assert (model.script, model.certain) == (home / "script.json", True)
+        assert "a scripted model on this machine does" in model.said
+        assert os.path.commonpath([model.teams, home]) == str(home)
+
+
+def test_without_the_sdk_no_model_is_asked_and_it_is_said_how_to_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = util.find_spec
+    monkeypatch.setattr("switchboard.cli.demo_model.find_spec", lambda name: None if name == "openai" else found(name))
+    model = demo_model(Settings(), examples(), tmp_path, scripted=False)
+    assert (model.script, model.environment, model.teams) == (None, {}, examples() / "teams")
+    assert "pip install 'switchboard[models]'" in model.said
