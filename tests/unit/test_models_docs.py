@@ -1,0 +1,85 @@
+"""The set-ups of docs/models.md are settings that a worker starts with, and each asks whom it says it asks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from switchboard.agents.sessions.build import Sessions
+from switchboard.agents.sessions.cli import CliSession
+from switchboard.agents.sessions.commands import Way, command_for
+from switchboard.agents.sessions.port import Kind
+from switchboard.app.models import mcp_url
+from switchboard.app.settings import Settings, load_settings
+from tests.asking import task
+from tests.documents import HOME, Block, blocks
+
+PAGE: Final = HOME / "docs" / "models.md"
+ASKED: Final[dict[str, tuple[Kind, str, bool]]] = {
+    "ollama": ("openai", "http://127.0.0.1:11434/v1", False),
+    "lm-studio": ("openai", "http://127.0.0.1:1234/v1", False),
+    "llama-cpp": ("openai", "http://127.0.0.1:8080/v1", False),
+    "openai": ("openai", "https://api.openai.com/v1", True),
+    "anthropic": ("anthropic", "https://api.anthropic.com", True),
+    "claude-code": ("claude-code", "", True),
+    "codex": ("codex", "https://api.openai.com/v1", True),
+    "gemini-cli": ("gemini-cli", "", True),
+    "opencode": ("opencode", "https://models.example/v1", True),
+}
+"""Per set-up: its kind, where it asks (empty: where the program asks by itself), whether with a key."""
+
+
+def _read(block: Block, home: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """As a worker would, with all keys there."""
+    key = home / "key"
+    key.write_text("sk-canary\n", encoding="utf-8")
+    file = home / "switchboard.toml"
+    file.write_text(re.sub(r"/run/secrets/\w+", str(key), block.text), encoding="utf-8")
+    settings = load_settings(file)
+    for model in settings.models:
+        if model.api_key_env is not None:
+            monkeypatch.setenv(model.api_key_env, "sk-canary")
+    return settings
+
+
+def _set_ups() -> dict[str, Block]:
+    """By the name of their model; the first block is the example of two."""
+    return {
+        re.findall(r'name = "(.+)"', block.text)[0]: block for block in blocks(PAGE)[1:] if block.language == "toml"
+    }
+
+
+def test_there_is_a_set_up_for_each() -> None:
+    assert _set_ups().keys() == ASKED.keys()
+
+
+@pytest.mark.parametrize("name", ASKED)
+async def test_a_set_up_asks_whom_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, url, keyed = ASKED[name]
+    settings = _read(_set_ups()[name], tmp_path, monkeypatch)
+    assert settings.classify.models == (name,)
+    sessions = Sessions(model.spec for model in settings.models)
+    [(spec, session)] = sessions.models
+    assert (spec.name, session.kind) == (name, kind)
+    if isinstance(session, CliSession):
+        asked = task(token="t", mcp_url=mcp_url(settings))
+        command = command_for(session.kind, asked, Way(spec, session.key, tmp_path))
+        told = " ".join((*command.words, *command.env.values(), *command.files.values()))
+        assert (url in told, "sk-canary" in told, spec.model in told) == (True, keyed, True)
+        assert "http://127.0.0.1:8470/mcp" in told
+    else:
+        [(_, at, key)] = sessions._sdks
+        assert (at, key) == (url, "sk-canary" if keyed else None)
+        assert (spec.profile == "local") is not keyed
+    await sessions.aclose()
+
+
+async def test_the_example_of_two_is_asked_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = _read(blocks(PAGE)[0], tmp_path, monkeypatch)
+    sessions = Sessions(model.spec for model in settings.models)
+    await sessions.aclose()
+    assert [session.name for _, session in sessions.models] == ["own", "spare"]
+    assert settings.classify.models == ("own", "spare")
