@@ -26,7 +26,7 @@ def print_models(found: Json) -> None:
             "" if one["order"] is None else one["order"],
             *(one["name"], one["kind"], one["model"], _state(one)),
             *(one["attempts"], one["failed"], f"{one['tokens_in'] + one['tokens_out']:,}", dollars(one["cost"])),
-            one_line(one["why"] or ("" if one["order"] else "is not in classify.models"), 120),
+            one_line(one["why"] or "", 120),
         )
         for one in found["models"]
     )

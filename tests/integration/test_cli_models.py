@@ -1,0 +1,295 @@
+"""`switchboard models` and `messages correct` against a real server, with models of a scripted provider."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+
+from switchboard.app.doctor import check_machine
+from switchboard.app.settings import Settings
+from tests.integration.test_cli import Cli, ask, envelope
+from tests.postgres import Postgres
+from tests.processes import DEADLINE, Server, butler, environment, running, write_teams
+
+TEAM = {
+    "team": {"name": "root"},
+    "purpose": "Everything",
+    "classify": True,
+    "systems": [butler("memo"), butler("loud", ["echo", "HERE"]), {"type": "intelligence"}],
+    "routing_rules": [{"name": "chat", "channel": "telegram", "targets": [{"system_id": "System1/memo"}]}],
+}
+SCRIPT: dict[str, Any] = {
+    "rules": [
+        {"when": {"model": model}, "replies": [reply], "again": True}
+        for model, reply in (
+            ("good", {"calls": [{"name": "route_to_butler", "arguments": {"butler": "System1/weather"}}]}),
+            ("odd", {"calls": [{"name": "route_to_butler", "arguments": {"butler": "System1/bakery"}}]}),
+            ("silent", {"text": "I would rather not."}),
+            ("locked", {"fault": {"kind": "status", "status": 401}}),
+            ("gone", {"fault": {"kind": "status", "status": 404}}),
+            ("broken", {"fault": {"kind": "garbage"}}),
+            ("router", {"calls": [{"name": "route_to_butler", "arguments": {"butler": "System1/memo"}}]}),
+        )
+    ]
+}
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A scripted provider in a process of its own."""
+
+    url: str
+
+    def model(self, name: str, kind: str = "openai", **more: Any) -> dict[str, Any]:
+        url = self.url if kind == "anthropic" else f"{self.url}/v1"
+        return {"name": name, "kind": kind, "model": name, "base_url": url, **more}
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
+    script = tmp_path_factory.mktemp("script") / "script.json"
+    script.write_text(json.dumps(SCRIPT))
+    command = [sys.executable, "-m", "switchboard.testing.scripted_llm", "--script", str(script)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield Provider(json.loads(process.stdout.readline())["url"])
+    finally:
+        process.terminate()
+        process.communicate(timeout=DEADLINE)
+
+
+@pytest.fixture(scope="module")
+def server(postgres: Postgres, provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """`switchboard up` on a database of its own, with one model that routes."""
+    place = tmp_path_factory.mktemp("models")
+    teams = write_teams(place / "teams", TEAM)
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        name = runner.run(postgres.create())
+        env = environment(
+            place / "data",
+            DATABASE_URL=postgres.url(name),
+            TEAMS_DIR=str(teams),
+            LOG_LEVEL="error",
+            MODELS=json.dumps([provider.model("router", price_in=1.0), provider.model("spare")]),
+            CLASSIFY__MODELS='["router"]',
+            CLASSIFY__TOKENS_PER_DAY="1000000",
+        )
+        with running(env, "up") as started:
+            yield started
+        runner.run(postgres.drop(name))
+
+
+@pytest.fixture
+def cli(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return Cli(capsys, monkeypatch)
+
+
+def classified(text: str) -> str:
+    """A message that the model has routed to memo; its id."""
+    found = ask(lambda c: c.post("/v1/ingest", envelope(str(uuid4()), channel="sms", text=text)))
+    ask(lambda c: c.get(f"/v1/messages/{found['request_id']}/replies", {"wait": 30}))
+    return str(found["request_id"])
+
+
+# Models tried --------------------------------------------------------------------------------------------------------
+
+
+def tried(cli: Cli, monkeypatch: pytest.MonkeyPatch, *models: dict[str, Any], code: int = 1) -> dict[str, Any]:
+    """What `models test` says of these, by name."""
+    monkeypatch.setenv("SWITCHBOARD_MODELS", json.dumps(models))
+    monkeypatch.setenv("SWITCHBOARD_CLASSIFY__MODELS", "[]")
+    said = cli.json("models", "test", code=code)["models"]
+    assert [one["name"] for one in said] == [model["name"] for model in models]
+    return {one["name"]: one for one in said}
+
+
+def test_models_that_answer(cli: Cli, provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = ("openai", "openai-responses", "anthropic")
+    models = [provider.model("good", kind) | {"name": kind} for kind in kinds]
+    before = cli.json("models", "list")["tokens"]
+    said = tried(cli, monkeypatch, *models, code=0)
+    for kind in kinds:
+        one = said[kind]
+        assert (one["ok"], one["outcome"], one["detail"]) == (True, "answered", "chose System1/weather")
+        assert one["tokens_in"] > 0
+        assert one["remedy"] == ""
+    spent = sum(one["tokens_in"] + one["tokens_out"] for one in said.values())
+    assert cli.json("models", "list")["tokens"] == before + spent, "what it costs goes to the account of the day"
+    text = cli.says("models", "test", "anthropic")
+    assert "ok" in text
+    assert "openai" not in text
+
+
+def test_models_that_fail_and_what_to_do(cli: Cli, provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = provider.model("nowhere") | {"base_url": "http://127.0.0.1:9/v1"}
+    said = tried(
+        *(cli, monkeypatch, nowhere, provider.model("silent"), provider.model("locked", api_key_env="A_KEY")),
+        *(provider.model("gone"), provider.model("broken"), provider.model("odd"), {**nowhere, "name": "keyless"}),
+        {"name": "no url", "kind": "openai", "model": "m"},
+        {"name": "no program", "kind": "codex", "model": "m", "base_url": "http://127.0.0.1:9", "program": "not-there"},
+    )
+    assert {name: one["outcome"] for name, one in said.items()} == {
+        "nowhere": "unavailable",
+        "silent": "unfit",
+        "locked": "settings",
+        "gone": "defect",
+        "broken": "garbage",
+        "odd": "answered",
+        "keyless": "unavailable",
+        "no url": "settings",
+        "no program": "settings",
+    }
+    assert said["odd"]["detail"] == "chose System1/bakery, where System1/weather was meant"
+    assert "variable A_KEY holds no secret" in said["locked"]["detail"]
+    assert "is http://127.0.0.1:9/v1 running" in said["nowhere"]["remedy"]
+    assert "did not call the tool" in said["silent"]["remedy"]
+    assert "model and base_url" in said["gone"]["remedy"]
+    assert "a key is needed" in said["no url"]["detail"]
+    assert "not-there is not installed" in said["no program"]["detail"]
+    monkeypatch.setenv("A_KEY", "wrong")
+    refused = tried(cli, monkeypatch, provider.model("locked", api_key_env="A_KEY"))["locked"]
+    assert (refused["outcome"], "refuses the key (A_KEY)" in refused["remedy"]) == ("auth", True)
+    shown = cli.says("models", "test", code=1)
+    assert "→" in shown
+    assert "auth" in shown
+    assert cli.run("models", "test", "unknown")[0] == 5
+
+
+CALLER = """\
+import json, sys, urllib.request
+server = json.load(open(sys.argv[sys.argv.index("--mcp-config") + 1]))["mcpServers"]["switchboard"]
+def ask(method, **params):
+    headers = {**server["headers"], "Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    return json.load(urllib.request.urlopen(urllib.request.Request(server["url"], body, headers)))["result"]
+[tool] = ask("tools/list")["tools"]
+given = {"butler": tool["inputSchema"]["properties"]["butler"]["enum"][0]}
+result = ask("tools/call", name=tool["name"], arguments=given)
+use = {"type": "tool_use", "id": "t", "name": "mcp__switchboard__route_to_butler", "input": given}
+back = {"type": "tool_result", "tool_use_id": "t", "content": result["content"][0]["text"]}
+for line in (
+    {"type": "assistant", "message": {"role": "assistant", "content": [use]}},
+    {"type": "user", "message": {"role": "user", "content": [back]}},
+    {"type": "result", "subtype": "success", "is_error": False, "usage": {"input_tokens": 700, "output_tokens": 30}},
+):
+    print(json.dumps(line))
+"""
+
+
+@pytest.fixture
+def command_line(tmp_path: Path) -> dict[str, Any]:
+    """A model behind a program that calls our tool at the real door, with the first name of its list."""
+    program = tmp_path / "caller"
+    program.write_text(f"#!{sys.executable} -S\n{CALLER}")
+    program.chmod(0o755)
+    return {
+        "name": "cli",
+        "kind": "claude-code",
+        "model": "m",
+        "base_url": "http://127.0.0.1:9",
+        "program": str(program),
+    }
+
+
+def test_a_command_line_is_tried_at_the_doors_of_the_running_server(
+    cli: Cli, command_line: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tried(cli, monkeypatch, command_line, code=0)["cli"]
+    assert (said["ok"], said["detail"], said["tokens_in"]) == (True, "chose System1/weather", 700)
+
+
+def test_without_a_server_a_command_line_cannot_be_tried_and_says_so(
+    cli: Cli, command_line: dict[str, Any], provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_URL", "http://127.0.0.1:9")
+    said = tried(cli, monkeypatch, command_line)["cli"]
+    assert (said["outcome"], "our MCP server is not reached" in said["detail"]) == ("unavailable", True)
+    assert "http://127.0.0.1:9/mcp" in said["remedy"]
+    monkeypatch.setenv("SWITCHBOARD_DATABASE_URL", "postgresql://127.0.0.1:9/none")
+    both = tried(cli, monkeypatch, command_line, provider.model("good"))
+    assert (both["cli"]["ok"], both["cli"]["remedy"]) == (False, "start it: switchboard up")
+    assert both["good"]["ok"], "an API needs neither"
+
+
+# What the server says ------------------------------------------------------------------------------------------------
+
+
+def test_list_log_usage_and_correction(cli: Cli) -> None:
+    request_id = classified("where is my cat")
+    listed = cli.says("models", "list")
+    assert "router" in listed
+    assert "not asked" in listed
+    assert "tokens_per_day" in listed
+    log = cli.says("models", "log", "--butler", "System1/memo")
+    assert request_id in log
+    assert "where is my cat" in log
+    rows = cli.json("models", "usage", "--by", "message")["rows"]
+    assert request_id in {one["key"] for one in rows}
+    assert "System1/memo" in cli.says("models", "usage", "--by", "butler", "--from", "2026-01-01")
+    assert "none" in cli.says("models", "usage", "--to", "2026-01-01")
+    assert "root" in cli.says("models", "usage", "--by", "team")
+    assert cli.json("models", "log", "--failed")["classifications"] == []
+    assert cli.run("models", "log", "--team", "nowhere")[0] == 5
+    said = cli.says("messages", "correct", request_id, "--to", "System1/loud", "--reason", "loud can")
+    assert f"{request_id} is corrected to System1/loud, and brought to him (decision 2)" in said
+    assert "was corrected before" in cli.says("messages", "correct", request_id, "--to", "System1/loud")
+    explained = cli.says("explain", request_id)
+    assert "asked for team root" in explained
+    assert "corrected by operator-1" in explained
+    assert "“loud can”" in explained
+    assert "of System1/memo, System1/loud" in explained or "of System1/loud, System1/memo" in explained
+    assert "corrected to System1/loud" in cli.says("messages", "get", request_id)
+    cases = yaml.safe_load(cli.says("models", "log", "--corrected", "--as-cases"))
+    assert [(case["name"], case["expect"]) for case in cases["cases"]] == [(f"{request_id}: loud can", "System1/loud")]
+    assert cli.run("models", "log", "--as-cases")[0] == 2
+    assert cli.run("messages", "correct", str(uuid4()), "--to", "System1/loud")[0] == 5
+
+
+def test_corrections_as_a_file_of_route_tests(cli: Cli, tmp_path: Path) -> None:
+    request_id = classified("again")
+    cli.says("messages", "correct", request_id, "--to", "System1/loud", "--only-note")
+    file = tmp_path / "cases.yaml"
+    file.write_text(cli.says("models", "log", "--corrected", "--as-cases", "--limit", "1"))
+    assert "System1/loud" in cli.says("rules", "test", file, code=1)
+
+
+# Doctor --------------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_names_what_a_model_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GOOD_KEY", "k")
+    monkeypatch.delenv("NO_KEY", raising=False)
+    models = [
+        {"name": "whole", "kind": "openai", "model": "m", "api_key_env": "GOOD_KEY"},
+        {"name": "keyless", "kind": "anthropic", "model": "m", "api_key_env": "NO_KEY"},
+        {"name": "file", "kind": "anthropic", "model": "m", "api_key_file": str(tmp_path / "none")},
+        {"name": "program", "kind": "codex", "model": "m", "base_url": "http://127.0.0.1:9", "program": "not-there"},
+        {"name": "idle", "kind": "openai", "model": "m"},
+    ]
+    given = {"data_dir": tmp_path, "models": models}
+    asked = {"models": ["whole", "keyless", "file", "program"]}
+    found = {one.name: one for one in check_machine(Settings.model_validate({**given, "classify": asked}))}
+    assert found["models"].detail == "1 model; asked in this order: whole, keyless, file, program"
+    assert {name: one.status for name, one in found.items() if name.startswith("model ")} == {
+        "model keyless": "bad",
+        "model file": "bad",
+        "model program": "bad",
+        "model idle": "note",
+    }
+    assert "NO_KEY" in found["model keyless"].detail
+    assert "not on PATH" in found["model program"].detail
+    none = {one.name for one in check_machine(Settings(data_dir=tmp_path))}
+    assert not [name for name in none if "model" in name]

@@ -1,0 +1,532 @@
+"""What models chose at the doors: logged, accounted for, put right, and shown to nobody whom it is no business of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx2
+import pytest
+
+from switchboard.agents.sessions.dispatch import Limits
+from switchboard.app.access import Access, Principal
+from switchboard.app.doctor import check_database
+from switchboard.app.settings import Settings
+from switchboard.app.upkeep import Forgetting
+from switchboard.app.wiring import Core, make_worker, open_core, open_switchboard
+from switchboard.core.policy.budget import Amount
+from switchboard.server.listener import bind
+from switchboard.server.serve import run_doors
+from switchboard.store import classification, verdicts
+from switchboard.store.books import audit_books
+from switchboard.store.classification import NewSession
+from switchboard.store.ids import new_uuid7
+from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
+from switchboard.testing.scripted_llm.script import Usage
+from tests.hands import at_work
+from tests.lab import envelope_json
+from tests.waiting import eventually
+
+
+def system(name: str, text: str = "") -> dict[str, str]:
+    return {"name": name, "engine": "echo", "description": text}
+
+
+TEAMS: tuple[dict[str, Any], ...] = (
+    {
+        "team": {"name": "root"},
+        "purpose": "the house",
+        "classify": True,
+        "systems": [
+            *(system("System1/health", "Doctors and pills"), system("System1/finance", "Money")),
+            *(system("System3/root"), system("System4/root")),
+        ],
+        "routing_rules": [{"name": "mail", "channel": "email", "targets": [{"system_id": "System1/finance"}]}],
+    },
+    {
+        "team": {"name": "care", "parent": "root"},
+        "purpose": "Nursing",
+        "classify": True,
+        "systems": [system("System1/nurse"), system("System1/doctor"), system("System3/care"), system("System4/care")],
+    },
+)
+SPENT = Usage(100, 11)
+
+
+def to(*butlers: str, **more: Any) -> Reply:
+    """The model calls the tool for each; 111 tokens."""
+    return Reply(calls=tuple(Call("route_to_butler", {"butler": one, **more}) for one in butlers), usage=SPENT)
+
+
+@dataclass(frozen=True)
+class House:
+    """Doors, a worker and a database; `http` shows the operator's token."""
+
+    core: Core
+    http: httpx2.AsyncClient
+    settings: Settings
+
+    async def message(self, text: str, **more: Any) -> str:
+        """Submit it and wait until it is settled; its id."""
+        request_id = str((await self.http.post("/v1/ingest", json=envelope_json(text, **more))).json()["request_id"])
+        await eventually(lambda: self.over(request_id), within=30)
+        return request_id
+
+    async def over(self, request_id: str) -> bool:
+        return bool((await self.http.get(f"/v1/messages/{request_id}")).json()["state"] != "in_flight")
+
+    async def token(self, role: Any, name: str, **more: Any) -> Mapping[str, str]:
+        issued = await Access(self.core.database).issue(Principal("operator", "t"), Principal(role, name, **more))
+        return {"authorization": f"Bearer {issued.secret}"}
+
+    async def agent(self, system_id: str) -> Mapping[str, str]:
+        return await self.token("agent", system_id.replace("/", "."), system_id=system_id)
+
+    async def correct(self, request_id: str, to: str, headers: Mapping[str, str] | None = None, **more: Any) -> Any:
+        body = {"to": to, **more}
+        return await self.http.post(f"/v1/messages/{request_id}/correction", json=body, headers=headers)
+
+    async def deliveries(self, request_id: str) -> list[tuple[str, int]]:
+        """(butler, number of the decision) of each."""
+        sql = "select system_id, n from delivery where request_id = $1 order by n, system_id"
+        return [(row["system_id"], row["n"]) for row in await self.core.database.rows(sql, UUID(request_id))]
+
+    async def log(self, headers: Mapping[str, str] | None = None, **wanted: Any) -> list[dict[str, Any]]:
+        answer = await self.http.get("/v1/classifications", params=wanted, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["classifications"])
+
+    async def usage(self, **wanted: str) -> dict[str, Any]:
+        answer = await self.http.get("/v1/models/usage", params=wanted)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    async def balanced(self) -> None:
+        books = await audit_books(self.core.database)
+        assert (books.balanced, list(books.problems)) == (True, [])
+
+
+Open = Callable[..., AbstractAsyncContextManager[House]]
+
+
+@pytest.fixture
+def opened(database_url: str, tmp_path: Path) -> Open:
+    @asynccontextmanager
+    async def opened(llm: ScriptedLlm, **classify: Any) -> AsyncIterator[House]:
+        names = classify.pop("models", ("first",))
+        known = [
+            {"name": name, "kind": "openai", "model": name, "base_url": f"{llm.url}/v1", "price_in": 1.0}
+            for name in names
+        ]
+        given = {"database_url": database_url, "data_dir": tmp_path, "teams": TEAMS, "models": known}
+        settings = Settings.model_validate({**given, "classify": {"models": names, "attempts": 1, **classify}})
+        async with open_core(settings) as core, at_work(make_worker(core)), _served(core, tmp_path) as http:
+            yield House(core, http, settings)
+
+    return opened
+
+
+@asynccontextmanager
+async def _served(core: Core, data_dir: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    async with open_switchboard(core) as switchboard:
+        stop, at = asyncio.Event(), asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(
+            run_doors(
+                switchboard, bind("127.0.0.1", 0), stop, lambda host, port: at.set_result(f"http://{host}:{port}")
+            )
+        )
+        url = await at
+        header = {"authorization": f"Bearer {(data_dir / 'operator.token').read_text().strip()}"}
+        try:
+            async with httpx2.AsyncClient(base_url=url, headers=header, timeout=30) as http:
+                yield http
+        finally:
+            stop.set()
+            await serving
+
+
+# The log and the account ---------------------------------------------------------------------------------------------
+
+
+async def test_what_a_model_chose_is_on_record_wherever_one_looks(opened: Open) -> None:
+    async with ScriptedLlm([to("System1/health", reason="it hurts")]) as llm, opened(llm) as house:
+        request_id = await house.message("my head hurts")
+        [row] = await house.log()
+        shown = (await house.http.get(f"/v1/messages/{request_id}")).json()["classifications"]
+        explained = (await house.http.get(f"/v1/messages/{request_id}/explain")).json()["classifications"]
+    assert (row["request_id"], row["team_id"], row["model"], row["n"]) == (request_id, "root", "first", 1)
+    assert set(row["candidates"]) == {"System1/health", "System1/finance", "care"}
+    assert row["verdict"]["routed"] == [{"butler": "System1/health", "segment": None, "reason": "it hurts"}]
+    assert (row["tokens_in"], row["tokens_out"], row["cost"], row["error"]) == (100, 11, 100, None)
+    assert (row["corrected_to"], row["seen"], row["text"]) == (None, True, "my head hurts")
+    without = {name: value for name, value in row.items() if name not in {"seen", "text"}}
+    assert shown == explained == [without]
+
+
+async def test_the_log_has_pages_and_filters(opened: Open) -> None:
+    replies = [to("System1/health"), to("ghost"), to("System1/finance"), to("care"), to("System1/nurse")]
+    async with ScriptedLlm(replies) as llm, opened(llm) as house:
+        ids = [await house.message(text, sender=text) for text in ("a", "b", "c", "d")]
+        names = [(row["request_id"], row["team_id"]) for row in await house.log()]
+        assert names == [(ids[3], "root"), (ids[3], "care"), (ids[2], "root"), (ids[1], "root"), (ids[0], "root")]
+        assert [row["request_id"] for row in await house.log(failed=True)] == [ids[1]]
+        assert [row["request_id"] for row in await house.log(butler="System1/finance")] == [ids[2]]
+        assert [row["team_id"] for row in await house.log(team_id="care")] == ["care"]
+        assert await house.log(corrected=True) == []
+        await house.correct(ids[2], "System1/health", only_note=True)
+        assert [row["request_id"] for row in await house.log(corrected=True)] == [ids[2]]
+        pages, cursor = [], None
+        while True:
+            given = {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
+            page = (await house.http.get("/v1/classifications", params=given)).json()
+            pages += [(row["request_id"], row["team_id"]) for row in page["classifications"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert pages == names
+        bad = await house.http.get("/v1/classifications", params={"cursor": "nonsense"})
+        assert bad.json()["error"]["code"] == "invalid_cursor"
+
+
+async def test_the_account_by_everything_adds_up(opened: Open) -> None:
+    both = Reply(
+        calls=(
+            Call("route_to_butler", {"butler": "System1/health", "segment": "My head hurts."}),
+            Call("route_to_butler", {"butler": "System1/finance", "segment": "Pay the rent."}),
+        ),
+        usage=SPENT,
+    )
+    replies = [both, to("care"), to("System1/nurse"), to("ghost")]
+    async with ScriptedLlm(replies) as llm, opened(llm) as house:
+        two = await house.message("My head hurts. Pay the rent.", sender="a")
+        deep = await house.message("a plaster", sender="b")
+        lost = await house.message("what?", sender="c")
+        found = {by: await house.usage(by=by) for by in ("day", "model", "butler", "team", "message")}
+        rows = {by: {one["key"]: one for one in answer["rows"]} for by, answer in found.items()}
+        assert found["day"]["total"] == {
+            "messages": 3,
+            "attempts": 4,
+            "failed": 1,
+            "tokens_in": 400,
+            "tokens_out": 44,
+            "cost": 400,
+        }
+        for by, answer in found.items():
+            summed = {name: sum(one[name] for one in answer["rows"]) for name in ("tokens_in", "tokens_out", "cost")}
+            assert summed == {"tokens_in": 400, "tokens_out": 44, "cost": 400}, by
+        assert rows["day"].keys() == {datetime.now(UTC).date().isoformat()}
+        assert rows["model"].keys() == {"first"}
+        assert {key: one["tokens_in"] for key, one in rows["team"].items()} == {"root": 300, "care": 100}
+        assert {key: one["tokens_in"] for key, one in rows["message"].items()} == {two: 100, deep: 200, lost: 100}
+        assert {key: (one["tokens_in"], one["tokens_out"]) for key, one in rows["butler"].items()} == {
+            "System1/finance": (50, 6),  # 11 tokens are shared to the last one
+            "System1/health": (50, 5),
+            "System1/nurse": (200, 22),
+            None: (100, 11),
+        }
+        later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+        assert (await house.usage(**{"from": later, "to": later}))["rows"] == []
+        assert (await house.usage(to=(datetime.now(UTC) - timedelta(days=1)).isoformat()))["rows"] == []
+
+
+async def test_models_are_listed_in_their_order_with_what_is_left_of_the_day(opened: Open) -> None:
+    def brain(request: Request) -> Reply:
+        return Reply(fault=Status(500)) if request.model == "first" else to("System1/health")
+
+    caps = {"tokens_per_day": 100_000, "cost_per_day": 1.0}
+    async with ScriptedLlm(brain) as llm, opened(llm, models=("first", "second"), **caps) as house:
+        for number in range(3):
+            await house.message("x", sender=str(number))
+        found = (await house.http.get("/v1/models")).json()
+        first, second = found["models"]
+        assert (first["name"], first["order"], first["kind"], first["model"]) == ("first", 1, "openai", "first")
+        assert (first["state"], first["failed"]) == ("open", 3)
+        assert "status 500" in first["why"]
+        assert datetime.fromisoformat(first["until"]) > datetime.now(UTC)
+        assert (second["order"], second["state"], second["attempts"]) == (2, "closed", 3)
+        assert (second["tokens_in"], second["tokens_out"], second["cost"]) == (300, 33, 300)
+        tokens, cost = found["caps"]
+        assert (tokens["cap"], tokens["left"] + tokens["spent"]) == (100_000, 100_000)
+        assert tokens["spent"] == found["tokens"] >= 333
+        assert (cost["name"], cost["cap"], cost["reached"]) == ("cost_per_day", 1_000_000, False)
+        [finding] = [one for one in await check_database(house.settings) if one.name == "model left alone"]
+        assert (finding.status, "first, until" in finding.detail) == ("note", True)
+        assert "switchboard_models_resting 1.0" in (await house.http.get("/metrics")).text
+
+
+async def test_a_reached_cap_is_seen_by_doctor_metrics_list_and_trail(opened: Open) -> None:
+    async with ScriptedLlm([to("System1/health")]) as llm, opened(llm, tokens_per_day=5000) as house:
+        await house.message("my head hurts", sender="a")
+        await house.core.database.run("update model_day set tokens = 5000")
+        request_id = await house.message("my foot hurts", sender="b")
+        assert len(llm.requests) == 1
+        [letter] = (await house.http.get("/v1/dead-letters")).json()["dead_letters"]
+        assert (letter["request_id"], letter["category"]) == (request_id, "classification_failed")
+        [decision] = (await house.http.get(f"/v1/messages/{request_id}/explain")).json()["decisions"]
+        assert "would exceed the 5000 of a day" in decision["trail"][0]["detail"]
+        found = (await house.http.get("/v1/models")).json()
+        assert (found["caps"][0]["left"], found["caps"][0]["reached"], found["refused"]) == (0, True, 1)
+        metrics = (await house.http.get("/metrics")).text
+        assert "switchboard_model_refused_today 1.0" in metrics
+        assert "switchboard_model_tokens_today 5000.0" in metrics
+        found = {one.name: one for one in await check_database(house.settings)}
+        assert found["classify.tokens_per_day"].detail.startswith("5000 tokens of 5000 are spent")
+        assert found["refused today"].status == "note"
+
+
+async def test_doctor_hints_at_teams_that_would_ask_a_model_where_there_is_none(opened: Open) -> None:
+    async with ScriptedLlm([]) as llm, opened(llm) as house:
+        names = [one.name for one in await check_database(house.settings)]
+        assert "classification" not in names
+        without = house.settings.model_copy(update={"classify": Settings().classify})
+        [finding] = [one for one in await check_database(without) if one.name == "classification"]
+        assert (finding.status, finding.detail.startswith("care, root:")) == ("note", True)
+
+
+# Corrections ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_correction_is_on_record_and_brings_the_message_to_the_right_butler(opened: Open) -> None:
+    async with ScriptedLlm([to("System1/health")]) as llm, opened(llm) as house:
+        request_id = await house.message("pay the doctor")
+        done = (await house.correct(request_id, "System1/finance", reason="it is about money")).json()
+        assert (done["already"], done["decision_n"], done["corrected_by"]) == (False, 2, "operator-1")
+        assert [made["system_id"] for made in done["deliveries"]] == ["System1/finance"]
+        await eventually(lambda: house.over(request_id))
+        again = (await house.correct(request_id, "System1/finance")).json()
+        assert (again["already"], again["decision_n"], again["deliveries"]) == (True, None, [])
+        assert await house.deliveries(request_id) == [("System1/health", 1), ("System1/finance", 2)]
+        replies = (await house.http.get(f"/v1/messages/{request_id}/replies")).json()["replies"]
+        assert {one["system_id"]: one["text"] for one in replies} == {
+            "System1/health": "pay the doctor",
+            "System1/finance": "pay the doctor",
+        }
+        [row] = await house.log(corrected=True)
+        assert (row["corrected_to"], row["corrected_by"], row["correction"]) == (
+            *("System1/finance", "operator-1", "it is about money"),
+        )
+        explained = (await house.http.get(f"/v1/messages/{request_id}/explain")).json()
+        [step] = explained["decisions"][1]["trail"]
+        assert (step["reason"], step["team_id"], step["detail"]) == (
+            *("correction", "root", "by operator-1: it is about money"),
+        )
+        [entry] = (await house.http.get("/v1/audit", params={"action": "message:corrected"})).json()["entries"]
+        assert (entry["detail"]["to"], entry["detail"]["decision_n"]) == ("System1/finance", 2)
+        await house.balanced()
+
+
+async def test_corrections_at_once_bring_it_to_nobody_twice(opened: Open) -> None:
+    async with ScriptedLlm([to("System1/health")]) as llm, opened(llm) as house:
+        request_id = await house.message("pay the doctor")
+        butlers = ("System1/finance", "System1/nurse", "System1/doctor")
+        await asyncio.gather(*(house.correct(request_id, one) for one in butlers * 6))
+        await eventually(lambda: house.over(request_id))
+        made = await house.deliveries(request_id)
+        assert sorted(name for name, _ in made) == [
+            "System1/doctor",
+            "System1/finance",
+            "System1/health",
+            "System1/nurse",
+        ]
+        assert sorted(n for _, n in made) == [1, 2, 3, 4]
+        await house.balanced()
+
+
+async def test_who_has_the_message_or_shall_not_have_it_gets_none(opened: Open) -> None:
+    async with (
+        ScriptedLlm([to("System1/health", "System1/finance"), to("System1/health")]) as llm,
+        opened(llm) as house,
+    ):
+        both = await house.message("x", sender="a")
+        done = (await house.correct(both, "System1/finance")).json()
+        assert (done["already"], done["decision_n"]) == (False, None)
+        one = await house.message("y", sender="b")
+        noted = (await house.correct(one, "System1/finance", only_note=True)).json()
+        assert (noted["already"], noted["decision_n"]) == (False, None)
+        assert await house.deliveries(one) == [("System1/health", 1)]
+        assert {row["corrected_to"] for row in await house.log()} == {"System1/finance"}
+        later = (await house.correct(one, "System1/finance")).json()  # the note was there; now it is sent as well
+        assert (later["already"], later["decision_n"]) == (False, 2)
+        await eventually(lambda: house.over(one))
+        await house.balanced()
+
+
+async def test_a_correction_settles_the_letter_that_was_there_because_no_model_chose(opened: Open) -> None:
+    async with ScriptedLlm([to("ghost")]) as llm, opened(llm) as house:
+        request_id = await house.message("my head hurts")
+        [letter] = (await house.http.get("/v1/dead-letters", params={"status": "pending"})).json()["dead_letters"]
+        await house.correct(request_id, "System1/health", reason="a head")
+        await eventually(lambda: house.over(request_id))
+        shown = (await house.http.get(f"/v1/dead-letters/{letter['dead_letter_id']}")).json()
+        assert (shown["status"], shown["rerouted_n"], shown["resolution"]) == ("handled", 2, "a head")
+        assert (await house.http.get(f"/v1/messages/{request_id}")).json()["state"] == "answered"
+        await house.balanced()
+
+
+async def test_what_cannot_be_corrected(opened: Open) -> None:
+    async with ScriptedLlm([to("System1/health")]) as llm, opened(llm) as house:
+        classified = await house.message("x", sender="a")
+        ruled = await house.message("x", channel="email", sender="b@example.org")
+        for request_id, butler, status, code in (
+            (str(uuid4()), "System1/health", 404, "not_found"),
+            (ruled, "System1/health", 409, "not_classified"),
+            (classified, "System1/helth", 422, "unknown_target"),
+            (classified, "System4/root", 422, "unknown_target"),
+        ):
+            answer = await house.correct(request_id, butler)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
+        assert "did you mean System1/doctor, System1/health" in (await house.correct(classified, "System1/helth")).text
+        assert await house.log(corrected=True) == []
+        assert await house.deliveries(classified) == [("System1/health", 1)]
+
+
+async def test_while_a_message_waits_for_a_model_there_is_nothing_to_correct(opened: Open) -> None:
+    down = Script(otherwise=Reply(fault=Status(500)))
+    async with ScriptedLlm(down) as llm, opened(llm, attempts=30) as house:
+        sent = await house.http.post("/v1/ingest", json=envelope_json("x"))
+        request_id = sent.json()["request_id"]
+
+        async def tried() -> bool:
+            return bool(await house.log())
+
+        await eventually(tried)
+        answer = await house.correct(request_id, "System1/health")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_decided")
+        assert {row["corrected_to"] for row in await house.log()} == {None}
+
+
+async def test_who_may_correct(opened: Open) -> None:
+    """The System3 of the team that asked, and those above it, to butlers of their own; each refusal is on record."""
+    replies = [to("System1/health"), to("care"), to("System1/nurse")]
+    async with ScriptedLlm(replies) as llm, opened(llm) as house:
+        above = await house.message("x", sender="a")
+        below = await house.message("y", sender="b")
+        root3, care3 = await house.agent("System3/root"), await house.agent("System3/care")
+        strangers = {
+            "System1": await house.agent("System1/health"),
+            "System4": await house.agent("System4/root"),
+            "connector": await house.token("connector", "bot", channel="telegram", endpoint="bot:house"),
+        }
+        refused = "select count(*) from audit where action = 'refused:correct'"
+        for name, header in strangers.items():
+            before = await house.core.database.value(refused)
+            answer = await house.correct(above, "System1/finance", header)
+            assert answer.status_code == (403 if name == "connector" else 404), name
+            assert await house.core.database.value(refused) == before + 1
+        never = await house.correct(str(uuid4()), "System1/nurse", care3)
+        foreign = await house.correct(above, "System1/nurse", care3)
+        assert never.status_code == foreign.status_code == 404
+        assert never.json()["error"]["code"] == foreign.json()["error"]["code"]
+        beyond = await house.correct(below, "System1/health", care3)
+        assert (beyond.status_code, beyond.json()["error"]["field"]) == (403, "to")
+        assert await house.log(corrected=True) == []
+        own = (await house.correct(below, "System1/doctor", care3, reason="a doctor")).json()
+        assert (own["corrected_by"], own["decision_n"]) == ("System3/care", 2)
+        rows = {row["team_id"]: row["corrected_to"] for row in await house.log() if row["request_id"] == below}
+        assert rows == {"care": "System1/doctor", "root": None}, "what root chose is none of the System3 of care"
+        higher = (await house.correct(below, "System1/finance", root3)).json()
+        assert (higher["corrected_by"], higher["decision_n"]) == ("System3/root", 3)
+        await eventually(lambda: house.over(below))
+        await house.balanced()
+
+
+async def test_agents_see_the_log_of_their_teams_and_of_others_messages_no_word(opened: Open) -> None:
+    replies = [to("System1/health", reason="pills"), to("care"), to("System1/nurse", reason="a secret"), to("ghost")]
+    async with ScriptedLlm(replies) as llm, opened(llm) as house:
+        await house.message("top", sender="a")
+        below = await house.message("a secret", sender="b")
+        lost = await house.message("nobody knows", sender="c")
+        for name in ("System3/care", "System4/care"):
+            [row] = await house.log(await house.agent(name))
+            assert (row["request_id"], row["team_id"], row["seen"], row["text"]) == (below, "care", False, None)
+            assert row["verdict"] == {"routed": [{"butler": "System1/nurse"}], "inferred": False}
+            assert "secret" not in str(row)
+        third = await house.log(await house.agent("System3/root"))
+        assert len(third) == 4
+        assert {row["text"] for row in third} == {None}
+        assert not [row for row in third if "ghost" in str(row["error"])]
+        header = await house.agent("System4/root")
+        fourth = {row["request_id"]: row for row in await house.log(header) if row["team_id"] == "root"}
+        assert fourth[lost]["text"] == "nobody knows", "its dead letter is his to read"
+        assert "ghost" in fourth[lost]["error"]
+        assert {row["text"] for row in fourth.values()} == {"nobody knows", None}
+        care = await house.agent("System1/nurse")
+        for path, params in (("/v1/classifications", {}), ("/v1/classifications", {"team_id": "root"})):
+            assert (await house.http.get(path, params=params, headers=care)).status_code == 403
+        beyond = await house.http.get(
+            "/v1/classifications?team_id=root", headers=await house.token("agent", "z", system_id="System4/care")
+        )
+        assert beyond.status_code == 403
+        for path in ("/v1/models", "/v1/models/usage", "/v1/classifications/cases"):
+            assert (await house.http.get(path, headers=header)).status_code == 403
+        bot = await house.token("connector", "bot", channel="telegram", endpoint="bot:house")
+        assert (await house.http.get(f"/v1/messages/{below}", headers=bot)).json()["classifications"] == []
+
+
+async def test_what_was_corrected_can_be_tried_against_rules(opened: Open) -> None:
+    async with ScriptedLlm([to("System1/health"), to("System1/health")]) as llm, opened(llm) as house:
+        await house.message("fine", sender="a")
+        request_id = await house.message("rent", sender="landlord")
+        await house.correct(request_id, "System1/finance", only_note=True, reason="rent")
+        found = (await house.http.get("/v1/classifications/cases")).json()
+        [case] = found["cases"]
+        assert (case["name"], case["expect"]) == (f"{request_id}: rent", "System1/finance")
+        assert case["facts"]["channel"] == "telegram"
+        assert (await house.http.get("/v1/classifications/cases?team_id=care")).json() == {"cases": []}
+        tried = (await house.http.post("/v1/rules/test", json=found)).json()
+        assert (tried["passed"], tried["failed"]) == (0, 1)
+        rule = {"team_id": "root", "name": "rent", "channel": "telegram", "filters": {"sender": "landlord"}}
+        made = {**rule, "targets": [{"system_id": "System1/finance"}], "reason": "corrected"}
+        assert (await house.http.post("/v1/rules", json=made)).status_code == 201
+        assert (await house.http.post("/v1/rules/test", json=found)).json()["failed"] == 0
+
+
+# What is forgotten ---------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_old_goes_but_for_corrections_and_the_account_of_days(opened: Open) -> None:
+    replies = [to("System1/health"), to("System1/health"), to("System1/health")]
+    async with ScriptedLlm(replies) as llm, opened(llm) as house:
+        old, corrected, new = [await house.message(text, sender=text) for text in ("a", "b", "c")]
+        await house.correct(corrected, "System1/finance", only_note=True)
+        database = house.core.database
+        await database.run("update classification set at = at - interval '40 days' where request_id <> $1", UUID(new))
+        await database.run(
+            "update route_call set request_id = '00000000-0000-7000-8000-000000000000' where request_id = $1", UUID(old)
+        )
+        forgetting = Forgetting(database)
+        assert await forgetting.verdicts(50) == 1  # the call alone is older
+        assert await forgetting.verdicts(30) == 1
+        assert {row["request_id"] for row in await house.log()} == {corrected, new}
+        kept = {row["request_id"] for row in await database.rows("select request_id from route_call")}
+        assert kept == {UUID(corrected), UUID(new)}
+        assert await forgetting.verdicts(30) == 0
+        assert await forgetting.sessions() == 0, "they may still be looked at"
+        await database.run(
+            "update session_token set expires_at = now() - interval '61 minutes' where request_id = $1", UUID(old)
+        )
+        today = datetime.now(UTC).date()
+        held = await classification.reserve_day(database, today, Amount(5), Limits().day, timedelta(hours=1))
+        gone = await classification.reserve_day(database, today, Amount(5), Limits().day, timedelta(seconds=-1))
+        await verdicts.rest(database, new_uuid7(), "first", -1, "it failed")
+        await verdicts.rest(database, new_uuid7(), "first", 60, "it fails")
+        assert held != gone
+        assert await forgetting.sessions() == 3
+        assert await database.value("select count(*) from session_token") == 2
+        assert await database.value("select count(*) from model_reservation") == 1
+        assert await database.value("select count(*) from model_rest") == 1
+        assert (await verdicts.account_of(database, today)).tokens >= 333
+
+
+async def test_open_sessions_are_never_forgotten(opened: Open) -> None:
+    async with ScriptedLlm([]) as llm, opened(llm) as house:
+        new = NewSession("c", new_uuid7(), "root", (), timedelta(minutes=5))
+        await classification.open_session(house.core.database, new, b"digest")
+        assert await Forgetting(house.core.database).sessions() == 0
+        assert await classification.find_session(house.core.database, b"digest") is not None
