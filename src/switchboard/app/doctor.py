@@ -25,7 +25,8 @@ from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.core.channels import CHANNELS
 from switchboard.core.routing.check import check_rule, check_teams
 from switchboard.domain.errors import SwitchboardError
-from switchboard.store import dead_letters, lanes, ledger, outbox, teams, verdicts
+from switchboard.domain.remote import Presence
+from switchboard.store import dead_letters, lanes, ledger, outbox, presence, teams, verdicts
 from switchboard.store.books import Balance, audit_books
 from switchboard.store.checkup import schema_facts, server_facts
 from switchboard.store.database import Database
@@ -139,6 +140,7 @@ async def _look(database: Database, settings: Settings) -> AsyncIterator[Finding
     checks: Sequence[Callable[[Database, Settings], Awaitable[list[Finding]]]] = (
         _teams,
         _classifying,
+        _remote,
         _workers,
         _books,
         _waiting,
@@ -234,6 +236,25 @@ def _cap(cap: CapView) -> Finding:
     unit = "tokens" if cap.name == "tokens_per_day" else "micro-dollars"
     detail = f"{cap.spent} {unit} of {cap.cap} are spent: no model is asked until tomorrow (UTC)"
     return Finding(f"classify.{cap.name}", "note", detail, "raise it, or look where it went: switchboard models usage")
+
+
+async def _remote(database: Database, settings: Settings) -> list[Finding]:
+    """Remote butlers that gave no sign of life in time, or are kept from work."""
+    found = await presence.list_presences(database, settings.liveness.patience)
+    return [_silent(one) for one in found if one.liveness in {"stale", "quarantined"}][:_MANY]
+
+
+def _silent(one: Presence) -> Finding:
+    if one.by:
+        mend = f"switchboard agents release {one.system_id}, when it may work again"
+        return Finding("remote butler", "note", f"{one.system_id} is quarantined: {one.why}", mend)
+    seen = "never seen" if one.last_seen_at is None else f"last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}"
+    mend = "start it, and see that its heartbeats arrive; meanwhile no model chooses it"
+    if one.away:
+        return Finding("remote butler", "bad", f"{one.system_id} is quarantined: {seen}", mend)
+    return Finding(
+        "remote butler", "note", f"{one.system_id} is stale: {seen}", "it will be quarantined if it stays silent"
+    )
 
 
 async def _workers(database: Database, _: Settings) -> list[Finding]:

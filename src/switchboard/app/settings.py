@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from switchboard.agents.sessions.port import Kind
 from switchboard.agents.sessions.spec import ModelSpec, Passed
 from switchboard.core.policy.budget import Cap
+from switchboard.core.policy.liveness import Patience
 from switchboard.domain.errors import ConfigurationError
 
 FILE_NAME: Final = "switchboard.toml"
@@ -74,6 +75,24 @@ class TurnSettings(_Group):
     timeout: Positive = 300.0
     backoff_base: Positive = 1.0
     backoff_cap: Positive = 300.0
+
+
+class LivenessSettings(_Group):
+    """Seconds without a sign of life after which a remote butler is stale, and after which it is quarantined."""
+
+    stale_after: Positive = 300.0
+    quarantine_after: Positive = 600.0
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.quarantine_after < self.stale_after:
+            raise ValueError("quarantine_after must not be less than stale_after")
+        return self
+
+    @property
+    def patience(self) -> Patience:
+        """The same, as the rule book takes it."""
+        return Patience(self.stale_after, self.quarantine_after)
 
 
 class DeadLetterSettings(_Group):
@@ -158,6 +177,7 @@ class Settings(BaseSettings):
     accept: AcceptSettings = AcceptSettings()
     worker: WorkerGroup = WorkerGroup()
     turn: TurnSettings = TurnSettings()
+    liveness: LivenessSettings = LivenessSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     callbacks: tuple[CallbackSettings, ...] = ()
     models: tuple[ModelSettings, ...] = ()

@@ -18,13 +18,15 @@ from uuid import UUID
 import msgspec
 
 from switchboard.app.access import Access, Principal, owns_endpoint
+from switchboard.app.registry import shown_endpoint
 from switchboard.app.wiring import Core
 from switchboard.core.routing.rulefile import target_json
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.ledger import OutboxRow
+from switchboard.domain.remote import Liveness, Presence, self_description
 from switchboard.domain.routing import Member, Rule, Team, TeamId
 from switchboard.lanes.bell import WORK, settled_topic
-from switchboard.store import books, classification, connectors, dead_letters, inbox, lanes, ledger, outbox
+from switchboard.store import books, classification, connectors, dead_letters, inbox, lanes, ledger, outbox, presence
 from switchboard.store.books import Balance, Books
 from switchboard.store.classification import Logged
 from switchboard.store.connectors import Connector
@@ -134,12 +136,16 @@ class TeamView:
 
 @dataclass(frozen=True, slots=True)
 class AgentView(MemberView):
-    """A member with what became of its deliveries."""
+    """A member with what became of its deliveries; the rest is of remote butlers, null of all others."""
 
     team_id: str
     answered: int
     dead: int
     in_flight: int
+    liveness: Liveness | None = None
+    why: str | None = None
+    last_seen_at: datetime | None = None
+    endpoint: str | None = None
 
 
 class Views:
@@ -257,10 +263,12 @@ class Views:
         return _team(found.teams[0], found)
 
     async def agents(self) -> list[AgentView]:
-        """All members of all teams, with what became of their deliveries."""
+        """All members of all teams, with what became of their deliveries, and how it is with the remote ones."""
         tallies = await ledger.tallies(self._database)
+        found = await presence.list_presences(self._database, self._core.settings.liveness.patience)
+        presences = {one.system_id: one for one in found}
         members = self._core.rule_book.rules.members.values()
-        return [_agent(m, tallies.get(m.system_id, Tally())) for m in members]
+        return [_agent(m, tallies.get(m.system_id, Tally()), presences.get(m.system_id)) for m in members]
 
     async def outbox(self, state: str | None, limit: int) -> list[OutboxRow]:
         """Replies on their way, oldest first."""
@@ -314,14 +322,18 @@ def _member(member: Member) -> MemberView:
     return MemberView(m.system_id, m.number, m.engine, m.description, m.capabilities, m.active)
 
 
-def _agent(member: Member, tally: Tally) -> AgentView:
+def _agent(member: Member, tally: Tally, found: Presence | None) -> AgentView:
     m = member
     return AgentView(
-        *(m.system_id, m.number, m.engine, m.description, m.capabilities, m.active),
+        *(m.system_id, m.number, m.engine, *self_description(m, found), m.active),
         team_id=m.team_id,
         answered=tally.answered,
         dead=tally.dead,
         in_flight=tally.in_flight,
+        liveness=None if found is None else found.liveness,
+        why=None if found is None else found.why or None,
+        last_seen_at=None if found is None else found.last_seen_at,
+        endpoint=shown_endpoint(m, found),
     )
 
 

@@ -33,6 +33,7 @@ from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import ChecksOptions, Engine, EngineFailure, TurnLeg, TurnLimits
 from switchboard.lanes.bell import RULES, Bell
 from switchboard.lanes.worker import Worker, WorkerSettings
+from switchboard.store import presence
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
 
@@ -104,7 +105,8 @@ async def open_core(settings: Settings) -> AsyncIterator[Core]:
         bell = Bell(database)
         if await seed_teams(database, settings.teams_dir, known_channels(settings), written=settings.teams):
             bell.ring(RULES)
-        rule_book = await RuleBook.open(database, bell, classifying=bool(settings.classify.models))
+        classifying, patience = bool(settings.classify.models), settings.liveness.patience
+        rule_book = await RuleBook.open(database, bell, classifying=classifying, patience=patience)
         await _background(stack, rule_book.follow)
         closing = await stack.enter_async_context(AsyncExitStack())
         yield Core(settings, database, bell, rule_book, closing)
@@ -117,9 +119,20 @@ async def open_switchboard(core: Core) -> AsyncIterator[Switchboard]:
     limits = AcceptLimits(settings.accept.backlog, settings.accept.message_bytes)
     accept = AcceptLeg(core.database, DecideLeg(core.rule_book), core.bell, limits, known_channels(settings))
     async with AsyncExitStack() as stack:
+        await presence.listen(core.database)
+        await core.rule_book.look_around()
+        await _background(stack, lambda: _hear_butlers(core.database))
         await _background(stack, accept.watch_backlog)
         await _background(stack, core.bell.listen)
         yield Switchboard(core, accept, ReplyDesk(core.database, core.bell))
+
+
+async def _hear_butlers(database: Database, every: float = 5.0) -> None:
+    """Keep that the doors are open for heartbeats: silence counts only as long as they are. Runs until cancelled."""
+    while True:
+        await asyncio.sleep(every)
+        with contextlib.suppress(Unavailable):  # nobody could be heard either
+            await presence.listen(database)
 
 
 def make_worker(core: Core, *, concurrency: int | None = None) -> Worker:

@@ -54,7 +54,9 @@ COMMANDS: Final = (
         "explain", "switchboard.cli.explain:explain", "Why a message went where it went, and what became of it.", _ASK
     ),
     Entry("teams", "switchboard.cli.teams:teams", "The tree of teams with their members and rules.", _ASK),
-    Entry("agents", "switchboard.cli.teams:agents", "All agents and how much they have done.", _ASK),
+    Entry(
+        "agents", "switchboard.cli.agents:app", "All agents, how much they have done, and who of them is there.", _ASK
+    ),
     Entry(
         "rules", "switchboard.cli.rules:app", "Look at rules, edit, test and restore them while all is running.", _STEER
     ),

@@ -1,4 +1,4 @@
-"""`switchboard teams` and `switchboard agents`: who there is and who gets what. Called by `main.py`."""
+"""`switchboard teams`: who there is and who gets what. Called by `main.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from switchboard.cli.client import ask, part
-from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json, table
+from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json
 from switchboard.cli.rule_views import rule_text
 
 
@@ -55,16 +55,3 @@ def _member(member: Json) -> Text:
 
 def _rule(rule: Json) -> Text:
     return Text("rule ", style="dim").append_text(rule_text(rule))
-
-
-def agents(*, as_json: AsJson = False) -> None:
-    """All agents, what answers there, and how much they have done."""
-    found = ask(lambda client: client.get("/v1/agents"))
-    if as_json:
-        print_json(found)
-        return
-    columns = ("system_id", "team_id", "engine", "answered", "dead", "in_flight")
-    rows = ([*(agent.get(name) for name in columns), one_line(agent["description"])] for agent in found["agents"])
-    out().print(
-        table("agent", "team", "engine", "answered", "dead", "in flight", "description", rows=rows, keep=("agent",))
-    )

@@ -2,7 +2,7 @@
 
 `mcp.py` imports it late. In: arguments as JSON, the caller in the request's state; out: the shapes of the HTTP API. An
 error is a result marked as one, whose text is `{"error": {"code", "message", "field"?}}`. Next: `mcp_connectors.py`,
-`mcp_rules.py`, `mcp_letters.py`, `mcp_route.py`.
+`mcp_agents.py`, `mcp_rules.py`, `mcp_letters.py`, `mcp_route.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from switchboard.app.access import SCOPES
 from switchboard.app.intake import refused
 from switchboard.domain.errors import Forbidden, SwitchboardError
 from switchboard.server.http.doors import Doors
+from switchboard.server.mcp_agents import agent_offers
 from switchboard.server.mcp_connectors import connector_offers
 from switchboard.server.mcp_letters import letter_offers
 from switchboard.server.mcp_offer import Call, Context, Offer, caller_of, result_of
@@ -78,7 +79,13 @@ class Tools:
 
 def _offers(doors: Doors) -> tuple[Offer, ...]:
     """Every tool there is; each family stands in a module of its own."""
-    return (*connector_offers(doors), *rule_offers(doors), *letter_offers(doors), *route_offers(doors))
+    return (
+        *connector_offers(doors),
+        *agent_offers(doors),
+        *rule_offers(doors),
+        *letter_offers(doors),
+        *route_offers(doors),
+    )
 
 
 def session_manager(doors: Doors) -> StreamableHTTPSessionManager:

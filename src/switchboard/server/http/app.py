@@ -21,6 +21,7 @@ from switchboard import __version__
 from switchboard.app.intake import ingest_schema
 from switchboard.app.wiring import Switchboard
 from switchboard.server.http import (
+    agents,
     audit,
     health,
     ingest,
@@ -91,7 +92,22 @@ def create_app(switchboard: Switchboard) -> FastAPI:
     )
     app.state.doors = doors
     # Of the rules' routers the last one takes every name for an id, so the others stand before it.
-    for part in (ingest, messages, outbox, ledger, letters, rule_history, replays, rules, teams, tokens, audit, health):
+    parts = (
+        ingest,
+        messages,
+        outbox,
+        ledger,
+        letters,
+        rule_history,
+        replays,
+        rules,
+        teams,
+        agents,
+        tokens,
+        audit,
+        health,
+    )
+    for part in parts:
         app.include_router(part.router, dependencies=[Depends(only_known_parameters)])
     app.include_router(models.router, dependencies=[Depends(only_known_parameters)])
     app.add_api_route("/docs", _docs(app), include_in_schema=False, response_class=HTMLResponse)

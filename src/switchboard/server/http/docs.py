@@ -30,7 +30,8 @@ def docs_page(openapi: Mapping[str, Any]) -> str:
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
         f"<body><h1>{title}</h1><p>{escape(openapi['info'].get('description', ''))}</p>"
         f'<p>For machines: <a href="/openapi.json">openapi.json</a>, '
-        f'<a href="/schemas/ingest.v1.json">ingest.v1.json</a></p>{body}</body></html>'
+        f'<a href="/schemas/ingest.v1.json">ingest.v1.json</a>, <a href="/schemas/route.v1.json">route.v1.json</a>, '
+        f'<a href="/schemas/route_response.v1.json">route_response.v1.json</a></p>{body}</body></html>'
     )
 
 

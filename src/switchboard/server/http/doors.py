@@ -19,6 +19,7 @@ from switchboard.app.desk import Desk
 from switchboard.app.intake import Intake
 from switchboard.app.letters import LetterDesk
 from switchboard.app.meters import Meters
+from switchboard.app.registry import Registry
 from switchboard.app.replays import Replays
 from switchboard.app.rule_records import RuleRecords
 from switchboard.app.rules import RuleDesk
@@ -38,6 +39,7 @@ class Doors:
     intake: Intake
     desk: Desk
     views: Views
+    registry: Registry
     records: RuleRecords
     replays: Replays
     rules: RuleDesk
@@ -61,6 +63,7 @@ class Doors:
             Intake(switchboard.accept, access, meters),
             Desk(core.database, switchboard.replies, access),
             Views(core, access),
+            Registry(core, access),
             records,
             replays,
             rules,

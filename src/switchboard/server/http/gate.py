@@ -19,7 +19,8 @@ from switchboard.app.access import Access
 from switchboard.domain.errors import SwitchboardError, TooLarge
 from switchboard.server.http.errors import error_response, unexpected
 
-PUBLIC: Final = frozenset({"/health", "/docs", "/openapi.json", "/schemas/ingest.v1.json"})
+_SCHEMAS: Final = (f"/schemas/{name}.json" for name in ("ingest.v1", "route.v1", "route_response.v1"))
+PUBLIC: Final = frozenset({"/health", "/docs", "/openapi.json", *_SCHEMAS})
 """What needs no token."""
 
 

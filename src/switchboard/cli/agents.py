@@ -1,0 +1,83 @@
+"""`switchboard agents`: who there is and how much each has done; and what is done about remote butlers.
+
+Called by `main.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from switchboard.cli.client import ask
+from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, table, when
+
+app = typer.Typer(help="All agents and how much they have done; remote butlers and whether they are there.")
+
+System = Annotated[str, typer.Argument(help="The butler, such as System1/health.")]
+Reason = Annotated[str, typer.Option(help="Why; it is shown, and kept in the audit trail.")]
+
+
+@app.callback(invoke_without_command=True)
+def agents(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """All agents, what answers there, how much they have done, and whether the remote ones are there."""
+    if context.invoked_subcommand is not None:
+        return
+    found = ask(lambda client: client.get("/v1/agents"))
+    if as_json:
+        print_json(found)
+        return
+    heads = ("agent", "team", "engine", "answered", "dead", "in flight", "alive", "description")
+    out().print(table(*heads, rows=map(_row, found["agents"]), keep=("agent",)))
+
+
+def _row(agent: Json) -> list[object]:
+    columns = ("system_id", "team_id", "engine", "answered", "dead", "in_flight")
+    alive = agent.get("liveness")
+    return [
+        *(agent.get(name) for name in columns),
+        "" if alive in {None, "unwatched"} else state(str(alive)),
+        one_line(agent["description"]),
+    ]
+
+
+@app.command("quarantine")
+def quarantine(system: System, *, reason: Reason, as_json: AsJson = False) -> None:
+    """Keep a remote butler from work: no model chooses it, and what rules send it is a dead letter."""
+    _show(_post("quarantine", {"system_id": system, "reason": reason}), as_json=as_json)
+
+
+@app.command("release")
+def release(system: System, *, reason: Reason = "released", as_json: AsJson = False) -> None:
+    """Let a remote butler work again."""
+    _show(_post("release", {"system_id": system, "reason": reason}), as_json=as_json)
+
+
+@app.command("endpoint")
+def endpoint(
+    system: System,
+    url: Annotated[
+        str | None, typer.Argument(help="Where it is called from now on; left out: where its file says.")
+    ] = None,
+    *,
+    reason: Reason,
+    as_json: AsJson = False,
+) -> None:
+    """Say where a remote butler is, in place of its team file."""
+    _show(_post("endpoint", {"system_id": system, "endpoint": url, "reason": reason}), as_json=as_json)
+
+
+def _post(what: str, body: Mapping[str, object]) -> Json:
+    return ask(lambda client: client.post(f"/v1/agents/{what}", dict(body)))
+
+
+def _show(standing: Json, *, as_json: bool) -> None:
+    if as_json:
+        print_json(standing)
+        return
+    seen = when(standing["last_seen_at"]) if standing["last_seen_at"] else "never"
+    place = clean(standing["endpoint"] or "nowhere yet")
+    why = f" ({clean(standing['why'])})" if standing["why"] else ""
+    line = f"{clean(standing['system_id'])} is {standing['liveness']}{why}; last seen {seen}; called at {place}"
+    out().print(line, soft_wrap=True, markup=False)

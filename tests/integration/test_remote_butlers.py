@@ -1,0 +1,493 @@
+"""Remote butlers in the register: heartbeats, endpoints, who is there, and what becomes of messages when one is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from pydantic import SecretStr
+
+from switchboard.agents.mcp import McpEngine, StoredRegister
+from switchboard.app.access import Principal
+from switchboard.app.doctor import check_database
+from switchboard.app.settings import Settings
+from switchboard.domain.pipeline import Candidate
+from switchboard.domain.routing import Classified, Member, Route, SystemId, Target, Team
+from switchboard.journey.classify import Question
+from switchboard.journey.rulebook import RuleBook
+from switchboard.journey.turn import Engine, TurnLimits
+from switchboard.lanes.bell import Bell
+from switchboard.lanes.journal import Journal
+from switchboard.store import audit, presence, teams
+from switchboard.testing.echo import Echo
+from tests.doors import Opened, Tree, open_doors
+from tests.hands import assert_balanced, at_work, dead_letters, settled, turns
+from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.remotes import TOKEN, Remote, a_remote
+from tests.waiting import eventually
+
+FAR, NEAR = SystemId("System1/far"), SystemId("System1/near")
+PUBLIC_URL = "https://93.184.215.14/mcp"
+"""A public address by number, so that nobody is asked for it."""
+FAR_TOKEN = Principal("agent", "far", system_id=FAR)
+NEAR_TOKEN = Principal("agent", "near", system_id=NEAR)
+
+
+def far(**options: Any) -> Member:
+    return butler("far", "mcp", **{"url": PUBLIC_URL, **options})
+
+
+def far_away(name: str, **options: Any) -> Member:
+    return butler(name, "mcp", **{"url": f"{PUBLIC_URL}/{name}", **options})
+
+
+def tree(*members: Member, classify: bool = False) -> Tree:
+    """A root with these butlers; messages from telegram go to the first."""
+    handler = Member(SystemId("System4/root"), ROOT, 4, "echo")
+    rules = () if classify else (rule(ROOT, [to(members[0].system_id)], channel="telegram"),)
+    return (Team(ROOT, None, "everything", (*members, handler), classify),), rules
+
+
+@pytest.fixture(autouse=True)
+def token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMOTE_TOKEN", TOKEN)
+
+
+async def silent_for(parts: Lab, seconds: float, system_id: str = FAR, *, promised: bool = True) -> None:
+    """As if he had been silent for so long."""
+    await parts.database.run(
+        """update member set promised = $3, last_seen_at = clock_timestamp() - make_interval(secs => $2)
+           where system_id = $1""",
+        *(system_id, seconds, promised),
+    )
+    await parts.rule_book.look_around()
+
+
+# Heartbeats and endpoints ---------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def doors_with(database_url: str, tmp_path: Path, *members: Member) -> AsyncIterator[Opened]:
+    async with open_doors(database_url, tmp_path / "data", tree=tree(*members)) as opened:
+        yield opened
+
+
+async def beat(doors: Opened, header: Mapping[str, str], **said: Any) -> httpx2.Response:
+    return await doors.http.post("/v1/agents/heartbeat", json=said, headers=header)
+
+
+async def agent(doors: Opened, system_id: str = FAR) -> dict[str, Any]:
+    agents: list[dict[str, Any]] = (await doors.http.get("/v1/agents")).json()["agents"]
+    return next(one for one in agents if one["system_id"] == system_id)
+
+
+async def actions(doors: Opened) -> list[str]:
+    return [entry.action for entry in await audit.list_entries(doors.lab.database)][::-1]
+
+
+async def test_a_butler_announces_itself_and_beats(database_url: str, tmp_path: Path) -> None:
+    async with doors_with(database_url, tmp_path, far(), far_away("near")) as doors:
+        header = await doors.token_for(FAR_TOKEN)
+        assert (await agent(doors))["liveness"] == "unwatched"
+        first = await beat(doors, header, description="knows the sea", capabilities=["tides"], instance_id="a")
+        assert first.status_code == 200, first.text
+        assert first.json()["liveness"] == "active"
+        assert first.json()["interval_s"] == 100
+        assert (await beat(doors, header)).status_code == 200
+        shown = await agent(doors)
+        assert (shown["description"], shown["capabilities"], shown["liveness"]) == (
+            "knows the sea",
+            ["tides"],
+            "active",
+        )
+        assert shown["endpoint"] == PUBLIC_URL
+        assert shown["last_seen_at"] is not None
+        assert (await agent(doors, NEAR))["last_seen_at"] is None
+        assert [a for a in await actions(doors) if a.startswith("agent:")] == ["agent:announced"]
+
+
+async def test_what_the_team_file_says_is_not_overruled(database_url: str, tmp_path: Path) -> None:
+    described = replace(far(), description="the file's", capabilities=("of the file",))
+    async with doors_with(database_url, tmp_path, described) as doors:
+        header = await doors.token_for(FAR_TOKEN)
+        await beat(doors, header, description="choose me for everything", capabilities=["all"])
+        shown = await agent(doors)
+        assert (shown["description"], shown["capabilities"]) == ("the file's", ["of the file"])
+
+
+async def test_nobody_beats_for_another(database_url: str, tmp_path: Path) -> None:
+    async with doors_with(
+        database_url, tmp_path, far(announces_endpoint=True), far_away("near"), butler("here")
+    ) as doors:
+        header = await doors.token_for(NEAR_TOKEN)
+        for said in ({"system_id": FAR}, {"system_id": FAR, "endpoint": "https://1.1.1.1/"}):
+            assert (await beat(doors, header, **said)).status_code == 403
+        here = await doors.token_for(Principal("agent", "here", system_id="System1/here"))
+        assert (await beat(doors, here)).status_code == 403
+        assert (await actions(doors)).count("refused:beat") == 3
+        assert (await agent(doors))["last_seen_at"] is None
+        assert (await beat(doors, {}, system_id=FAR)).status_code == 200, "an operator may stand in"
+        assert (await beat(doors, {})).json()["error"]["code"] == "missing_field"
+        assert (await beat(doors, {}, system_id="System1/here")).status_code == 409
+        assert (await beat(doors, {}, system_id="System1/nobody")).status_code == 404
+
+
+async def test_a_butler_moves_only_if_its_file_lets_it(database_url: str, tmp_path: Path) -> None:
+    moved = "https://1.1.1.1/mcp"
+    async with doors_with(database_url, tmp_path, far(), far_away("near", announces_endpoint=True)) as doors:
+        header = await doors.token_for(FAR_TOKEN)
+        assert (await beat(doors, header, endpoint=PUBLIC_URL)).status_code == 200, "it is there already"
+        refused = await beat(doors, header, endpoint=moved)
+        assert (refused.status_code, refused.json()["error"]["field"]) == (403, "endpoint")
+        assert (await agent(doors))["endpoint"] == PUBLIC_URL
+        header = await doors.token_for(NEAR_TOKEN)
+        assert (await beat(doors, header, endpoint=moved)).json()["endpoint"] == moved
+        assert (await beat(doors, header, endpoint=moved)).status_code == 200
+        assert [a for a in await actions(doors) if a != "token:issued"] == ["refused:beat", "agent:endpoint"]
+        [entry] = await audit.list_entries(doors.lab.database, action="agent:endpoint")
+        assert entry.actor == "near"
+        assert entry.detail == {"system_id": NEAR, "from": f"{PUBLIC_URL}/near", "to": moved}
+
+
+async def test_an_own_endpoint_counts_only_as_long_as_the_file_lets_it(database_url: str) -> None:
+    allowed = far(announces_endpoint=True)
+    async with lab(database_url, *tree(allowed)) as parts:
+        await presence.beat(parts.database, FAR, presence.Announcement(endpoint="https://1.1.1.1/mcp"))
+        assert await presence.endpoint_of(parts.database, allowed) == "https://1.1.1.1/mcp"
+        assert await presence.endpoint_of(parts.database, far()) == PUBLIC_URL
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "code"),
+    [
+        ("http://127.0.0.1:9/mcp", "private_endpoint"),
+        ("http://169.254.169.254/latest", "private_endpoint"),
+        ("http://[::1]/mcp", "private_endpoint"),
+        ("ftp://1.1.1.1/", "invalid_value"),
+        ("https://user:pass@1.1.1.1/", "invalid_value"),
+    ],
+)
+async def test_where_nobody_is_called(database_url: str, tmp_path: Path, endpoint: str, code: str) -> None:
+    async with doors_with(database_url, tmp_path, far(announces_endpoint=True)) as doors:
+        by_itself = await beat(doors, await doors.token_for(FAR_TOKEN), endpoint=endpoint)
+        order = {"system_id": FAR, "endpoint": endpoint, "reason": "moved"}
+        for answer in (by_itself, await doors.http.post("/v1/agents/endpoint", json=order)):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (422, code)
+        assert (await agent(doors))["endpoint"] == PUBLIC_URL
+
+
+async def test_an_operators_endpoint_goes_before_all_others_until_it_is_taken_back(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with doors_with(database_url, tmp_path, far(announces_endpoint=True)) as doors:
+        header = await doors.token_for(FAR_TOKEN)
+        order = {"system_id": FAR, "endpoint": "https://1.1.1.1/o", "reason": "moved"}
+        assert (await doors.http.post("/v1/agents/endpoint", json=order)).json()["endpoint"] == "https://1.1.1.1/o"
+        assert (await doors.http.post("/v1/agents/endpoint", json=order, headers=header)).status_code == 403
+        assert (await beat(doors, header, endpoint="https://1.1.1.1/own")).json()["endpoint"] == "https://1.1.1.1/o"
+        members = (far(announces_endpoint=True),)
+        await teams.seed(doors.lab.database, tree(*members)[0], (), author="start", reason="again")
+        assert (await agent(doors))["endpoint"] == "https://1.1.1.1/o", "a start does not undo it"
+        back = await doors.http.post("/v1/agents/endpoint", json={**order, "endpoint": None})
+        assert back.json()["endpoint"] == PUBLIC_URL
+
+
+async def test_the_same_over_mcp(database_url: str, tmp_path: Path) -> None:
+    async with doors_with(database_url, tmp_path, far(), butler("here")) as doors:
+        header = dict(await doors.token_for(FAR_TOKEN))
+        async with (
+            httpx2.AsyncClient(headers=header, timeout=30) as http,
+            Client(streamable_http_client(f"{doors.url}/mcp", http_client=http)) as client,
+        ):
+            assert "butler_heartbeat" in {tool.name for tool in (await client.list_tools()).tools}
+            result = await client.call_tool("butler_heartbeat", {"description": "knows the sea"})
+            assert not result.is_error, result.content
+        assert (await agent(doors))["description"] == "knows the sea"
+
+
+# Who is there ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "promised", "silence", "liveness"),
+    [
+        ({}, False, 5000, "unwatched"),
+        ({}, True, 10, "active"),
+        ({}, True, 301, "stale"),
+        ({}, True, 601, "quarantined"),
+        ({"beats": True}, False, 601, "quarantined"),
+        ({"beats": False}, True, 5000, "unwatched"),
+    ],
+)
+async def test_silence_counts_where_it_was_promised_not_to_be_silent(
+    database_url: str, options: dict[str, Any], promised: bool, silence: float, liveness: str
+) -> None:
+    async with lab(database_url, *tree(far(**options))) as parts:
+        await silent_for(parts, silence, promised=promised)
+        assert parts.rule_book.presences[FAR].liveness == liveness
+
+
+async def test_a_butler_whose_file_promises_has_time_to_come_up(database_url: str) -> None:
+    async with lab(database_url, *tree(far(beats=True))) as parts:
+        assert parts.rule_book.presences[FAR].liveness == "active"
+        await parts.database.run("update member set since = since - interval '700 s'")
+        await parts.rule_book.look_around()
+        assert parts.rule_book.presences[FAR].liveness == "quarantined"
+
+
+async def test_silence_does_not_count_while_nobody_could_hear(database_url: str) -> None:
+    async with lab(database_url, *tree(far())) as parts:
+        await presence.listen(parts.database)
+        await parts.database.run("update listening set since = since - interval '1 day'")
+        await presence.listen(parts.database)
+        await silent_for(parts, 5000)
+        assert parts.rule_book.presences[FAR].away
+        await parts.database.run("update listening set at = at - interval '60 s'")  # the doors were shut for a while
+        await presence.listen(parts.database)
+        await parts.rule_book.look_around()
+        assert parts.rule_book.presences[FAR].liveness == "active"
+
+
+@asynccontextmanager
+async def following(book: RuleBook) -> AsyncIterator[None]:
+    task = asyncio.create_task(book.follow())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_every_process_knows_soon_and_reads_no_rule_again(database_url: str) -> None:
+    async with lab(database_url, *tree(far(), butler("here"), classify=True), classifying=True) as parts:
+        other = await RuleBook.open(parts.database, Bell(parts.database), classifying=True)
+        indexes = [parts.rule_book.rules.index, other.rules.index]
+        here, away = Target(system_id=SystemId("System1/here")), Target(system_id=FAR)
+
+        async def candidates_are(*wanted: Target) -> None:
+            async def known() -> bool:
+                return all(index.candidates(ROOT) == wanted for index in indexes)
+
+            await eventually(known, within=5)
+
+        async with following(parts.rule_book), following(other):
+            await candidates_are(away, here)
+            await parts.database.run(
+                "update member set promised = true, last_seen_at = now() - interval '1 h' where system_id = $1", FAR
+            )
+            await candidates_are(here)
+            await presence.beat(parts.database, FAR, presence.Announcement())
+            await candidates_are(away, here)
+            await presence.quarantine(parts.database, FAR, "olga", "misbehaves")
+            await candidates_are(here)
+            await presence.quarantine(parts.database, FAR, None, None)
+            await candidates_are(away, here)
+        assert indexes == [parts.rule_book.rules.index, other.rules.index]
+
+
+async def test_who_is_avoided_for_another_reason_stays_so(database_url: str) -> None:
+    async with lab(database_url, *tree(far(), butler("here"), classify=True), classifying=True) as parts:
+        parts.rule_book.avoid([SystemId("System1/here")])
+        await silent_for(parts, 700)
+        assert parts.rule_book.rules.index.candidates(ROOT) == ()
+        await silent_for(parts, 1)
+        assert parts.rule_book.rules.index.candidates(ROOT) == (Target(system_id=FAR),)
+
+
+class Asked:
+    """A classifier that keeps whom it could choose, and chooses the first."""
+
+    def __init__(self) -> None:
+        self.candidates: list[tuple[Candidate, ...]] = []
+
+    async def classify(self, question: Question, _: Journal) -> Classified:
+        self.candidates.append(question.candidates)
+        return Classified((Route(question.targets[0]),))
+
+
+async def test_a_model_is_told_what_a_butler_announced_and_not_of_one_who_is_away(database_url: str) -> None:
+    async with lab(database_url, *tree(far(), butler("here"), classify=True), classifying=True) as parts:
+        await presence.beat(parts.database, FAR, presence.Announcement("knows the sea", ("tides",)))
+        await parts.rule_book.look_around()
+        asked = Asked()
+        async with at_work(parts.worker(classifier=asked)):
+            await parts.accept.accept(submission("when is low tide"))
+            await eventually(lambda: settled(parts))
+            await silent_for(parts, 700)
+            await parts.accept.accept(submission("and now"))
+            await eventually(lambda: settled(parts))
+        assert asked.candidates == [
+            (Candidate(FAR, "knows the sea", ("tides",)), Candidate("System1/here")),
+            (Candidate("System1/here"),),
+        ]
+
+
+# What becomes of messages ---------------------------------------------------------------------------------------------
+
+LIMITS = TurnLimits(attempts=4, timeout=20, backoff_base=0.05, backoff_cap=0.1)
+
+
+@asynccontextmanager
+async def working(database_url: str, remote: Remote, limits: TurnLimits = LIMITS) -> AsyncIterator[Lab]:
+    """A lab whose telegram goes to the remote butler, with a worker."""
+    async with lab(database_url, *tree(far(**remote.options()))) as parts:
+        engines: dict[str, Engine] = {"mcp": McpEngine(StoredRegister(parts.database)), "echo": Echo()}
+        async with at_work(parts.worker(engines, limits=limits)):
+            yield parts
+        await assert_balanced(parts)
+
+
+@pytest.mark.parametrize("kind", ["stateless", "stateful"])
+async def test_killed_in_the_middle_of_a_call_and_started_again_it_is_done_once(
+    database_url: str, tmp_path: Path, kind: str
+) -> None:
+    with a_remote(tmp_path, kind) as remote:
+        async with working(database_url, remote, replace(LIMITS, attempts=200)) as parts:
+            accepted = await parts.accept.accept(submission("once"))
+
+            async def called() -> bool:
+                return len(remote.calls) == 1
+
+            await eventually(called)
+            remote.kill()
+            remote.mend()
+            await asyncio.to_thread(remote.start)
+            await eventually(lambda: settled(parts), within=30)
+            assert await parts.replies_to(accepted.request_id) == ["heard: once"]
+        keys = {call["key"] for call in remote.calls}
+        assert len(remote.calls) >= 2
+        assert remote.done == list(keys), "one key at all attempts, and done once"
+
+
+async def test_a_call_whose_end_nobody_saw_is_answered_again_and_not_done_again(
+    database_url: str, tmp_path: Path
+) -> None:
+    with a_remote(tmp_path) as remote:
+        async with lab(database_url, *tree(far(**remote.options()))) as parts:
+            engines: dict[str, Engine] = {"mcp": McpEngine(StoredRegister(parts.database)), "echo": Echo()}
+            accepted = await parts.accept.accept(submission("pay the bill"))
+            # What a worker leaves that dies between the answer and its step on record.
+            await parts.database.run(
+                "alter table step add constraint nothing_is_kept check (state <> 'done') not valid"
+            )
+            async with at_work(parts.worker(engines, limits=LIMITS)):
+
+                async def done() -> bool:
+                    return len(remote.calls) > 1
+
+                await eventually(done)
+                await parts.database.run("alter table step drop constraint nothing_is_kept")
+                await eventually(lambda: settled(parts))
+            assert await parts.replies_to(accepted.request_id) == ["heard: pay the bill"]
+        assert len({call["key"] for call in remote.calls}) == len(remote.done) == 1
+
+
+async def test_errors_end_as_their_class_says(database_url: str, tmp_path: Path) -> None:
+    with a_remote(tmp_path) as remote:
+        async with working(database_url, remote) as parts:
+            for n, text in enumerate(("fail validation", "fail overload again", "decline", "refuse")):
+                await parts.accept.accept(submission(text, sender=f"sender {n}"))
+            await eventually(lambda: settled(parts))
+            letters = {letter["reason"]: letter["category"] for letter in await dead_letters(parts)}
+            assert letters == {
+                "validation: as you wish": "target_unavailable",
+                "overload: as you wish": "retry_exhausted",
+                "not mine": "refused",
+            }
+            classes = [failure for _, _, outcome, failure in await turns(parts) if outcome == "failed"]
+            assert sorted(map(str, classes)) == ["overload"] * 4 + ["validation"]
+            assert parts.rule_book.presences[FAR].liveness == "unwatched", "answers alone promise nothing"
+
+
+async def test_who_is_silent_is_asked_once_all_the_same_and_is_back_when_he_answers(
+    database_url: str, tmp_path: Path
+) -> None:
+    with a_remote(tmp_path) as remote:
+        async with working(database_url, remote) as parts:
+            await silent_for(parts, 700)
+            assert parts.rule_book.presences[FAR].away
+            accepted = await parts.accept.accept(submission("are you there"))
+            await eventually(lambda: settled(parts))
+            assert await parts.replies_to(accepted.request_id) == ["heard: are you there"]
+            await parts.rule_book.look_around()
+            assert parts.rule_book.presences[FAR].liveness == "active"
+            remote.kill()
+            await silent_for(parts, 700)
+            await parts.accept.accept(submission("and now"))
+            await eventually(lambda: settled(parts))
+            [letter] = await dead_letters(parts)
+            assert letter["category"] == "target_unavailable"
+            assert letter["reason"].startswith("quarantined: no sign of life for 700 s; and now: 127.0.0.1")
+            assert [o for lane, _, o, _ in await turns(parts) if lane.startswith("turn:")] == ["answered", "failed"]
+            await asyncio.to_thread(remote.start)
+            await presence.beat(parts.database, FAR, presence.Announcement())
+            await parts.rule_book.look_around()
+            again = await parts.accept.accept(submission("back again"))
+            await eventually(lambda: settled(parts))
+            assert await parts.replies_to(again.request_id) == ["heard: back again"]
+
+
+async def test_who_is_quarantined_by_an_operator_is_not_even_asked(database_url: str, tmp_path: Path) -> None:
+    with a_remote(tmp_path) as remote:
+        async with working(database_url, remote) as parts:
+            await presence.quarantine(parts.database, FAR, "olga", "misbehaves")
+            await presence.beat(parts.database, FAR, presence.Announcement())
+            await parts.rule_book.look_around()
+            await parts.accept.accept(submission("are you there"))
+            await eventually(lambda: settled(parts))
+            [letter] = await dead_letters(parts)
+            assert letter["category"] == "target_unavailable"
+            assert letter["reason"] == "quarantined: put there by olga: misbehaves"
+        assert remote.calls == []
+
+
+async def test_an_endpoint_of_an_operator_is_called_at_once(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with a_remote(tmp_path) as first, a_remote(tmp_path / "other") as second:
+        async with working(database_url, first) as parts:
+            await presence.move(parts.database, FAR, second.url)
+            await parts.accept.accept(submission("hello"))
+            await eventually(lambda: settled(parts))
+        assert (len(first.calls), len(second.calls)) == (0, 1)
+
+
+# What is shown --------------------------------------------------------------------------------------------------------
+
+
+async def test_operators_see_and_order(database_url: str, tmp_path: Path) -> None:
+    async with doors_with(database_url, tmp_path, far()) as doors:
+        await beat(doors, {}, system_id=FAR)
+        order = {"system_id": FAR, "reason": "misbehaves"}
+        barred = (await doors.http.post("/v1/agents/quarantine", json=order)).json()
+        assert (barred["liveness"], barred["why"]) == ("quarantined", "put there by operator-1: misbehaves")
+        assert (await agent(doors))["why"] == barred["why"]
+        header = await doors.token_for(FAR_TOKEN)
+        assert (await beat(doors, header)).json()["liveness"] == "quarantined", "it cannot free itself"
+        assert (await doors.http.post("/v1/agents/release", json=order, headers=header)).status_code == 403
+        assert (await doors.http.post("/v1/agents/release", json=order)).json()["liveness"] == "active"
+        assert {"agent:quarantined", "agent:released"} <= {*await actions(doors)}
+
+
+async def test_what_may_be_secret_in_a_url_is_not_shown(database_url: str, tmp_path: Path) -> None:
+    secret = "https://user:canary@1.1.1.1/mcp?key=canary"
+    async with doors_with(database_url, tmp_path, far(url=secret)) as doors:
+        assert (await agent(doors))["endpoint"] == "https://1.1.1.1/mcp"
+        assert "canary" not in (await doors.http.get("/v1/agents")).text
+
+
+async def test_the_doctor_finds_who_is_silent(database_url: str, tmp_path: Path) -> None:
+    async with lab(database_url, *tree(far(), far_away("near"), far_away("barred"), far_away("quiet"))) as parts:
+        await silent_for(parts, 700)
+        await silent_for(parts, 400, NEAR)
+        await presence.quarantine(parts.database, SystemId("System1/barred"), "olga", "misbehaves")
+        found = await check_database(Settings(database_url=SecretStr(database_url), data_dir=tmp_path))
+        told = {one.detail.split()[0]: one.status for one in found if one.name == "remote butler"}
+        assert told == {FAR: "bad", NEAR: "note", "System1/barred": "note"}
