@@ -45,7 +45,7 @@ def dedupe_key(envelope: Envelope) -> str:
     """
     if envelope.control.idempotency_key:
         return _key("idem", envelope.control.idempotency_key)
-    family, raw = _family(envelope), envelope.payload.raw
+    family, raw = _family(envelope.source.channel), envelope.payload.raw
     native = _NATIVE_ID[family](raw) if family in _NATIVE_ID and isinstance(raw, dict) else None
     name = native or envelope.event.external_event_id
     if family == "email" and (bare := _matching(_MESSAGE_ID, name)):
@@ -69,27 +69,30 @@ def own_conversation(envelope: Envelope) -> Conversation:
 
 def _conversation(envelope: Envelope, chat: str | None) -> Conversation:
     source = envelope.source
-    channel = _shortened(_quoted(source.channel), _MAX_CHANNEL)
-    others = (
-        _shortened(_quoted(part), _MAX_PART) for part in (source.endpoint_identity, chat or envelope.sender.identity)
-    )
-    return Conversation("/".join((channel, *others)))
+    return _joined(source.channel, source.endpoint_identity, chat or envelope.sender.identity)
+
+
+@lru_cache(maxsize=8192)  # the same chats write again and again
+def _joined(channel: str, endpoint: str, other: str) -> Conversation:
+    first = _shortened(_quoted(channel), _MAX_CHANNEL)
+    return Conversation("/".join((first, *(_shortened(_quoted(part), _MAX_PART) for part in (endpoint, other)))))
 
 
 def replied_to(envelope: Envelope) -> str | None:
     """The platform's id of the message that this one replies to, where `payload.raw` tells it. Never raises."""
     raw = envelope.payload.raw
-    look = _REPLIED_TO.get(_family(envelope))
+    look = _REPLIED_TO.get(_family(envelope.source.channel))
     return look(raw) if look is not None and isinstance(raw, dict) else None
 
 
-def _family(envelope: Envelope) -> str:
+@lru_cache(maxsize=1024)  # every message asks, and there are few channels
+def _family(channel: str) -> str:
     """`telegram_bot` and `telegram_user_client` speak the same raw language as `telegram`."""
-    name = envelope.source.channel.partition("_")[0].lower()
+    name = channel.partition("_")[0].lower()
     return {"mail": "email", "gmail": "email", "imap": "email"}.get(name, name)
 
 
-@lru_cache(maxsize=8192)  # the same accounts and chats write again and again
+@lru_cache(maxsize=1024)  # the same accounts again and again, with ever new chats
 def _quoted(text: str) -> str:
     return quote(text, safe="", errors="surrogatepass")
 
@@ -101,7 +104,7 @@ def _key(kind: str, name: str) -> str:
 
 
 def _size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _shortened(text: str, limit: int) -> str:
@@ -234,7 +237,7 @@ def _telegram_parts(raw: object) -> Iterator[Mapping[str, object]]:
 
 
 def _telegram_chat(envelope: Envelope) -> str | None:
-    if _family(envelope) != "telegram":
+    if _family(envelope.source.channel) != "telegram":
         return None
     ids = (_integer(_child(part, "chat").get("id")) for part in _telegram_parts(envelope.payload.raw))
     return next((found for found in ids if found), None)

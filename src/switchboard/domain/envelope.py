@@ -51,18 +51,21 @@ def _rfc3339(value: object) -> object:
     return text
 
 
-def _check(value: object, left: int) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise PydanticCustomError("not_a_json_number", "must not hold NaN or Infinity: JSON has no such numbers")
-    if isinstance(value, dict | list):
-        if left == 0:
-            raise PydanticCustomError("too_deep", "must not be nested deeper than {depth} levels", {"depth": MAX_DEPTH})
-        for child in value.values() if isinstance(value, dict) else value:
+def _check(value: dict[Any, Any] | list[Any], left: int) -> None:
+    if left == 0:
+        raise PydanticCustomError("too_deep", "must not be nested deeper than {depth} levels", {"depth": MAX_DEPTH})
+    for child in value.values() if isinstance(value, dict) else value:
+        if isinstance(child, str):  # most of them are: asked first, and not called for
+            continue
+        if isinstance(child, (dict, list)):
             _check(child, left - 1)
+        elif isinstance(child, float) and not math.isfinite(child):
+            raise PydanticCustomError("not_a_json_number", "must not hold NaN or Infinity: JSON has no such numbers")
 
 
 def _shallow(value: object) -> object:
-    _check(value, MAX_DEPTH)
+    if isinstance(value, (dict, list)):
+        _check(value, MAX_DEPTH)
     return value
 
 

@@ -5,10 +5,11 @@ Made by `journey/accept.py`, read by every later leg. Next: `domain/routing.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NewType
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.domain.envelope import Envelope
 
@@ -18,8 +19,7 @@ Conversation = NewType("Conversation", str)
 """(channel, endpoint, thread or sender) as one key, within which order matters: `telegram/bot%3Ahouse/5488423581`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One inbound event, stored once.
 
     `raw` are the bytes exactly as they were submitted; `media_type` says what they are (an envelope's JSON, or a mail).

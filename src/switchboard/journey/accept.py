@@ -88,14 +88,15 @@ class AcceptLeg:
     async def accept_all(self, submissions: Sequence[Submission]) -> list[Acceptance | SwitchboardError]:
         """Store many; per submission its answer or its error, in order. What is good is kept."""
         point("after_receive")
-        prepared = [self._prepare(s) for s in submissions]
+        now = datetime.now(UTC)
+        prepared = [self._prepare(s, now) for s in submissions]
         messages = [p for p in prepared if isinstance(p, Message)]
         answers = iter(await self._batch.put_all(messages))
         outcomes = [_outcome(next(answers)) if isinstance(p, Message) else p for p in prepared]
         point("after_commit")
         return outcomes
 
-    def _prepare(self, submission: Submission) -> Message | SwitchboardError:
+    def _prepare(self, submission: Submission, now: datetime) -> Message | SwitchboardError:
         try:
             self._check(submission)
         except SwitchboardError as error:
@@ -107,7 +108,7 @@ class AcceptLeg:
             envelope=submission.envelope,
             raw=submission.raw,
             media_type=submission.media_type,
-            received_at=datetime.now(UTC),
+            received_at=now,
         )
 
     def _check(self, submission: Submission) -> None:

@@ -8,21 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
 
-from switchboard.domain.envelope import PolicyTier
+from msgspec import Struct
+
+from switchboard.domain.envelope import Envelope, PolicyTier
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.store.database import Database, Row, query, storable_text, to_json
 from switchboard.store.ids import new_uuid7
 
+_TO_JSON: Final = Envelope.__pydantic_serializer__.to_json
+_RAW: Final = {"payload": {"raw": True}}
 TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, "default": 2, "passive": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class Acceptance:
+class Acceptance(Struct, frozen=True):
     """What the sender is told: the id of the message, or of the first one if this is a duplicate.
 
     `decision` is what was decided about a new message; None for a duplicate, and while it `waits`: to be classified, or
@@ -42,8 +46,7 @@ class ToClassify:
     facts: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """A message, what was decided about it, and whom it was pinned to (should it have to be decided later)."""
 
     message: Message
@@ -91,16 +94,16 @@ async def accept(database: Database, batch: Sequence[Arrival], *, queued: bool =
         *_delivery_columns(batch),
         *_unrouted_columns(batch),
     )
+    in_order = sorted(rows, key=itemgetter(0))
+    return [_acceptance(arrival, *row) for row, arrival in zip(in_order, batch, strict=True)]
+
+
+def _acceptance(arrival: Arrival, _ord: int, first: RequestId, waits: bool) -> Acceptance:
     # An id that is our own means fresh, also when an earlier attempt to commit this very batch got through unheard.
-    return [_acceptance(row, arrival) for row, arrival in zip(sorted(rows, key=lambda r: r["ord"]), batch, strict=True)]
-
-
-def _acceptance(row: Row, arrival: Arrival) -> Acceptance:
-    first = RequestId(row["request_id"])
     if first != arrival.message.request_id:
         return Acceptance(first, duplicate=True)
-    if row["waits"] or isinstance(arrival.decided, ToClassify):
-        return Acceptance(first, duplicate=False, waits=row["waits"])
+    if waits or isinstance(arrival.decided, ToClassify):
+        return Acceptance(first, duplicate=False, waits=waits)
     return Acceptance(first, duplicate=False, decision=arrival.decided)
 
 
@@ -130,7 +133,7 @@ def _message_columns(messages: Sequence[Message]) -> list[list[Any]]:
 
 def _without_raw(message: Message) -> str:
     """The typed part of the envelope: `payload.raw` is kept in the raw bytes, and may hold what jsonb cannot."""
-    return message.envelope.model_dump_json(exclude={"payload": {"raw"}}, exclude_none=True)
+    return _TO_JSON(message.envelope, exclude=_RAW, exclude_none=True).decode()
 
 
 def _decision_columns(batch: Sequence[Arrival]) -> list[list[Any]]:

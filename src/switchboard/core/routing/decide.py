@@ -89,13 +89,16 @@ def _begin(
     """
     if pinned is not None or start is not None:
         return deciding(index, facts, pinned, start)
-    fired = index.rule(index.root, facts)
+    reason: StepReason = "rule"
+    fired = matched = index.rule(index.root, facts)
+    if matched is None and not index.classifies(index.root):
+        reason, fired = "catch_all", index.catch_all(index.root)
     if fired is None or fired[2].teams or fired[2].lost:
         way = _Way(index)
         way.entered.append((index.root, None))
-        return _walk(way, facts, fired)
+        return _walk(way, facts, matched)
     rule_id, name, fanout = fired
-    trail = (TrailStep(index.root, "rule", rule_id, name, fanout.targets),)
+    trail = (TrailStep(index.root, reason, rule_id, name, fanout.targets),)
     return Decision(index.version, fanout.butlers, (), trail, facts)
 
 
