@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Any, Final
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from switchboard.server.http.doors import Doors
@@ -26,6 +28,7 @@ class McpDoor:
     def __init__(self, doors: Doors) -> None:
         self._doors = doors
         self._ready: asyncio.Future[ASGIApp] | None = None
+        self._shortcut: Any = None
         self._running: asyncio.Task[None] | None = None
 
     @asynccontextmanager
@@ -38,10 +41,18 @@ class McpDoor:
                 self._running.cancel()
                 await asyncio.gather(self._running, return_exceptions=True)
 
+    async def direct(self, request: Request) -> Response | None:
+        """The answer to a plain call that brings messages in; None where the SDK is to be asked."""
+        if self._shortcut is None or not self._shortcut.may_take(request):
+            return None
+        body = request.state.body = await request.body()
+        response: Response | None = await self._shortcut.take(request, body)
+        return response
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         inner = await self._inner()
         # The SDK does not look whether the client is still there, so the body is read for it and the rest watched.
-        body = await _whole_body(receive)
+        body = scope["state"]["body"] if "body" in scope["state"] else await _whole_body(receive)
         async with self._doors.polls.watch(receive) as gone:
             scope["state"]["gone"] = gone
             await inner(scope, _replayed(body, gone), send)
@@ -56,7 +67,7 @@ class McpDoor:
         """One task for the SDK's whole life: what it enters must be left in the same task."""
         try:
             tools: Any = await asyncio.to_thread(import_module, _TOOLS)
-            manager = tools.session_manager(self._doors)
+            manager, self._shortcut = tools.session_manager(self._doors)
             async with manager.run():
                 ready.set_result(manager.asgi_app)
                 await asyncio.Event().wait()

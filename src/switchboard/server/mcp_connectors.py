@@ -13,7 +13,7 @@ from switchboard.app.intake import Intake, encode_batch, encode_envelope
 from switchboard.server.http.doors import Doors
 from switchboard.server.http.outbox import beat, pull_request, receipt
 from switchboard.server.http.schemas import HeartbeatBody, OutboxNext, ReceiptBody
-from switchboard.server.mcp_offer import ENVELOPE, Call, Offer, make_tool, object_of, only, read, schema_of, state_of
+from switchboard.server.mcp_offer import ENVELOPE, Call, Offer, make_tool, object_of, only, read, schema_of
 
 
 class OutboxReceipt(ReceiptBody):
@@ -58,7 +58,7 @@ class _ConnectorTools:
 
     async def outbox_next(self, call: Call) -> object:
         request = pull_request(read(OutboxNext, call.arguments))
-        return {"replies": await self._desk.fetch(call.caller, request, state_of(call.context).gone)}
+        return {"replies": await self._desk.fetch(call.caller, request, call.gone)}
 
     async def outbox_receipt(self, call: Call) -> object:
         body = read(OutboxReceipt, call.arguments)

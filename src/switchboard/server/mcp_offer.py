@@ -6,6 +6,7 @@ as JSON; out: bodies that are validated as those of the HTTP API, so that errors
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
@@ -29,11 +30,11 @@ ENVELOPE: Final = {"type": "object", "description": "ingest.v1; its schema is at
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a tool: who calls, with what, and whether he still waits for the answer."""
+    """One call of a tool: who calls, with what, and whether he has gone and waits for no answer."""
 
     caller: Principal
     arguments: Arguments
-    context: Context
+    gone: asyncio.Event
 
 
 def _anyone(_: Principal) -> bool:

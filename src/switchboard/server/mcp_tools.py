@@ -31,9 +31,10 @@ from switchboard.server.http.doors import Doors
 from switchboard.server.mcp_agents import agent_offers
 from switchboard.server.mcp_connectors import connector_offers
 from switchboard.server.mcp_letters import letter_offers
-from switchboard.server.mcp_offer import Call, Context, Offer, caller_of, result_of
+from switchboard.server.mcp_offer import Call, Context, Offer, caller_of, result_of, state_of
 from switchboard.server.mcp_route import route_offers
 from switchboard.server.mcp_rules import rule_offers
+from switchboard.server.mcp_shortcut import OWN_ERROR, Shortcut
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +54,10 @@ class Tools:
         seen = [o for o in self._offers.values() if caller.role in SCOPES[o.action] and o.shown(caller)]
         return ListToolsResult(tools=[offer.tool_for(caller) for offer in seen])
 
+    def named(self, *names: str) -> dict[str, Offer]:
+        """Some of them."""
+        return {name: self._offers[name] for name in names}
+
     def input_schema(self, name: str) -> dict[str, Any] | None:
         """What the SDK holds a call's headers against; without it, it would list and encode all tools at every call."""
         offer = self._offers.get(name)
@@ -69,12 +74,12 @@ class Tools:
         except Forbidden:
             raise MCPError(code=INVALID_PARAMS, message=f"unknown tool: {params.name[:100]}") from None
         try:
-            return result_of(await offer.run(Call(caller, params.arguments or {}, context)))
+            return result_of(await offer.run(Call(caller, params.arguments or {}, state_of(context).gone)))
         except SwitchboardError as error:
             return result_of(refused(error), is_error=True)
         except Exception:  # the SDK would tell the caller what it says
             log.exception("unexpected error at the door", tool=params.name)
-            raise MCPError(code=INTERNAL_ERROR, message="an error of the server; it is in its log") from None
+            raise MCPError(code=INTERNAL_ERROR, message=OWN_ERROR) from None
 
 
 def _offers(doors: Doors) -> tuple[Offer, ...]:
@@ -88,10 +93,13 @@ def _offers(doors: Doors) -> tuple[Offer, ...]:
     )
 
 
-def session_manager(doors: Doors) -> StreamableHTTPSessionManager:
-    """The SDK's server over our tools: stateless, JSON answers. `run` it, then serve its `asgi_app`."""
+def session_manager(doors: Doors) -> tuple[StreamableHTTPSessionManager, Shortcut]:
+    """The SDK's server over our tools: stateless, JSON answers. `run` it, then serve its `asgi_app`.
+
+    And the short way past it for calls that bring messages in."""
     tools = Tools(doors)
     settings = doors.switchboard.core.settings
+    security = _security(settings.host)
     server = Server(
         "switchboard",
         version=__version__,
@@ -99,13 +107,14 @@ def session_manager(doors: Doors) -> StreamableHTTPSessionManager:
         on_list_tools=tools.list,
         on_call_tool=tools.call,
     )
-    return StreamableHTTPSessionManager(
+    manager = StreamableHTTPSessionManager(
         app=server,
         json_response=True,
         stateless=True,
-        security_settings=_security(settings.host),
+        security_settings=security,
         max_request_body_size=settings.accept.batch_bytes,
     )
+    return manager, Shortcut(server, security, tools.named("ingest", "ingest_batch"))
 
 
 def _security(host: str) -> TransportSecuritySettings:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -39,7 +39,7 @@ from switchboard.server.http import (
 from switchboard.server.http.docs import docs_page
 from switchboard.server.http.doors import Doors
 from switchboard.server.http.errors import install_errors
-from switchboard.server.http.gate import PUBLIC, Gate, Limits
+from switchboard.server.http.gate import PUBLIC, Direct, Gate, Limits
 from switchboard.server.http.parameters import only_known_parameters
 from switchboard.server.mcp import McpDoor
 
@@ -113,16 +113,16 @@ def create_app(switchboard: Switchboard) -> FastAPI:
     app.add_api_route("/docs", _docs(app), include_in_schema=False, response_class=HTMLResponse)
     # POST alone: without sessions there is nothing to stream by GET, and nothing to DELETE.
     app.router.routes.append(Route("/mcp", mcp, methods=["POST"], include_in_schema=False))
-    _gate(app, doors, switchboard)
+    direct = {"/v1/ingest": ingest.ingest, "/v1/ingest/batch": ingest.ingest_batch, "/mcp": mcp.direct}
+    _gate(app, doors, direct)
     install_errors(app)
     return app
 
 
-def _gate(app: _Api, doors: Doors, switchboard: Switchboard) -> None:
-    sizes = switchboard.core.settings.accept
+def _gate(app: _Api, doors: Doors, direct: Mapping[str, Direct]) -> None:
+    sizes = doors.switchboard.core.settings.accept
     large = dict.fromkeys(_LARGE, sizes.batch_bytes)
     limits = Limits(large, sizes.message_bytes)
-    direct = {"/v1/ingest": ingest.ingest, "/v1/ingest/batch": ingest.ingest_batch}
     app.gate = Gate(partial(FastAPI.__call__, app), doors.access, limits, direct)
 
 

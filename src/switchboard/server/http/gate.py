@@ -24,7 +24,7 @@ PUBLIC: Final = frozenset({"/health", "/docs", "/openapi.json", *_SCHEMAS})
 """What needs no token."""
 
 
-Direct = Callable[[Request], Awaitable[Response]]
+Direct = Callable[[Request], Awaitable[Response | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Gate:
     """Asks for a token and limits bodies.
 
     `direct` are handlers by path that are called at once when something is POSTed: the framework's way to a route costs
-    as much as storing the message.
+    as much as storing the message. One that gives None leaves the request to the framework.
     """
 
     def __init__(self, app: ASGIApp, access: Access, limits: Limits, direct: Mapping[str, Direct]) -> None:
