@@ -2,7 +2,8 @@
 
 `serve.py` gives it to uvicorn in place of its own protocol on httptools, which keeps whatever comes, at a cost that
 grows with the square of it: some megabytes hold everything up, and hundreds use up the memory. In: bytes of a
-connection; out: 431 or the end of the connection, else what uvicorn does. Next: `http/gate.py`.
+connection; out: 431 or the end of the connection, else what uvicorn does. Next: `one_write.py` for what goes out,
+`http/gate.py` for what has come in.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, Final, cast
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
+
+from switchboard.server.one_write import OneWrite
 
 MAX_HEAD: Final = 65_536
 """Most bytes that may come one after the other without a whole head or a piece of a body, give or take one read."""
@@ -42,7 +45,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(cast(asyncio.Transport, transport))
+        single = OneWrite(cast(asyncio.Transport, transport), self.loop)
+        super().connection_made(cast(asyncio.Transport, single))
         self._be_patient()
 
     def connection_lost(self, exc: Exception | None) -> None:
