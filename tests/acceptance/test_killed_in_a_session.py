@@ -15,7 +15,7 @@ from typing import Any, Final
 import httpx2
 import pytest
 
-from switchboard.agents.command import death_guard
+from switchboard.agents.programs import death_guard
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import Core, Switchboard
 from switchboard.domain.routing import Team
