@@ -77,11 +77,12 @@ async def serve(trace: Trace, rate: float, dice: random.Random) -> None:
     async with ScriptedLlm(brain) as llm:
         sys.stdout.write(json.dumps({"url": llm.url}) + "\n")
         sys.stdout.flush()
+        await asyncio.sleep(3)
         while True:
-            await asyncio.sleep(2 + 3 * dice.random())
             trace.write("refusing")
             async with llm.closed():
                 await asyncio.sleep(0.2)
+            await asyncio.sleep(10 + 10 * dice.random())
 
 
 def main() -> None:

@@ -121,8 +121,7 @@ async def judge_models(
         accepted=len(ends),
         delivered=sum(end.delivered for end in ends),
         dead=dead,
-        lost=len(set(acknowledged) - {end.id for end in ends if end.delivered or end.dead})
-        + sum(not (end.delivered or end.dead) for end in ends),
+        lost=len({*acknowledged, *(end.id for end in ends)} - {end.id for end in ends if end.delivered or end.dead}),
         doubled=sum(end.doubled for end in ends) + abs(len(ends) - len(set(acknowledged))),
         out_of_order=int(await database.value(_DISORDER)),
         astray=sum(end.astray for end in ends),
@@ -181,7 +180,7 @@ class _End:
     def astray(self) -> bool:
         """A part that went to nobody is owned up to in the trail; then whoever was named gets the whole."""
         if not self.butlers:
-            return self.chat_type == "private"
+            return self.chat_type == "private" and self.dead
         meant = {RULED} if self.chat_type == "private" else {f"System1/{b}" for b in self.text.split()[1].split("+")}
         given = set(self.butlers)
         return given != meant and not (given < meant and "a part went to nobody" in self.trail)

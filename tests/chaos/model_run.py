@@ -1,6 +1,6 @@
 """The chaos run where a model decides: it fails in every way in a part of its calls, and a worker dies every second.
 
-    python -m tests.chaos.model_run [--messages 1000] [--conversations 120] [--workers 3] [--kills 40] [--seed N]
+    python -m tests.chaos.model_run [--messages 1000] [--conversations 120] [--workers 3] [--seconds 40] [--seed N]
 
 Workers and doors are real `switchboard` processes. A model behind an API is asked first, a command line where that has
 failed. Doors are killed as well, so that command lines find our MCP server gone. The last line counts; exit code 0 only
@@ -15,13 +15,12 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,11 +35,13 @@ from switchboard.journey.accept import Submission
 from switchboard.server.listener import bind
 from switchboard.store.database import Database
 from switchboard.store.inbox import Acceptance
+from switchboard.store.ledger import list_workers
 from tests.chaos import claude
 from tests.chaos.books import read_traces
 from tests.chaos.model_books import RULED, ModelVerdict, judge_models
 from tests.chaos.run import crash
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.waiting import eventually
 
 BUTLERS: Final = ("b0", "b1", "b2", "b3")
 TEAM: Final = Team(
@@ -52,17 +53,22 @@ TEAM: Final = Team(
     ),
     classify=True,
 )
+LIMIT_S: Final = 180
+"""What is not done with so long after the last message came is lost."""
 RULES: Final = (rule(ROOT, [to(RULED)], chat_type="private"),)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """How much, and how rough. `rate`: the part of the calls that fails, of the API and of the command line."""
+    """How much, and how rough. `rate`: the part of the calls that fails, of the API and of the command line.
+
+    The messages come within so many `seconds`, and in each of them a worker is killed.
+    """
 
     messages: int = 1000
     conversations: int = 120
     workers: int = 3
-    kills: int = 40
+    seconds: int = 40
     rate: float = 0.3
     seed: int = 1
 
@@ -80,8 +86,15 @@ class House:
         self.workers.append(self._start("work"))
 
     def open_doors(self) -> None:
-        """The doors, at the port of the settings."""
-        self.doors = self._start("serve")
+        """The doors, at the port of the settings, unless they are open."""
+        if self.doors is None or self.doors.poll() is not None:
+            self.doors = self._start("serve")
+
+    def shut_doors(self) -> None:
+        """The doors die; without them there is no MCP server."""
+        if self.doors is not None:
+            self.doors.kill()
+            self.doors.wait()
 
     def _start(self, command: str) -> subprocess.Popen[bytes]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("SWITCHBOARD_")}
@@ -120,9 +133,11 @@ async def run(plan: ModelPlan, directory: Path) -> ModelVerdict:
             house.hire()
         try:
             feeding = asyncio.create_task(_feed(parts, plan, dice))
-            await _havoc(plan, dice, house, data, feeding)
+            until = time.monotonic() + plan.seconds + LIMIT_S
+            kills = await _havoc(plan, dice, house, data, lambda: _at_work(parts.database, feeding, until))
             acknowledged = await feeding
-            await _settled(parts.database)
+            await eventually(lambda: _is_up(parts.database), within=30)
+            print(f"{kills} kill -9 of workers, one a second, 1 database crash", flush=True)
             problems = [f"{one.name}: {one.detail}" for one in await check_database(settings) if one.status == "bad"]
         finally:
             house.close()
@@ -177,7 +192,7 @@ async def _feed(parts: Lab, plan: ModelPlan, dice: random.Random) -> list[str]:
     numbers: Counter[str] = Counter()
     told: list[str] = []
     batches = max(1, plan.messages // 20)
-    pause = plan.kills / batches
+    pause = plan.seconds / batches
     for start in range(0, plan.messages, 20):
         batch = [_message(n, plan, dice, numbers) for n in range(start, min(start + 20, plan.messages))]
         told += await _until_acknowledged(parts, batch)
@@ -203,36 +218,43 @@ async def _until_acknowledged(parts: Lab, batch: Sequence[Submission]) -> list[s
         await asyncio.sleep(0.2)
 
 
-async def _havoc(plan: ModelPlan, dice: random.Random, house: House, data: Path, feeding: asyncio.Task[Any]) -> None:
-    """`kill -9` of a worker every second, of the doors every sixth; the database crashes once."""
-    for kill in range(plan.kills):
+async def _havoc(
+    plan: ModelPlan, dice: random.Random, house: House, data: Path, at_work: Callable[[], Awaitable[bool]]
+) -> int:
+    """`kill -9` of a worker every second, of the doors at every sixth; the database crashes once. Returns the kills."""
+    kills = 0
+    while await at_work():
         await asyncio.sleep(1.0)
         while len(house.alive()) < plan.workers:
             house.hire()
-        if kill == plan.kills // 2:
+        if kills == plan.seconds:
+            house.open_doors()
+            continue
+        if kills == plan.seconds // 2:
             await crash(data)
-        if kill % 6 == 3 and house.doors is not None:
-            house.doors.send_signal(signal.SIGKILL)
-        elif house.doors is None or house.doors.poll() is not None:
+        if kills % 6 == 3:
+            house.shut_doors()
+        else:
             house.open_doors()
         dice.choice(house.alive()).kill()
-    await feeding
-    house.open_doors() if house.doors is None or house.doors.poll() is not None else None
-    while len(house.alive()) < plan.workers:
-        house.hire()
+        kills += 1
+    return kills
 
 
-async def _settled(database: Database, limit: float = 240) -> None:
-    deadline = time.monotonic() + limit
-    while time.monotonic() < deadline:
-        try:
-            if not await database.value(
-                "select count(*) from lane where state in ('ready', 'running') and pool in ('work', 'route')"
-            ):
-                return
-        except SwitchboardError:
-            pass
-        await asyncio.sleep(0.2)
+async def _at_work(database: Database, feeding: asyncio.Task[Any], until: float) -> bool:
+    """Whether messages are still to come or on their way; False in any case after `until`."""
+    if time.monotonic() > until:
+        return False
+    open_lanes = "select count(*) from lane where state in ('ready', 'running') and pool in ('work', 'route')"
+    try:
+        return not feeding.done() or bool(await database.value(open_lanes))
+    except SwitchboardError:
+        return True
+
+
+async def _is_up(database: Database) -> bool:
+    """Whether a worker lives: the doctor asks for one."""
+    return any(worker.alive for worker in await list_workers(database))
 
 
 async def _tell(database: Database, traces: list[list[str]]) -> None:
@@ -253,7 +275,7 @@ def main() -> int:
     """Read the command line, run, print the verdict."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     defaults = ModelPlan()
-    for name in ("messages", "conversations", "workers", "kills", "seed"):
+    for name in ("messages", "conversations", "workers", "seconds", "seed"):
         parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
     parser.add_argument("--rate", type=float, default=defaults.rate)
     plan = ModelPlan(**vars(parser.parse_args()))
@@ -261,7 +283,7 @@ def main() -> int:
     directory.chmod(0o711)
     began = time.monotonic()
     verdict = asyncio.run(run(plan, directory))
-    print(f"{plan.kills} kills, 1 database crash in {time.monotonic() - began:.0f} s")
+    print(f"{time.monotonic() - began:.0f} s")
     print(verdict)
     if verdict.clean:
         shutil.rmtree(directory, ignore_errors=True)

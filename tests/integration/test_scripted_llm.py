@@ -51,6 +51,7 @@ from switchboard.testing.scripted_llm import (
     obey,
     read_script,
 )
+from tests.waiting import eventually
 
 SCHEMA: Final = {"type": "object", "properties": {"butler": {"type": "string"}}, "required": ["butler"]}
 NAMES: Final = ("mcp__switchboard__route_to_butler", "weather")
@@ -791,6 +792,24 @@ async def test_a_body_that_no_provider_takes_is_refused_and_uses_nothing_up(path
         assert answer.status_code == 400
         assert answer.json()["error"]["message"]
         assert (llm.left, llm.requests, len(llm.strays)) == (1, (), 1)
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_is_a_stray() -> None:
+    async with ScriptedLlm([Reply(text="still there")]) as llm:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(llm.url.rpartition(":")[2]))
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+        writer.write(head.encode() + b'{"model"')
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        assert await reader.read() == b""
+
+        async def noted() -> bool:
+            return bool(llm.strays)
+
+        await eventually(noted)
+        assert (llm.left, llm.requests) == (1, ())
+        assert llm.strays == ("POST /v1/chat/completions: the client left in the middle of its body",)
 
 
 @pytest.mark.parametrize("keep", [(0, 1, 2), (0, 1, 3), (0, 1, 2, 1), (0, 1, 2, 3, 3)])

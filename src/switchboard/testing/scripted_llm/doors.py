@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
@@ -95,6 +96,9 @@ class _Door:
         except BadRequest as error:
             self._record.strays.append(f"{http.method} {http.url.path}: {error}")
             await _json(self._speaker.error(400, str(error)), 400)(scope, receive, send)
+            return
+        except ClientDisconnect:
+            self._record.strays.append(f"{http.method} {http.url.path}: the client left in the middle of its body")
             return
         reply = self._reply(request)
         exchange = Exchange(request, reply if isinstance(reply, Reply) else None)
