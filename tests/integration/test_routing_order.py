@@ -60,6 +60,21 @@ async def test_a_door_that_has_not_heard_that_a_team_asks_a_model_overtakes_noth
         await assert_balanced(knows)
 
 
+async def test_a_worker_that_has_not_heard_of_it_asks_the_model_all_the_same(database_url: str) -> None:
+    """By its own rules nobody would get the message: there is no catch-all."""
+    model = Model(to_a)
+    async with (
+        lab(database_url, [TEAM], [TO_B], classifying=True) as stale,
+        lab(database_url, [ASKS], [TO_B], classifying=True) as knows,
+    ):
+        assert not stale.rule_book.queued
+        assert (await send(knows, "1")).waits
+        async with at_work(stale.worker(classifier=model)):
+            await eventually(lambda: settled(knows))
+        assert (model.asked, await delivered(knows)) == (["1"], [("a", "1")])
+        await assert_balanced(knows)
+
+
 async def test_through_two_doors_one_of_them_stale_every_message_follows_the_one_before(database_url: str) -> None:
     """As long as the first waits: doors take turns, and the stale one's own decision never counts."""
     model = Held()

@@ -134,6 +134,9 @@ class RouteLeg:
     async def __call__(self, item: Item, hold: Hold) -> Item | None:
         started = datetime.now(UTC)
         waiting = await store.load_route(self._database, item)
+        if not self._rule_book.queued:
+            # Somebody asks models, and this process has not heard of it: by its own rules nobody might get the message.
+            await self._rule_book.refresh()
         try:
             return await self._save(await self._decide(item, waiting, hold), item, waiting, hold, started)
         except _NotYetError as reason:
