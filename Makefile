@@ -52,7 +52,8 @@ bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
 	@for what in start ingest route turn propagation backtest classify; do $(BIN)/switchboard bench $$what || exit 1; done
 
 clis: ## install the real command lines of models that tests drive, below tests/clis (npm; 1.2 GB)
-	@cd tests/clis && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error --fetch-retries=1
+	@cd tests/clis && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error \
+		--fetch-retries=2 --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=5000
 	@cd tests/clis/node_modules && node @anthropic-ai/claude-code/install.cjs && node opencode-ai/postinstall.mjs
 
 lock: $(STAMP) ## refresh requirements.lock from pyproject.toml
