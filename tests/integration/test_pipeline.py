@@ -420,7 +420,6 @@ async def test_what_runs_for_every_message_reads_by_index(house: Lab) -> None:
         "calls": ("telegram/bot/7", some),
         "log": (some, "c", "root", None, [], "{}", None, 1, 1, None, 1, None),
         "attempts": (some,),
-        "correct": (some, "x", "y"),
     }
     for name, arguments in asked.items():
         rows = await house.database.rows("explain " + query(f"classification.{name}"), *arguments)

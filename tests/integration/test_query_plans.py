@@ -5,9 +5,10 @@ The counters see into functions, which EXPLAIN does not. One connection only, so
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -17,8 +18,8 @@ import pytest
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.domain.ledger import Item, OutboxRow
 from switchboard.domain.message import Message, RequestId
-from switchboard.domain.routing import Chosen, Decision, RuleChange, SystemId, TeamId, Unrouted
-from switchboard.store import dead_letters, inbox, lanes, outbox, routing, rules
+from switchboard.domain.routing import Chosen, Decision, RuleChange, SystemId, Target, TeamId, TrailStep, Unrouted
+from switchboard.store import classification, dead_letters, inbox, lanes, outbox, routing, rules, verdicts
 from switchboard.store.database import Database, query
 from switchboard.store.dead_letters import LetterFilter, Verdict
 from switchboard.store.ids import new_uuid7
@@ -27,11 +28,12 @@ from switchboard.store.migrate import migrate
 from switchboard.store.outbox import Receipt
 from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.routing import Routed
+from switchboard.store.verdicts import Correction, Sending, Sight, Span, VerdictFilter, VerdictKey
 from tests.lab import ROOT, envelope
 
 GROWING: Final = (
     *("message_inbox", "dedupe", "decision", "lane", "delivery", "turn", "step", "outbox", "receipt"),
-    *("dead_letter", "notice", "memo", "routing"),
+    *("dead_letter", "notice", "memo", "routing", "classification", "route_call", "session_token"),
 )
 SYSTEM4 = SystemId("System4/root")
 PULL = "pull:telegram:bot"
@@ -83,6 +85,13 @@ update dead_letter set emptied_at = null where split_part(conversation, '/', 3):
 update dead_letter set team_id = 'team7', category = 'poison' where conversation = 'telegram/bot/700';
 update dead_letter set handler = 'System4/root', notice_lane = null, notice_seq = null
 where conversation in ('telegram/bot/1', 'telegram/bot/2');
+insert into classification (request_id, conversation, team_id, n, candidates, verdict, tokens_in, tokens_out, ms, at)
+select request_id, conversation, 'root', 1, '{}', '{}', 1, 1, 1, now() - row_number() over () * interval '1 hour'
+from message_inbox;
+insert into session_token (session_id, hash, conversation, request_id, team_id, candidates, expires_at)
+select request_id, decode(md5(request_id::text), 'hex'), conversation, request_id, 'root', '[]',
+       now() + interval '1 hour' - row_number() over () * interval '1 hour' from message_inbox;
+insert into route_call select conversation, request_id, 1, request_id, 'health', null, '', true, '' from message_inbox;
 insert into team select 'team' || n, case when n > 0 then 'team0' end, '' from generate_series(0, 99) n;
 insert into rule_set (version, author, reason, teams) select n, 'x', 'x', n = 1 from generate_series(1, 2000) n;
 insert into rule
@@ -440,6 +449,42 @@ async def test_how_often_a_sender_was_told_is_counted_by_index(watched: Watched)
         assert after["outbox"] - before["outbox"] < 20
     told = "select count(*) from outbox where system_id = 'switchboard' and request_id in (select request_id from"
     assert await database.value(f"{told} dead_letter where sender_told_at is not null)") == 8
+
+
+async def test_what_models_chose_is_read_corrected_and_forgotten_by_index(watched: Watched) -> None:
+    database, now = watched.database, datetime.now(UTC)
+    page = (await verdicts.list_verdicts(database, VerdictFilter(), Sight(everything=True), limit=20))[-1]
+    key = VerdictKey(page.request_id, page.conversation, page.team_id, page.n)
+    recent, age = Span(now - timedelta(hours=3), now), timedelta(days=200)
+    spare = Chosen(SystemId("System1/spare"), ROOT)
+    acts: list[Callable[[], Awaitable[object]]] = [
+        lambda: verdicts.list_verdicts(database, VerdictFilter(), Sight(everything=True), limit=20),
+        lambda: verdicts.list_verdicts(database, VerdictFilter(), Sight(everything=False), before=key, limit=20),
+        lambda: verdicts.list_verdicts(database, VerdictFilter(corrected=True), Sight(everything=True), limit=20),
+        lambda: verdicts.corrected(database, None, 20),
+        lambda: classification.attempts(database, page.request_id),
+        lambda: verdicts.usage(database, "message", recent, 20),
+        lambda: verdicts.usage(database, "butler", recent, 20),
+        lambda: verdicts.total(database, recent),
+        lambda: verdicts.forget_verdicts(database, age, 5),
+        lambda: verdicts.forget_calls(database, UUID(int=2**124), 5),
+        lambda: verdicts.forget_sessions(database, age, 5),
+    ]
+    for n, act in enumerate(acts):
+        for _ in range(8):
+            assert (n, await watched.scanned(act)) == (n, set())
+    for n in range(777, 785):
+        [row] = await database.rows("select request_id, conversation from message_inbox where request_id = $1", md5(n))
+        correction = Correction(row["request_id"], spare.system_id, "olga", "spare can", None)
+        step = TrailStep(ROOT, "correction", targets=(Target(spare.system_id),))
+        sending = Sending(row["conversation"], spare, 1, step, 2)
+        assert await watched.scanned(partial(verdicts.correct, database, correction, sending)) == set()
+    assert await database.value("select count(*) from delivery where system_id = 'System1/spare'") == 8
+
+
+def md5(n: int) -> UUID:
+    """The id of the nth message."""
+    return UUID(hashlib.md5(f"m{n}".encode(), usedforsecurity=False).hexdigest())
 
 
 async def test_messages_to_be_decided_again_are_read_by_index(watched: Watched) -> None:

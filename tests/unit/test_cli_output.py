@@ -93,7 +93,7 @@ def test_all_commands_have_a_place_and_a_summary() -> None:
     assert len({entry.name for entry in COMMANDS}) == len(COMMANDS)
     names = (
         "up serve work demo chat send import messages explain teams agents rules sops dlq "
-        "outbox lanes tokens audit doctor db bench version"
+        "models outbox lanes tokens audit doctor db bench version"
     )
     assert set(names.split()) == {entry.name for entry in COMMANDS}
     assert isinstance(build(["--help"]), typer.Typer)
