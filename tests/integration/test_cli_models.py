@@ -284,9 +284,9 @@ def test_doctor_names_what_a_model_lacks(monkeypatch: pytest.MonkeyPatch, tmp_pa
     found = {one.name: one for one in check_machine(Settings.model_validate({**given, "classify": asked}))}
     assert found["models"].detail == "1 model; asked in this order: whole, keyless, file, program"
     assert {name: one.status for name, one in found.items() if name.startswith("model ")} == {
-        "model keyless": "bad",
-        "model file": "bad",
-        "model program": "bad",
+        "model keyless": "note",
+        "model file": "note",
+        "model program": "note",
         "model idle": "note",
     }
     assert "NO_KEY" in found["model keyless"].detail

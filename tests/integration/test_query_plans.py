@@ -91,7 +91,9 @@ from message_inbox;
 insert into session_token (session_id, hash, conversation, request_id, team_id, candidates, expires_at)
 select request_id, decode(md5(request_id::text), 'hex'), conversation, request_id, 'root', '[]',
        now() + interval '1 hour' - row_number() over () * interval '1 hour' from message_inbox;
-insert into route_call select conversation, request_id, 1, request_id, 'health', null, '', true, '' from message_inbox;
+insert into route_call
+select conversation, request_id, 1, request_id, 'health', null, '', true, '',
+       now() - row_number() over () * interval '1 hour' from message_inbox;
 insert into team select 'team' || n, case when n > 0 then 'team0' end, '' from generate_series(0, 99) n;
 insert into rule_set (version, author, reason, teams) select n, 'x', 'x', n = 1 from generate_series(1, 2000) n;
 insert into rule
@@ -467,7 +469,7 @@ async def test_what_models_chose_is_read_corrected_and_forgotten_by_index(watche
         lambda: verdicts.usage(database, "butler", recent, 20),
         lambda: verdicts.total(database, recent),
         lambda: verdicts.forget_verdicts(database, age, 5),
-        lambda: verdicts.forget_calls(database, UUID(int=2**124), 5),
+        lambda: verdicts.forget_calls(database, age, 5),
         lambda: verdicts.forget_sessions(database, age, 5),
     ]
     for n, act in enumerate(acts):

@@ -497,9 +497,7 @@ async def test_what_is_old_goes_but_for_corrections_and_the_account_of_days(open
         await house.correct(corrected, "System1/finance", only_note=True)
         database = house.core.database
         await database.run("update classification set at = at - interval '40 days' where request_id <> $1", UUID(new))
-        await database.run(
-            "update route_call set request_id = '00000000-0000-7000-8000-000000000000' where request_id = $1", UUID(old)
-        )
+        await database.run("update route_call set at = at - interval '60 days' where request_id = $1", UUID(old))
         forgetting = Forgetting(database)
         assert await forgetting.verdicts(50) == 1  # the call alone is older
         assert await forgetting.verdicts(30) == 1

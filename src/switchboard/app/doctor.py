@@ -72,14 +72,11 @@ def _settings(settings: Settings) -> Finding:
 
 
 def _models(settings: Settings) -> list[Finding]:
-    """What each model lacks here. One that is asked must have it all; of the others it is only said."""
+    """What each model lacks, as seen from here: no more than a hint, for workers may have another environment."""
     found = [(model, flaw(model.spec)) for model in settings.models]
     asked = settings.classify.models
-    lacking = [
-        Finding(f"model {model.name}", "bad" if model.name in asked else "note", why, "mend it where the workers run")
-        for model, why in found
-        if why is not None
-    ]
+    mend = "mend it where the workers run, then: switchboard models test"
+    lacking = [Finding(f"model {model.name}", "note", why, mend) for model, why in found if why is not None]
     whole = sum(why is None for _, why in found)
     good = [Finding("models", "good", f"{_many(whole, 'model')}; asked in this order: {', '.join(asked) or 'none'}")]
     return (good if whole else []) + lacking

@@ -75,9 +75,8 @@ class Forgetting:
     async def verdicts(self, keep_days: int) -> int:
         """Attempts and calls of longer ago, those that were corrected excepted; returns how many rows."""
         age = timedelta(days=keep_days)
-        first = _id_at(time.time() - age.total_seconds())
         gone = await _all(lambda: verdicts.forget_verdicts(self._database, age, _EMPTIED_AT_ONCE))
-        return gone + await _all(lambda: verdicts.forget_calls(self._database, first, _EMPTIED_AT_ONCE))
+        return gone + await _all(lambda: verdicts.forget_calls(self._database, age, _EMPTIED_AT_ONCE))
 
 
 async def _all(bite: Callable[[], Awaitable[int]]) -> int:

@@ -1271,6 +1271,7 @@ create table route_call (
     primary key (conversation, session_id, n)
 );
 create index route_call_request on route_call (request_id);
+create index route_call_at on route_call (at);
 
 -- One row per attempt to classify, whatever came of it. cost in micro-dollars; corrected_to: where it should have gone.
 create table classification (

@@ -250,9 +250,9 @@ async def forget_verdicts(database: Database, after: timedelta, limit: int) -> i
     return _count(await database.run(query("verdicts.forget_verdicts"), after, limit))
 
 
-async def forget_calls(database: Database, before: UUID, limit: int) -> int:
-    """Remove calls of sessions for messages with a lesser id; how many."""
-    return _count(await database.run(query("verdicts.forget_calls"), before, limit))
+async def forget_calls(database: Database, after: timedelta, limit: int) -> int:
+    """Remove what sessions called longer ago; how many."""
+    return _count(await database.run(query("verdicts.forget_calls"), after, limit))
 
 
 def _count(tag: str) -> int:

@@ -3,6 +3,7 @@
 alter table classification add column corrected_at timestamptz, add column correction text;
 create index classification_at on classification (at);
 create index classification_corrected on classification (request_id) where corrected_to is not null;
+create index route_call_at on route_call (at);
 
 alter table model_day add column refused bigint not null default 0;
 

@@ -111,9 +111,8 @@ delete from classification c using (
 where c.request_id = old.request_id and c.conversation = old.conversation and c.team_id = old.team_id and c.n = old.n;
 
 -- name: forget_calls
--- Ids begin with their time: $1 is the lowest of those that are kept.
 delete from route_call c using (
-    select f.conversation, f.session_id, f.n from route_call f where f.request_id < $1
-    order by f.request_id limit $2 for no key update skip locked
+    select f.conversation, f.session_id, f.n from route_call f where f.at < clock_timestamp() - $1::interval
+    order by f.at limit $2 for no key update skip locked
 ) old
 where c.conversation = old.conversation and c.session_id = old.session_id and c.n = old.n;
