@@ -27,6 +27,7 @@ TEAM = {
         butler("loud", ["sed", "-E", r's/.*"normalized_text":"([^"]*)".*/\U\1/']),
         butler("silent", ["true"]),
         butler("stubborn", ["sh", "-c", "echo not my business >&2; exit 65"]),
+        {"name": "System1/remote", "engine": "mcp", "config": {"url": "https://1.1.1.1/mcp"}},
         {"type": "intelligence"},
     ],
     "routing_rules": [
@@ -218,6 +219,20 @@ def test_teams_and_agents(cli: Cli) -> None:
     assert cli.json("teams", "nowhere", code=5)["error"]["code"] == "not_found"
     assert {agent["system_id"] for agent in cli.json("agents")["agents"]} >= {"System1/memo", "System4/root"}
     assert "System1/loud" in cli.says("agents")
+
+
+def test_remote_butlers_are_kept_from_work_and_moved(cli: Cli) -> None:
+    barred = cli.says("agents", "quarantine", "System1/remote", "--reason", "storm damage")
+    assert "System1/remote is quarantined (put there by operator-1: storm damage); last seen never" in barred
+    assert "quarantined" in cli.says("agents")
+    assert cli.json("agents", "release", "System1/remote")["liveness"] == "unwatched"
+    moved = cli.says("agents", "endpoint", "System1/remote", "https://1.0.0.1/mcp", "--reason", "new machine")
+    assert "called at https://1.0.0.1/mcp" in moved
+    assert cli.json("agents", "endpoint", "System1/remote", "--reason", "back")["endpoint"] == "https://1.1.1.1/mcp"
+    private = cli.json("agents", "endpoint", "System1/remote", "http://127.0.0.1/", "--reason", "r", code=1)
+    assert private["error"]["code"] == "private_endpoint"
+    assert cli.json("agents", "quarantine", "System1/loud", "--reason", "r", code=1)["error"]["code"] == "conflict"
+    assert cli.json("agents", "release", "System1/nobody", code=5)["error"]["code"] == "not_found"
 
 
 def test_tokens_open_what_they_are_for_and_nothing_once_revoked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,21 @@ from uuid import UUID
 import pytest
 
 from switchboard.core.identity import conversation, dedupe_key
+from switchboard.core.policy.liveness import Patience
 from switchboard.domain.ledger import Item, OutboxRow
 from switchboard.domain.message import Message, RequestId
-from switchboard.domain.routing import Chosen, Decision, RuleChange, SystemId, Target, TeamId, TrailStep, Unrouted
-from switchboard.store import classification, dead_letters, inbox, lanes, outbox, routing, rules, verdicts
+from switchboard.domain.routing import (
+    Chosen,
+    Decision,
+    Member,
+    RuleChange,
+    SystemId,
+    Target,
+    TeamId,
+    TrailStep,
+    Unrouted,
+)
+from switchboard.store import classification, dead_letters, inbox, lanes, outbox, presence, routing, rules, verdicts
 from switchboard.store.database import Database, query
 from switchboard.store.dead_letters import LetterFilter, Verdict
 from switchboard.store.ids import new_uuid7
@@ -95,6 +106,9 @@ insert into route_call
 select conversation, request_id, 1, request_id, 'health', null, '', true, '',
        now() - row_number() over () * interval '1 hour' from message_inbox;
 insert into team select 'team' || n, case when n > 0 then 'team0' end, '' from generate_series(0, 99) n;
+insert into member (system_id, team_id, number, engine)
+select 'System1/m' || n, 'team' || n % 100, 1, case when n < 5 then 'mcp' else 'memo' end
+from generate_series(1, 3000) n;
 insert into rule_set (version, author, reason, teams) select n, 'x', 'x', n = 1 from generate_series(1, 2000) n;
 insert into rule
 select md5('r' || n)::uuid, 'team' || n % 100, 'x', 'api', '{}', '[{"system_id": "System1/x"}]', 0, true, 'x', 'x',
@@ -103,7 +117,7 @@ from generate_series(1, 6000) n;
 insert into rule_change (team_id, rule_id, version, before, after)
 select team_id, rule_id, version, to_jsonb(rule), to_jsonb(rule) from rule;
 """
-RULES: Final = ("rule", "rule_set", "rule_change")
+RULES: Final = ("rule", "rule_set", "rule_change", "member")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +211,19 @@ async def test_routing_from_claim_to_settlement_reads_by_index(watched: Watched)
 
     for _ in range(8):
         assert await watched.scanned(route) == set()
+
+
+async def test_who_of_the_remote_butlers_is_there_reads_by_index(watched: Watched) -> None:
+    async def look() -> None:
+        found = await presence.list_presences(watched.database, Patience())
+        assert [one.system_id for one in found] == [f"System1/m{n}" for n in range(1, 5)]
+        member = Member(SystemId("System1/m1"), TeamId("team1"), 1, "mcp")
+        await presence.seen(watched.database, member.system_id)
+        assert await presence.beat(watched.database, member.system_id, presence.Announcement())
+        assert await presence.endpoint_of(watched.database, member) is None
+
+    for _ in range(8):
+        assert await watched.scanned(look) == set()
 
 
 async def test_a_turn_from_claim_to_settlement_reads_by_index(watched: Watched) -> None:

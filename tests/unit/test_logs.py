@@ -91,6 +91,14 @@ def test_lines_for_people_on_a_terminal() -> None:
     assert not stream.getvalue().startswith("{")
 
 
+def test_what_the_sdk_says_of_a_remote_butler_is_no_traceback_in_our_logs() -> None:
+    stream = io.StringIO()
+    set_up_logs("debug", stream)
+    logging.getLogger("mcp.client.streamable_http").error("Error parsing JSON response")
+    logging.getLogger("mcp.server").error("a defect of our own door")
+    assert [json.loads(line)["logger"] for line in stream.getvalue().splitlines()] == ["mcp.server"]
+
+
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="debug, info, warning"):
         set_up_logs("loud")

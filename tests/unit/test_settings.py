@@ -18,6 +18,7 @@ from switchboard.domain.errors import ConfigurationError
         ("teams_dir = 5", "line 1: teams_dir: Input is not a valid path"),
         ("prot = 1", "line 1: prot: there is no such setting"),
         ("port =\n", "line 1"),
+        ("[liveness]\nstale_after = 900", "line 1: liveness: Value error, quarantine_after must not be less"),
     ],
 )
 def test_what_is_wrong_in_the_file(tmp_path: Path, text: str, said: str) -> None:

@@ -72,6 +72,8 @@ def set_up_logs(level: str, stream: TextIO | None = None) -> None:
     # Every request would be a line of theirs; that we listen, we say ourselves.
     for noisy in ("uvicorn.error", "uvicorn.access", "httpx2", "httpcore2", "mcp"):
         logging.getLogger(noisy).setLevel(max(number, logging.WARNING))
+    # What a remote butler does wrong is told once, as the reason why its turn failed, and not as a traceback as well.
+    logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
 
 
 def _rendering(tty: bool) -> list[Processor]:
