@@ -1,7 +1,7 @@
 """How fast messages are taken in durably, beside PostgreSQL's own pgbench and a door that stores nothing.
 
-Called by `switchboard bench ingest`. In each round all four are measured one after the other on the same server, and
-the ratios are taken within the round.
+Called by `switchboard bench ingest`. In each round all are measured one after the other on the same server, and the
+ratios are taken within the round. The load comes from one process, as that of pgbench does.
 """
 
 from __future__ import annotations
@@ -9,25 +9,51 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Final
-
-import aiohttp
+from typing import Final
 
 from switchboard.app.bench import lab
+from switchboard.app.bench.connection import Connection
 from switchboard.app.embedded import EmbeddedServer, embedded_postgres
 
 CALLERS: Final = 64
-_BATCH: Final = 100
-_BATCH_CALLERS: Final = 4
+BATCHES: Final[Mapping[int, int]] = {50: 4, 100: 2, 200: 2}
+"""Messages in a batch -> how many callers submit such at a time: one batch is read while another is stored."""
 _KEYS: Final = 1000
 _VERSION: Final = "2026-07-28"
-_META: Final = {
-    "io.modelcontextprotocol/protocolVersion": _VERSION,
-    "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
+_JSON: Final = {"content-type": "application/json"}
+_MCP: Final = _JSON | {
+    "accept": "application/json, text/event-stream",
+    "mcp-protocol-version": _VERSION,
+    "mcp-method": "tools/call",
+    "mcp-name": "ingest_batch",
 }
+
+_EVENT: Final = "@event@"
+_CHAT: Final = "@chat@"
+_BATCH: Final = '"@batch@"'
+_TAKEN: Final = b'"duplicate":false,"status":"accepted"'
+"""Stands once in the answer for every message that is stored; where it is repeated as text, its quotes are escaped."""
+_MESSAGE: Final = json.dumps(lab.message(_EVENT, _CHAT))
+"""Made once and filled in for each message, as pgbench fills in its statement."""
+_CALL: Final = json.dumps(
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {
+            "name": "ingest_batch",
+            "arguments": {"envelopes": [json.loads(_BATCH)]},
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": _VERSION,
+                "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
+                "io.modelcontextprotocol/clientCapabilities": {},
+            },
+        },
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +61,8 @@ class Round:
     """Messages (pgbench: rows) per second of one round."""
 
     pgbench: float
-    batch: float
+    batches: Mapping[int, float]
+    """By the number of messages in a batch."""
     single: float
     nothing: float
     """Single POSTs to a FastAPI door that stores nothing."""
@@ -57,69 +84,72 @@ class Result:
 
 
 async def measure(rounds: int = 3, seconds: float = 3.0) -> Result:
-    """Run it on a database of its own; `seconds` for each of the four measurements of a round."""
+    """Run it on a database of its own; `seconds` for each of the measurements of a round."""
     with lab.home() as place:
         async with (
             lab.switchboard(place, "serve") as doors,
             embedded_postgres(place / "data" / "postgres") as server,
             lab.program(os.environ, "-m", "switchboard.app.bench.null_door") as (_, line, _),
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
         ):
             null_door = f"http://127.0.0.1:{int(line)}/v1/ingest"
-            results = [await _round(http, doors, null_door, server, n, seconds) for n in range(rounds)]
+            await _batches(doors, "warm", 50, 0.1)  # the MCP library is imported when the first client comes
+            results = [await _round(doors, null_door, server, n, seconds) for n in range(rounds)]
     return Result(tuple(results))
 
 
-async def _round(
-    http: aiohttp.ClientSession, doors: lab.Running, null_door: str, server: EmbeddedServer, n: int, seconds: float
-) -> Round:
-    authorised = {"authorization": f"Bearer {doors.token}", "content-type": "application/json"}
-    single = _poster(http, f"{doors.url}/v1/ingest", authorised, _bodies(f"s{n}"))
-    nothing = _poster(http, null_door, {"content-type": "application/json"}, _bodies(f"n{n}"))
+async def _round(doors: lab.Running, null_door: str, server: EmbeddedServer, n: int, seconds: float) -> Round:
     return Round(
         pgbench=await lab.pgbench(server, seconds, CALLERS),
-        batch=await lab.rate(_batcher(http, doors, n), _BATCH_CALLERS, seconds),
-        single=await lab.rate(single, CALLERS, seconds),
-        nothing=await lab.rate(nothing, CALLERS, seconds),
+        batches={size: await _batches(doors, f"b{n}-{size}", size, seconds) for size in BATCHES},
+        single=await _singles(f"{doors.url}/v1/ingest", doors.token, f"s{n}", seconds),
+        nothing=await _singles(null_door, doors.token, f"n{n}", seconds),
     )
 
 
-def _bodies(mark: str) -> Iterator[bytes]:
-    for n in itertools.count():
-        for message in lab.messages(_KEYS, _KEYS, f"{mark}-{n}"):
-            yield json.dumps(message).encode()
+async def _singles(url: str, token: str, mark: str, seconds: float) -> float:
+    bodies = (message.encode() for message in _messages(mark))
+
+    def caller(connection: Connection) -> Callable[[], Awaitable[int]]:
+        async def post() -> int:
+            await connection.post(next(bodies))
+            return 1
+
+        return post
+
+    return await _rate(url, _JSON | {"authorization": f"Bearer {token}"}, caller, CALLERS, seconds)
 
 
-def _poster(
-    http: aiohttp.ClientSession, url: str, headers: dict[str, str], bodies: Iterator[bytes]
-) -> Callable[[], Awaitable[int]]:
-    async def post() -> int:
-        async with http.post(url, data=next(bodies), headers=headers) as response:
-            await response.read()
-            response.raise_for_status()
-        return 1
-
-    return post
-
-
-def _batcher(http: aiohttp.ClientSession, doors: lab.Running, n: int) -> Callable[[], Awaitable[int]]:
+async def _batches(doors: lab.Running, mark: str, size: int, seconds: float) -> float:
     """`ingest_batch` as a connector calls it: JSON-RPC over a connection that stays open."""
-    headers = {
-        "authorization": f"Bearer {doors.token}",
-        "accept": "application/json, text/event-stream",
-        "content-type": "application/json",
-        "mcp-protocol-version": _VERSION,
-        "mcp-method": "tools/call",
-        "mcp-name": "ingest_batch",
-    }
-    numbers = itertools.count()
+    messages = _messages(mark)
 
-    async def submit() -> int:
-        envelopes = lab.messages(_BATCH, _KEYS, f"b{n}-{next(numbers)}")
-        params = {"name": "ingest_batch", "arguments": {"envelopes": envelopes}, "_meta": _META}
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
-        async with http.post(f"{doors.url}/mcp", data=body, headers=headers) as response:
-            results: list[dict[str, Any]] = (await response.json())["result"]["structuredContent"]["results"]
-        return sum("request_id" in result for result in results)
+    def caller(connection: Connection) -> Callable[[], Awaitable[int]]:
+        async def submit() -> int:
+            some = itertools.islice(messages, size)
+            answer = await connection.post(_CALL.replace(_BATCH, ", ".join(some)).encode())
+            return answer.count(_TAKEN)
 
-    return submit
+        return submit
+
+    headers = _MCP | {"authorization": f"Bearer {doors.token}"}
+    return await _rate(f"{doors.url}/mcp", headers, caller, BATCHES[size], seconds)
+
+
+async def _rate(
+    url: str,
+    headers: Mapping[str, str],
+    caller: Callable[[Connection], Callable[[], Awaitable[int]]],
+    callers: int,
+    seconds: float,
+) -> float:
+    """Messages per second of `callers`, each on a connection of its own."""
+    async with AsyncExitStack() as stack:
+        connections = [await Connection.open(url, headers) for _ in range(callers)]
+        for connection in connections:
+            stack.callback(connection.close)
+        return await lab.rate([caller(connection) for connection in connections], seconds)
+
+
+def _messages(mark: str) -> Iterator[str]:
+    for n in itertools.count():
+        yield _MESSAGE.replace(_EVENT, f"{mark}-{n}").replace(_CHAT, f"chat-{n % _KEYS}")

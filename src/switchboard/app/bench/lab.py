@@ -93,10 +93,11 @@ async def program(
 
 def messages(count: int, keys: int, mark: str) -> list[dict[str, Any]]:
     """Envelopes of about 900 bytes as a chat connector sends them, in `keys` conversations."""
-    return [_message(f"{mark}-{n}", f"chat-{n % keys}") for n in range(count)]
+    return [message(f"{mark}-{n}", f"chat-{n % keys}") for n in range(count)]
 
 
-def _message(event: str, chat: str) -> dict[str, Any]:
+def message(event: str, chat: str) -> dict[str, Any]:
+    """One of them."""
     text = "Could you remind me on Thursday that the plumber comes between nine and eleven? " * 3
     return {
         "schema_version": "ingest.v1",
@@ -108,18 +109,18 @@ def _message(event: str, chat: str) -> dict[str, Any]:
     }
 
 
-async def rate(work: Callable[[], Awaitable[int]], callers: int, seconds: float) -> float:
-    """Items per second that `callers` get done, each calling `work` (which says how many it did) again and again."""
+async def rate(works: Sequence[Callable[[], Awaitable[int]]], seconds: float) -> float:
+    """Items per second that all of `works` get done, each called again and again; it says how many it did."""
     began = perf_counter()
     done = 0
 
-    async def caller() -> None:
+    async def caller(work: Callable[[], Awaitable[int]]) -> None:
         nonlocal done
         while perf_counter() - began < seconds:
             finished = await work()  # first, or what the others add meanwhile would be overwritten
             done += finished
 
-    await asyncio.gather(*(caller() for _ in range(callers)))
+    await asyncio.gather(*(caller(work) for work in works))
     return done / (perf_counter() - began)
 
 
@@ -137,7 +138,7 @@ insert into bench_insert values (gen_random_uuid(), 'bench', 'event-' || :n || '
 async def pgbench(server: EmbeddedServer, seconds: float, clients: int = 64) -> float:
     """The baseline: transactions per second of PostgreSQL's own client doing durable single-row inserts."""
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
-        size = len(json.dumps(_message("event", "chat")))
+        size = len(json.dumps(message("event", "chat")))
         script.write(_PGBENCH_SCRIPT.replace("{body}", json.dumps({"text": "x" * size})))
         script.flush()
         where = ("-h", str(server.socket_dir), "-p", str(server.port), "-U", "postgres", "postgres")
