@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 import structlog
+from msgspec import Struct
 
 from switchboard.core.channels import check_source
 from switchboard.core.identity import conversation, dedupe_key, replied_to
@@ -27,7 +28,7 @@ from switchboard.lanes.faults import point
 from switchboard.store import inbox as store
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import Acceptance, Arrival, ToClassify
+from switchboard.store.inbox import Acceptance, Arrival, Prepared, ToClassify
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +40,14 @@ class Submission:
     envelope: Envelope
     raw: bytes
     media_type: str = "application/json"
+
+
+class _Ask(Struct, frozen=True):
+    """A message on its way into the next commit; `ready` unless it must be seen first who wrote what it `answers`."""
+
+    message: Message
+    answers: str | None = None
+    ready: Prepared | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ class AcceptLeg:
         self._limits = limits
         self._channels = channels
         self._backlog = 0
-        self._batch: Batch[Message, Acceptance] = Batch(self._store)
+        self._batch: Batch[_Ask, Acceptance] = Batch(self._store)
 
     async def accept(self, submission: Submission) -> Acceptance:
         """Store one message; returns after the commit. Raises InvalidInput, TooLarge, Overloaded, Unavailable."""
@@ -89,19 +98,18 @@ class AcceptLeg:
         """Store many; per submission its answer or its error, in order. What is good is kept."""
         point("after_receive")
         now = datetime.now(UTC)
-        prepared = [self._prepare(s, now) for s in submissions]
-        messages = [p for p in prepared if isinstance(p, Message)]
-        answers = iter(await self._batch.put_all(messages))
-        outcomes = [_outcome(next(answers)) if isinstance(p, Message) else p for p in prepared]
+        asks = [self._ask(s, now) for s in submissions]
+        answers = iter(await self._batch.put_all([ask for ask in asks if isinstance(ask, _Ask)]))
+        outcomes = [_outcome(next(answers)) if isinstance(ask, _Ask) else ask for ask in asks]
         point("after_commit")
         return outcomes
 
-    def _prepare(self, submission: Submission, now: datetime) -> Message | SwitchboardError:
+    def _ask(self, submission: Submission, now: datetime) -> _Ask | SwitchboardError:
         try:
             self._check(submission)
         except SwitchboardError as error:
             return error
-        return Message(
+        message = Message(
             request_id=RequestId(new_uuid7()),
             conversation=conversation(submission.envelope),
             dedupe_key=dedupe_key(submission.envelope),
@@ -110,6 +118,15 @@ class AcceptLeg:
             media_type=submission.media_type,
             received_at=now,
         )
+        answers = replied_to(submission.envelope)
+        return _Ask(message, answers, None if answers else self._ready(message))
+
+    def _ready(self, message: Message) -> Prepared | None:
+        """As much as can be done before the commit that is under way has ended."""
+        try:
+            return store.prepare(self._arrival(message, None))
+        except Exception:  # it comes again in `_store`, where it costs nobody else his message
+            return None
 
     def _check(self, submission: Submission) -> None:
         if len(submission.raw) > self._limits.message_bytes:
@@ -123,9 +140,9 @@ class AcceptLeg:
                 retry_after=self._limits.retry_after,
             )
 
-    async def _store(self, messages: Sequence[Message]) -> list[Acceptance]:
-        authors = await self._authors(messages)
-        batch = [self._arrival(message, authors.get(message.request_id)) for message in messages]
+    async def _store(self, asks: Sequence[_Ask]) -> list[Acceptance]:
+        authors = await self._authors(asks)
+        batch = [ask.ready or self._arrival(ask.message, authors.get(ask.message.request_id)) for ask in asks]
         point("before_commit")
         accepted = await store.accept(self._database, batch, queued=self._decide.queued)
         self._bell.ring(WORK)
@@ -137,9 +154,9 @@ class AcceptLeg:
         pinned = author if named is None else SystemId(named)
         return Arrival(message, self._decide(message.envelope, pinned), pinned)
 
-    async def _authors(self, messages: Sequence[Message]) -> dict[RequestId, SystemId | None]:
+    async def _authors(self, asks: Sequence[_Ask]) -> dict[RequestId, SystemId | None]:
         """Of those messages that reply to something in their conversation: which butler wrote that."""
-        answers = [(m, answered) for m in messages if (answered := replied_to(m.envelope))]
+        answers = [(ask.message, ask.answers) for ask in asks if ask.answers]
         if not answers:
             return {}
         authors = await store.find_authors(self._database, [(m.conversation, answered) for m, answered in answers])

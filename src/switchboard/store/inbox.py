@@ -54,6 +54,15 @@ class Arrival(Struct, frozen=True):
     pinned: SystemId | None = None
 
 
+class Prepared(Struct, frozen=True):
+    """An arrival and its JSON: made while an earlier batch is written, so that its own waits for nothing but rows."""
+
+    arrival: Arrival
+    envelope: str
+    trail: str | None
+    facts: str
+
+
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
     """A message as doors show it. `state`: in_flight, answered, declined, dead, cancelled."""
@@ -75,8 +84,15 @@ def turn_lane(system_id: SystemId, conversation: Conversation) -> LaneKey:
     return LaneKey(f"turn:{system_id}:{conversation}")
 
 
-async def accept(database: Database, batch: Sequence[Arrival], *, queued: bool = False) -> list[Acceptance]:
-    """Store what is new of `batch` in one transaction, with its decisions, deliveries and dead letters.
+def prepare(arrival: Arrival) -> Prepared:
+    """What `accept` would else do first."""
+    decided = arrival.decided
+    trail = to_json(decided.trail) if isinstance(decided, Decision) else None
+    return Prepared(arrival, _without_raw(arrival.message), trail, to_json(decided.facts))
+
+
+async def accept(database: Database, given: Sequence[Arrival | Prepared], *, queued: bool = False) -> list[Acceptance]:
+    """Store what is new of `given` in one transaction, with its decisions, deliveries and dead letters.
 
     `queued`: messages may wait to be classified. One of a conversation in which some do waits behind them, and its
     decision is forgotten: it is made anew when its turn comes. That is so without `queued` as well, for a process may
@@ -85,10 +101,12 @@ async def accept(database: Database, batch: Sequence[Arrival], *, queued: bool =
     Returns one answer per message, in order, after the commit. Raises `Unavailable` when the outcome is unknown or
     nothing was stored; handing in the same messages again is safe.
     """
+    prepared = [one if isinstance(one, Prepared) else prepare(one) for one in given]
+    batch = [one.arrival for one in prepared]
     rows = await database.rows(
         query("inbox.accept"),
-        *_message_columns([arrival.message for arrival in batch]),
-        *_decision_columns(batch),
+        *_message_columns(prepared),
+        *_decision_columns(prepared),
         [isinstance(arrival.decided, ToClassify) for arrival in batch] if queued else None,
         [arrival.pinned for arrival in batch],
         *_delivery_columns(batch),
@@ -114,7 +132,8 @@ async def find_authors(database: Database, replies: Sequence[tuple[Conversation,
     return [found.get(ord_) for ord_ in range(1, len(replies) + 1)]
 
 
-def _message_columns(messages: Sequence[Message]) -> list[list[Any]]:
+def _message_columns(batch: Sequence[Prepared]) -> list[list[Any]]:
+    messages = [one.arrival.message for one in batch]
     return [
         [m.conversation for m in messages],
         [m.dedupe_key for m in messages],
@@ -123,7 +142,7 @@ def _message_columns(messages: Sequence[Message]) -> list[list[Any]]:
         [m.envelope.source.endpoint_identity for m in messages],
         [m.envelope.sender.identity for m in messages],
         [m.envelope.event.external_thread_id for m in messages],
-        [_without_raw(m) for m in messages],
+        [one.envelope for one in batch],
         [m.raw for m in messages],
         [m.media_type for m in messages],
         [m.received_at for m in messages],
@@ -136,13 +155,14 @@ def _without_raw(message: Message) -> str:
     return _TO_JSON(message.envelope, exclude=_RAW, exclude_none=True).decode()
 
 
-def _decision_columns(batch: Sequence[Arrival]) -> list[list[Any]]:
-    decisions = [a.decided if isinstance(a.decided, Decision) else None for a in batch]
+def _decision_columns(batch: Sequence[Prepared]) -> list[list[Any]]:
+    decided = (one.arrival.decided for one in batch)
+    decisions = [d if isinstance(d, Decision) else None for d in decided]
     return [
         [d and d.version for d in decisions],
         [d and len(d.chosen) + len(d.unrouted) for d in decisions],
-        [d and to_json(d.trail) for d in decisions],
-        [to_json(a.decided.facts) for a in batch],
+        [one.trail for one in batch],
+        [one.facts for one in batch],
     ]
 
 
