@@ -17,7 +17,7 @@ import pytest
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.demo_model import demo_model
-from switchboard.cli.demonstration import examples
+from switchboard.cli.demonstration import environment_of, examples
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.processes import DEADLINE, EXECUTABLE, environment, switchboard, that_know
 
@@ -110,6 +110,20 @@ def test_what_the_parts_of_the_demo_are_told_of_ones_own_models(
     assert (spare.api_key_env, own.api_key_file, own.program) == ("K", tmp_path / "key", str(tmp_path / "claude"))
     assert told.classify.models == ("own", "spare")
     assert (told.classify.cost_per_day, told.classify.timeout, told.classify.mcp_url) == (1.0, 15.0, None)
+
+
+def test_of_other_settings_the_parts_know_only_which_postgresql_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_DATABASE_URL", "postgresql://somebody@127.0.0.1:9/real")
+    monkeypatch.chdir(tmp_path)
+    told = environment_of(Settings.model_validate({"postgres_binaries": "bin", "host": "0.0.0.0"}), tmp_path)  # noqa: S104
+    assert {name: value for name, value in told.items() if name.startswith("SWITCHBOARD_")} == {
+        "SWITCHBOARD_DATA_DIR": str(tmp_path),
+        "SWITCHBOARD_PORT": "0",
+        "SWITCHBOARD_LOG_LEVEL": "warning",
+        "SWITCHBOARD_POSTGRES_BINARIES": str(tmp_path / "bin"),
+    }
 
 
 def test_the_scripted_model_is_asked_for_or_stands_in(asked: Settings, tmp_path: Path) -> None:

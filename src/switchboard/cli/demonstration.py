@@ -26,7 +26,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from switchboard.app.settings import load_settings
+from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import Client, open_client, part
 from switchboard.cli.demo_model import DemoModel, demo_model
 from switchboard.cli.explain import tree_of
@@ -116,8 +116,10 @@ def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: 
         raise ConfigurationError(f"{directory} is not an empty directory; the demo counts from nothing: name a new one")
     home = _home(directory)
     try:
-        model = demo_model(load_settings(), examples(), home, scripted=scripted)
-        return asyncio.run(_until_told_to_end(_demo(home, model, Show(console))))
+        settings = load_settings()
+        model = demo_model(settings, examples(), home, scripted=scripted)
+        environment = {**environment_of(settings, home), **model.environment}
+        return asyncio.run(_until_told_to_end(_demo(home, environment, model, Show(console))))
     except TimeoutError as error:
         raise ConfigurationError(f"the demo took too long; see {home / 'demo.log'} (use --keep)") from error
     finally:
@@ -150,15 +152,17 @@ async def _until_told_to_end(demo: Coroutine[Any, Any, int]) -> int:
         return 1
 
 
-async def _demo(home: Path, model: DemoModel, show: Show) -> int:
-    environment = {
-        **{k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")},
-        "SWITCHBOARD_DATA_DIR": str(home),
-        "SWITCHBOARD_TEAMS_DIR": str(model.teams),
-        "SWITCHBOARD_PORT": "0",
-        "SWITCHBOARD_LOG_LEVEL": "warning",
-        **model.environment,
-    }
+def environment_of(settings: Settings, home: Path) -> dict[str, str]:
+    """Of all parts: ours without anything of Switchboard, but which PostgreSQL is run, if that is said."""
+    others = {k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")}
+    ours = {"DATA_DIR": str(home), "PORT": "0", "LOG_LEVEL": "warning"}
+    if settings.postgres_binaries is not None:
+        ours["POSTGRES_BINARIES"] = str(settings.postgres_binaries.absolute())
+    return others | {f"SWITCHBOARD_{name}": value for name, value in ours.items()}
+
+
+async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show: Show) -> int:
+    environment |= {"SWITCHBOARD_TEAMS_DIR": str(model.teams)}
     with Live(show, console=show.console, refresh_per_second=8, transient=True) if show.live else nullcontext():
         async with AsyncExitStack() as stack:
             show.tell(model.said)
