@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -66,3 +67,15 @@ def test_what_a_model_costs_in_time_is_shown_beside_its_bare_client(
         "/opt/claude",
         "codex",
     )
+
+
+@pytest.mark.parametrize(("missing", "extras"), [("openai", "[bench,models]"), ("aiohttp", "[bench]")])
+def test_what_is_missing_is_named_with_its_extra(
+    missing: str, extras: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, classify.__name__)
+    with pytest.raises(SystemExit):
+        main(["bench", "classify"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"the package {missing}: pip install 'switchboard{extras}'" in said

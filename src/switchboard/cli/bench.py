@@ -175,8 +175,9 @@ def _bench(name: str) -> Any:
     try:
         return import_module(f"switchboard.app.bench.{name}")
     except ModuleNotFoundError as error:
+        extras = "bench,models" if error.name in {"anthropic", "openai"} else "bench"
         raise ConfigurationError(
-            f"the benchmarks need the package {error.name}: pip install 'switchboard[bench]'"
+            f"the benchmarks need the package {error.name}: pip install 'switchboard[{extras}]'"
         ) from error
 
 
