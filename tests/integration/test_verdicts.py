@@ -338,6 +338,29 @@ async def test_corrections_at_once_bring_it_to_nobody_twice(opened: Open) -> Non
         await house.balanced()
 
 
+async def test_a_correction_waits_for_another_that_has_begun(opened: Open) -> None:
+    """Both make a further decision; without waiting they would give it the same number."""
+    async with ScriptedLlm([to("System1/health")]) as llm, opened(llm) as house:
+        request_id = await house.message("pay the doctor")
+        await house.correct(request_id, "System1/nurse", only_note=True)  # so that the first has no row to write there
+        lane = "turn:System1/nurse:" + await house.core.database.value("select conversation from message_inbox")
+        first = "select n from correct_route($1, 'System1/nurse', 'x', null, null, 1, '[]', 2::smallint, $2, 'care')"
+        waiting = (
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%correct_route%'"
+        )
+
+        async def waits() -> bool:
+            return bool(await house.core.database.value(waiting) == 1)
+
+        async with house.core.database.connection() as connection:
+            async with connection.transaction():
+                assert await connection.fetchval(first, UUID(request_id), lane) == 2
+                second = asyncio.create_task(house.correct(request_id, "System1/finance"))
+                await eventually(waits)
+            assert (await second).json()["decision_n"] == 3
+        await eventually(lambda: house.over(request_id))
+
+
 async def test_who_has_the_message_or_shall_not_have_it_gets_none(opened: Open) -> None:
     async with (
         ScriptedLlm([to("System1/health", "System1/finance"), to("System1/health")]) as llm,
