@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from switchboard.lanes.journal import OutcomeUnknown
 from switchboard.store.lanes import Step
 from tests.engines import MemoryJournal, a_turn, failure, run
 from tests.remotes import TOKEN, Remote, a_remote
+from tests.waiting import eventually
 
 # jsonschema has no type stubs.
 Validator: Any = import_module("jsonschema").Draft202012Validator
@@ -82,7 +84,7 @@ async def test_what_a_remote_butler_says(
     assert book.answered == ["System1/tool"]
 
 
-async def test_a_butler_that_keeps_sessions_and_streams(engine: McpEngine, tmp_path: Any) -> None:
+async def test_a_butler_that_keeps_sessions_and_streams(engine: McpEngine, tmp_path: Path) -> None:
     with a_remote(tmp_path, "stateful") as remote:
         assert await run(engine, remote.options(), text="hello") == Answer("heard: hello")
         error = await failure(engine, remote.options(timeout=1.0), text="hang")
@@ -163,6 +165,26 @@ async def test_an_effectful_butler_is_only_called_again_if_it_was_not_reached(
         await engine.run(a_turn(options, attempt=3), MemoryJournal(rows))
 
 
+@pytest.mark.parametrize("kind", ["stateless", "stateful"])
+async def test_an_effectful_butler_that_died_of_the_call_is_not_called_again(
+    engine: McpEngine, tmp_path: Path, kind: str
+) -> None:
+    rows: dict[int, Step] = {}
+    with a_remote(tmp_path, kind) as remote:
+        options = remote.options(effect="effectful")
+        calling = asyncio.create_task(engine.run(a_turn(options, text="hang"), MemoryJournal(rows)))
+
+        async def called() -> bool:
+            return len(remote.calls) == 1
+
+        await eventually(called)
+        remote.kill()
+        with pytest.raises(EngineFailure, match=r"127\.0\.0\.1"):
+            await calling
+    with pytest.raises(OutcomeUnknown):
+        await engine.run(a_turn(options, attempt=2), MemoryJournal(rows))
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -206,11 +228,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def something_else(handler: Handler) -> AsyncIterator[tuple[str, list[str]]]:
-    """A server on a free port that answers every request with `handler`; its URL, and the methods that came."""
+    """A server on a free port that answers every request with `handler`; its URL, and what was asked of it."""
     came: list[str] = []
 
     async def serve(request: web.Request) -> web.StreamResponse:
-        came.append(request.method)
+        came.append(f"{request.method} {request.path}")
         return await handler(request)
 
     app = web.Application()
@@ -234,7 +256,7 @@ async def test_a_redirect_is_not_followed(remote: Remote, engine: McpEngine, sta
         error = await failure(engine, remote.options(url=url))
     assert (error.error_class, error.retryable) == ("target_unavailable", False)
     assert f"{status}, a redirect" in str(error)
-    assert set(came) == {"POST"}
+    assert set(came) == {"POST /mcp"}
 
 
 @pytest.mark.parametrize(
@@ -298,7 +320,7 @@ async def test_an_endless_answer_is_cut_off(remote: Remote, engine: McpEngine) -
             await ended.wait()
 
 
-async def test_nobody_is_there(remote: Remote, engine: McpEngine, tmp_path: Any) -> None:
+async def test_nobody_is_there(remote: Remote, engine: McpEngine, tmp_path: Path) -> None:
     with a_remote(tmp_path) as other:
         other.kill()
         error = await failure(engine, remote.options(url=other.url))
