@@ -280,6 +280,41 @@ async def test_statuses(remote: Remote, engine: McpEngine, status: int, kind: tu
     assert str(status) in str(error)
 
 
+class Old:
+    """A server of the older protocol: a handshake, a session with an id, and no idea of `server/discover`."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        if request.method != "POST":
+            self.asked.append(request.method)
+            return web.Response(status=200)
+        asked = await request.json()
+        self.asked.append(asked["method"])
+        match asked["method"]:
+            case "initialize":
+                info = {"name": "old", "version": "1"}
+                result: Any = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+            case "tools/call":
+                assert request.headers["Mcp-Session-Id"] == "s-1"
+                said = {"schema_version": "route_response.v1", "status": "ok", "result": {"reply": "as of old"}}
+                result = {"content": [{"type": "text", "text": json.dumps(said)}], "isError": False}
+            case method if method.startswith("notifications/"):
+                return web.Response(status=202)
+            case _:
+                return web.Response(status=400, text="Bad Request: Missing session ID")
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+        return web.json_response(answer, headers={"Mcp-Session-Id": "s-1"})
+
+
+async def test_a_server_of_the_older_protocol(remote: Remote, engine: McpEngine) -> None:
+    old = Old()
+    async with something_else(old) as (url, _):
+        assert await run(engine, remote.options(url=url)) == Answer("as of old")
+    assert old.asked == ["server/discover", "initialize", "notifications/initialized", "tools/call", "DELETE"]
+
+
 @pytest.mark.parametrize(
     ("body", "media_type"),
     [
