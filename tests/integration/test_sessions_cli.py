@@ -219,7 +219,7 @@ async def test_what_a_program_is_given(tmp_path: Path, kind: CliKind, monkeypatc
     assert "sk-canary" in json.dumps([env, files])
     assert {mode for _, mode in files.values()} == {0o600}
     assert mode == 0o700
-    assert "/scratch/session-" in env["HOME"]
+    assert "/scratch/switchboard-session-" in env["HOME"]
     assert cwd == str(Path(env["HOME"]).parent / "work")
     assert sid == pid
     asked = task().prompt

@@ -15,6 +15,7 @@ from switchboard.agents.programs import death_guard
 from switchboard.agents.sessions.api import ApiSession
 from switchboard.agents.sessions.cli import CliSession, program_of
 from switchboard.agents.sessions.port import ApiKind, CliKind, Kind, Session
+from switchboard.agents.sessions.scratch import sweep
 from switchboard.agents.sessions.spec import API_KINDS, CLI_KINDS, ModelSpec
 from switchboard.agents.sessions.web import open_client
 from switchboard.agents.signed_post import check_url, read_secret
@@ -63,6 +64,7 @@ class Sessions:
     def _cli(self, spec: ModelSpec, key: str | None) -> Session:
         if self._guard is None:
             self._guard = death_guard()
+            sweep()
         return CliSession(spec, cast(CliKind, spec.kind), key, self._http, self._guard)
 
 

@@ -13,7 +13,6 @@ import asyncio
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ import httpx2
 from switchboard.agents.programs import Ended, Program, run_program
 from switchboard.agents.sessions.commands import PROGRAMS, Command, Way, command_for
 from switchboard.agents.sessions.port import CliKind, FailureKind, SessionFailure, SessionTask, with_usage
+from switchboard.agents.sessions.scratch import scratch
 from switchboard.agents.sessions.spec import ModelSpec
 from switchboard.agents.sessions.web import broken_failure
 from switchboard.core.pipeline.clis import parse_transcript
@@ -73,14 +73,11 @@ class CliSession:
         """Run the program once. Raises SessionFailure, with all that was said until then."""
         began = asyncio.get_running_loop().time()
         await self._offered(task)
-        place = Path(tempfile.mkdtemp(prefix="session-"))
-        try:
+        async with scratch() as place:
             command = command_for(self.kind, task, Way(self.spec, self.key, place))
             _lay_out(place, command)
             left = max(0.0, task.deadline - (asyncio.get_running_loop().time() - began))
             ended = await self._execute(place, command, left, urlsplit(task.mcp_url or "").hostname)
-        finally:
-            await asyncio.shield(asyncio.to_thread(shutil.rmtree, place, ignore_errors=True))
         return judged(self.kind, task, ended)
 
     async def _execute(self, place: Path, command: Command, left: float, mcp_host: str | None) -> Ended:
