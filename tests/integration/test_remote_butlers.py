@@ -200,6 +200,13 @@ async def test_an_operators_endpoint_goes_before_all_others_until_it_is_taken_ba
         assert back.json()["endpoint"] == PUBLIC_URL
 
 
+async def test_a_member_that_is_switched_off_is_no_remote_butler(database_url: str, tmp_path: Path) -> None:
+    async with doors_with(database_url, tmp_path, far_away("near"), replace(far(beats=True), active=False)) as doors:
+        assert (await beat(doors, await doors.token_for(FAR_TOKEN))).status_code == 403
+        assert (await beat(doors, {}, system_id=FAR)).status_code == 409
+        assert (await agent(doors))["liveness"] is None
+
+
 async def test_the_same_over_mcp(database_url: str, tmp_path: Path) -> None:
     async with doors_with(database_url, tmp_path, far(), butler("here")) as doors:
         header = dict(await doors.token_for(FAR_TOKEN))

@@ -114,7 +114,7 @@ async def test_teams_written_in_the_settings(database: Database, tmp_path: Path)
 
 async def test_an_engine_that_is_not_installed_stops_the_start(database: Database, tmp_path: Path) -> None:
     write_teams(tmp_path, root(systems=[butler("memo") | {"engine": "meno"}]))
-    with pytest.raises(ConfigurationError, match=r"no engine 'meno'; installed are command, echo, http, memo"):
+    with pytest.raises(ConfigurationError, match=r"no engine 'meno'; installed are command, echo, http, mcp, memo"):
         await seed_teams(database, tmp_path)
 
 

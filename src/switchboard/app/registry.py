@@ -83,14 +83,15 @@ class Registry:
 
     async def _remote(self, caller: Principal, action: Action, system_id: str) -> Registered:
         known = await store.get(self._database, SystemId(system_id))
-        if known is None and caller.role == "operator":
+        if known is not None and known.member.engine == ENGINE and known.member.active:
+            return known
+        why = f"{system_id} is no remote butler: that is an active member with the engine {ENGINE!r}"
+        if caller.role != "operator":
+            await self._access.refused(caller, action, {"system_id": system_id})
+            raise Forbidden(why)
+        if known is None:
             raise NotFound(f"there is no butler {system_id}")
-        if known is None or known.member.engine != ENGINE:
-            if caller.role != "operator":
-                await self._access.refused(caller, action, {"system_id": system_id})
-                raise Forbidden(f"{system_id} is no remote butler: its engine would have to be {ENGINE!r}")
-            raise Conflict(f"{system_id} is no remote butler: its engine would have to be {ENGINE!r}")
-        return known
+        raise Conflict(why)
 
     async def _with_checked_endpoint(self, caller: Principal, known: Registered, said: Announcement) -> Announcement:
         """A butler may move only if his file lets him: his token alone must not be enough to lead messages away.

@@ -115,7 +115,7 @@ class Route(_Said):
 
 
 class RouteResult(_Heard):
-    """Exactly one of `reply` (a text), `no_reply` (true: it is dealt with) and `refuse` (why he does not take it)."""
+    """Exactly one of `reply` (a text), `no_reply` (true: it is dealt with) and `refuse` (why it is not taken)."""
 
     reply: str | None = None
     no_reply: bool = False

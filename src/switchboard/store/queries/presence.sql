@@ -3,7 +3,7 @@ select m.system_id, m.promised, m.options -> 'beats' as told, m.last_seen_at, m.
        m.quarantined_by, m.quarantine_reason,
        extract(epoch from clock_timestamp() - greatest(coalesce(m.last_seen_at, m.since), l.since))::float8 as silence
 from member m left join listening l on true
-where m.engine = 'mcp' order by m.system_id;
+where m.engine = 'mcp' and m.active order by m.system_id;
 
 -- name: hold
 select system_id, team_id, number, engine, options, description, capabilities, active, announced, endpoint, own_endpoint,
