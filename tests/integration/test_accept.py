@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from switchboard.core.identity import conversation, dedupe_key
-from switchboard.domain.errors import InvalidInput, Overloaded, TooLarge, Unavailable
+from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, TooLarge, Unavailable
 from switchboard.domain.message import Message, RequestId
 from switchboard.domain.routing import Chosen, Decision, Member, SystemId, Team
 from switchboard.journey.accept import Submission
@@ -251,6 +251,16 @@ async def test_a_message_that_cannot_be_stored_costs_the_others_nothing(database
         first, refused, last = await parts.accept.accept_all([submission("good"), bad, submission("too")])
         assert (type(first), type(last)) == (Acceptance, Acceptance)
         assert not isinstance(refused, (Acceptance, Unavailable)), "waiting will not make it better"
+        assert await parts.count("select count(*) from message_inbox") == 2
+
+
+async def test_a_message_of_which_no_json_can_be_made_costs_the_others_nothing(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        bad = submission("bad")
+        odd = bad.envelope.sender.model_copy(update={"display_name": "a\ud800b"})
+        bad = replace(bad, envelope=bad.envelope.model_copy(update={"sender": odd}))
+        first, refused, last = await parts.accept.accept_all([submission("good"), bad, submission("too")])
+        assert (type(first), type(refused), type(last)) == (Acceptance, SwitchboardError, Acceptance)
         assert await parts.count("select count(*) from message_inbox") == 2
 
 

@@ -22,7 +22,7 @@ class OneWrite:
         """Soon; at once where something was held already."""
         if self._held:
             self._held, held = b"", self._held
-            self._transport.write(held + data)
+            self._transport.write(b"".join((held, data)))
         elif data:
             self._held = data
             self._loop.call_soon(self._flush)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -23,14 +23,6 @@ BATCHES: Final[Mapping[int, int]] = {50: 4, 100: 2, 200: 2}
 """Messages in a batch -> how many callers submit such at a time: one batch is read while another is stored."""
 _KEYS: Final = 1000
 _VERSION: Final = "2026-07-28"
-_JSON: Final = {"content-type": "application/json"}
-_MCP: Final = _JSON | {
-    "accept": "application/json, text/event-stream",
-    "mcp-protocol-version": _VERSION,
-    "mcp-method": "tools/call",
-    "mcp-name": "ingest_batch",
-}
-
 _EVENT: Final = "@event@"
 _CHAT: Final = "@chat@"
 _BATCH: Final = '"@batch@"'
@@ -107,7 +99,7 @@ async def _round(doors: lab.Running, null_door: str, server: EmbeddedServer, n: 
 
 
 async def _singles(url: str, token: str, mark: str, seconds: float) -> float:
-    bodies = (message.encode() for message in _messages(mark))
+    bodies = (message.encode() for message in messages(mark))
 
     def caller(connection: Connection) -> Callable[[], Awaitable[int]]:
         async def post() -> int:
@@ -116,23 +108,21 @@ async def _singles(url: str, token: str, mark: str, seconds: float) -> float:
 
         return post
 
-    return await _rate(url, _JSON | {"authorization": f"Bearer {token}"}, caller, CALLERS, seconds)
+    return await _rate(url, single_headers(token), caller, CALLERS, seconds)
 
 
 async def _batches(doors: lab.Running, mark: str, size: int, seconds: float) -> float:
     """`ingest_batch` as a connector calls it: JSON-RPC over a connection that stays open."""
-    messages = _messages(mark)
+    endless = messages(mark)
 
     def caller(connection: Connection) -> Callable[[], Awaitable[int]]:
         async def submit() -> int:
-            some = itertools.islice(messages, size)
-            answer = await connection.post(_CALL.replace(_BATCH, ", ".join(some)).encode())
-            return answer.count(_TAKEN)
+            some = itertools.islice(endless, size)
+            return answered(await connection.post(batch_of(some)))
 
         return submit
 
-    headers = _MCP | {"authorization": f"Bearer {doors.token}"}
-    return await _rate(f"{doors.url}/mcp", headers, caller, BATCHES[size], seconds)
+    return await _rate(f"{doors.url}/mcp", batch_headers(doors.token), caller, BATCHES[size], seconds)
 
 
 async def _rate(
@@ -150,6 +140,32 @@ async def _rate(
         return await lab.rate([caller(connection) for connection in connections], seconds)
 
 
-def _messages(mark: str) -> Iterator[str]:
+def single_headers(token: str) -> dict[str, str]:
+    """Of a POST of one message."""
+    return {"content-type": "application/json", "authorization": f"Bearer {token}"}
+
+
+def batch_headers(token: str) -> dict[str, str]:
+    """Of a call of `ingest_batch`."""
+    return single_headers(token) | {
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": _VERSION,
+        "mcp-method": "tools/call",
+        "mcp-name": "ingest_batch",
+    }
+
+
+def batch_of(some: Iterable[str]) -> bytes:
+    """The body of a call of `ingest_batch`."""
+    return _CALL.replace(_BATCH, ", ".join(some)).encode()
+
+
+def answered(body: bytes) -> int:
+    """How many new messages the answer to it says are stored."""
+    return body.count(_TAKEN)
+
+
+def messages(mark: str) -> Iterator[str]:
+    """Without end, in a thousand conversations, each with an event of its own."""
     for n in itertools.count():
         yield _MESSAGE.replace(_EVENT, f"{mark}-{n}").replace(_CHAT, f"chat-{n % _KEYS}")
