@@ -121,7 +121,7 @@ class Intake:
         if acceptance.duplicate:
             self._meters.duplicates.inc()
         else:
-            self._meters.accepted.labels(source.channel).inc()
+            self._meters.accepted_from(source.channel).inc()
         return _accepted(acceptance)
 
     def _count(
@@ -139,7 +139,7 @@ class Intake:
             elif isinstance(one, Submission):
                 accepted[one.envelope.source.channel] += 1
         for channel, count in accepted.items():
-            self._meters.accepted.labels(channel).inc(count)
+            self._meters.accepted_from(channel).inc(count)
         for code, count in errors.items():
             self._meters.refused.labels(code).inc(count)
         if duplicates:

@@ -46,7 +46,15 @@ class Meters:
         self._resting = self._gauge("models_resting", "Models that some worker leaves alone, because they failed.")
         self._difference = self._gauge("books_difference", "Accepted minus accounted for; 0 is right.", "kind")
         self.polls = self._gauge("long_polls", "Requests that wait for a reply or an outbox at the moment.")
+        self._by_channel: dict[str, Counter] = {}
         self._booked_at = float("-inf")
+
+    def accepted_from(self, channel: str) -> Counter:
+        """The counter of a channel, kept: asking for it by its label takes as long as looking a token up."""
+        counter = self._by_channel.get(channel)
+        if counter is None:
+            counter = self._by_channel[channel] = self.accepted.labels(channel)
+        return counter
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(f"switchboard_{name}", what, labels, registry=self._registry)

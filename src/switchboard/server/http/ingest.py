@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 
 from switchboard.app.intake import MAIL, ingest_schema, split_batch
 from switchboard.domain.errors import InvalidInput
@@ -24,6 +25,16 @@ _REF = "#/components/schemas/"
 
 def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _body(request: Request) -> bytes:
+    """As `request.body()`, which takes three times as long for a body that has come in one piece."""
+    pieces: list[bytes] = []
+    while (message := await request.receive())["type"] == "http.request":
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    raise ClientDisconnect
 
 
 def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
@@ -74,7 +85,7 @@ async def ingest(request: Request) -> Response:
     await doors.access.check(caller, "ingest")
     media_type, key = _media_type(request), request.headers.get("idempotency-key")
     if media_type == _JSON:
-        accepted = await doors.intake.message(caller, await request.body(), key)
+        accepted = await doors.intake.message(caller, await _body(request), key)
     elif media_type == MAIL:
         endpoint = request.query_params.get("endpoint")
         if not endpoint:
