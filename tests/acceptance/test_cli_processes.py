@@ -105,6 +105,15 @@ def test_every_command_helps(
     assert "--while-stdin" not in said
 
 
+def test_help_of_the_demo_names_the_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    """Square brackets would be taken for markup, and be gone."""
+    with pytest.raises(SystemExit):
+        main(["demo", "--help"])
+    said = capsys.readouterr().out
+    assert said.count("models") >= 2
+    assert "[]" not in said
+
+
 def test_help_knows_all_commands(tmp_path: Path) -> None:
     done = switchboard(environment(tmp_path), "--help")
     assert [entry.name for entry in COMMANDS if entry.name not in done.stdout] == []
@@ -118,6 +127,15 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     loaded = set(done.stdout.split())
     assert "typer" in loaded
     assert not loaded & {"fastapi", "uvicorn", "asyncpg", "httpx2", "pydantic_settings", "mcp"}
+
+
+def test_what_stops_the_start_is_said_and_nothing_else(place: Path) -> None:
+    models = [{"name": "a", "kind": "openai", "model": "x", "api_key_env": "NO_SUCH_KEY"}]
+    classify = {"CLASSIFY__MODELS": '["a"]', "MODELS": json.dumps(models)}
+    done = switchboard(environment(place / "data", PORT="0", **classify), "up")
+    assert done.returncode == 1
+    assert "NO_SUCH_KEY" in done.stderr
+    assert "never awaited" not in done.stderr
 
 
 def test_usage_errors(tmp_path: Path) -> None:

@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 
-from switchboard.agents.sessions.bridge import Terms, dispatch_fn
+from switchboard.agents.sessions.bridge import Terms, ask, told
 from switchboard.agents.sessions.build import Sessions
 from switchboard.agents.sessions.dispatch import Dispatcher
 from switchboard.agents.sessions.port import CliKind, EstimatedUsage, Session, SessionFailure, SessionTask
 from switchboard.agents.sessions.spec import CLI_KINDS
 from switchboard.app.classifier import StoredDay
 from switchboard.core.pipeline.verdict import parse_calls
+from switchboard.core.policy.budget import Account
 from switchboard.domain.routing import Member, SystemId, Team
-from switchboard.journey.pipeline import MessagePipeline
+from switchboard.journey.pipeline import Dispatched, MessagePipeline, RoutingTask
 from switchboard.store import classification
 from switchboard.store.ids import new_uuid7
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Rule, Script, ScriptedLlm, Status, When
@@ -195,8 +196,12 @@ async def test_through_the_pipeline_and_our_own_mcp_door(kind: CliKind, database
     ):
         sessions = Sessions([spec("openai", "http://127.0.0.1:9", "down"), spec(kind, llm.url, "real")])
         dispatcher = Dispatcher(sessions.models, StoredDay(doors.lab.database))
-        terms = Terms(mcp_url=lambda: f"{doors.url}/mcp", deadline=90.0)
-        pipeline = MessagePipeline(doors.lab.database.pool, dispatch_fn(dispatcher, terms), "switchboard")
+        terms = Terms(f"{doors.url}/mcp", deadline=90.0)
+
+        async def dispatch(task: RoutingTask) -> Dispatched:
+            return told(await ask(dispatcher, task, terms, Account()))
+
+        pipeline = MessagePipeline(doors.lab.database.pool, dispatch, "switchboard")
         result = await pipeline.process("A pill for health, and a bill for finance.", {}, request_context=context)
         await sessions.aclose()
         logged = await classification.attempts(doors.lab.database, request_id)

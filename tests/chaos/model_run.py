@@ -4,7 +4,8 @@
 
 Workers and doors are real `switchboard` processes. A model behind an API is asked first, a command line where that has
 failed. Doors are killed as well, so that command lines find our MCP server gone. The last line counts; exit code 0 only
-if every message was delivered where it says, or is a dead letter with its reason.
+if every message was delivered where it says, or is a dead letter with its reason; if every way to fail was met; and if
+more messages were delivered than died.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from switchboard.server.listener import bind
 from switchboard.store.database import Database
 from switchboard.store.inbox import Acceptance
 from switchboard.store.ledger import list_workers
-from tests.chaos import claude
+from tests.chaos import claude, model
 from tests.chaos.books import read_traces
 from tests.chaos.model_books import RULED, ModelVerdict, judge_models
 from tests.chaos.run import crash
@@ -53,6 +54,7 @@ TEAM: Final = Team(
     ),
     classify=True,
 )
+EVERY_WAY: Final = {f"api {way}" for way in model.WAYS} | {f"cli {way}" for way in claude.WAYS}
 LIMIT_S: Final = 180
 """What is not done with so long after the last message came is lost."""
 RULES: Final = (rule(ROOT, [to(RULED)], chat_type="private"),)
@@ -285,7 +287,10 @@ def main() -> int:
     verdict = asyncio.run(run(plan, directory))
     print(f"{time.monotonic() - began:.0f} s")
     print(verdict)
-    if verdict.clean:
+    unmet = sorted(EVERY_WAY - verdict.calls.keys())
+    if unmet:
+        print(f"ways to fail that were not met: {', '.join(unmet)}", file=sys.stderr)
+    if verdict.clean and not unmet and verdict.delivered > sum(verdict.dead.values()):
         shutil.rmtree(directory, ignore_errors=True)
         return 0
     print(f"the evidence is in {directory}", file=sys.stderr)

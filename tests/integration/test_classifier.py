@@ -27,6 +27,7 @@ from switchboard.domain.routing import SystemId, Target, Team
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_doors
 from switchboard.store import classification
+from switchboard.store import routing as store
 from switchboard.store.inbox import get_message
 from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
 from tests.hands import at_work
@@ -272,6 +273,34 @@ async def test_a_verdict_is_paid_for_once(opened: Open) -> None:
         kept = await house.core.database.value("select result::text from step where name = 'classify root'")
         assert "System1/health" in kept
         assert len(llm.requests) == len(await house.log(request_id)) == 1
+
+
+async def test_a_verdict_of_which_one_is_gone_meanwhile_loses_nobodys_part(opened: Open) -> None:
+    """It was on record; before it was settled the worker died, and one of the two butlers was switched off."""
+    found = asyncio.Event()
+    both = Reply(
+        calls=(
+            Call("route_to_butler", {"butler": "System1/health", "segment": "My head hurts."}),
+            Call("route_to_butler", {"butler": "System1/finance", "segment": "Pay the rent."}),
+        )
+    )
+    async with ScriptedLlm([both]) as llm, opened(llm) as house:
+        really, index = store.settle_route, house.core.rule_book.rules.index
+
+        async def dies_once(*given: Any) -> Any:
+            if found.is_set():
+                return await really(*given)
+            found.set()
+            index.avoid({SystemId("System1/finance")})
+            raise OSError("out of order")
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(store, "settle_route", dies_once)
+            request_id = await house.message("My head hurts. Pay the rent.")
+        assert await house.deliveries(request_id) == []
+        [(category, reason)] = await house.letters(request_id)
+        assert (category, "System1/finance" in reason) == ("classification_failed", True)
+        assert len(llm.requests) == 1
 
 
 async def test_the_account_of_a_day_is_settled_on_the_day_it_was_opened(opened: Open) -> None:

@@ -25,7 +25,7 @@ from switchboard.agents.sessions.dispatch import Dispatcher
 from switchboard.app import models, wiring
 from switchboard.app.classifier import StoredDay
 from switchboard.app.settings import Settings
-from switchboard.app.upkeep import chores
+from switchboard.app.upkeep import chores, forgetting
 from switchboard.app.wiring import Switchboard, make_worker, open_core, open_switchboard
 from switchboard.core.policy.budget import Amount, Cap
 from switchboard.domain.pipeline import Candidate
@@ -78,10 +78,11 @@ class Day:
         """For the account."""
         return (datetime(TODAY.year, TODAY.month, TODAY.day, tzinfo=UTC) + timedelta(seconds=self.seconds)).date()
 
-    def counted(self, *args: Any) -> tuple[Upkeep, ...]:
+    def counted(self, made: Callable[..., tuple[Upkeep, ...]], *args: Any) -> tuple[Upkeep, ...]:
         """The chores of a worker, each of which counts."""
-        self.chores = tuple(replace(chore, run=partial(self._run, chore)) for chore in chores(*args))
-        return self.chores
+        some = tuple(replace(chore, run=partial(self._run, chore)) for chore in made(*args))
+        self.chores += some
+        return some
 
     async def _run(self, chore: Upkeep) -> object:
         self.runs[chore.name] += 1
@@ -106,7 +107,8 @@ def day(monkeypatch: pytest.MonkeyPatch) -> Day:
     made = Day()
     monkeypatch.setattr(models, "Dispatcher", partial(Dispatcher, clock=made.now))
     monkeypatch.setattr(models, "StoredDay", partial(StoredDay, today=made.today))
-    monkeypatch.setattr(wiring, "chores", made.counted)
+    monkeypatch.setattr(wiring, "chores", partial(made.counted, chores))
+    monkeypatch.setattr(wiring, "forgetting", partial(made.counted, forgetting))
     return made
 
 
@@ -196,9 +198,12 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
             assert _asked(llm) == asked, "0 calls in 24 hours"
             assert llm.strays == ()
             assert not (tmp_path / "started").exists()
-            assert day.runs.keys() == {"expire_leases", "digest", "tell_senders", "empty_letters"}
+            letters, old = {"digest", "tell_senders", "empty_letters"}, {"forget_sessions", "forget_verdicts"}
+            assert day.runs.keys() == {"expire_leases"} | letters | old
             assert min(day.runs[name] for name in ("expire_leases", "digest", "tell_senders")) >= MINUTES
-            assert day.runs["empty_letters"] >= 24
+            assert min(day.runs["empty_letters"], day.runs["forget_verdicts"]) >= 24
+            assert day.runs["forget_sessions"] >= 24 * 6
+            assert await database.value("select count(*) from session_token") == 0
 
             ill = False
             assert await message(switchboard, "control") == "answered"

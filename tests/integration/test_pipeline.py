@@ -16,6 +16,7 @@ import pytest
 
 import switchboard.pipeline
 from switchboard.app.access import Access
+from switchboard.app.upkeep import Forgetting
 from switchboard.core.pipeline.transcript import ToolCall, Transcript, Usage
 from switchboard.core.policy.budget import Amount, Cap, Refusal
 from switchboard.domain.errors import Forbidden, InvalidInput, Unauthenticated
@@ -353,6 +354,17 @@ async def test_of_a_chat_thirty_messages_are_shown_the_newest(house: Lab, pool: 
     assert not {"message 0", "re: message 0"} & {one["text"] for one in history}
 
 
+async def test_of_a_chat_no_more_than_50_000_tokens_are_shown(house: Lab, pool: asyncpg.Pool) -> None:
+    said = [(f"message {n} " + "lorem ipsum " * 4000, timedelta(seconds=100 - n)) for n in range(9)]
+    request_id, key = await talk(house, said)
+    model = calling(call("health"))
+    given = context(conversation=key, request_id=str(request_id))
+    await MessagePipeline(pool, model, "switchboard").process("and?", {}, request_context=given)
+    texts = [one["text"] for one in model.data["history"]]
+    assert 2 <= len(texts) < 18
+    assert texts[-1].startswith("re: message 8"), "the newest is kept"
+
+
 async def test_of_mail_the_whole_chain_is_shown_up_to_50_000_tokens(house: Lab, pool: asyncpg.Pool) -> None:
     days = [(f"mail {n} " + "lorem ipsum " * 4000, timedelta(days=9 - n)) for n in range(9)]
     request_id, key = await talk(house, days)
@@ -553,9 +565,41 @@ async def test_a_key_whose_process_died_is_taken_over(house: Lab, pool: asyncpg.
     args = {**TELEGRAM, "idempotency_key": "k"}
     first = await pipeline.process("hello", args)
     long_ago = UUID(int=(int((datetime.now(UTC) - timedelta(hours=1)).timestamp() * 1000) << 80) | 7 << 76 | 2 << 62)
-    await house.database.run("update pipeline_key set request_id = $1", long_ago)
+    await house.database.run("update pipeline_key set request_id = $1, done = false", long_ago)
     second = await pipeline.process("hello", args)
     assert (second.acked_targets, second != first) == ([HEALTH], True)
+    assert (await pipeline.process("hello", args)).route_result["status"] == "duplicate"
+
+
+async def test_a_key_whose_message_is_under_way_is_taken(pool: asyncpg.Pool) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def play(_: RoutingTask) -> object:
+        begun.set()
+        await go.wait()
+        return {"tool_calls": [call("health")]}
+
+    pipeline = MessagePipeline(pool, Model(play), "switchboard", enable_ingress_dedupe=True)
+    args = {**TELEGRAM, "idempotency_key": "k"}
+    first = asyncio.create_task(pipeline.process("hello", args))
+    await begun.wait()
+    try:
+        async with asyncio.timeout(20):
+            assert (await pipeline.process("hello", args)).route_result["status"] == "duplicate"
+    finally:
+        go.set()
+    assert (await first).acked_targets == [HEALTH]
+
+
+async def test_a_key_outlives_what_is_forgotten(house: Lab, pool: asyncpg.Pool) -> None:
+    pipeline = MessagePipeline(pool, calling(call("health")), "switchboard", enable_ingress_dedupe=True)
+    args = {**TELEGRAM, "idempotency_key": "k"}
+    await pipeline.process("hello", args)
+    long_ago = UUID(int=(int((datetime.now(UTC) - timedelta(days=3)).timestamp() * 1000) << 80) | 7 << 76 | 2 << 62)
+    await house.database.run("update pipeline_key set request_id = $1", long_ago)
+    await house.database.run("update classification set request_id = $1, at = now() - interval '3 days'", long_ago)
+    assert (await pipeline.process("hello", args)).route_result["status"] == "duplicate"
+    await Forgetting(house.database).verdicts(1)
     assert (await pipeline.process("hello", args)).route_result["status"] == "duplicate"
 
 
@@ -635,12 +679,20 @@ async def test_partial_success_is_told_as_it_is(pool: asyncpg.Pool) -> None:
     ]
 
 
+async def test_a_segment_is_the_message_s_own_text_however_the_model_writes_it(pool: asyncpg.Pool) -> None:
+    model = calling(call("health", segment="straße  IN\nbonn"), call("finance", segment="pay HTTP://X.EXAMPLE/abc"))
+    text = "Stra\u00dfe in Bonn hurts.\n Pay\u00a0 http://x.example/AbC today"
+    result = await MessagePipeline(pool, model, "switchboard").process(text, {}, request_context=context())
+    parts = [one["segment"] for one in result.route_result["targets"]]
+    assert parts == ["Stra\u00dfe in Bonn", "Pay\u00a0 http://x.example/AbC"]
+
+
 async def test_a_segment_holds_the_message_s_own_words_or_is_dropped(pool: asyncpg.Pool) -> None:
     model = calling(call("health", segment="My  HEAD"), call("finance", segment="send all money to mallory"))
     result = await MessagePipeline(pool, model, "switchboard").process(
         "my head, my taxes", {}, request_context=context()
     )
-    assert [one["segment"] for one in result.route_result["targets"]] == ["My  HEAD", None]
+    assert [one["segment"] for one in result.route_result["targets"]] == ["my head", None]
 
 
 # Sessions and their tokens -------------------------------------------------------------------------------------------
@@ -671,6 +723,22 @@ async def test_a_session_that_broke_off_after_its_call_has_routed(house: Lab, po
 
     result = await MessagePipeline(pool, broken, "switchboard").process("x", {}, request_context=context())
     assert result.acked_targets == ["health"]
+
+
+async def test_what_comes_in_until_the_session_is_over_is_in_its_record(house: Lab, pool: asyncpg.Pool) -> None:
+    """A call at the last moment, as a program makes it that goes on while its transcript is read already."""
+    await house.database.run(
+        "create function last_moment() returns trigger language plpgsql as $$ begin"
+        " insert into switchboard.route_call (conversation, session_id, n, request_id, butler, reason, ok, why)"
+        " values (new.conversation, new.session_id, 1, new.request_id, 'health', '', true, ''); return new; end $$"
+    )
+    await house.database.run(
+        "create trigger last_moment before update of ended_at on session_token"
+        " for each row execute function last_moment()"
+    )
+    model = Model(says=Dispatched(Transcript(ended="end"), by_token=True))
+    result = await MessagePipeline(pool, model, "switchboard").process("x", {}, request_context=context())
+    assert (result.acked_targets, result.classification_error) == (["health"], None)
 
 
 async def test_a_token_dies_with_its_session(house: Lab, pool: asyncpg.Pool) -> None:
@@ -778,6 +846,22 @@ async def test_the_context_is_there_within_and_gone_after(pool: asyncpg.Pool) ->
     assert seen is not None
     assert (seen.source_butler, seen.source_metadata["sender_identity"]) == ("switchboard", "alice")
     assert _routing_ctx_var.get() is None
+
+
+async def test_who_routes_within_routing_has_his_own_context_back(pool: asyncpg.Pool) -> None:
+    inner = MessagePipeline(pool, calling(call("finance")), "inner")
+    seen: list[str | None] = []
+
+    async def hand_on(_: str, text: str, __: RoutingContext) -> object:
+        await inner.process(text, TELEGRAM)
+        now = routing_context()
+        seen.append(None if now is None else now.source_butler)
+        return {"status": "ok"}
+
+    outer = MessagePipeline(pool, calling(call("health")), "outer", route_fn=hand_on)
+    await outer.process("x", TELEGRAM)
+    assert seen == ["outer"]
+    assert routing_context() is None
 
 
 # The account of a day -----------------------------------------------------------------------------------------------

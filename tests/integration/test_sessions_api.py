@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from switchboard.agents.sessions.account import DayBook
 from switchboard.agents.sessions.answers import read_answer
-from switchboard.agents.sessions.bridge import Terms, dispatch_fn, unfit
+from switchboard.agents.sessions.bridge import Terms, ask, told, unfit
 from switchboard.agents.sessions.build import Sessions
 from switchboard.agents.sessions.dispatch import Attempt, Checks, Dispatcher, Limits
 from switchboard.agents.sessions.port import (
@@ -211,6 +211,7 @@ async def test_an_answer_that_was_cut_off_or_filtered_is_none(kind: ApiKind, fin
         with pytest.raises(SessionFailure) as caught:
             await one.run(task())
     assert caught.value.kind == failure
+    assert caught.value.alive, "what a stranger makes it say must not open the breaker for all others"
     assert caught.value.transcript.usage == Usage(9, 3)
 
 
@@ -320,7 +321,11 @@ async def test_the_message_stands_only_in_the_users_part_and_in_json() -> None:
     ("model", "said"),
     [
         (ModelSpec("m", "anthropic", "x"), "models: m: a key is needed"),
-        (ModelSpec("m", "anthropic", "x", api_key_env="NO_SUCH_KEY"), "NO_SUCH_KEY holds no secret"),
+        (
+            ModelSpec("m", "anthropic", "x", api_key_env="NO_SUCH_KEY"),
+            "NO_SUCH_KEY holds no secret: .* the provider gave you",
+        ),
+        (ModelSpec("m", "anthropic", "x", api_key_env="A", api_key_file=Path("b")), "either api_key_env or api_key_f"),
         (ModelSpec("m", "anthropic", "x", "http://h", profile="local"), "profile `local` is for kind `openai`"),
         (ModelSpec("m", "openai", "x", "nonsense"), "the URL"),
         (ModelSpec("m", "openai", "x", "http://h", program="claude"), "program is for command lines"),
@@ -759,8 +764,8 @@ def routing(taken: bool = False) -> RoutingTask:
 
 async def test_what_the_pipeline_is_told() -> None:
     sick, good = Scripted("sick", lambda _: DOWN), Scripted("good", lambda _: GOOD)
-    terms = Terms(mcp_url=lambda: "http://127.0.0.1:1/mcp", deadline=9.0, max_tokens=70)
-    dispatched = await dispatch_fn(dispatcher(sick, good), terms)(routing())
+    terms = Terms("http://127.0.0.1:1/mcp", deadline=9.0, max_tokens=70)
+    dispatched = told(await ask(dispatcher(sick, good), routing(), terms, Account()))
     assert not dispatched.by_token  # the pipeline carries the calls out
     assert dispatched.transcript.calls == GOOD.calls
     assert dispatched.transcript.model == "good"
@@ -772,11 +777,8 @@ async def test_what_the_pipeline_is_told() -> None:
 
 
 async def test_what_the_pipeline_is_told_when_nobody_answers() -> None:
-    async def spent(request_id: str) -> Amount:
-        return Amount(tokens=len(request_id))
-
     models = [Scripted(name, lambda _: DOWN) for name in ("a", "b")]
-    dispatched = await dispatch_fn(dispatcher(*models), Terms(spent=spent))(routing())
+    dispatched = told(await ask(dispatcher(*models), routing(), Terms(), Account(spent=Amount(tokens=9))))
     assert dispatched.by_token  # a call that was taken before it broke off still counts
     assert dispatched.transcript.calls == ()
     assert "b: unavailable: down" in dispatched.transcript.errors[0]

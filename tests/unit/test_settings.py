@@ -18,6 +18,13 @@ from switchboard.domain.errors import ConfigurationError
         ("teams_dir = 5", "line 1: teams_dir: Input is not a valid path"),
         ("prot = 1", "line 1: prot: there is no such setting"),
         ("port =\n", "line 1"),
+        ("port = 1\nturn.attempts = 'x'", "line 2: turn.attempts: Input should be a valid integer"),
+        ("turn = {attempts = 'x'}", "line 1: turn.attempts: Input should be a valid integer"),
+        ("turn.timeout = 0\n[classify]\ntimeout = 9", "line 1: turn.timeout: Input should be greater than 0"),
+        (
+            '[[models]]\nname = "a"\nkind = "codex"\nmodel = "x"\npass_env = ["HOME"]',
+            "line 5: models.0.pass_env.0: Input should be 'HTTP_PROXY'",
+        ),
         ("[liveness]\nstale_after = 900", "line 1: liveness: Value error, quarantine_after must not be less"),
     ],
 )

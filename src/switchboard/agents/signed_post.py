@@ -102,8 +102,11 @@ def verify(
     return "valid" if abs(now - int(timestamp)) <= window else "stale"
 
 
-def read_secret(env: str | None, file: Path | None) -> bytes:
-    """The secret, from the environment variable `env` or from `file`. Raises `ConfigurationError`: what to do."""
+def read_secret(env: str | None, file: Path | None, *, hint: str = ", such as `openssl rand -hex 32` makes") -> bytes:
+    """The secret, from the environment variable `env` or from `file`. Raises `ConfigurationError`: what to do.
+
+    `hint` says where one comes from: as it stands, of a secret that two parties may choose.
+    """
     if (env is None) == (file is None):
         raise ConfigurationError("a secret is needed: give either secret_env or secret_file")
     if env is not None:
@@ -111,7 +114,7 @@ def read_secret(env: str | None, file: Path | None) -> bytes:
     else:
         secret, place = _read(Path(str(file))), f"file {file}"
     if not secret.strip():
-        raise ConfigurationError(f"the {place} holds no secret: put one there, such as `openssl rand -hex 32` makes")
+        raise ConfigurationError(f"the {place} holds no secret: put one there{hint}")
     return secret.strip().encode()
 
 

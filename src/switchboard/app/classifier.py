@@ -14,9 +14,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from switchboard.agents.sessions.account import Hold
-from switchboard.agents.sessions.bridge import told, unfit
-from switchboard.agents.sessions.dispatch import Checks, Dispatcher, Report
-from switchboard.agents.sessions.port import SessionTask
+from switchboard.agents.sessions.bridge import Terms, ask, told
+from switchboard.agents.sessions.dispatch import Dispatcher, Report
 from switchboard.core.policy.budget import Account, Amount, Cap, Refusal
 from switchboard.domain.pipeline import RoutingResult
 from switchboard.domain.routing import Classified, Route
@@ -30,8 +29,6 @@ from switchboard.store.ids import new_uuid7
 
 SOURCE: Final = "switchboard"
 """In whose name messages are routed."""
-_ANSWER: Final = 16_384
-"""Most tokens of an answer; of a model its own limit counts, which is less."""
 _HELD: Final = timedelta(minutes=10)
 _NO_CAP: Final = Cap()
 
@@ -77,10 +74,10 @@ class ModelClassifier:
     async def classify(self, question: Question, journal: Journal) -> Classified:
         """Who gets it. A verdict is paid for once: after a crash the journal knows it. Raises ClassifierFailure."""
 
-        async def ask(_: UUID) -> object:
+        async def act(_: UUID) -> object:
             return await self._ask(question)
 
-        found = await journal.step(f"classify {question.team.team_id}", ask)
+        found = await journal.step(f"classify {question.team.team_id}", act)
         return _classified(question, found)
 
     async def _ask(self, question: Question) -> dict[str, Any]:
@@ -100,17 +97,8 @@ class ModelClassifier:
         return _record(result, chosen)
 
     async def _run(self, task: RoutingTask, question: Question) -> Report:
-        asked = SessionTask(
-            task.prompt,
-            task.tool,
-            task.request_id,
-            token=task.token,
-            mcp_url=self._asking.mcp_url,
-            max_tokens=_ANSWER,
-            deadline=self._asking.timeout,
-        )
-        checks = Checks(lambda transcript: unfit(transcript, task.candidates), task.taken)
-        return await self._dispatcher.run(asked, await self._spent(question), checks)
+        terms = Terms(self._asking.mcp_url, self._asking.timeout)
+        return await ask(self._dispatcher, task, terms, await self._spent(question))
 
     async def _spent(self, question: Question) -> Account:
         """What this message has cost so far, earlier attempts and other teams included."""
@@ -169,11 +157,11 @@ def _record(result: RoutingResult, chosen: list[str]) -> dict[str, Any]:
 
 
 def _classified(question: Question, found: Mapping[str, Any]) -> Classified:
-    """A verdict as an answer. Who is no candidate any more is left to the rules of now, which refuse it."""
+    """A verdict as an answer. Who of it is no candidate any more spoils all of it: his part would be lost."""
     targets = {one.name: target for one, target in zip(question.candidates, question.targets, strict=True)}
     routes = [Route(targets[one["butler"]], one["segment"]) for one in found["routes"] if one["butler"] in targets]
     gone = [one["butler"] for one in found["routes"] if one["butler"] not in targets]
-    if gone and not routes:
+    if gone:
         return Classified(failed=f"the model chose {', '.join(gone)}, which can no longer be reached")
     detail = f"by {found['model'] or 'a model'}"
     if found["inferred"]:

@@ -18,6 +18,8 @@ import httpx2
 from switchboard.agents.signed_post import PostError, check_url, checked_addresses
 from switchboard.app.access import Access, Action, Principal
 from switchboard.app.wiring import Core
+from switchboard.core.pipeline.outside import outside_json
+from switchboard.core.pipeline.tokens import estimate_tokens
 from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, InvalidInput, NotFound
 from switchboard.domain.remote import Liveness, Presence
 from switchboard.domain.routing import Member, SystemId
@@ -29,6 +31,8 @@ from switchboard.store.presence import Announcement, Registered, endpoint_in_use
 ENGINE: Final = "mcp"
 """The engine of remote butlers."""
 _RESOLVE_S: Final = 5.0
+_MOST_TOKENS: Final = 2000
+"""Of what a butler says of himself: it stands in the question about every message of his team."""
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -73,6 +77,7 @@ class Registry:
         if named is None:
             raise InvalidInput("an operator must say whose heartbeat this is", code="missing_field", field="system_id")
         await self._access.check_system(caller, "beat", named)
+        _check_length(said)
         known = await self._remote(caller, "beat", named)
         said = await self._with_checked_endpoint(caller, known, said)
         kept = await store.beat(self._database, known.member.system_id, said)
@@ -183,6 +188,17 @@ class Registry:
         endpoint = shown_endpoint(known.member, presence)
         p = presence
         return Standing(system_id, p.liveness, p.why, p.last_seen_at, endpoint, self._patience.interval)
+
+
+def _check_length(said: Announcement) -> None:
+    told = outside_json({"description": said.description, "capabilities": said.capabilities})
+    tokens = estimate_tokens(told)
+    if tokens > _MOST_TOKENS:
+        raise InvalidInput(
+            f"description and capabilities are {tokens} tokens in every question to a model; {_MOST_TOKENS} may be",
+            code="invalid_value",
+            field="description",
+        )
 
 
 def _host(url: str | None) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -285,13 +285,20 @@ def _fields_of(annotation: object) -> Iterable[str]:
 def _line_of(place: tuple[int | str, ...], text: str) -> int | None:
     """Where a setting stands; one of a table is looked for in its table, and what is missing there at its head."""
     lines = text.splitlines()
+    names = [part for part in place if isinstance(part, str)]
     begin = _head(place, lines) if len(place) > 1 else 0
+    wanted = names[-1:] if begin else _written(names)
     for number, line in enumerate(lines[begin:], begin + 1):
-        if re.match(rf"\s*\[*\s*{re.escape(str(place[-1]))}\s*[=\]]", line):
+        if any(re.match(rf"\s*\[*\s*{re.escape(name)}\s*[=\]]", line) for name in wanted):
             return number
         if begin and line.lstrip().startswith("["):
             break
     return begin or None
+
+
+def _written(names: Sequence[str]) -> list[str]:
+    """How a setting may stand outside of its table: `turn.attempts = 3`, or `turn = {attempts = 3}`."""
+    return [".".join(names[:end]) for end in range(len(names), 0, -1)]
 
 
 def _head(place: tuple[int | str, ...], lines: list[str]) -> int:

@@ -22,13 +22,13 @@ def demo(
     *,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the directory when it is over.")] = False,
     scripted: Annotated[
-        bool, typer.Option("--scripted", help="Ask a scripted model, even where [[models]] are configured.")
+        bool, typer.Option("--scripted", help="Ask a scripted model, even where `models` are configured.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """See it all in a minute: real input through real doors, a model, a killed worker, balanced books.
 
-    Where [[models]] are configured they are asked; else a scripted model on this machine is.
+    Where `models` are configured they are asked; else a scripted model on this machine is.
     """
     code = run_demo(directory, keep=keep, console=errors() if as_json else out(), scripted=scripted)
     if as_json:

@@ -7,7 +7,6 @@ ends in good order, a second one at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ import typer
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.output import AsJson
+from switchboard.cli.parts import Parts
 
 Host = Annotated[str | None, typer.Option(help="The address to listen on; by default that of the settings: 127.0.0.1.")]
 Port = Annotated[
@@ -27,19 +27,6 @@ Concurrency = Annotated[
 WhileStdin = Annotated[
     bool, typer.Option("--while-stdin", hidden=True, help="Stop when stdin ends: when who started us is gone.")
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What this process shall do."""
-
-    doors: bool = False
-    worker: bool = False
-    extra_workers: int = 0
-    concurrency: int | None = None
-    name: str = ""
-    while_stdin: bool = False
-    as_json: bool = False
 
 
 def up(

@@ -26,7 +26,7 @@ from switchboard.app.settings import OPERATOR_FILE, Settings
 from switchboard.app.wiring import Switchboard, make_worker, open_core, open_switchboard
 from switchboard.cli.client import url_of
 from switchboard.cli.output import errors, out, print_json, program
-from switchboard.cli.run import Parts
+from switchboard.cli.parts import Parts
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind
 
@@ -60,12 +60,14 @@ async def _run(settings: Settings, parts: Parts) -> None:
         # The database starts in a process of its own: meanwhile this one imports what the doors need.
         doors = asyncio.create_task(asyncio.to_thread(import_module, _DOORS)) if parts.doors else None
         core = await stack.enter_async_context(open_core(_at(settings, listener)))
+        # Before anything is set to work: a wrong option or a missing secret ends the start here.
+        worker = make_worker(core, concurrency=parts.concurrency) if parts.worker else None
         work: list[Coroutine[object, object, None]] = []
         if doors is not None and listener is not None:
             switchboard = await stack.enter_async_context(open_switchboard(core))
             work.append(_serve((await doors).run_doors, switchboard, listener, parts, stop))
-        if parts.worker:
-            work.append(_work(make_worker(core, concurrency=parts.concurrency), stop, parts))
+        if worker is not None:
+            work.append(_work(worker, stop, parts))
         work += [_supervise(number, parts, stop) for number in range(1, parts.extra_workers + 1)]
         _spare_the_collector()
         await _together(work, stop)

@@ -13,7 +13,6 @@ Next: `route_call.py` for each call, `core/pipeline/verdict.py` for what they me
 from __future__ import annotations
 
 import contextlib
-import re
 import uuid
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -234,17 +233,23 @@ class MessagePipeline:
             result = await self._isolated(case)
             kept = bool(result.target_butler)
         finally:
-            if not kept:
-                await store.release_key(self._database, whence, name, case.request_id)
+            settle = store.keep_key if kept else store.release_key
+            await settle(self._database, whence, name, case.request_id)
         return result
 
     async def _isolated(self, case: _Case) -> RoutingResult:
-        """Within a routing context of its own: tasks inherit what is set, and never see what another task sets."""
+        """Within a routing context of its own: tasks inherit what is set, and never see what another task sets.
+
+        Whoever routes within `process`, as a `route_fn` may, has his own back afterwards.
+        """
+        before = _routing_ctx_var.get()
         _routing_ctx_var.set(case.context)
         try:
             return await self._routed(case)
         finally:
             _clear_routing_context()
+            if before is not None:
+                _routing_ctx_var.set(before)
 
     async def _routed(self, case: _Case) -> RoutingResult:
         began = perf_counter()
@@ -493,18 +498,44 @@ def _told(error: Exception) -> str:
 
 
 def _word_by_word(verdict: Verdict, text: str) -> Verdict:
-    """Segments that do not stand in the message are dropped: its butler gets the whole, never words of others."""
-    whole = _spaced(text)
-    return replace(verdict, routed=tuple(_own_words(route, whole) for route in verdict.routed))
+    """Segments as they stand in the message; one that does not is dropped: its butler gets the whole, never words of
+    others. Models write capitals and blanks as they like, and a link or a password is another one then.
+    """
+    spread = _Spread.of(text)
+    return replace(verdict, routed=tuple(_own_words(route, spread) for route in verdict.routed))
 
 
-def _own_words(route: Route, whole: str) -> Route:
-    inside = route.segment is None or _spaced(route.segment) in whole
-    return route if inside else replace(route, segment=None)
+def _own_words(route: Route, spread: _Spread) -> Route:
+    return route if route.segment is None else replace(route, segment=spread.find(route.segment))
 
 
-def _spaced(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip().casefold()
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """A text without capitals and with single blanks, and for each of its characters where in the text it stands."""
+
+    text: str
+    plain: str
+    places: Sequence[int]
+
+    @classmethod
+    def of(cls, text: str) -> _Spread:
+        plain: list[str] = []
+        places: list[int] = []
+        for place, sign in enumerate(text):
+            folded = " " if sign.isspace() else sign.casefold()
+            if folded == " " and plain and plain[-1] == " ":
+                continue
+            plain += folded
+            places += [place] * len(folded)
+        return cls(text, "".join(plain), places)
+
+    def find(self, segment: str) -> str | None:
+        """The words of the text that `segment` means; None where it means none."""
+        wanted = _Spread.of(segment).plain.strip()
+        begin = self.plain.find(wanted)
+        if begin < 0 or not wanted:
+            return None
+        return self.text[self.places[begin] : self.places[begin + len(wanted) - 1] + 1]
 
 
 async def _routed_by(route_fn: RouteFn, route: Route, case: _Case) -> str | None:

@@ -264,6 +264,11 @@ async def claim_key(database: Database, source: str, key: str, request_id: UUID)
     return holder if holder is not None else await claim_key(database, source, key, request_id)
 
 
+async def keep_key(database: Database, source: str, key: str, request_id: UUID) -> None:
+    """A key is taken for good: its message came to something."""
+    await database.run(query("classification.keep_key"), source, key, request_id)
+
+
 async def release_key(database: Database, source: str, key: str, request_id: UUID) -> None:
     """Give a key back: nothing became of its message, so it may come again."""
     await database.run(query("classification.release_key"), source, key, request_id)

@@ -1,6 +1,6 @@
 """Connectors as they report themselves: one row per endpoint, the last heartbeat.
 
-Called by `app/intake.py` (heartbeat) and `app/views.py` (list). Next: `store/books.py`.
+Called by `app/desk.py` (heartbeat) and `app/views.py` (list). Next: `store/books.py`.
 """
 
 from __future__ import annotations

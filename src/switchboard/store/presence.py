@@ -98,7 +98,7 @@ async def get(database: Database, system_id: SystemId) -> Registered | None:
 async def beat(database: Database, system_id: SystemId, said: Announcement) -> tuple[Registered, Registered] | None:
     """Keep a heartbeat and what it announces; the butler before and after it. None: there is no such member.
 
-    Whether he may change his endpoint the caller has looked at.
+    Whether he may change his endpoint the caller has looked at; one that an operator has set meanwhile stays.
     """
     async with database.connection() as connection, connection.transaction():
         before = await hold(connection, system_id)
@@ -107,7 +107,7 @@ async def beat(database: Database, system_id: SystemId, said: Announcement) -> t
         announced = {**before.announced, **_given(said)}
         await connection.execute(query("presence.beat"), system_id, announced)
         after = replace(before, announced=announced)
-        if said.endpoint is not None:
+        if said.endpoint is not None and (before.endpoint is None or before.own_endpoint):
             await connection.execute(query("presence.move"), system_id, said.endpoint, True)
             after = replace(after, endpoint=said.endpoint, own_endpoint=True)
         return before, after

@@ -1329,5 +1329,6 @@ create table pipeline_key (
     source text not null,
     key text not null,
     request_id uuid not null,
+    done boolean not null default false,
     primary key (source, key)
 );

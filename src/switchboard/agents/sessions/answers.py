@@ -74,7 +74,9 @@ def _check_end(transcript: Transcript, refusal: str) -> None:
         raise SessionFailure("context_too_long", "the context window is exceeded", transcript=transcript)
     if transcript.ended in _CUT:
         # Even where a call is whole: those that would have come after it are lost, and parts of the message with them.
-        raise SessionFailure("garbage", f"the answer was cut off ({transcript.ended})", transcript=transcript)
+        # What it was asked made it talk so long, and strangers write that: no reason to mistrust it for all others.
+        why = f"the answer was cut off ({transcript.ended})"
+        raise SessionFailure("garbage", why, alive=True, transcript=transcript)
     if transcript.ended in _FILTERED or (refusal and not transcript.calls):
         raise SessionFailure("refused", refusal[:500] or f"ended by {transcript.ended}", transcript=transcript)
 

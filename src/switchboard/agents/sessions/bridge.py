@@ -1,52 +1,47 @@
-"""The `dispatch_fn` of a `MessagePipeline`: its task for the dispatcher, and what the dispatcher tells back to it.
+"""Between pipeline and dispatcher: the task of the one for the other, and what came of it in the pipeline's words.
 
-`app/wiring.py` makes it; `journey/pipeline.py` calls it. Next: `dispatch.py`.
+`app/classifier.py` calls `ask` and `told` for the `dispatch_fn` that it gives to `journey/pipeline.py`. Next:
+`dispatch.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from switchboard.agents.sessions.dispatch import Attempt, Checks, Dispatcher, Report
 from switchboard.agents.sessions.port import EstimatedUsage, SessionTask
 from switchboard.agents.sessions.spec import CLI_KINDS
 from switchboard.core.pipeline.transcript import Transcript, Usage
 from switchboard.core.pipeline.verdict import is_ours, parse_calls
-from switchboard.core.policy.budget import Account, Amount
+from switchboard.core.policy.budget import Account
 from switchboard.domain.pipeline import Candidate
 from switchboard.journey.pipeline import Dispatched, RoutingTask, Tried
 
-DispatchFn = Callable[[RoutingTask], Awaitable[Dispatched]]
+MAX_ANSWER_TOKENS: Final = 16_384
+"""Most tokens of an answer; of a model its own limit counts, which is less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """For every session: where our MCP server is (asked each time, for a port may be known late), seconds for all
-    models together, most tokens of an answer, and what a message (by its request_id) has cost in earlier attempts.
-    """
+    """For one task: where our MCP server is, seconds for all models together, most tokens of an answer."""
 
-    mcp_url: Callable[[], str | None] = lambda: None
+    mcp_url: str | None = None
     deadline: float = 120.0
-    max_tokens: int = 4096
-    spent: Callable[[str], Awaitable[Amount]] | None = None
+    max_tokens: int = MAX_ANSWER_TOKENS
 
 
-def dispatch_fn(dispatcher: Dispatcher, terms: Terms) -> DispatchFn:
-    """A function from a task to what came of it; it raises nothing, for that nobody answered is an outcome as well."""
-
-    async def dispatch(task: RoutingTask) -> Dispatched:
-        spent = Account() if terms.spent is None else Account(spent=await terms.spent(task.request_id))
-        question = SessionTask(
-            *(task.prompt, task.tool, task.request_id, task.token),
-            mcp_url=terms.mcp_url(),
-            max_tokens=terms.max_tokens,
-            deadline=terms.deadline,
-        )
-        checks = Checks(lambda transcript: unfit(transcript, task.candidates), task.taken)
-        return told(await dispatcher.run(question, spent, checks))
-
-    return dispatch
+async def ask(dispatcher: Dispatcher, task: RoutingTask, terms: Terms, account: Account) -> Report:
+    """Ask the models; `account` is what the message has cost before. That nobody answered is an outcome as well."""
+    question = SessionTask(
+        *(task.prompt, task.tool, task.request_id, task.token),
+        mcp_url=terms.mcp_url,
+        max_tokens=terms.max_tokens,
+        deadline=terms.deadline,
+    )
+    checks = Checks(lambda transcript: unfit(transcript, task.candidates), task.taken)
+    return await dispatcher.run(question, account, checks)
 
 
 def unfit(transcript: Transcript, candidates: Sequence[Candidate]) -> str | None:

@@ -109,8 +109,11 @@ def _check(spec: ModelSpec) -> None:
 
 def _key(spec: ModelSpec) -> str | None:
     """The key; None only for a server of one's own, which asks for none."""
+    if spec.api_key_env is not None and spec.api_key_file is not None:
+        raise ConfigurationError("give either api_key_env or api_key_file, not both")
     if spec.api_key_env is not None or spec.api_key_file is not None:
-        return read_secret(spec.api_key_env, spec.api_key_file).decode()
+        hint = ", the key that the provider gave you"
+        return read_secret(spec.api_key_env, spec.api_key_file, hint=hint).decode()
     if spec.base_url is None:
         raise ConfigurationError("a key is needed: give api_key_env or api_key_file, or the base_url of a server")
     return None

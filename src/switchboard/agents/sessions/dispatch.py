@@ -1,7 +1,7 @@
 """Who is asked: the models in their order, each behind its breaker, its limit and the budget, until one has answered.
 
-`bridge.py` calls `Dispatcher.run` for the pipeline, with a task; a `Report` leaves: the
-transcript, and every attempt with its outcome, tokens, cost and time. Next: `core/pipeline/verdict.py`.
+`bridge.py` calls `Dispatcher.run` for the pipeline, with a task; a `Report` leaves: the transcript, and every attempt
+with its outcome, tokens, cost and time. Next: `core/pipeline/verdict.py`.
 
 Every failure falls over to the next model, and none is asked twice in one run: trying again later is for the caller.
 Nobody is asked after a model whose call our own server has already taken, for it would be taken once more.

@@ -1,9 +1,9 @@
 """The output of the four CLIs as a `Transcript`: claude-code, codex, gemini-cli and opencode, one JSON object a line.
 
-Called by `journey/classify.py` with the standard output of a session, whole or broken off, after it has ended somehow.
+Called by `agents/sessions/cli.py` with the standard output of a session, whole or broken off, when it has ended.
 Text enters, a `Transcript` leaves; nothing raises. Next: `core/pipeline/verdict.py`.
 
-What the lines look like was recorded from claude-code 2.1.197, codex 0.169.0, gemini-cli 0.61.0 and opencode 1.18.33.
+What the lines look like was recorded from claude-code 2.1.330, codex 0.169.0, gemini-cli 0.61.0 and opencode 1.18.33.
 Their exit codes are of no use here: a session without its MCP server, or with its call refused, ends with 0.
 """
 

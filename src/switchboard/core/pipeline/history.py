@@ -1,6 +1,6 @@
 """How much of what was said before a model is shown, by channel: the seeds' strategies `realtime`, `email` and `none`.
 
-Called by `journey/classify.py`: `history_limits` says what a query needs to fetch, `select_history` what of it is kept.
+Called by `journey/pipeline.py`: `history_limits` says what a query needs to fetch, `select_history` what of it is kept.
 A channel enters, then the conversation; the newest utterances leave, in their order. Next: `core/pipeline/prompt.py`.
 """
 

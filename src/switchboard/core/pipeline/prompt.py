@@ -1,6 +1,6 @@
 """What a model is asked when no rule decided: a fixed text, and between its two parts one block of JSON.
 
-Called by `journey/classify.py`. Candidates, the message, its history, its attachments and the team enter; a `Prompt`
+Called by `journey/pipeline.py`. Candidates, the message, its history, its attachments and the team enter; a `Prompt`
 and the schema of the one tool leave. Next: the session, then `core/pipeline/verdict.py` reads what it answered.
 
 Safe by construction: the words around the block are constants, so nothing that came from outside (not even the name of

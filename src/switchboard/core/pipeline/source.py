@@ -1,6 +1,6 @@
 """Where a message came from, by the arguments of a tool: the older way into the pipeline, without a request context.
 
-Called by `journey/classify.py` when `process` gets no `request_context`. A tool's name and its arguments enter, source
+Called by `journey/pipeline.py` when `process` gets no `request_context`. A tool's name and its arguments enter, source
 metadata leaves. Next: `core/pipeline/history.py` and `prompt.py`. With a request context none of this is asked.
 """
 

@@ -1,6 +1,6 @@
 """What a session decided: to which butlers the message went, which of them took it, and what is wrong with the answer.
 
-Called by `journey/classify.py` with the transcript of a session and the candidates it was asked to choose from; a
+Called by `journey/pipeline.py` with the transcript of a session and the candidates it was asked to choose from; a
 `Verdict` leaves. `reconcile` then holds it against what our own server recorded, which is the truth.
 
 A transcript is a claim. A call is one of ours only under a name that our server's tool can have; it counts only with

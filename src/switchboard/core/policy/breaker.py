@@ -1,7 +1,7 @@
 """A circuit breaker: a model that keeps failing is left alone for a while, then asked once before it is trusted again.
 
-Called by `journey/classify.py`, one breaker per model. A breaker, an event and `now` (seconds of any clock that never
-runs backward) enter, the breaker that follows leaves.
+Called by `agents/sessions/dispatch.py`, one breaker per model. A breaker, an event and `now` (seconds of any clock
+that never runs backward) enter, the breaker that follows leaves.
 
     state       admit                               success          failure
     closed      pass                                closed, count 0  count + 1; at the threshold: open

@@ -1,7 +1,7 @@
 """What models may cost: an account of tokens and money for a message, and one for a day.
 
-Called by `journey/classify.py` before a model is asked (`reserve`, with an estimate) and after (`settle`, with what the
-provider reported). Accounts and amounts enter, accounts leave. Money is counted in whole micro-dollars.
+Called by `agents/sessions/dispatch.py` before a model is asked (`reserve`, with an estimate) and after (`settle`, with
+what the provider reported). Accounts and amounts enter, accounts leave. Money is counted in whole micro-dollars.
 
 What is reserved counts as spent until it is settled: however many sessions run at once, together they stay within the
 cap, by their estimates.

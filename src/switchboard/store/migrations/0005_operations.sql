@@ -5,6 +5,10 @@ create index classification_at on classification (at);
 create index classification_corrected on classification (request_id) where corrected_to is not null;
 create index route_call_at on route_call (at);
 
+-- Its message came to something: the key is taken for good, also when the log of what models chose is forgotten.
+alter table pipeline_key add column done boolean not null default false;
+update pipeline_key k set done = true where exists (select from classification c where c.request_id = k.request_id);
+
 alter table model_day add column refused bigint not null default 0;
 
 -- Models that a process leaves alone for a while: they failed, or their provider asked for a pause.
