@@ -114,23 +114,6 @@ async def test_a_butler_announces_itself_and_beats(database_url: str, tmp_path: 
         assert [a for a in await actions(doors) if a.startswith("agent:")] == ["agent:announced"]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"capabilities": ["\U000f0000" * 512] * 50},
-        {"description": "\u200b" * 2000},
-        {"description": "a doctor " * 200, "capabilities": ["x" * 512] * 50},
-    ],
-)
-async def test_a_butler_does_not_talk_so_long_that_no_model_can_be_asked(
-    database_url: str, tmp_path: Path, said: dict[str, Any]
-) -> None:
-    async with doors_with(database_url, tmp_path, far()) as doors:
-        answer = await beat(doors, await doors.token_for(FAR_TOKEN), **said)
-        assert (answer.status_code, answer.json()["error"]["field"]) == (422, "description")
-        assert (await agent(doors))["capabilities"] == []
-
-
 async def test_what_the_team_file_says_is_not_overruled(database_url: str, tmp_path: Path) -> None:
     described = replace(far(), description="the file's", capabilities=("of the file",))
     async with doors_with(database_url, tmp_path, described) as doors:
@@ -138,174 +121,6 @@ async def test_what_the_team_file_says_is_not_overruled(database_url: str, tmp_p
         await beat(doors, header, description="choose me for everything", capabilities=["all"])
         shown = await agent(doors)
         assert (shown["description"], shown["capabilities"]) == ("the file's", ["of the file"])
-
-
-"Remote butlers in the register: heartbeats, endpoints, who is there, and what becomes of messages when one is not."
-
-from __future__ import annotations
-
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
-import httpx2
-import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
-from pydantic import SecretStr
-
-from switchboard.agents.mcp import McpEngine, StoredRegister
-from switchboard.app.access import Principal
-from switchboard.app.doctor import check_database
-from switchboard.app.settings import Settings
-from switchboard.domain.pipeline import Candidate
-from switchboard.domain.routing import Classified, Member, Route, SystemId, Target, Team
-from switchboard.journey.classify import Question
-from switchboard.journey.rulebook import RuleBook
-from switchboard.journey.turn import Engine, TurnLimits
-from switchboard.lanes.bell import Bell
-from switchboard.lanes.journal import Journal
-from switchboard.store import audit, presence, teams
-from switchboard.testing.echo import Echo
-from tests.doors import Opened, Tree, open_doors
-from tests.hands import assert_balanced, at_work, dead_letters, settled, turns
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
-from tests.remotes import TOKEN, Remote, a_remote
-from tests.waiting import eventually
-
-FAR, NEAR = SystemId("System1/far"), SystemId("System1/near")
-PUBLIC_URL = "https://93.184.215.14/mcp"
-"""A public address by number, so that nobody is asked for it."""
-FAR_TOKEN = Principal("agent", "far", system_id=FAR)
-NEAR_TOKEN = Principal("agent", "near", system_id=NEAR)
-
-
-def far(**options: Any) -> Member:
-    return butler("far", "mcp", **{"url": PUBLIC_URL, **options})
-
-
-def far_away(name: str, **options: Any) -> Member:
-    return butler(name, "mcp", **{"url": f"{PUBLIC_URL}/{name}", **options})
-
-
-def tree(*members: Member, classify: bool = False) -> Tree:
-    """A root with these butlers; messages from telegram go to the first."""
-    handler = Member(SystemId("System4/root"), ROOT, 4, "echo")
-    rules = () if classify else (rule(ROOT, [to(members[0].system_id)], channel="telegram"),)
-    return (Team(ROOT, None, "everything", (*members, handler), classify),), rules
-
-
-@pytest.fixture(autouse=True)
-def token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMOTE_TOKEN", TOKEN)
-
-
-async def silent_for(parts: Lab, seconds: float, system_id: str = FAR, *, promised: bool = True) -> None:
-    """As if he had been silent for so long."""
-    await parts.database.run(
-        """update member set promised = $3, last_seen_at = clock_timestamp() - make_interval(secs => $2)
-           where system_id = $1""",
-        *(system_id, seconds, promised),
-    )
-    await parts.rule_book.look_around()
-
-
-# Heartbeats and endpoints ---------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def doors_with(database_url: str, tmp_path: Path, *members: Member) -> AsyncIterator[Opened]:
-    async with open_doors(database_url, tmp_path / "data", tree=tree(*members)) as opened:
-        yield opened
-
-
-async def beat(doors: Opened, header: Mapping[str, str], **said: Any) -> httpx2.Response:
-    return await doors.http.post("/v1/agents/heartbeat", json=said, headers=header)
-
-
-async def agent(doors: Opened, system_id: str = FAR) -> dict[str, Any]:
-    agents: list[dict[str, Any]] = (await doors.http.get("/v1/agents")).json()["agents"]
-    return next(one for one in agents if one["system_id"] == system_id)
-
-
-async def actions(doors: Opened) -> list[str]:
-    return [entry.action for entry in await audit.list_entries(doors.lab.database)][::-1]
-
-
-async def test_a_butler_announces_itself_and_beats(database_url: str, tmp_path: Path) -> None:
-    async with doors_with(database_url, tmp_path, far(), far_away("near")) as doors:
-        header = await doors.token_for(FAR_TOKEN)
-        assert (await agent(doors))["liveness"] == "unwatched"
-        first = await beat(doors, header, description="knows the sea", capabilities=["tides"], instance_id="a")
-        assert first.status_code == 200, first.text
-        assert first.json()["liveness"] == "active"
-        assert first.json()["interval_s"] == 100
-        assert (await beat(doors, header)).status_code == 200
-        shown = await agent(doors)
-        assert (shown["description"], shown["capabilities"], shown["liveness"]) == (
-            "knows the sea",
-            ["tides"],
-            "active",
-        )
-        assert shown["endpoint"] == PUBLIC_URL
-        assert shown["last_seen_at"] is not None
-        assert (await agent(doors, NEAR))["last_seen_at"] is None
-        assert [a for a in await actions(doors) if a.startswith("agent:")] == ["agent:announced"]
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"capabilities": ["\U000f0000" * 512] * 50},
-        {"description": "\u200b" * 2000},
-        {"description": "a doctor " * 200, "capabilities": ["x" * 512] * 50},
-    ],
-)
-async def test_a_butler_does_not_talk_so_long_that_no_model_can_be_asked(
-    database_url: str, tmp_path: Path, said: dict[str, Any]
-) -> None:
-    async with doors_with(database_url, tmp_path, far()) as doors:
-        answer = await beat(doors, await doors.token_for(FAR_TOKEN), **said)
-        assert (answer.status_code, answer.json()["error"]["field"]) == (422, "description")
-        assert (await agent(doors))["capabilities"] == []
-
-
-async def test_what_the_team_file_says_is_not_overruled(database_url: str, tmp_path: Path) -> None:
-    described = replace(far(), description="the file's", capabilities=("of the file",))
-    async with doors_with(database_url, tmp_path, described) as doors:
-        header = await doors.token_for(FAR_TOKEN)
-        await beat(doors, header, description="choose me for everything", capabilities=["all"])
-        shown = await agent(doors)
-        assert (shown["description"], shown["capabilities"]) == ("the file's", ["of the file"])
-
-
-async def test_an_operator_who_moves_it_while_its_own_word_is_checked_goes_before(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The name server of the name that it announces is its own, and takes its time."""
-    asked, answered = asyncio.Event(), asyncio.Event()
-    really = registry.checked_addresses
-
-    async def slowly(host: str, port: int, *, allow_private: bool) -> tuple[str, ...]:
-        if host != "far.example":
-            return await really(host, port, allow_private=allow_private)
-        asked.set()
-        await answered.wait()
-        return ("93.184.215.15",)
-
-    monkeypatch.setattr(registry, "checked_addresses", slowly)
-    async with doors_with(database_url, tmp_path, far(announces_endpoint=True)) as doors:
-        header = await doors.token_for(FAR_TOKEN)
-        beating = asyncio.create_task(beat(doors, header, endpoint="https://far.example/mcp"))
-        await asked.wait()
-        order = {"system_id": FAR, "endpoint": f"{PUBLIC_URL}/safe", "reason": "it was taken over"}
-        assert (await doors.http.post("/v1/agents/endpoint", json=order)).status_code == 200
-        answered.set()
-        assert (await beating).json()["endpoint"] == f"{PUBLIC_URL}/safe"
-        assert (await agent(doors))["endpoint"] == f"{PUBLIC_URL}/safe"
 
 
 async def test_nobody_beats_for_another(database_url: str, tmp_path: Path) -> None:
@@ -399,6 +214,23 @@ async def test_a_heartbeat_under_way_does_not_undo_what_an_operator_sets_meanwhi
         assert kept is not None
         assert kept[1].in_use == "https://new.example/mcp"
         assert await presence.endpoint_of(parts.database, far(announces_endpoint=True)) == "https://new.example/mcp"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"capabilities": ["\U000f0000" * 512] * 50},
+        {"description": "\u200b" * 2000},
+        {"description": "a doctor " * 200, "capabilities": ["x" * 512] * 50},
+    ],
+)
+async def test_a_butler_does_not_talk_so_long_that_no_model_can_be_asked(
+    database_url: str, tmp_path: Path, said: dict[str, Any]
+) -> None:
+    async with doors_with(database_url, tmp_path, far()) as doors:
+        answer = await beat(doors, await doors.token_for(FAR_TOKEN), **said)
+        assert (answer.status_code, answer.json()["error"]["field"]) == (422, "description")
+        assert (await agent(doors))["capabilities"] == []
 
 
 async def test_the_same_over_mcp(database_url: str, tmp_path: Path) -> None:
@@ -501,22 +333,6 @@ async def test_who_is_avoided_for_another_reason_stays_so(database_url: str) -> 
         assert parts.rule_book.rules.index.candidates(ROOT) == ()
         await silent_for(parts, 1)
         assert parts.rule_book.rules.index.candidates(ROOT) == (Target(system_id=FAR),)
-
-
-async def test_who_is_avoided_stays_so_when_everything_is_read_anew(database_url: str) -> None:
-    members = far(), butler("here"), butler("unreachable")
-    async with lab(database_url, *tree(*members, classify=True), classifying=True) as parts:
-        parts.rule_book.avoid([SystemId("System1/unreachable")])
-        await silent_for(parts, 700)
-        before = parts.rule_book.rules.index
-        await parts.database.run(
-            "insert into rule_set (version, author, reason, teams)"
-            " select max(version) + 1, 'x', 'x', true from rule_set"
-        )
-        assert await parts.rule_book.refresh()
-        after = parts.rule_book.rules.index
-        assert after is not before
-        assert after.candidates(ROOT) == (Target(system_id=SystemId("System1/here")),)
 
 
 class Asked:
