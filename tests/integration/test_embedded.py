@@ -347,7 +347,8 @@ def _adopting_orphans() -> Iterator[None]:
     finally:
         ctypes.CDLL(None).prctl(set_child_subreaper, 0)
         with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, 0)[0]:
+            # Only who is dead: this process has other children, which live on.
+            while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
 

@@ -110,6 +110,7 @@ async def working(fault: Fault, database_url: str, place: Path, *names: str) -> 
             "database_url": database_url,
             "data_dir": place,
             "teams": [TEAM],
+            "worker": {"ttl": 60},  # a machine with much to do is not what is tried here
             "models": fault.models(llm.url, place),
             "classify": {
                 "models": names,

@@ -37,7 +37,7 @@ Editor = Annotated[Principal, Depends(needs("rules_edit"))]
 READER = [Depends(needs("rules"))]
 
 
-@router.get("/rules", summary="List rules", responses=documented(RuleList), dependencies=READER)
+@router.get("/rules", summary="List rules", responses=documented(RuleList, 404), dependencies=READER)
 async def list_rules(
     parts: Parts,
     team_id: Word | None = None,
