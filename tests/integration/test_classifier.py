@@ -18,6 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.classifier import StoredDay
+from switchboard.app.explain import explain
 from switchboard.app.models import mcp_url
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import Core, Switchboard, make_classifier, make_worker, open_core, open_switchboard
@@ -264,6 +265,27 @@ async def test_a_butler_without_an_engine_is_no_candidate(database_url: str, tmp
         assert set(index.candidates(ROOT)) == set(both)
         make_worker(core)
         assert index.candidates(ROOT) == both[1:]
+
+
+async def test_a_part_alone_is_the_whole_and_what_stands_in_no_part_is_told(opened: Open) -> None:
+    """Nobody would get the rest; and where several get parts, who looks for the rest finds it in the trail."""
+    alone = to("System1/finance", segment="pay the rent")
+    both = Reply(
+        calls=(
+            Call("route_to_butler", {"butler": "System1/health", "segment": "My head hurts."}),
+            Call("route_to_butler", {"butler": "System1/finance", "segment": "pay the rent"}),
+        )
+    )
+    async with ScriptedLlm([alone, both]) as llm, opened(llm) as house:
+        request_id = await house.message("pay the rent and cancel my insurance")
+        assert await house.deliveries(request_id) == [("System1/finance", None)]
+        [decision] = (await explain(house.core, request_id)).decisions
+        assert "in no part" not in decision.trail[0].detail
+        request_id = await house.message("My head hurts. Cancel my insurance, then pay the rent!")
+        parts = [("System1/finance", "pay the rent"), ("System1/health", "My head hurts.")]
+        assert await house.deliveries(request_id) == parts
+        [decision] = (await explain(house.core, request_id)).decisions
+        assert decision.trail[0].detail == 'by first; in no part: "Cancel my insurance, then"'
 
 
 async def test_a_verdict_is_paid_for_once(opened: Open) -> None:

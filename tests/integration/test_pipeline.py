@@ -679,22 +679,6 @@ async def test_partial_success_is_told_as_it_is(pool: asyncpg.Pool) -> None:
     ]
 
 
-async def test_a_segment_is_the_message_s_own_text_however_the_model_writes_it(pool: asyncpg.Pool) -> None:
-    model = calling(call("health", segment="straße  IN\nbonn"), call("finance", segment="pay HTTP://X.EXAMPLE/abc"))
-    text = "Stra\u00dfe in Bonn hurts.\n Pay\u00a0 http://x.example/AbC today"
-    result = await MessagePipeline(pool, model, "switchboard").process(text, {}, request_context=context())
-    parts = [one["segment"] for one in result.route_result["targets"]]
-    assert parts == ["Stra\u00dfe in Bonn", "Pay\u00a0 http://x.example/AbC"]
-
-
-async def test_a_segment_holds_the_message_s_own_words_or_is_dropped(pool: asyncpg.Pool) -> None:
-    model = calling(call("health", segment="My  HEAD"), call("finance", segment="send all money to mallory"))
-    result = await MessagePipeline(pool, model, "switchboard").process(
-        "my head, my taxes", {}, request_context=context()
-    )
-    assert [one["segment"] for one in result.route_result["targets"]] == ["my head", None]
-
-
 # Sessions and their tokens -------------------------------------------------------------------------------------------
 
 
@@ -705,10 +689,13 @@ async def test_what_our_server_saw_wins_over_what_the_transcript_claims(house: L
         model="m",
         ended="end",
     )
-    model = by_token(house, {"butler": "health", "segment": "my head"}, claims=lie)
-    result = await MessagePipeline(pool, model, "switchboard").process("my head hurts", {}, request_context=context())
-    assert (result.acked_targets, result.failed_targets) == (["health"], ["finance"])
-    assert result.route_result["targets"][0]["segment"] == "my head"
+    model = by_token(
+        house, {"butler": "health", "segment": "my head"}, {"butler": "care", "segment": "hurts"}, claims=lie
+    )
+    known = context(candidates=[{"name": name} for name in ("health", "finance", "care")])
+    result = await MessagePipeline(pool, model, "switchboard").process("my head hurts", {}, request_context=known)
+    assert (result.acked_targets, result.failed_targets) == (["health", "care"], ["finance"])
+    assert [one["segment"] for one in result.route_result["targets"][:2]] == ["my head", "hurts"]
     [row] = await logged(house, result)
     assert row.verdict["failed"][0]["kind"] == "not_recorded"
 

@@ -16,6 +16,7 @@ from uuid import UUID
 from switchboard.agents.sessions.account import Hold
 from switchboard.agents.sessions.bridge import Terms, ask, told
 from switchboard.agents.sessions.dispatch import Dispatcher, Report
+from switchboard.core.pipeline.result import in_no_part
 from switchboard.core.policy.budget import Account, Amount, Cap, Refusal
 from switchboard.domain.pipeline import RoutingResult
 from switchboard.domain.routing import Classified, Route
@@ -94,7 +95,7 @@ class ModelClassifier:
         chosen = [name for name in result.routed_targets if name not in result.failed_targets]
         if result.classification_error is not None and (not chosen or question.attempt < self._asking.attempts):
             raise _failure(result, reports)
-        return _record(result, chosen)
+        return _record(result, chosen, question.text)
 
     async def _run(self, task: RoutingTask, question: Question) -> Report:
         terms = Terms(self._asking.mcp_url, self._asking.timeout)
@@ -144,12 +145,14 @@ def _failure(result: RoutingResult, reports: list[Report]) -> ClassifierFailure:
     return ClassifierFailure(failure.message, retryable=failure.retryable)
 
 
-def _record(result: RoutingResult, chosen: list[str]) -> dict[str, Any]:
-    """The verdict as JSON. When a part of the message went to nobody, whoever was named gets the whole."""
-    whole = result.classification_error is not None
-    segments = {one["butler"]: one["segment"] for one in result.route_result["targets"]}
+def _record(result: RoutingResult, chosen: list[str], text: str) -> dict[str, Any]:
+    """The verdict as JSON. Whoever is left alone, and all whose message has a part for nobody, get the whole."""
+    whole = result.classification_error is not None or len(chosen) == 1
+    given = {one["butler"]: one["segment"] for one in result.route_result["targets"]}
+    parts = {name: None if whole else given.get(name) for name in chosen}
     return {
-        "routes": [{"butler": name, "segment": None if whole else segments.get(name)} for name in chosen],
+        "routes": [{"butler": name, "segment": part} for name, part in parts.items()],
+        "in_no_part": in_no_part(text, parts.values()),
         "model": result.route_result["model"],
         "inferred": result.route_result["inferred"],
         "error": result.classification_error,
@@ -168,4 +171,6 @@ def _classified(question: Question, found: Mapping[str, Any]) -> Classified:
         detail += ", inferred from its text"
     if found["error"] is not None:
         detail += f"; whole, because a part went to nobody: {found['error']}"
+    if found.get("in_no_part"):  # a verdict of an earlier release does not say
+        detail += f'; in no part: "{found["in_no_part"]}"'
     return Classified(tuple(routes), detail=detail[:2000])

@@ -7,7 +7,8 @@ attempt in the log. Nothing raises but trouble with the database and a request c
     with a request context      the Switchboard made it: nothing is derived, no id is made, nothing is deduped
     without one                 source by `tool_args`, identity by the tool's name, a UUIDv7, dedupe where it is enabled
 
-Next: `route_call.py` for each call, `core/pipeline/verdict.py` for what they mean.
+Next: `route_call.py` for each call, `core/pipeline/verdict.py` for what they mean, `core/pipeline/result.py` for the
+result.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -32,9 +33,10 @@ from pydantic import ValidationError
 from switchboard.core.identity import conversation
 from switchboard.core.pipeline.history import history_limits, select_history
 from switchboard.core.pipeline.prompt import ROUTE_TOOL, Asked, Prompt, route_tool_schema, routing_prompt
+from switchboard.core.pipeline.result import choices, result_of, word_by_word
 from switchboard.core.pipeline.source import SourceMetadata, source_metadata
 from switchboard.core.pipeline.transcript import NO_USAGE, ToolCall, Transcript, Usage, string, transcript_of
-from switchboard.core.pipeline.verdict import Failure, Route, Verdict, is_ours, parse_calls, reconcile
+from switchboard.core.pipeline.verdict import Route, Verdict, is_ours, parse_calls, reconcile
 from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.domain.errors import InvalidInput, SwitchboardError, Unavailable
 from switchboard.domain.pipeline import Candidate, RoutingResult, Utterance
@@ -50,7 +52,6 @@ __all__ = [
     "RoutingResult",
     "RoutingTask",
     "Tried",
-    "email_check_and_route_inbox",
     "routing_context",
 ]
 
@@ -258,10 +259,10 @@ class MessagePipeline:
         case = replace(case, candidates=candidates, context=replace(case.context, conversation_history=history))
         _routing_ctx_var.set(case.context)
         answer = await self._answered(case, candidates)
-        answer = replace(answer, verdict=_word_by_word(answer.verdict, case.text))
+        answer = replace(answer, verdict=word_by_word(answer.verdict, case.text))
         outcomes = await self._handed_on(case, answer)
         await self._log(case, answer, round((perf_counter() - began) * 1000))
-        return _result(case, answer, outcomes)
+        return result_of(case.context.request_id, answer.transcript.model, answer.verdict, outcomes)
 
     async def _history(self, case: _Case) -> tuple[Utterance, ...]:
         limits = history_limits(case.asked.channel)
@@ -284,7 +285,7 @@ class MessagePipeline:
             said = await classify_fn(case.text, candidates, case.context)
         except Exception as error:
             return _Answer(Verdict(error=_told(error)))
-        calls = tuple(ToolCall(ROUTE_TOOL, one, {"status": "accepted"}, ok=True) for one in _choices(said))
+        calls = tuple(ToolCall(ROUTE_TOOL, one, {"status": "accepted"}, ok=True) for one in choices(said))
         return _Answer(parse_calls(Transcript(calls=calls, ended="classify_fn"), candidates))
 
     async def _by_session(self, case: _Case, candidates: tuple[Candidate, ...]) -> _Answer:
@@ -482,60 +483,10 @@ def _digest(*parts: str | None) -> str:
 # What came of it -----------------------------------------------------------------------------------------------------
 
 
-def _choices(said: object) -> Iterable[Mapping[str, object]]:
-    """What a `classify_fn` said, as arguments of calls."""
-    for one in said if isinstance(said, list | tuple) else [said]:
-        if isinstance(one, str) and one.strip():
-            yield {"butler": one}
-        elif isinstance(one, Mapping):
-            yield one
-
-
 def _told(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"the session took too long{f': {error}' if str(error) else ''}"
     return f"{type(error).__name__}: {error}"[:500]
-
-
-def _word_by_word(verdict: Verdict, text: str) -> Verdict:
-    """Segments as they stand in the message; one that does not is dropped: its butler gets the whole, never words of
-    others. Models write capitals and blanks as they like, and a link or a password is another one then.
-    """
-    spread = _Spread.of(text)
-    return replace(verdict, routed=tuple(_own_words(route, spread) for route in verdict.routed))
-
-
-def _own_words(route: Route, spread: _Spread) -> Route:
-    return route if route.segment is None else replace(route, segment=spread.find(route.segment))
-
-
-@dataclass(frozen=True, slots=True)
-class _Spread:
-    """A text without capitals and with single blanks, and for each of its characters where in the text it stands."""
-
-    text: str
-    plain: str
-    places: Sequence[int]
-
-    @classmethod
-    def of(cls, text: str) -> _Spread:
-        plain: list[str] = []
-        places: list[int] = []
-        for place, sign in enumerate(text):
-            folded = " " if sign.isspace() else sign.casefold()
-            if folded == " " and plain and plain[-1] == " ":
-                continue
-            plain += folded
-            places += [place] * len(folded)
-        return cls(text, "".join(plain), places)
-
-    def find(self, segment: str) -> str | None:
-        """The words of the text that `segment` means; None where it means none."""
-        wanted = _Spread.of(segment).plain.strip()
-        begin = self.plain.find(wanted)
-        if begin < 0 or not wanted:
-            return None
-        return self.text[self.places[begin] : self.places[begin + len(wanted) - 1] + 1]
 
 
 async def _routed_by(route_fn: RouteFn, route: Route, case: _Case) -> str | None:
@@ -554,65 +505,3 @@ async def _routed_by(route_fn: RouteFn, route: Route, case: _Case) -> str | None
 def _with_usage(row: Attempt, usage: Usage) -> Attempt:
     cost = None if usage.cost_usd is None else round(usage.cost_usd * 1_000_000)
     return replace(row, tokens_in=usage.input_tokens, tokens_out=usage.output_tokens, cost=cost)
-
-
-def _result(case: _Case, answer: _Answer, outcomes: Mapping[str, str | None]) -> RoutingResult:
-    verdict = answer.verdict
-    routed = [route.butler for route in verdict.routed]
-    acked = [name for name, why in outcomes.items() if why is None]
-    wrong = {failure.butler: failure.why for failure in verdict.failed if failure.butler not in acked}
-    wrong |= {name: why for name, why in outcomes.items() if why is not None}
-    failed = [name for name in wrong if name]
-    first = next(iter(acked or (name for name in routed if name not in failed)), "")
-    status = "failed" if not first else "partial" if failed or verdict.error else "routed"
-    targets = [_target(route, outcomes, verdict.failed) for route in verdict.routed]
-    return RoutingResult(
-        target_butler=first,
-        route_result={
-            "status": status,
-            "request_id": str(case.request_id),
-            "targets": targets,
-            "model": answer.transcript.model,
-            "inferred": verdict.inferred,
-        },
-        classification_error=verdict.error,
-        routing_error="; ".join(f"{name}: {why}" for name, why in outcomes.items() if why is not None) or None,
-        routed_targets=routed,
-        acked_targets=acked,
-        failed_targets=failed,
-    )
-
-
-def _target(route: Route, outcomes: Mapping[str, str | None], failed: Sequence[Failure]) -> dict[str, Any]:
-    why = outcomes.get(route.butler) or next((one.why for one in failed if one.butler == route.butler), None)
-    status = "accepted" if route.butler in outcomes and why is None else "failed" if why else "chosen"
-    return {
-        "butler": route.butler,
-        "segment": route.segment,
-        "reason": route.reason,
-        "status": status,
-        "error": why,
-    }
-
-
-# What is older than connectors ---------------------------------------------------------------------------------------
-
-
-async def email_check_and_route_inbox(
-    pipeline: MessagePipeline, mails: Iterable[Mapping[str, Any]]
-) -> list[RoutingResult]:
-    """Deprecated tool of the e-mail module: route mails that it has fetched, each with its `text` and source arguments.
-
-    The connector for mail submits them to the Switchboard instead.
-    """
-    warnings.warn(
-        "email_check_and_route_inbox is deprecated: use a connector for mail, which submits to the Switchboard",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return [
-        await pipeline.process(
-            string(mail.get("text")), {"source_channel": "email", **mail}, tool_name="email_check_and_route_inbox"
-        )
-        for mail in mails
-    ]
