@@ -45,7 +45,7 @@ select count(*) from (
 
 _ASKED_AGAIN: Final = """
 select count(*) from classification c
-join step s on s.name = 'classify ' || c.team_id and s.state = 'done'
+join step s on starts_with(s.name, 'classify ' || c.team_id || ' ') and s.state = 'done'
 join routing r on r.lane = s.lane and r.seq = s.seq and r.request_id = c.request_id
 where c.at > s.done_at"""
 """Attempts that began after the verdict was in the journal: paid for twice."""

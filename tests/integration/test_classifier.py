@@ -25,6 +25,7 @@ from switchboard.app.wiring import Core, Switchboard, make_classifier, make_work
 from switchboard.core.policy.budget import Amount, Cap, Refusal
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import SystemId, Target, Team
+from switchboard.journey.classify import RouteLimits
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_doors
 from switchboard.store import classification
@@ -64,12 +65,12 @@ class House:
         accepted = await self.switchboard.accept.accept(submission(text))
         assert accepted.decision is None, "it waits for a model"
 
-        async def over() -> bool:
-            found = await get_message(self.core.database, accepted.request_id)
-            return found is not None and found.state != "in_flight"
-
-        await eventually(over, within=30)
+        await eventually(lambda: self.over(accepted.request_id), within=30)
         return accepted.request_id
+
+    async def over(self, request_id: UUID) -> bool:
+        found = await get_message(self.core.database, request_id)
+        return found is not None and found.state != "in_flight"
 
     async def deliveries(self, request_id: Any) -> list[tuple[str, str | None]]:
         rows = await self.core.database.rows(
@@ -247,11 +248,28 @@ async def test_a_message_may_not_cost_more_than_it_may(opened: Open) -> None:
         assert llm.requests == ()
 
 
-async def test_a_day_may_not_cost_more_than_it_may(opened: Open) -> None:
+async def test_a_day_may_not_cost_more_than_it_may(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchboard.app.wiring._route_limits", lambda _: RouteLimits(attempts=2, patience=0.0))
     async with ScriptedLlm(Script(otherwise=to("health"))) as llm, opened(llm, cost_per_day=0.0) as house:
         request_id = await house.message("my head hurts")
         assert [category for category, _ in await house.letters(request_id)] == ["classification_failed"]
         assert llm.requests == ()
+
+
+async def test_a_message_waits_for_the_cap_of_the_day_and_uses_up_no_attempt(opened: Open) -> None:
+    async with ScriptedLlm([to("health")]) as llm, opened(llm, tokens_per_day=5000, attempts=1) as house:
+        database, today = house.core.database, datetime.now(UTC).date()
+        await database.run("insert into model_day (day, tokens, micros) values ($1, 5000, 0)", today)
+        accepted = await house.switchboard.accept.accept(submission("my head hurts"))
+
+        async def turned_away_twice() -> bool:
+            return int(await database.value("select count(*) from turn where error_class = 'not_asked'")) > 1
+
+        await eventually(turned_away_twice, within=30)
+        assert llm.requests == ()
+        await database.run("update model_day set tokens = 0")
+        await eventually(lambda: house.over(accepted.request_id), within=30)
+        assert await house.deliveries(accepted.request_id) == [("System1/health", None)]
 
 
 async def test_a_butler_without_an_engine_is_no_candidate(database_url: str, tmp_path: Path) -> None:
@@ -292,7 +310,7 @@ async def test_a_verdict_is_paid_for_once(opened: Open) -> None:
     """The journal knows it: what comes after it may fail and be done again."""
     async with ScriptedLlm([to("health")]) as llm, opened(llm) as house:
         request_id = await house.message("my head hurts")
-        kept = await house.core.database.value("select result::text from step where name = 'classify root'")
+        kept = await house.core.database.value("select result::text from step where name like 'classify root %'")
         assert "System1/health" in kept
         assert len(llm.requests) == len(await house.log(request_id)) == 1
 

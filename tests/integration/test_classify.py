@@ -6,7 +6,7 @@ import asyncio
 import random
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ from switchboard.domain.routing import (
     TeamId,
 )
 from switchboard.journey.accept import Submission
-from switchboard.journey.classify import ClassifierBusy, ClassifierFailure, Question
+from switchboard.journey.classify import ClassifierBusy, ClassifierFailure, Question, RouteLimits
 from switchboard.journey.turn import Answer, Turn, TurnResult
 from switchboard.lanes.journal import Journal
 from switchboard.store import lanes, rules
@@ -188,6 +188,67 @@ async def test_a_failure_is_tried_again_and_nothing_overtakes_it(database_url: s
         outcomes = await parts.database.rows("select outcome from turn where lane like 'route:%' order by finished_at")
         assert [row["outcome"] for row in outcomes] == ["failed", "failed", "routed", "routed"]
         await assert_balanced(parts)
+
+
+async def test_an_attempt_in_which_nobody_was_asked_is_none(database_url: str) -> None:
+    """A short outage: whoever is turned away by the breaker has all of his attempts afterwards."""
+    turned_away = [ClassifierBusy("it is left alone", asked=False)] * 4
+    failures = iter([*turned_away, ClassifierFailure("down"), *turned_away, ClassifierFailure("down"), *turned_away])
+    attempts: list[int] = []
+
+    async def play(question: Question) -> Classified:
+        attempts.append(question.attempt)
+        for failure in failures:
+            raise failure
+        return chosen("a")
+
+    async with lab(database_url, [TEAM], [], classifying=True) as parts:
+        await accepted(parts, "1", "2")
+        async with at_work(parts.worker(classifier=Model(play))):
+            await eventually(lambda: settled(parts))
+        assert await delivered(parts) == [("a", "1"), ("a", "2")]
+        assert attempts == [1] * 5 + [2] * 5 + [3] * 5 + [1]
+        kinds = await parts.database.rows("select error_class from turn where lane like 'route:%' order by finished_at")
+        pauses = ["not_asked"] * 4
+        assert [row["error_class"] for row in kinds] == [
+            *(*pauses, "classification", *pauses, "classification", *pauses),
+            *(None, None),
+        ]
+        await assert_balanced(parts)
+
+
+async def test_what_nobody_foresaw_counts_though_nobody_was_asked_before(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.lanes.worker._PAUSE_AFTER_DEFECT", 0.01)
+    errors: Iterator[Exception] = iter([*[ClassifierBusy("open", asked=False)] * 4, *[ValueError("?")] * 3])
+
+    async def play(_: Question) -> Classified:
+        for error in errors:
+            raise error
+        return chosen("a")
+
+    model = Model(play)
+    async with lab(database_url, [TEAM], [], classifying=True) as parts:
+        await accepted(parts, "1")
+        async with at_work(parts.worker(classifier=model)):
+            await eventually(lambda: settled(parts))
+        assert len(model.asked) == 7
+        assert [row["category"] for row in await dead_letters(parts)] == ["classification_failed"]
+
+
+async def test_a_message_that_has_waited_long_enough_waits_no_more_for_who_turns_it_away(database_url: str) -> None:
+    async def play(_: Question) -> Classified:
+        raise ClassifierBusy("it is left alone", retry_in=3600.0, asked=False)
+
+    model = Model(play)
+    limits = RouteLimits(attempts=3, backoff_base=0.02, backoff_cap=0.05, patience=0.0)
+    async with lab(database_url, [TEAM], [], classifying=True) as parts:
+        await accepted(parts, "1")
+        async with at_work(parts.worker(classifier=model, route_limits=limits)):
+            await eventually(lambda: settled(parts))
+        assert len(model.asked) == 3
+        assert [row["category"] for row in await dead_letters(parts)] == ["classification_failed"]
 
 
 @pytest.mark.parametrize("has_default", [True, False])

@@ -21,9 +21,10 @@ from switchboard.app.settings import Settings
 from switchboard.app.upkeep import Forgetting
 from switchboard.app.wiring import Core, make_worker, open_core, open_switchboard
 from switchboard.core.policy.budget import Amount
+from switchboard.journey.classify import RouteLimits
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_doors
-from switchboard.store import classification, verdicts
+from switchboard.store import classification, routing, verdicts
 from switchboard.store.books import audit_books
 from switchboard.store.classification import NewSession
 from switchboard.store.ids import new_uuid7
@@ -260,7 +261,38 @@ async def test_models_are_listed_in_their_order_with_what_is_left_of_the_day(ope
         assert "switchboard_models_resting 1.0" in (await house.http.get("/metrics")).text
 
 
-async def test_a_reached_cap_is_seen_by_doctor_metrics_list_and_trail(opened: Open) -> None:
+async def test_a_verdict_about_a_part_is_not_taken_for_the_whole_after_the_rules_have_changed(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both verdicts were on record; before they were settled a rule came in that gives the whole to the sub-team."""
+    parts = (
+        Call("route_to_butler", {"butler": "System1/health", "segment": "My head hurts."}),
+        Call("route_to_butler", {"butler": "care", "segment": "Wash grandmother."}),
+    )
+    replies = [Reply(calls=parts, usage=SPENT), to("System1/nurse"), to("System1/doctor")]
+    rule = {"name": "r", "channel": "*", "priority": 5, "filters": {"chat_type": "private"}, "reason": "r"}
+    async with ScriptedLlm(replies) as llm, opened(llm, attempts=2) as house:
+        really, failed = routing.settle_route, asyncio.Event()
+
+        async def fails_once(*given: Any) -> Any:
+            if not failed.is_set():
+                failed.set()
+                body = {**rule, "team_id": "root", "targets": [{"team_id": "care"}]}
+                made = await house.http.post("/v1/rules", json=body)
+                assert made.status_code < 300, made.text
+                raise OSError("out of order")
+            return await really(*given)
+
+        monkeypatch.setattr(routing, "settle_route", fails_once)
+        request_id = await house.message("My head hurts. Wash grandmother.", chat_type="private")
+        assert await house.deliveries(request_id) == [("System1/doctor", 1)]
+        assert "My head hurts. Wash grandmother." in llm.requests[2].prompt
+
+
+async def test_a_reached_cap_is_seen_by_doctor_metrics_list_and_trail(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.app.wiring._route_limits", lambda _: RouteLimits(attempts=1, patience=0.0))
     async with ScriptedLlm([to("System1/health")]) as llm, opened(llm, tokens_per_day=5000) as house:
         await house.message("my head hurts", sender="a")
         await house.core.database.run("update model_day set tokens = 5000")

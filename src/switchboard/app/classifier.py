@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID
 
@@ -78,7 +79,7 @@ class ModelClassifier:
         async def act(_: UUID) -> object:
             return await self._ask(question)
 
-        found = await journal.step(f"classify {question.team.team_id}", act)
+        found = await journal.step(_step(question), act)
         return _classified(question, found)
 
     async def _ask(self, question: Question) -> dict[str, Any]:
@@ -106,6 +107,11 @@ class ModelClassifier:
         rows = await store.attempts(self._database, question.request_id)
         tokens = sum(row.tokens_in + row.tokens_out for row in rows)
         return Account(spent=Amount(tokens, sum(row.cost or 0 for row in rows)))
+
+
+def _step(question: Question) -> str:
+    """By what the journal knows the verdict: about another part, as the rules may have it meanwhile, it is another."""
+    return f"classify {question.team.team_id} {sha256(question.text.encode()).hexdigest()[:12]}"
 
 
 def _context(question: Question) -> dict[str, Any]:
@@ -140,8 +146,8 @@ def _failure(result: RoutingResult, reports: list[Report]) -> ClassifierFailure:
     failure = reports[-1].failure if reports else None
     if failure is None:
         return ClassifierFailure(why)
-    if failure.retry_after is not None and failure.retryable:
-        return ClassifierBusy(failure.message, retry_in=failure.retry_after)
+    if failure.retryable and not (failure.retry_after is None and reports[-1].asked):
+        return ClassifierBusy(failure.message, retry_in=failure.retry_after or 0.0, asked=reports[-1].asked)
     return ClassifierFailure(failure.message, retryable=failure.retryable)
 
 

@@ -31,7 +31,7 @@ from switchboard.lanes.bell import WORK, Bell, settled_topic
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import Fenced, Journal, NamedJournal, OutcomeUnknown
 from switchboard.lanes.worker import Hold
-from switchboard.store import lanes
+from switchboard.store import lanes, ledger
 from switchboard.store import routing as store
 from switchboard.store.database import Database, storable_text
 from switchboard.store.inbox import TIERS
@@ -41,6 +41,8 @@ from switchboard.store.routing import Routed, Waiting
 log = structlog.get_logger(__name__)
 
 _MAX_REASON: Final = 2000
+_FAILED: Final = "classification"
+_NOT_ASKED: Final = "not_asked"
 
 
 class ClassifierFailure(Exception):
@@ -52,11 +54,12 @@ class ClassifierFailure(Exception):
 
 
 class ClassifierBusy(ClassifierFailure):
-    """Not now: try again in `retry_in` seconds at the earliest."""
+    """Not now: try again in `retry_in` seconds at the earliest. `asked`: whether any model was asked at all."""
 
-    def __init__(self, message: str, *, retry_in: float) -> None:
+    def __init__(self, message: str, *, retry_in: float = 0.0, asked: bool = True) -> None:
         super().__init__(message)
         self.retry_in = retry_in
+        self.asked = asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +89,10 @@ class Question:
 
 
 class Classifier(Protocol):
-    """Asks models. What is not to be paid for twice goes through `journal.step`, named `classify <team_id>`.
+    """Asks models. What is not to be paid for twice goes through `journal.step`, named `classify <team_id> <digest>`.
 
-    The journal knows steps by their names, whatever their order: the rules may change between two attempts.
+    The digest is that of the text. The journal knows steps by their names, whatever their order: the rules may change between two attempts, and with
+    them which part of the message comes to a team.
     """
 
     async def classify(self, question: Question, journal: Journal) -> Classified:
@@ -101,7 +105,8 @@ class RouteLimits:
     """`attempts` of one message, lost workers included; seconds of `timeout` for one team; backoff in seconds.
 
     `patience`: so many seconds after it arrived, a message waits no more for a model that asks for a pause. What is
-    left of its attempts is made at once, so that its conversation is not held up for hours.
+    left of its attempts is made at once, so that its conversation is not held up for hours. Until then an attempt in
+    which nobody could be asked is none.
     """
 
     attempts: int = 5
@@ -112,11 +117,21 @@ class RouteLimits:
 
 
 class _NotYetError(Exception):
-    """The message cannot be decided at this attempt."""
+    """The message cannot be decided at this attempt; `kind` says whether that counts as one."""
 
-    def __init__(self, reason: str, retry_in: float) -> None:
+    def __init__(self, reason: str, retry_in: float, kind: str) -> None:
         super().__init__(reason)
         self.retry_in = retry_in
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A claimed item and its message. Of its attempts `item.attempts` count; in `pauses` of them nobody was asked."""
+
+    item: Item
+    waiting: Waiting
+    pauses: int = 0
 
 
 class RouteLeg:
@@ -134,11 +149,15 @@ class RouteLeg:
     async def __call__(self, item: Item, hold: Hold) -> Item | None:
         started = datetime.now(UTC)
         waiting = await store.load_route(self._database, item)
+        pauses = await self._pauses(item, waiting)
+        item = replace(item, attempts=item.attempts - pauses)
         if not self._rule_book.queued:
             # Somebody asks models, and this process has not heard of it: by its own rules nobody might get the message.
             await self._rule_book.refresh()
         try:
-            return await self._save(await self._decide(item, waiting, hold), item, waiting, hold, started)
+            return await self._save(
+                await self._decide(_Case(item, waiting, pauses), hold), item, waiting, hold, started
+            )
         except _NotYetError as reason:
             await self._retry(item, hold, reason, started)
             return None
@@ -158,6 +177,14 @@ class RouteLeg:
         lost = Unrouted(index.root, "poison", why, index.handler(index.root))
         return Decision(index.version, (), (lost,), (TrailStep(index.root, "classification_failed", detail=why),))
 
+    async def _pauses(self, item: Item, waiting: Waiting) -> int:
+        """How many of its attempts asked nobody: they do not count."""
+        if item.attempts <= 1:
+            return 0
+        made = await ledger.route_attempts_of(self._database, waiting.request_id)
+        here = [one for one in made if (one.lane, one.seq) == (item.lane, item.seq)]
+        return sum(one.error_class == _NOT_ASKED for one in here)
+
     async def _save(
         self, decision: Decision, item: Item, waiting: Waiting, hold: Hold, started: datetime
     ) -> Item | None:
@@ -172,20 +199,20 @@ class RouteLeg:
         self._bell.ring(settled_topic(waiting.request_id))
         return None if settled.next_seq is None else replace(item, seq=settled.next_seq, attempts=1)
 
-    async def _decide(self, item: Item, waiting: Waiting, hold: Hold) -> Decision:
+    async def _decide(self, case: _Case, hold: Hold) -> Decision:
         """Walk down by the rules of now, from the top after every answer: rules may have changed while it was awaited.
 
         So a decision is of one version of the rules, and nobody is chosen who is no candidate any more.
         """
         answers: dict[Undecided, Classified] = {}
         journal: Journal | None = None
-        while isinstance(found := self._walk(waiting, answers), Undecided):
-            if item.attempts > self._limits.attempts:
+        while isinstance(found := self._walk(case.waiting, answers), Undecided):
+            if case.item.attempts > self._limits.attempts:
                 answers[found] = Classified(failed=f"given up after {self._limits.attempts} attempts")
                 continue
             if journal is None:
-                journal = await NamedJournal.open(self._database, hold.worker, item)
-            answers[found] = await self._ask(found, item, waiting, journal)
+                journal = await NamedJournal.open(self._database, hold.worker, case.item)
+            answers[found] = await self._ask(found, case, journal)
         return found
 
     def _walk(self, waiting: Waiting, answers: Mapping[Undecided, Classified]) -> Decision | Undecided:
@@ -201,34 +228,37 @@ class RouteLeg:
         walk.close()
         return asked
 
-    async def _ask(self, asked: Undecided, item: Item, waiting: Waiting, journal: Journal) -> Classified:
+    async def _ask(self, asked: Undecided, case: _Case, journal: Journal) -> Classified:
         """The classifier's answer for one team. At the last attempt whatever goes wrong is an answer, too."""
         if self._classifier is None:
             return Classified(failed="there is no model to ask")
-        question = self._question(asked, item, waiting)
+        question = self._question(asked, case)
         try:
             async with asyncio.timeout(self._limits.timeout):
                 return await self._classifier.classify(question, journal)
         except TimeoutError:
-            return self._failed(item, waiting, ClassifierFailure("it took too long to classify"))
+            return self._failed(case, ClassifierFailure("it took too long to classify"))
         except OutcomeUnknown as error:
             return Classified(failed=storable_text(str(error)))
         except ClassifierFailure as error:
-            return self._failed(item, waiting, error)
+            return self._failed(case, error)
 
-    def _failed(self, item: Item, waiting: Waiting, error: ClassifierFailure) -> Classified:
+    def _failed(self, case: _Case, error: ClassifierFailure) -> Classified:
         """An answer, when it is not worth another attempt. Raises _NotYetError when it is."""
-        reason = storable_text(str(error))[:_MAX_REASON]
-        if not error.retryable or item.attempts >= self._limits.attempts:
+        reason, limits, attempts = storable_text(str(error))[:_MAX_REASON], self._limits, case.item.attempts
+        left = limits.patience - (datetime.now(UTC) - case.waiting.received_at).total_seconds()
+        busy = error if isinstance(error, ClassifierBusy) else None
+        pausing = busy is not None and not busy.asked and left > 0
+        if not error.retryable or (attempts >= limits.attempts and not pausing):
             return Classified(failed=reason)
-        limits = self._limits
-        delay = backoff(item.attempts, base=limits.backoff_base, cap=limits.backoff_cap, jitter=random.random())
-        if isinstance(error, ClassifierBusy):
-            age = (datetime.now(UTC) - waiting.received_at).total_seconds()
-            delay = max(delay, min(error.retry_in, limits.patience - age))
-        raise _NotYetError(reason, delay)
+        tries = attempts + case.pauses if pausing else attempts
+        delay = backoff(tries, base=limits.backoff_base, cap=limits.backoff_cap, jitter=random.random())
+        if busy is not None:
+            delay = max(delay, min(busy.retry_in, left))
+        raise _NotYetError(reason, delay, _NOT_ASKED if pausing else _FAILED)
 
-    def _question(self, asked: Undecided, item: Item, waiting: Waiting) -> Question:
+    def _question(self, asked: Undecided, case: _Case) -> Question:
+        item, waiting = case.item, case.waiting
         rules = self._rule_book.rules
         team = next(team for team in rules.teams if team.team_id == asked.team_id)
         targets = rules.index.candidates(asked.team_id)
@@ -248,7 +278,7 @@ class RouteLeg:
         )
 
     async def _retry(self, item: Item, hold: Hold, reason: _NotYetError, started: datetime) -> None:
-        failed = Settlement(item, "failed", None, started, error_class="classification", error=str(reason))
+        failed = Settlement(item, "failed", None, started, error_class=reason.kind, error=str(reason))
         if not await lanes.retry(self._database, hold.worker, failed, reason.retry_in):
             raise Fenced
         log.info("not classified", lane=item.lane, error=str(reason), retry_in_s=round(reason.retry_in, 2))

@@ -85,6 +85,11 @@ class Report:
     account: Account = _NO_COST
 
     @property
+    def asked(self) -> bool:
+        """Whether anybody was asked at all."""
+        return any(one.outcome not in _NOT_ASKED for one in self.attempts)
+
+    @property
     def failure(self) -> SessionFailure | None:
         """Why nobody answered, in one failure; retryable if one of the attempts is."""
         if self.transcript is not None:
