@@ -61,8 +61,8 @@ class House:
     core: Core
     switchboard: Switchboard
 
-    async def message(self, text: str) -> Any:
-        accepted = await self.switchboard.accept.accept(submission(text))
+    async def message(self, text: str, **more: str) -> Any:
+        accepted = await self.switchboard.accept.accept(submission(text, **more))
         assert accepted.decision is None, "it waits for a model"
 
         await eventually(lambda: self.over(accepted.request_id), within=30)
@@ -270,6 +270,23 @@ async def test_a_message_waits_for_the_cap_of_the_day_and_uses_up_no_attempt(ope
         await database.run("update model_day set tokens = 0")
         await eventually(lambda: house.over(accepted.request_id), within=30)
         assert await house.deliveries(accepted.request_id) == [("System1/health", None)]
+
+
+async def test_a_long_message_in_a_group_keeps_nobody_else_out(opened: Open) -> None:
+    """The model reads little, and nobody said how little: others' words are left out, and the message is routed."""
+
+    def brain(request: Request) -> Reply:
+        if len(request.prompt) > 30_000:
+            return Reply(fault=Status(400, message="This model's maximum context length is 8192 tokens"))
+        return to("health")
+
+    group = {"thread": "group", "chat_type": "group"}
+    async with ScriptedLlm(brain) as llm, opened(llm) as house:
+        flood = await house.message("x y " * 10_000, sender="mallory", **group)
+        assert [category for category, _ in await house.letters(flood)] == ["classification_failed"]
+        request_id = await house.message("my head hurts", sender="victim", **group)
+        assert await house.deliveries(request_id) == [("System1/health", None)]
+        assert [row.error is None for row in await house.log(request_id)] == [False, True]
 
 
 async def test_a_butler_without_an_engine_is_no_candidate(database_url: str, tmp_path: Path) -> None:

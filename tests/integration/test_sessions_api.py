@@ -34,14 +34,17 @@ from switchboard.agents.sessions.port import (
     Session,
     SessionFailure,
     SessionTask,
+    asked_tokens,
 )
 from switchboard.agents.sessions.spec import API_KINDS, ModelSpec
 from switchboard.agents.sessions.web import MOST_BYTES
 from switchboard.app.settings import load_settings
+from switchboard.core.pipeline.prompt import Asked, routing_prompt
 from switchboard.core.pipeline.transcript import ToolCall, Transcript, Usage
 from switchboard.core.policy.breaker import BreakerPolicy
 from switchboard.core.policy.budget import Account, Amount, Cap, Price
 from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.pipeline import Candidate, Utterance
 from switchboard.journey.pipeline import RoutingTask
 from switchboard.testing.scripted_llm import (
     Call,
@@ -637,6 +640,60 @@ async def test_what_a_model_will_not_take_says_nothing_of_its_health(kind: Failu
     for _ in range(10):
         assert outcomes((await one.run(task())).attempts) == [("picky", kind)]
     assert len(picky.asked) == 10
+
+
+def chatty() -> SessionTask:
+    """A question with a long history: of ten utterances the newest is the shortest."""
+    at, texts = datetime(2026, 1, 1, tzinfo=UTC), [f"{n} " + "word " * (500 if n < 9 else 5) for n in range(10)]
+    said = [Utterance(at, "x", ours=False, text=text) for text in texts]
+    asked = Asked("my head hurts", "telegram", "x")
+    return replace(task(), prompt=routing_prompt([Candidate("health")], asked, said))
+
+
+def shown(asked: SessionTask) -> list[str]:
+    """The numbers of the utterances that a model saw, and whether it saw the message."""
+    data = json.loads(asked.prompt.data)
+    assert data["message"]["text"] == "my head hurts"
+    return [one["text"].split()[0] for one in data["history"]]
+
+
+async def test_whom_it_was_too_long_for_is_asked_once_more_without_the_history() -> None:
+    small = Scripted("small", lambda one: SessionFailure("context_too_long", "no") if shown(one) else GOOD)
+    report = await dispatcher(small, Scripted("never", lambda _: GOOD)).run(chatty())
+    assert outcomes(report.attempts) == [("small", "context_too_long"), ("small", "answered")]
+    assert report.account.spent.tokens >= 1100, "both are counted"
+    assert [len(shown(one)) for one in small.asked] == [10, 0]
+    tiny = Scripted("tiny", lambda _: SessionFailure("context_too_long", "no"))
+    report = await dispatcher(tiny, Scripted("next", lambda _: GOOD)).run(chatty())
+    assert outcomes(report.attempts) == [*[("tiny", "context_too_long")] * 2, ("next", "answered")]
+
+
+async def test_nobody_is_asked_once_more_whose_call_was_taken() -> None:
+    async def taken() -> bool:
+        return True
+
+    small = Scripted("small", lambda _: SessionFailure("context_too_long", "no"))
+    report = await dispatcher(small).run(chatty(), checks=Checks(taken=taken))
+    assert outcomes(report.attempts) == [("small", "context_too_long")]
+
+
+@pytest.mark.parametrize(("context", "left"), [(None, 10), (1_000_000, 10), (6_000, 7), (10, 0)])
+async def test_a_model_is_shown_as_much_of_the_history_as_it_reads(context: int | None, left: int) -> None:
+    model = Scripted("model", lambda _: GOOD)
+    await dispatcher(model, context=context).run(chatty())
+    [asked] = model.asked
+    assert shown(asked) == [str(n) for n in range(10 - left, 10)]
+    if context is not None and left:
+        assert asked_tokens(asked) + asked.max_tokens <= context
+
+
+async def test_who_asked_nobody_says_so() -> None:
+    one = dispatcher(Scripted("down", lambda _: DOWN), Scripted("dear", lambda _: GOOD), limits=Limits(day=Cap(0)))
+    report = await one.run(task())
+    assert (outcomes(report.attempts), report.asked) == ([("down", "budget"), ("dear", "budget")], False)
+    assert report.failure is not None
+    assert report.failure.retryable
+    assert (await dispatcher(Scripted("down", lambda _: DOWN)).run(task())).asked
 
 
 async def test_a_pause_that_was_asked_for_is_kept() -> None:

@@ -114,6 +114,7 @@ class ModelSettings(_Group):
     timeout: Positive = 60.0
     concurrency: Count = 4
     max_tokens: Count = 1024
+    context: Count | None = None
     price_in: Price = None
     price_out: Price = None
     profile: Literal["local"] | None = None

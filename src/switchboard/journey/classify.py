@@ -91,8 +91,8 @@ class Question:
 class Classifier(Protocol):
     """Asks models. What is not to be paid for twice goes through `journal.step`, named `classify <team_id> <digest>`.
 
-    The digest is that of the text. The journal knows steps by their names, whatever their order: the rules may change between two attempts, and with
-    them which part of the message comes to a team.
+    The digest is that of the text. The journal knows steps by their names, whatever their order: the rules may change
+    between two attempts, and with them which part of the message comes to a team.
     """
 
     async def classify(self, question: Question, journal: Journal) -> Classified:

@@ -28,6 +28,7 @@ from switchboard.core.pipeline.prompt import (
     route_tool_schema,
     routing_prompt,
 )
+from switchboard.core.pipeline.tokens import estimate_tokens
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.pipeline import Candidate, Utterance
 from tests.strategies import NOW, json_values
@@ -182,3 +183,27 @@ def test_the_schema_lets_through_only_candidates(arguments: dict[str, Any], good
 def test_no_candidates_or_two_of_one_name_cannot_be_asked_about(candidates: list[Candidate]) -> None:
     with pytest.raises(ValueError, match="at least one, each with a name of its own"):
         route_tool_schema(candidates)
+
+
+@given(_CANDIDATES, _MESSAGES, _TALK, _FILES, st.integers(-100, 9000))
+def test_a_shorter_prompt_is_the_same_but_for_its_history(
+    candidates: list[Candidate], message: Asked, talk: list[Utterance], files: list[Attachment], tokens: int
+) -> None:
+    """The newest are kept, within the limit unless nothing is left of it; all else stands as it was."""
+    whole = routing_prompt(candidates, message, talk, files, "root")
+    cut = whole.within(tokens)
+    assert cut.data == routing_prompt(candidates, message, cut.history, files, "root").data
+    if cut.history:
+        assert estimate_tokens(cut.text) <= tokens
+    kept = talk[len(talk) - len(cut.history) :]
+    assert cut.history == tuple(kept) or (len(kept) == 1 and kept[0].text.startswith(cut.history[0].text))
+    assert whole.within(10**9) == whole
+    assert whole.within(0).history == ()
+
+
+def test_of_one_that_is_too_long_the_beginning_is_shown() -> None:
+    talk = [Utterance(NOW, "x", ours=False, text="word " * 4000)]
+    prompt = routing_prompt([HEALTH], MESSAGE, talk).within(3000)
+    [one] = prompt.history
+    assert (one.cut, talk[0].text.startswith(one.text), len(one.text) > 1000) == (True, True, True)
+    assert json.loads(prompt.data)["history"][0]["cut"] is True

@@ -4,7 +4,8 @@
 with its outcome, tokens, cost and time. Next: `core/pipeline/verdict.py`.
 
 Every failure falls over to the next model, and none is asked twice in one run: trying again later is for the caller.
-Nobody is asked after a model whose call our own server has already taken, for it would be taken once more.
+Only whom the question was too long for is asked once more, without its history: others may have filled that. Nobody is
+asked after a model whose call our own server has already taken, for it would be taken once more.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from switchboard.agents.sessions.port import (
     asked_tokens,
 )
 from switchboard.agents.sessions.spec import ModelSpec
+from switchboard.core.pipeline.tokens import estimate_tokens
 from switchboard.core.pipeline.transcript import Transcript, Usage
 from switchboard.core.pipeline.verdict import is_ours
 from switchboard.core.policy.breaker import DEFAULT, Breaker, BreakerPolicy, Ticket, admit, wait_left
@@ -159,6 +161,10 @@ class _Run:
         """Seconds until the deadline."""
         return self.ends - asyncio.get_running_loop().time()
 
+    async def taken(self) -> bool:
+        """Whether our MCP server has taken a call of this task."""
+        return self.checks.taken is not None and await self.checks.taken()
+
 
 class Dispatcher:
     """The models of a process. Breakers and limits are of this process, the day's account is where `day` keeps it."""
@@ -210,11 +216,19 @@ class Dispatcher:
                 self._not_asked(run, model, "busy", f"{model.spec.concurrency} sessions are running")
                 return False
             if not self._resting(run, model):
-                await self._asked(run, model)
-        asked = len(run.attempts) > before and run.attempts[-1].outcome not in _NOT_ASKED
+                await self._asked_within(run, model)
+        asked = any(one.outcome not in _NOT_ASKED for one in run.attempts[before:])
         if asked and run.attempts[-1].outcome == "answered":
             return True
-        return asked and run.checks.taken is not None and await run.checks.taken()
+        return asked and await run.taken()
+
+    async def _asked_within(self, run: _Run, model: _Model) -> None:
+        """Ask with as much of the history as the model reads; with none of it where that was still too much."""
+        before, task = len(run.attempts), _fitting(run.task, model)
+        await self._asked(run, model, task)
+        too_long = any(one.outcome == "context_too_long" for one in run.attempts[before:])
+        if too_long and task.prompt.history and run.left() > 0 and not await run.taken():
+            await self._asked(run, model, replace(task, prompt=task.prompt.within(0)))
 
     def _resting(self, run: _Run, model: _Model) -> bool:
         wait = model.rests - self._clock() if _awaits_probe(run, model) else self._wait(model)
@@ -234,8 +248,8 @@ class Dispatcher:
         attempt = Attempt(one.name, one.model, one.kind, outcome, message, retry_after=retry_after)
         run.attempts.append(attempt)
 
-    async def _asked(self, run: _Run, model: _Model) -> None:
-        wanted = _estimate(run.task, model)
+    async def _asked(self, run: _Run, model: _Model, task: SessionTask) -> None:
+        wanted = _estimate(task, model)
         account = reserve(run.account, wanted, self._limits.message)
         hold = account if isinstance(account, Refusal) else await self._day.reserve(wanted, self._limits.day)
         if isinstance(account, Refusal) or isinstance(hold, Refusal):
@@ -245,10 +259,10 @@ class Dispatcher:
             return
         run.account, spent = account, ZERO
         try:
-            spent = await self._admitted(run, model)
+            spent = await self._admitted(run, model, task)
         except asyncio.CancelledError:
             # Nobody will tell what it has cost; it has surely been sent.
-            spent = amount(asked_tokens(run.task), 0, model.spec.price)
+            spent = amount(asked_tokens(task), 0, model.spec.price)
             raise
         finally:
             run.account = settle_account(run.account, wanted, spent)
@@ -261,7 +275,7 @@ class Dispatcher:
         if wait > 0 and self._rested is not None and run.attempts[-1].outcome not in _NOT_ASKED:
             await self._rested(model.spec.name, wait, f"{run.attempts[-1].outcome}: {run.attempts[-1].message}")
 
-    async def _admitted(self, run: _Run, model: _Model) -> Amount:
+    async def _admitted(self, run: _Run, model: _Model, task: SessionTask) -> Amount:
         """Ask, if the breaker still lets us; what it has cost."""
         ticket = await self._ticket(run, model)
         if ticket is None:
@@ -272,7 +286,7 @@ class Dispatcher:
             model.probed.clear()
         began = asyncio.get_running_loop().time()
         try:
-            attempt = await self._attempt(run, model, ticket)
+            attempt = await self._attempt(run, model, task, ticket)
         except asyncio.CancelledError:
             model.breaker = _withdrawn(model.breaker, ticket, self._clock())
             raise
@@ -295,9 +309,9 @@ class Dispatcher:
             model.breaker, ticket = admit(model.breaker, self._clock(), self._policy)
         return ticket
 
-    async def _attempt(self, run: _Run, model: _Model, ticket: Ticket) -> Attempt:
+    async def _attempt(self, run: _Run, model: _Model, task: SessionTask, ticket: Ticket) -> Attempt:
         limit = min(model.spec.timeout, run.left())
-        task = replace(run.task, deadline=limit, max_tokens=min(run.task.max_tokens, model.spec.max_tokens))
+        task = replace(task, deadline=limit, max_tokens=min(task.max_tokens, model.spec.max_tokens))
         try:
             transcript = await _within(model.session, task)
         except SessionFailure as failure:
@@ -364,6 +378,16 @@ def _withdrawn(breaker: Breaker, ticket: Ticket, now: float) -> Breaker:
     if breaker.state == "half_open" and breaker.generation == ticket:
         return replace(breaker, until=now)
     return breaker
+
+
+def _fitting(task: SessionTask, model: _Model) -> SessionTask:
+    """The task with as much of its history as this model reads besides everything else."""
+    context = model.spec.context
+    if context is None or not task.prompt.history:
+        return task
+    around = asked_tokens(task) - estimate_tokens(task.prompt.text) + _OVERHEAD.get(model.session.kind, 0)
+    answer = min(task.max_tokens, model.spec.max_tokens)
+    return replace(task, prompt=task.prompt.within(context - around - answer))
 
 
 def _estimate(task: SessionTask, model: _Model) -> Amount:

@@ -39,6 +39,7 @@ class ModelSpec:
 
     `base_url` None: the provider's own. The key comes from the variable `api_key_env` or from `api_key_file`; without
     either none is sent. `profile` "local" is for servers on one's own machine (LM Studio, Ollama, llama.cpp, vLLM).
+    `context` in tokens: so much, question and answer together, this model reads; None where that is no matter.
     `program` is the command line's, where it is not found under its usual name; `pass_env` names the variables of ours
     that it gets, for otherwise it gets none.
     """
@@ -52,6 +53,7 @@ class ModelSpec:
     timeout: float = 60.0
     concurrency: int = 4
     max_tokens: int = 1024
+    context: int | None = None
     price_in: float | None = None
     price_out: float | None = None
     profile: Literal["local"] | None = None

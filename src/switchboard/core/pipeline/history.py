@@ -1,12 +1,13 @@
 """How much of what was said before a model is shown, by channel: the seeds' strategies `realtime`, `email` and `none`.
 
-Called by `journey/pipeline.py`: `history_limits` says what a query needs to fetch, `select_history` what of it is kept.
+Called by `journey/pipeline.py`: `history_limits` says what a query needs to fetch, `select_history` what of it is kept;
+`prompt.py` asks `newest_within` what of that one model is shown.
 A channel enters, then the conversation; the newest utterances leave, in their order. Next: `core/pipeline/prompt.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -78,10 +79,13 @@ def select_history(
         by_age = [utterance for utterance in by_age if utterance.at >= oldest]
     if limits.max_count is not None:
         by_age = by_age[max(0, len(by_age) - limits.max_count) :]
-    return tuple(by_age) if limits.max_tokens is None else _within(by_age, limits.max_tokens, price)
+    return tuple(by_age) if limits.max_tokens is None else newest_within(by_age, limits.max_tokens, price)
 
 
-def _within(by_age: list[Utterance], budget: int, price: Callable[[Utterance], int]) -> tuple[Utterance, ...]:
+def newest_within(
+    by_age: Sequence[Utterance], budget: int, price: Callable[[Utterance], int] = utterance_tokens
+) -> tuple[Utterance, ...]:
+    """The newest that cost no more than `budget` together, in their order; of one that does not fit, its beginning."""
     left, first = budget, len(by_age)
     while first > 0 and (cost := price(by_age[first - 1])) <= left:
         first, left = first - 1, left - cost

@@ -9,12 +9,14 @@ a team or of a candidate) stands anywhere but within the block, and `outside.py`
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from switchboard.core.pipeline.history import utterance_record
+from switchboard.core.pipeline.history import newest_within, utterance_record
 from switchboard.core.pipeline.outside import outside_json
+from switchboard.core.pipeline.tokens import estimate_tokens
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.pipeline import Candidate, Utterance
 
@@ -25,6 +27,8 @@ ROUTE_TOOL_DESCRIPTION: Final = (
 MAX_SEGMENT: Final = 262_144
 """Most characters in a segment: no message has more."""
 MAX_REASON: Final = 500
+_JOINT: Final = 128
+"""Two texts joined may cost as much more than they do apart."""
 
 OPENING: Final = "<data>\n"
 CLOSING: Final = "\n</data>\n"
@@ -79,11 +83,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`instructions` and `reminder` are the same for every message; `data` is the one line of JSON."""
+    """`instructions` and `reminder` are the same for every message; `data` is the one line of JSON.
+
+    `history` is what stands of it in `data`, for whoever has to show less.
+    """
 
     data: str
     instructions: str = INSTRUCTIONS
     reminder: str = REMINDER
+    history: tuple[Utterance, ...] = field(default=(), repr=False)
 
     @property
     def question(self) -> str:
@@ -94,6 +102,18 @@ class Prompt:
     def text(self) -> str:
         """The whole, for a session that takes one text."""
         return self.instructions + self.question
+
+    def within(self, tokens: int) -> Prompt:
+        """This prompt with the newest of its history that keeps it within `tokens`; all else is shown in any case."""
+        if not self.history or estimate_tokens(self.text) <= tokens:
+            return self
+        bare = self._showing(())
+        left = tokens - estimate_tokens(bare.text) - _JOINT
+        return self._showing(newest_within(self.history, left)) if left > 0 else bare
+
+    def _showing(self, history: tuple[Utterance, ...]) -> Prompt:
+        data = json.loads(self.data) | {"history": [utterance_record(one) for one in history]}
+        return replace(self, data=outside_json(data), history=history)
 
 
 def routing_prompt(
@@ -116,7 +136,7 @@ def routing_prompt(
         "history": [utterance_record(utterance) for utterance in history],
         "attachments": [_known(_attachment(attachment)) for attachment in attachments],
     }
-    return Prompt(outside_json(data))
+    return Prompt(outside_json(data), history=tuple(history))
 
 
 def route_tool_schema(candidates: Sequence[Candidate]) -> dict[str, Any]:
