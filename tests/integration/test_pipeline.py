@@ -591,16 +591,24 @@ async def test_a_key_whose_message_is_under_way_is_taken(pool: asyncpg.Pool) -> 
     assert (await first).acked_targets == [HEALTH]
 
 
-async def test_a_key_outlives_what_is_forgotten(house: Lab, pool: asyncpg.Pool) -> None:
-    pipeline = MessagePipeline(pool, calling(call("health")), "switchboard", enable_ingress_dedupe=True)
+async def test_a_key_outlives_the_log_and_is_forgotten_when_it_is_as_old(house: Lab, pool: asyncpg.Pool) -> None:
+    pipeline = MessagePipeline(pool, calling(call("health"), call("health")), "switchboard", enable_ingress_dedupe=True)
     args = {**TELEGRAM, "idempotency_key": "k"}
     await pipeline.process("hello", args)
-    long_ago = UUID(int=(int((datetime.now(UTC) - timedelta(days=3)).timestamp() * 1000) << 80) | 7 << 76 | 2 << 62)
-    await house.database.run("update pipeline_key set request_id = $1", long_ago)
-    await house.database.run("update classification set request_id = $1, at = now() - interval '3 days'", long_ago)
+
+    async def aged(hours: float) -> None:
+        then = int((datetime.now(UTC) - timedelta(hours=hours)).timestamp() * 1000)
+        long_ago = UUID(int=then << 80 | 7 << 76 | 2 << 62)
+        await house.database.run("update pipeline_key set request_id = $1", long_ago)
+        await house.database.run("update classification set request_id = $1, at = now() - interval '3 days'", long_ago)
+
+    await aged(20)
     assert (await pipeline.process("hello", args)).route_result["status"] == "duplicate"
     await Forgetting(house.database).verdicts(1)
     assert (await pipeline.process("hello", args)).route_result["status"] == "duplicate"
+    await aged(25)
+    await Forgetting(house.database).verdicts(1)
+    assert (await pipeline.process("hello", args)).route_result["status"] == "routed"
 
 
 async def test_the_old_wiring_is_accepted_and_warned_of(pool: asyncpg.Pool) -> None:

@@ -219,7 +219,7 @@ async def test_who_of_the_remote_butlers_is_there_reads_by_index(watched: Watche
         assert [one.system_id for one in found] == [f"System1/m{n}" for n in range(1, 5)]
         member = Member(SystemId("System1/m1"), TeamId("team1"), 1, "mcp")
         await presence.seen(watched.database, member.system_id)
-        assert await presence.beat(watched.database, member.system_id, presence.Announcement())
+        assert await presence.beat(watched.database, member.system_id, presence.Announcement(), Patience())
         assert await presence.endpoint_of(watched.database, member) is None
 
     for _ in range(8):
@@ -497,6 +497,7 @@ async def test_what_models_chose_is_read_corrected_and_forgotten_by_index(watche
         lambda: verdicts.total(database, recent),
         lambda: verdicts.forget_verdicts(database, age, 5),
         lambda: verdicts.forget_calls(database, age, 5),
+        lambda: verdicts.forget_keys(database, UUID(int=1), 5),
         lambda: verdicts.forget_sessions(database, age, 5),
     ]
     for n, act in enumerate(acts):

@@ -19,12 +19,13 @@ from switchboard.agents.mcp import McpEngine, StoredRegister
 from switchboard.app.access import Principal
 from switchboard.app.doctor import check_database
 from switchboard.app.settings import Settings
+from switchboard.core.policy.liveness import Patience
 from switchboard.domain.pipeline import Candidate
 from switchboard.domain.routing import Classified, Member, Route, SystemId, Target, Team
 from switchboard.journey.classify import Question
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import Engine, TurnLimits
-from switchboard.lanes.bell import Bell
+from switchboard.lanes.bell import RULES, Bell
 from switchboard.lanes.journal import Journal
 from switchboard.store import audit, presence, teams
 from switchboard.testing.echo import Echo
@@ -114,6 +115,64 @@ async def test_a_butler_announces_itself_and_beats(database_url: str, tmp_path: 
         assert [a for a in await actions(doors) if a.startswith("agent:")] == ["agent:announced"]
 
 
+@pytest.fixture
+def rung(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topics that were rung in this process."""
+    topics: list[str] = []
+    really = Bell.ring
+
+    def ring(bell: Bell, topic: str) -> None:
+        topics.append(topic)
+        really(bell, topic)
+
+    monkeypatch.setattr(Bell, "ring", ring)
+    return topics
+
+
+async def test_something_new_is_announced_once_in_five_seconds(
+    database_url: str, tmp_path: Path, rung: list[str]
+) -> None:
+    async with doors_with(database_url, tmp_path, far(announces_endpoint=True), far_away("near")) as doors:
+        header, near = await doors.token_for(FAR_TOKEN), await doors.token_for(NEAR_TOKEN)
+        assert (await beat(doors, header, description="first", instance_id="a")).status_code == 200
+        for said in ({"description": "second"}, {"capabilities": ["x"]}, {"endpoint": "https://1.1.1.1/mcp"}):
+            refused = await beat(doors, header, **said)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "overloaded"), said
+            assert 1 <= int(refused.headers["retry-after"]) <= 5
+        shown = await agent(doors)
+        assert (shown["description"], shown["capabilities"], shown["endpoint"]) == ("first", [], PUBLIC_URL)
+        assert rung.count(RULES) == 1
+        assert (await beat(doors, header, description="first", instance_id="b")).status_code == 200, "nothing new"
+        assert (await beat(doors, near, description="mine")).status_code == 200, "each butler by itself"
+        await doors.lab.database.run("update member set announced_at = announced_at - interval '5 s'")
+        assert (await beat(doors, header, description="second")).status_code == 200
+        announced = [a for a in await actions(doors) if a.startswith("agent:")]
+        assert announced == ["agent:announced"] * 3
+        assert rung.count(RULES) == 3
+
+
+async def test_a_mere_heartbeat_rings_only_when_it_brings_him_back(
+    database_url: str, tmp_path: Path, rung: list[str]
+) -> None:
+    async with doors_with(database_url, tmp_path, far()) as doors:
+        header = await doors.token_for(FAR_TOKEN)
+
+        async def ringing(**said: Any) -> int:
+            before = rung.count(RULES)
+            assert (await beat(doors, header, **said)).status_code == 200
+            return rung.count(RULES) - before
+
+        assert await ringing() == 1, "he was not watched before"
+        assert [await ringing(), await ringing(instance_id="b", version="2")] == [0, 0]
+        await doors.lab.database.run("update listening set since = since - interval '1 h'")
+        await silent_for(doors.lab, 400)
+        assert [await ringing(), await ringing()] == [1, 0], "though this process has not read yet that he is back"
+        await presence.quarantine(doors.lab.database, FAR, "olga", "misbehaves")
+        await doors.lab.rule_book.look_around()
+        assert [await ringing(), await ringing()] == [0, 0]
+        assert [a for a in await actions(doors) if a.startswith("agent:")] == []
+
+
 async def test_what_the_team_file_says_is_not_overruled(database_url: str, tmp_path: Path) -> None:
     described = replace(far(), description="the file's", capabilities=("of the file",))
     async with doors_with(database_url, tmp_path, described) as doors:
@@ -160,7 +219,7 @@ async def test_a_butler_moves_only_if_its_file_lets_it(database_url: str, tmp_pa
 async def test_an_own_endpoint_counts_only_as_long_as_the_file_lets_it(database_url: str) -> None:
     allowed = far(announces_endpoint=True)
     async with lab(database_url, *tree(allowed)) as parts:
-        await presence.beat(parts.database, FAR, presence.Announcement(endpoint="https://1.1.1.1/mcp"))
+        await presence.beat(parts.database, FAR, presence.Announcement(endpoint="https://1.1.1.1/mcp"), Patience())
         assert await presence.endpoint_of(parts.database, allowed) == "https://1.1.1.1/mcp"
         assert await presence.endpoint_of(parts.database, far()) == PUBLIC_URL
 
@@ -210,9 +269,11 @@ async def test_a_member_that_is_switched_off_is_no_remote_butler(database_url: s
 async def test_a_heartbeat_under_way_does_not_undo_what_an_operator_sets_meanwhile(database_url: str) -> None:
     async with lab(database_url, *tree(far(announces_endpoint=True))) as parts:
         await presence.move(parts.database, FAR, "https://new.example/mcp")
-        kept = await presence.beat(parts.database, FAR, presence.Announcement(endpoint="https://stolen.example/mcp"))
-        assert kept is not None
-        assert kept[1].in_use == "https://new.example/mcp"
+        kept = await presence.beat(
+            parts.database, FAR, presence.Announcement(endpoint="https://stolen.example/mcp"), Patience()
+        )
+        assert isinstance(kept, tuple)
+        assert kept[1].registered.in_use == "https://new.example/mcp"
         assert await presence.endpoint_of(parts.database, far(announces_endpoint=True)) == "https://new.example/mcp"
 
 
@@ -317,7 +378,7 @@ async def test_every_process_knows_soon_and_reads_no_rule_again(database_url: st
                 "update member set promised = true, last_seen_at = now() - interval '1 h' where system_id = $1", FAR
             )
             await candidates_are(here)
-            await presence.beat(parts.database, FAR, presence.Announcement())
+            await presence.beat(parts.database, FAR, presence.Announcement(), Patience())
             await candidates_are(away, here)
             await presence.quarantine(parts.database, FAR, "olga", "misbehaves")
             await candidates_are(here)
@@ -348,7 +409,7 @@ class Asked:
 
 async def test_a_model_is_told_what_a_butler_announced_and_not_of_one_who_is_away(database_url: str) -> None:
     async with lab(database_url, *tree(far(), butler("here"), classify=True), classifying=True) as parts:
-        await presence.beat(parts.database, FAR, presence.Announcement("knows the sea", ("tides",)))
+        await presence.beat(parts.database, FAR, presence.Announcement("knows the sea", ("tides",)), Patience())
         await parts.rule_book.look_around()
         asked = Asked()
         async with at_work(parts.worker(classifier=asked)):
@@ -461,7 +522,7 @@ async def test_who_is_silent_is_asked_once_all_the_same_and_is_back_when_he_answ
             assert letter["reason"].startswith("quarantined: no sign of life for 700 s; and now: 127.0.0.1")
             assert [o for lane, _, o, _ in await turns(parts) if lane.startswith("turn:")] == ["answered", "failed"]
             await asyncio.to_thread(remote.start)
-            await presence.beat(parts.database, FAR, presence.Announcement())
+            await presence.beat(parts.database, FAR, presence.Announcement(), Patience())
             await parts.rule_book.look_around()
             again = await parts.accept.accept(submission("back again"))
             await eventually(lambda: settled(parts))
@@ -472,7 +533,7 @@ async def test_who_is_quarantined_by_an_operator_is_not_even_asked(database_url:
     with a_remote(tmp_path) as remote:
         async with working(database_url, remote) as parts:
             await presence.quarantine(parts.database, FAR, "olga", "misbehaves")
-            await presence.beat(parts.database, FAR, presence.Announcement())
+            await presence.beat(parts.database, FAR, presence.Announcement(), Patience())
             await parts.rule_book.look_around()
             await parts.accept.accept(submission("are you there"))
             await eventually(lambda: settled(parts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from switchboard.app.settings import Settings
 from switchboard.app.upkeep import Forgetting
 from switchboard.app.wiring import Core, make_worker, open_core, open_switchboard
 from switchboard.core.policy.budget import Amount
+from switchboard.core.uuid7 import next_uuid7
+from switchboard.domain.ledger import Item, LaneKey
 from switchboard.journey.classify import RouteLimits
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_doors
@@ -28,6 +31,7 @@ from switchboard.store import classification, routing, verdicts
 from switchboard.store.books import audit_books
 from switchboard.store.classification import NewSession
 from switchboard.store.ids import new_uuid7
+from switchboard.store.lanes import load_work
 from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm.script import Usage
 from tests.hands import at_work
@@ -125,7 +129,8 @@ def opened(database_url: str, tmp_path: Path) -> Open:
             {"name": name, "kind": "openai", "model": name, "base_url": f"{llm.url}/v1", "price_in": 1.0}
             for name in names
         ]
-        given = {"database_url": database_url, "data_dir": tmp_path, "teams": TEAMS, "models": known}
+        teams = classify.pop("teams", TEAMS)
+        given = {"database_url": database_url, "data_dir": tmp_path, "teams": teams, "models": known}
         settings = Settings.model_validate({**given, "classify": {"models": names, "attempts": 1, **classify}})
         async with open_core(settings) as core, at_work(make_worker(core)), _served(core, tmp_path) as http:
             yield House(core, http, settings)
@@ -577,9 +582,141 @@ async def test_what_is_old_goes_but_for_corrections_and_the_account_of_days(open
         assert (await verdicts.account_of(database, today)).tokens >= 333
 
 
+async def test_keys_of_long_ago_are_forgotten(opened: Open) -> None:
+    async with ScriptedLlm([]) as llm, opened(llm) as house:
+        database, now = house.core.database, time.time()
+        ages = {"old": 31, "young": 29}
+        for key, days in ages.items():
+            id_then = next_uuid7(None, int((now - days * 86_400) * 1000), 0)
+            assert await classification.claim_key(database, "mine", key, id_then) is None
+            await classification.keep_key(database, "mine", key, id_then)
+        assert await Forgetting(database).verdicts(30) == 1
+        assert [row["key"] for row in await database.rows("select key from pipeline_key")] == ["young"]
+
+
 async def test_open_sessions_are_never_forgotten(opened: Open) -> None:
     async with ScriptedLlm([]) as llm, opened(llm) as house:
         new = NewSession("c", new_uuid7(), "root", (), timedelta(minutes=5))
         await classification.open_session(house.core.database, new, b"digest")
         assert await Forgetting(house.core.database).sessions() == 0
         assert await classification.find_session(house.core.database, b"digest") is not None
+
+
+# Messages that a model split ------------------------------------------------------------------------------------------
+
+SPLIT = "my HIV test is positive. please wash grandmother"
+SECRET, WASH = "my HIV test is positive.", "please wash grandmother"
+
+
+def parts(*given: tuple[str, str]) -> Reply:
+    """The model brings to each butler its part."""
+    calls = (Call("route_to_butler", {"butler": butler, "segment": part}) for butler, part in given)
+    return Reply(calls=tuple(calls), usage=SPENT)
+
+
+async def texts(house: House, request_id: str) -> list[tuple[str, int, str | None]]:
+    """(butler, number of the decision, its part) of each delivery."""
+    sql = "select system_id, n, text from delivery where request_id = $1 order by n, system_id"
+    return [tuple(row) for row in await house.core.database.rows(sql, UUID(request_id))]
+
+
+def with_refuser(team: int) -> tuple[dict[str, Any], ...]:
+    """The teams, with a butler that refuses in one of them."""
+    refuses = {"command": ["sh", "-c", "cat > /dev/null; exit 65"]}
+    refuser = {"name": "System1/refuser", "engine": "command", "config": refuses}
+    return tuple({**one, "systems": [*one["systems"], *[refuser] * (n == team)]} for n, one in enumerate(TEAMS))
+
+
+async def test_a_correction_below_a_split_brings_on_what_came_there_and_no_more(opened: Open) -> None:
+    replies = [parts(("System1/health", SECRET), ("care", WASH)), to("System1/nurse")]
+    async with ScriptedLlm(replies) as llm, opened(llm) as house:
+        request_id = await house.message(SPLIT)
+        first = [("System1/health", 1, SECRET), ("System1/nurse", 1, WASH)]
+        assert await texts(house, request_id) == first
+        care = await house.agent("System3/care")
+        assert (await house.correct(request_id, "System1/nurse", care)).json()["decision_n"] is None, "she has it"
+        assert (await house.correct(request_id, "System1/doctor", care)).json()["decision_n"] == 2
+        assert (await house.correct(request_id, "System1/doctor", care)).json()["already"]
+        second = [*first, ("System1/doctor", 2, WASH)]
+        assert await texts(house, request_id) == second
+        above = await house.agent("System3/root")
+        assert (await house.correct(request_id, "System1/doctor", above)).json()["decision_n"] == 3
+        assert (await house.correct(request_id, "System1/nurse")).json()["decision_n"] == 4, (
+            "an operator's is the whole"
+        )
+        assert await texts(house, request_id) == [*second, ("System1/doctor", 3, None), ("System1/nurse", 4, None)]
+        await eventually(lambda: house.over(request_id))
+        await house.balanced()
+
+
+async def test_who_has_a_part_of_it_gets_the_whole_once(opened: Open) -> None:
+    async with ScriptedLlm([parts(("System1/health", SECRET), ("System1/finance", WASH))]) as llm, opened(llm) as house:
+        request_id = await house.message(SPLIT)
+        done = await asyncio.gather(*(house.correct(request_id, "System1/health") for _ in range(4)))
+        assert sorted(str(one.json()["decision_n"]) for one in done) == ["2", "None", "None", "None"]
+        assert [one for one in await texts(house, request_id) if one[1] > 1] == [("System1/health", 2, None)]
+        await eventually(lambda: house.over(request_id))
+        await house.balanced()
+
+
+async def test_a_letter_below_a_split_is_told_shown_and_sent_on_as_the_part_that_came_there(opened: Open) -> None:
+    replies = [parts(("System1/health", SECRET), ("care", WASH)), to("ghost")]
+    async with ScriptedLlm(replies) as llm, opened(llm) as house:
+        request_id = await house.message(SPLIT)
+        care, above = await house.agent("System4/care"), await house.agent("System4/root")
+        [row] = (await house.http.get("/v1/dead-letters", headers=care)).json()["dead_letters"]
+        path = f"/v1/dead-letters/{row['dead_letter_id']}"
+        shown = await house.http.get(path, headers=care)
+        log = await house.log(care)
+        assert (row["text"], row["part"], log[0]["text"], log[0]["seen"]) == (WASH, WASH, WASH, True)
+        assert shown.json()["payload"]["payload"]["normalized_text"] == WASH
+        assert shown.json()["raw_base64"] == ""
+        assert "HIV" not in f"{row}{log}{shown.text}"
+        assert (await house.http.get(path, headers=above)).status_code == 404
+        whole = (await house.http.get(path)).json()
+        assert (whole["text"], whole["part"]) == (SPLIT, WASH), "operators see all"
+        assert whole["raw_base64"]
+        sql = "select lane, seq from notice where request_id = $1"
+        [notice] = await house.core.database.rows(sql, UUID(request_id))
+        item = Item(LaneKey(notice["lane"]), "notice", 3, notice["seq"], 1, 1)
+        [work] = await load_work(house.core.database, [item])
+        assert work.envelope.payload.normalized_text == WASH
+        order = {"to": {"system_id": "System1/nurse"}, "reason": "she washes"}
+        sent = await house.http.post(f"{path}/reroute", json=order, headers=care)
+        assert sent.json()["dead_letter"]["text"] == WASH
+        assert await texts(house, request_id) == [("System1/health", 1, SECRET), ("System1/nurse", 2, WASH)]
+        await eventually(lambda: house.over(request_id))
+        await house.balanced()
+
+
+async def test_what_dies_again_after_a_reroute_is_still_but_the_part(opened: Open) -> None:
+    replies = [parts(("System1/health", SECRET), ("care", WASH)), to("ghost")]
+    async with ScriptedLlm(replies) as llm, opened(llm, teams=with_refuser(1)) as house:
+        request_id = await house.message(SPLIT)
+        [row] = (await house.http.get("/v1/dead-letters")).json()["dead_letters"]
+        order = {"to": {"system_id": "System1/refuser"}, "reason": "try"}
+        sent = await house.http.post(f"/v1/dead-letters/{row['dead_letter_id']}/reroute", json=order)
+        assert sent.json()["decision_n"] == 2, sent.text
+        await eventually(lambda: house.over(request_id))
+        care = await house.agent("System4/care")
+        listed = (await house.http.get("/v1/dead-letters", params={"status": "pending"}, headers=care)).json()
+        [again] = listed["dead_letters"]
+        assert (again["system_id"], again["text"], again["part"]) == ("System1/refuser", WASH, WASH)
+        whole = await house.correct(request_id, "System1/nurse")
+        assert whole.json()["decision_n"] == 3
+        await eventually(lambda: house.over(request_id))
+        await house.balanced()
+
+
+async def test_the_splitting_team_sees_the_whole_of_what_its_own_butler_did_not_take(opened: Open) -> None:
+    replies = [parts(("System1/health", SECRET), ("System1/refuser", WASH))]
+    async with ScriptedLlm(replies) as llm, opened(llm, teams=with_refuser(0)) as house:
+        request_id = await house.message(SPLIT)
+        root = await house.agent("System4/root")
+        [row] = (await house.http.get("/v1/dead-letters", headers=root)).json()["dead_letters"]
+        assert (row["system_id"], row["text"], row["part"]) == ("System1/refuser", SPLIT, WASH)
+        path, order = f"/v1/dead-letters/{row['dead_letter_id']}", {"to": {"system_id": "System1/health"}}
+        assert (await house.http.get(path, headers=root)).json()["raw_base64"]
+        sent = await house.http.post(f"{path}/reroute", json={**order, "reason": "he, too"}, headers=root)
+        assert sent.json()["decision_n"] == 2, "he had another part"
+        assert [one for one in await texts(house, request_id) if one[1] > 1] == [("System1/health", 2, WASH)]

@@ -159,6 +159,18 @@ def test_a_part_goes_with_the_message_down_the_rules_and_a_smaller_part_wins() -
     assert [(one.system_id, one.segment) for one in smaller.chosen] == [("System1/e", "inner")]
 
 
+def test_a_part_that_nobody_takes_is_lost_as_that_part_and_what_came_to_each_team_is_told() -> None:
+    down = Classified((Route(target("east"), "outer"), Route(target(A), "for a")))
+    failed = answered(index(), down, Classified(failed="no"))
+    assert [(one.team_id, one.segment) for one in failed.unrouted] == [(EAST, "outer")]
+    assert failed.parts == {EAST: "outer"}
+    below = answered(index(), down, Classified((Route(target("deep"), "inner"),)), Classified(failed="no"))
+    assert [(one.team_id, one.segment) for one in below.unrouted] == [(DEEP, "inner")]
+    assert below.parts == {EAST: "outer", DEEP: "inner"}
+    whole = answered(index(), routes("east"), Classified(failed="no"))
+    assert ([one.segment for one in whole.unrouted], whole.parts) == ([None], {})
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [

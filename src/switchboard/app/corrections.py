@@ -68,7 +68,7 @@ class CorrectionDesk:
         chosen = await self._receiver(caller, request_id, wish.to, teams)
         by = caller.system_id or caller.name
         named = None if teams is None else sorted(teams)
-        correction = Correction(request_id, wish.to, by, wish.reason, named)
+        correction = Correction(request_id, wish.to, by, wish.reason, named, self._team_of(caller))
         sending = None if wish.only_note else self._sending(stored, asked, chosen, correction)
         outcome = await store.correct(self._database, correction, sending)
         if outcome is None:
@@ -86,6 +86,11 @@ class CorrectionDesk:
             return None
         rules = self._core.rule_book.rules
         return editable(rules.teams, rules.members, SystemId(caller.system_id or ""))
+
+    def _team_of(self, caller: Principal) -> TeamId | None:
+        """The team of an agent: it brings on what came there of the message. None: an operator brings the whole."""
+        member = self._core.rule_book.rules.members.get(SystemId(caller.system_id or ""))
+        return None if caller.role == "operator" or member is None else member.team_id
 
     async def _asked(
         self, caller: Principal, request_id: UUID, teams: frozenset[TeamId] | None

@@ -34,7 +34,7 @@ from switchboard.lanes.bell import WORK
 from switchboard.store import audit, inbox
 from switchboard.store import dead_letters as store
 from switchboard.store import rules as rule_store
-from switchboard.store.dead_letters import Case, LetterFilter, MadeDelivery, Notice, ShownDeadLetter, Verdict
+from switchboard.store.dead_letters import Case, LetterFilter, MadeDelivery, Notice, Remains, ShownDeadLetter, Verdict
 
 __all__ = ["LetterDesk", "LetterFilter", "ShownDeadLetter"]
 
@@ -43,7 +43,10 @@ _CHUNK: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterDetail(ShownDeadLetter):
-    """A dead letter with the whole message, who was told, and where it was sent on to."""
+    """A dead letter with its message, who was told, and where it was sent on to.
+
+    Whose team got a part of the message sees that part for its text, and no bytes.
+    """
 
     payload: Any
     raw_base64: str
@@ -162,12 +165,12 @@ class LetterDesk:
         """A page, newest first, and the cursor of the next. Raises Forbidden, InvalidInput."""
         wanted = await self._within(caller, wanted)
         before = None if cursor is None else uuid_cursor(cursor)
-        page = await store.list_dead_letters(self._database, wanted, before=before, limit=limit)
+        page = await store.list_dead_letters(self._database, wanted, self._reader(caller), before=before, limit=limit)
         return page, str(page[-1].dead_letter_id) if len(page) == limit else None
 
     async def get(self, caller: Principal, dead_letter_id: UUID) -> DeadLetterDetail:
         """One dead letter, whole. Raises NotFound."""
-        found = await store.get_dead_letter(self._database, dead_letter_id)
+        found = await store.get_dead_letter(self._database, dead_letter_id, self._reader(caller))
         if found is None:
             raise NotFound(f"there is no dead letter {dead_letter_id}")
         shown, remains = found
@@ -175,8 +178,8 @@ class LetterDesk:
         notices = await store.notices_of(self._database, shown.request_id)
         return DeadLetterDetail(
             **{name: getattr(shown, name) for name in ShownDeadLetter.__slots__},
-            payload=remains.payload,
-            raw_base64=base64.b64encode(remains.raw).decode(),
+            payload=_seen_payload(remains),
+            raw_base64=base64.b64encode(remains.raw if remains.seen is None else b"").decode(),
             notices=[notice for notice in notices if notice.dead_letter_id == dead_letter_id],
             rerouted_to=await self._rerouted_to(shown.request_id, shown.rerouted_n),
         )
@@ -270,7 +273,7 @@ class LetterDesk:
         if wanted.rule is not None and wanted.to is None:
             raise InvalidInput("a rule needs to know to whom: name a butler or a team", field="to")
         if case.status == "handled":
-            return await self._before(case, wanted, case.rerouted_n)
+            return await self._before(caller, case, wanted, case.rerouted_n)
         decision = await self._decide(caller, case, wanted.to)
         self._check_takers(case, decision)
         # The rule first: when what follows fails, doing it all again finds the rule made, and goes on from there.
@@ -284,10 +287,10 @@ class LetterDesk:
         if outcome.state == "taken":
             _nobody_new(decision)
         if outcome.state == "handled" or outcome.n is None:
-            return await self._before(case, wanted, outcome.n)
+            return await self._before(caller, case, wanted, outcome.n)
         self._core.bell.ring(WORK)
         deliveries = await self._rerouted_to(case.request_id, outcome.n)
-        return Rerouted(await self._shown(case), outcome.n, deliveries, already=False, rule=rule)
+        return Rerouted(await self._shown(caller, case), outcome.n, deliveries, already=False, rule=rule)
 
     async def _make_rule(self, caller: Principal, case: Case, wanted: Reroute) -> WrittenRule | None:
         """The rule of the letter, if one is wished: its id follows from the letter's, so that there is only one."""
@@ -310,12 +313,12 @@ class LetterDesk:
                 field="rule",
             ) from error
 
-    async def _before(self, case: Case, wanted: Reroute, n: int | None) -> Rerouted:
+    async def _before(self, caller: Principal, case: Case, wanted: Reroute, n: int | None) -> Rerouted:
         """What the reroute before this one came to, by decision `n`.
 
         Raises Conflict if a receiver or a rule is asked for that was not then: it would be silently passed over.
         """
-        shown = await self._shown(case)
+        shown = await self._shown(caller, case)
         if n is None:
             raise Conflict(_closed(shown), code="already_handled")
         ordered = await store.rerouted_to(self._database, case.request_id, n)
@@ -338,7 +341,7 @@ class LetterDesk:
     async def _handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
         case = await self._case(caller, dead_letter_id)
         done = await store.handle(self._database, dead_letter_id, Verdict(_author(caller), resolution))
-        shown = await self._shown(case)
+        shown = await self._shown(caller, case)
         if not done and shown.rerouted_n is not None:
             raise Conflict(_closed(shown), code="already_rerouted")
         return Handled(shown, already=not done)
@@ -401,9 +404,9 @@ class LetterDesk:
         await self._check_team(caller, dead_letter_id, case.team_id)
         return case
 
-    async def _shown(self, case: Case) -> ShownDeadLetter:
+    async def _shown(self, caller: Principal, case: Case) -> ShownDeadLetter:
         """As it is now; letters are never removed."""
-        letters = await store.dead_letters_of(self._database, case.request_id)
+        letters = await store.dead_letters_of(self._database, case.request_id, self._reader(caller))
         return next(letter for letter in letters if letter.dead_letter_id == case.dead_letter_id)
 
     async def _rerouted_to(self, request_id: UUID, n: int | None) -> Sequence[MadeDelivery]:
@@ -428,6 +431,13 @@ class LetterDesk:
         rules = self._core.rule_book.rules
         return handled_by(rules.teams, rules.members, system_id)
 
+    def _reader(self, caller: Principal) -> TeamId | None:
+        """The team that must not see more of a message than came to it; None: an operator sees all."""
+        if caller.role == "operator":
+            return None
+        member = self._core.rule_book.rules.members.get(SystemId(caller.system_id or ""))
+        return TeamId("") if member is None else member.team_id
+
     async def _record(self, caller: Principal, action: str, detail: dict[str, Any]) -> None:
         await audit.append(self._database, caller.name, action, detail)
 
@@ -435,6 +445,13 @@ class LetterDesk:
 def _author(caller: Principal) -> str:
     """Who it was, for the letter: the system, or the name of an operator's token."""
     return caller.system_id or caller.name
+
+
+def _seen_payload(remains: Remains) -> Mapping[str, Any]:
+    """The envelope, its text being what came to the reader's team."""
+    if remains.seen is None or not remains.payload:
+        return remains.payload
+    return {**remains.payload, "payload": {**remains.payload["payload"], "normalized_text": remains.seen}}
 
 
 def _rule_fields(wish: RuleWish, to: Target, known: Mapping[str, str]) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from switchboard.app.access import Access, Action, Principal
 from switchboard.app.wiring import Core
 from switchboard.core.pipeline.outside import outside_json
 from switchboard.core.pipeline.tokens import estimate_tokens
-from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, InvalidInput, NotFound
+from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, InvalidInput, NotFound, Overloaded
 from switchboard.domain.remote import Liveness, Presence
 from switchboard.domain.routing import Member, SystemId
 from switchboard.lanes.bell import RULES
 from switchboard.store import audit
 from switchboard.store import presence as store
-from switchboard.store.presence import Announcement, Registered, endpoint_in_use
+from switchboard.store.presence import ANNOUNCED_EVERY_S, Announcement, Beat, Registered, TooSoon, endpoint_in_use
 
 ENGINE: Final = "mcp"
 """The engine of remote butlers."""
@@ -72,7 +72,7 @@ class Registry:
         return caller.role == "operator" or caller.system_id in self._core.rule_book.presences
 
     async def beat(self, caller: Principal, system_id: str | None, said: Announcement) -> Standing:
-        """He lives, and this is what he says of himself. Raises Forbidden, NotFound, InvalidInput."""
+        """He lives, and this is what he says of himself. Raises Forbidden, NotFound, InvalidInput, Overloaded."""
         named = system_id or caller.system_id
         if named is None:
             raise InvalidInput("an operator must say whose heartbeat this is", code="missing_field", field="system_id")
@@ -80,9 +80,15 @@ class Registry:
         _check_length(said)
         known = await self._remote(caller, "beat", named)
         said = await self._with_checked_endpoint(caller, known, said)
-        kept = await store.beat(self._database, known.member.system_id, said)
+        kept = await store.beat(self._database, known.member.system_id, said, self._patience)
         if kept is None:
             raise NotFound(f"there is no butler {named}")
+        if isinstance(kept, TooSoon):
+            raise Overloaded(
+                f"{named} announced something else just now: once in {ANNOUNCED_EVERY_S:.0f} s is taken; "
+                "a heartbeat that announces nothing new always is",
+                retry_after=kept.wait,
+            )
         await self._put_on_record(caller, *kept)
         return await self._standing(known.member.system_id)
 
@@ -136,17 +142,18 @@ class Registry:
         except TimeoutError:
             pass
 
-    async def _put_on_record(self, caller: Principal, before: Registered, after: Registered) -> None:
+    async def _put_on_record(self, caller: Principal, earlier: Beat, now: Beat) -> None:
+        before, after = earlier.registered, now.registered
         system_id = after.member.system_id
-        changed = {name for name in after.announced if after.announced[name] != before.announced.get(name)}
+        told = {"description", "capabilities"}
+        changed = {name for name in told if after.announced.get(name) != before.announced.get(name)}
         if before.in_use != after.in_use:
             detail = {"system_id": system_id, "from": _host(before.in_use), "to": _host(after.in_use)}
             await audit.append(self._database, caller.name, "agent:endpoint", detail)
-        if changed & {"description", "capabilities"}:
-            told: Mapping[str, Any] = {name: after.announced[name] for name in sorted(changed)}
-            await audit.append(self._database, caller.name, "agent:announced", {"system_id": system_id, **told})
-        seen = self._core.rule_book.presences.get(system_id)
-        if changed or seen is None or seen.liveness != "active":
+        if changed:
+            said: Mapping[str, Any] = {name: after.announced[name] for name in sorted(changed)}
+            await audit.append(self._database, caller.name, "agent:announced", {"system_id": system_id, **said})
+        if before.public != after.public or earlier.liveness != now.liveness:
             self._core.bell.ring(RULES)
 
     async def quarantine(self, caller: Principal, system_id: str, reason: str) -> Standing:

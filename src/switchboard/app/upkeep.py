@@ -73,10 +73,12 @@ class Forgetting:
         return gone + await _all(lambda: verdicts.forget_sessions(self._database, _SESSIONS_STAY, _EMPTIED_AT_ONCE))
 
     async def verdicts(self, keep_days: int) -> int:
-        """Attempts and calls of longer ago, those that were corrected excepted; returns how many rows."""
+        """Attempts, calls and keys of longer ago, attempts that were corrected excepted; returns how many rows."""
         age = timedelta(days=keep_days)
         gone = await _all(lambda: verdicts.forget_verdicts(self._database, age, _EMPTIED_AT_ONCE))
-        return gone + await _all(lambda: verdicts.forget_calls(self._database, age, _EMPTIED_AT_ONCE))
+        gone += await _all(lambda: verdicts.forget_calls(self._database, age, _EMPTIED_AT_ONCE))
+        below = _id_at(time.time() - age.total_seconds())
+        return gone + await _all(lambda: verdicts.forget_keys(self._database, below, _EMPTIED_AT_ONCE))
 
 
 async def _all(bite: Callable[[], Awaitable[int]]) -> int:

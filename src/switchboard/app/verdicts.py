@@ -63,7 +63,9 @@ class VerdictLog:
         if not own or not own.issuperset(wanted.teams or ()):
             await self._access.refused(caller, "verdicts", {"team_id": list(wanted.teams or ())})
             raise Forbidden("what models chose in a team is seen by its System3 and System4, and those above")
-        sight = Sight(everything=False, letters_of=sorted(letters_of))
+        member = rules.members.get(system_id)
+        team = "" if member is None else member.team_id
+        sight = Sight(everything=False, letters_of=sorted(letters_of), team=team)
         return replace(wanted, teams=sorted(wanted.teams or own)), sight
 
 

@@ -42,6 +42,7 @@ def print_letter(letter: Json) -> None:
     rows: list[tuple[object, object]] = [(name, letter.get(name)) for name in names]
     rows += [("created_at", when(letter.get("created_at")))]
     rows += _message_rows(letter)
+    rows += [("part", one_line(letter["part"], 300))] if letter.get("part") else []
     if letter["status"] == "handled":
         rows += [("handled", f"{when(letter['handled_at'])} by {letter['handled_by_system_id']}")]
         rows += [("resolution", letter["resolution"])]

@@ -204,6 +204,8 @@ class Unrouted:
     category: DeadLetterCategory
     reason: str
     handler: SystemId | None
+    segment: str | None = None
+    """The part of the text that came to this team; None: the whole."""
 
 
 class Decision(Struct, frozen=True):
@@ -215,6 +217,8 @@ class Decision(Struct, frozen=True):
     trail: tuple[TrailStep, ...]
     facts: Mapping[str, str] = {}
     """What was known of the message: kept, so that it can be decided again, and explained, as it was seen."""
+    parts: Mapping[TeamId, str] = {}
+    """What of the text came to the teams below one whose model split it; all others have the whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,13 @@ async def _keep(_: asyncpg.Connection) -> None:
     """We never change a session of the pool, so there is nothing to reset; asking cost a round trip per statement."""
 
 
+def _is_sound(connection: asyncpg.pool.PoolConnectionProxy[Row]) -> bool:
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:  # the pool has taken it back: it is closing
+        return False
+
+
 def _host_hint(url: str) -> str:
     """Where the URL points, without its secrets."""
     parts = urlsplit(url)
@@ -156,12 +163,18 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[Row]]:
         """One connection of the pool for several statements; database trouble is raised as `Unavailable`."""
+        misused = False
         try:
             async with self.pool.acquire(timeout=10) as connection:
-                yield connection
+                try:
+                    yield connection
+                except asyncpg.InterfaceError:
+                    # Of a connection that is sound the driver says so of wrong arguments: no better the next time.
+                    misused = _is_sound(connection)
+                    raise
         except _LOST as error:
-            if isinstance(error, ValueError):
-                raise  # asyncpg cannot encode an argument: no outage, and no better the next time
+            if misused or isinstance(error, ValueError):
+                raise
             raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
 
     async def dedicated(self) -> asyncpg.Connection:

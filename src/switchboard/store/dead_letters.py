@@ -28,6 +28,8 @@ Status = Literal["pending", "handled"]
 class ShownDeadLetter:
     """A dead letter without its payload; of that the sender and how the text begins, as long as it is kept.
 
+    Of a message that a model split, `text` is of what came to the reader's team, and `part` what died here (None: all).
+
     `handler` is the System4 that was told, if the team has one.
 
     `handled_by_system_id` is a system, or the name of an operator's token; `rerouted_n` the decision that took it back.
@@ -53,6 +55,7 @@ class ShownDeadLetter:
     emptied_at: datetime | None
     sender: str | None
     text: str | None
+    part: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,14 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What a dead letter keeps of its message: the envelope without `payload.raw`, and the bytes as they arrived."""
+    """What a dead letter keeps of its message: the envelope without `payload.raw`, and the bytes as they arrived.
+
+    `seen`: what of the text came to the reader's team; None: the whole, and he may see the bytes.
+    """
 
     payload: Mapping[str, Any]
     raw: bytes
+    seen: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ ALL_LETTERS: Final = LetterFilter()
 class Case:
     """What is needed to decide about a letter's message again. `facts` is None where an old release kept none.
 
-    `taken`: the butlers that have the message, or were done with it.
+    `taken`: the butlers that have what died of the message, or were done with it.
     """
 
     dead_letter_id: UUID
@@ -170,10 +177,18 @@ def _shown(row: Row) -> ShownDeadLetter:
 
 
 async def list_dead_letters(
-    database: Database, wanted: LetterFilter, *, before: UUID | None = None, limit: int = 50
+    database: Database,
+    wanted: LetterFilter,
+    reader: TeamId | None = None,
+    *,
+    before: UUID | None = None,
+    limit: int = 50,
 ) -> list[ShownDeadLetter]:
-    """Newest first; `before` is the id of the last one of the page before."""
-    rows = await _planned(database, "dead_letters.list", before, limit, *wanted.values())
+    """Newest first; `before` is the id of the last one of the page before.
+
+    `reader`, here and below: the team for whom the texts are, None: for operators.
+    """
+    rows = await _planned(database, "dead_letters.list", before, limit, *wanted.values(), reader)
     return [_shown(row) for row in rows]
 
 
@@ -199,15 +214,17 @@ async def _planned(database: Database, name: str, *values: object) -> Sequence[R
         return rows
 
 
-async def dead_letters_of(database: Database, request_id: UUID) -> list[ShownDeadLetter]:
+async def dead_letters_of(database: Database, request_id: UUID, reader: TeamId | None = None) -> list[ShownDeadLetter]:
     """The dead letters of one message."""
-    return [_shown(row) for row in await database.rows(query("dead_letters.of_message"), request_id)]
+    return [_shown(row) for row in await database.rows(query("dead_letters.of_message"), request_id, reader)]
 
 
-async def get_dead_letter(database: Database, dead_letter_id: UUID) -> tuple[ShownDeadLetter, Remains] | None:
+async def get_dead_letter(
+    database: Database, dead_letter_id: UUID, reader: TeamId | None = None
+) -> tuple[ShownDeadLetter, Remains] | None:
     """One dead letter with what it keeps."""
-    row = await database.row(query("dead_letters.get"), dead_letter_id)
-    return (_shown(row), Remains(row["payload"], row["raw"])) if row else None
+    row = await database.row(query("dead_letters.get"), dead_letter_id, reader)
+    return (_shown(row), Remains(row["payload"], row["raw"], row["seen"])) if row else None
 
 
 async def get_case(database: Database, dead_letter_id: UUID) -> Case | None:
@@ -217,7 +234,7 @@ async def get_case(database: Database, dead_letter_id: UUID) -> Case | None:
 
 
 async def reroute(database: Database, case: Case, decision: Decision, verdict: Verdict) -> Outcome | None:
-    """Give the letter's message to whom `decision` chose, at the end of their lanes; None: there is no such letter."""
+    """Give what died of it to whom `decision` chose, at the end of their lanes; None: there is no such letter."""
     row = await database.row(
         query("dead_letters.reroute"),
         case.dead_letter_id,

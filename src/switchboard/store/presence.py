@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from switchboard.core.policy.liveness import Patience, liveness
-from switchboard.domain.remote import Presence
+from switchboard.domain.remote import Liveness, Presence
 from switchboard.domain.routing import Member, SystemId
 from switchboard.store.database import Database, Row, query, seconds
 from switchboard.store.rules import Session
 from switchboard.store.teams import member_of
 
+ANNOUNCED_EVERY_S: Final = 5.0
+"""What a butler announces may change so often: everybody who asks models reads it anew, and it is audited."""
 LISTENING_GAP_S: Final = 30.0
 """Nobody was there to hear heartbeats if nobody wrote for so long that he was."""
 
@@ -48,6 +50,26 @@ class Registered:
         """The URL that is called."""
         return endpoint_in_use(self.member.options, self.endpoint, own=self.own_endpoint)
 
+    @property
+    def public(self) -> tuple[object, ...]:
+        """What others read of his announcements; not which instance of which version he is."""
+        return self.announced.get("description"), self.announced.get("capabilities"), self.endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A butler at a heartbeat, and whether he counted as alive. None: he is no remote butler any more."""
+
+    registered: Registered
+    liveness: Liveness | None
+
+
+@dataclass(frozen=True, slots=True)
+class TooSoon:
+    """He announced something else a moment ago, and nothing was kept; after so many seconds he may again."""
+
+    wait: float
+
 
 def endpoint_in_use(options: Mapping[str, Any], endpoint: str | None, *, own: bool) -> str | None:
     """The one set at run time, else the file's. One that the butler set himself counts only while his file lets him."""
@@ -59,7 +81,7 @@ def endpoint_in_use(options: Mapping[str, Any], endpoint: str | None, *, own: bo
 
 async def list_presences(database: Database, patience: Patience) -> list[Presence]:
     """Every remote butler as he is at this moment."""
-    return [_presence(row, patience) for row in await database.rows(query("presence.list"))]
+    return [_presence(row, patience) for row in await database.rows(query("presence.list"), None)]
 
 
 def _presence(row: Row, patience: Patience) -> Presence:
@@ -95,7 +117,9 @@ async def get(database: Database, system_id: SystemId) -> Registered | None:
         return await hold(connection, system_id)
 
 
-async def beat(database: Database, system_id: SystemId, said: Announcement) -> tuple[Registered, Registered] | None:
+async def beat(
+    database: Database, system_id: SystemId, said: Announcement, patience: Patience
+) -> tuple[Beat, Beat] | TooSoon | None:
     """Keep a heartbeat and what it announces; the butler before and after it. None: there is no such member.
 
     Whether he may change his endpoint the caller has looked at; one that an operator has set meanwhile stays.
@@ -104,13 +128,28 @@ async def beat(database: Database, system_id: SystemId, said: Announcement) -> t
         before = await hold(connection, system_id)
         if before is None:
             return None
-        announced = {**before.announced, **_given(said)}
-        await connection.execute(query("presence.beat"), system_id, announced)
-        after = replace(before, announced=announced)
-        if said.endpoint is not None and (before.endpoint is None or before.own_endpoint):
-            await connection.execute(query("presence.move"), system_id, said.endpoint, True)
-            after = replace(after, endpoint=said.endpoint, own_endpoint=True)
-        return before, after
+        after = _after(before, said)
+        if changes := after.public != before.public:
+            wait = await connection.fetchval(query("presence.announced"), system_id, seconds(ANNOUNCED_EVERY_S))
+            if wait is not None and wait > 0:
+                return TooSoon(wait)
+        was = await _liveness(connection, system_id, patience)
+        await connection.execute(query("presence.beat"), system_id, after.announced, changes)
+        if after.endpoint != before.endpoint:
+            await connection.execute(query("presence.move"), system_id, after.endpoint, True)
+        return Beat(before, was), Beat(after, await _liveness(connection, system_id, patience))
+
+
+def _after(before: Registered, said: Announcement) -> Registered:
+    after = replace(before, announced={**before.announced, **_given(said)})
+    if said.endpoint is not None and (before.endpoint is None or before.own_endpoint):
+        return replace(after, endpoint=said.endpoint, own_endpoint=True)
+    return after
+
+
+async def _liveness(connection: Session, system_id: SystemId, patience: Patience) -> Liveness | None:
+    row = await connection.fetchrow(query("presence.list"), system_id)
+    return None if row is None else _presence(row, patience).liveness
 
 
 def _given(said: Announcement) -> dict[str, Any]:

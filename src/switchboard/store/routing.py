@@ -86,6 +86,7 @@ async def settle_route(database: Database, worker: int, routed: Routed) -> Settl
         *(decision.version, to_json(decision.trail), routed.tier),
         *_delivery_columns(routed),
         *_unrouted_columns(decision),
+        _parts(decision),
     )
     return Settled(ok=row is not None and row["ok"], next_seq=None if row is None else row["next_seq"])
 
@@ -96,7 +97,7 @@ def _delivery_columns(routed: Routed) -> list[list[Any]]:
         [turn_lane(one.system_id, routed.conversation) for one in chosen],
         [one.system_id for one in chosen],
         [one.team_id for one in chosen],
-        [None if one.segment is None else storable_text(one.segment) for one in chosen],
+        [_part(one.segment) for one in chosen],
     ]
 
 
@@ -108,7 +109,17 @@ def _unrouted_columns(decision: Decision) -> list[list[Any]]:
         [one.category for one in lost],
         [storable_text(one.reason)[:_MAX_REASON] for one in lost],
         [one.handler for one in lost],
+        [_part(one.segment) for one in lost],
     ]
+
+
+def _parts(decision: Decision) -> str | None:
+    """What of the text came to which team, as JSON; None where all have the whole."""
+    return to_json({team_id: _part(text) for team_id, text in decision.parts.items()}) if decision.parts else None
+
+
+def _part(segment: str | None) -> str | None:
+    return None if segment is None else storable_text(segment)
 
 
 async def any_waiting(database: Database) -> bool:

@@ -28,7 +28,7 @@ create table team (
 create unique index team_one_root on team ((parent_id is null)) where parent_id is null;
 
 -- promised and what follows are of remote butlers: whether he says that he lives, when he last did or answered, what he
--- announced of himself, an endpoint set at run time (own: by himself), and who put him in quarantine.
+-- announced of himself and when, an endpoint set at run time (own: by himself), and who put him in quarantine.
 create table member (
     system_id text primary key,
     team_id text not null references team,
@@ -45,7 +45,8 @@ create table member (
     endpoint text,
     own_endpoint boolean not null default false,
     quarantined_by text,
-    quarantine_reason text
+    quarantine_reason text,
+    announced_at timestamptz
 );
 create index member_remote on member (system_id) where engine = 'mcp';
 
@@ -159,6 +160,8 @@ create table dedupe (
 );
 
 -- branches = deliveries + dead letters that this decision made: what the books are balanced against.
+-- parts: what of the text came to which team, where a model split it; '' is for all whom it does not name, and a team that
+-- it does not tell of has the whole. null: all have the whole.
 create table decision (
     request_id uuid not null,
     conversation text not null,
@@ -168,6 +171,7 @@ create table decision (
     trail jsonb not null,
     decided_at timestamptz not null,
     facts jsonb,
+    parts jsonb,
     primary key (request_id, conversation, n)
 );
 
@@ -299,7 +303,8 @@ create table receipt (
 
 -- handler is who is told, notice_lane and notice_seq by which notice: null while it waits for a digest. rerouted_n is the
 -- decision that took it back into the house. sender_spared: the sender is not to be told (mailing lists, automatic mail).
--- emptied_at: it was handled long ago; payload and raw are kept no more.
+-- emptied_at: it was handled long ago; payload, raw and text are kept no more. text: the part of the message that died
+-- here, where a model split it; null is the whole. n: the decision that it is of.
 create table dead_letter (
     dead_letter_id uuid not null,
     conversation text not null,
@@ -326,6 +331,8 @@ create table dead_letter (
     sender_told_at timestamptz,
     emptied_at timestamptz,
     sender_spared boolean not null default false,
+    text text,
+    n smallint not null default 1,
     primary key (dead_letter_id, conversation)
 );
 create index dead_letter_request on dead_letter (request_id);
@@ -520,12 +527,12 @@ begin
 end $$;
 
 -- Route: the decision about a message that waited, its deliveries and dead letters, and the step to the next one of its
--- conversation; or nothing at all (fenced). d_*, x_* as in accept_messages; d_text: the part of each butler.
+-- conversation; or nothing at all (fenced). d_*, x_* as in accept_messages; *_text: the part of each butler or team.
 create function settle_route(
     _owner bigint, _lane text, _epoch bigint, _seq bigint, _hand_on boolean, _started_at timestamptz,
     _version bigint, _trail text, _tier smallint,
     d_lane text[], d_system text[], d_team text[], d_text text[],
-    x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[]
+    x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[], x_text text[], _parts text
 ) returns table (ok boolean, next_seq bigint)
 language plpgsql as $$
 #variable_conflict use_column
@@ -554,8 +561,9 @@ begin
     end if;
     _now := clock_timestamp();
 
-    insert into decision (request_id, conversation, n, version, branches, trail, decided_at, facts)
-        values (_request_id, _conversation, 1, _version, cardinality(d_lane) + cardinality(x_id), _trail::jsonb, _now, _facts);
+    insert into decision (request_id, conversation, n, version, branches, trail, decided_at, facts, parts)
+        values (_request_id, _conversation, 1, _version, cardinality(d_lane) + cardinality(x_id), _trail::jsonb, _now, _facts,
+                _parts::jsonb);
     insert into delivery (lane, seq, conversation, request_id, system_id, team_id, segment, created_at, text)
         select d.lane, l.last_seq + 1, _conversation, _request_id, d.system_id, d.team_id,
                case when d.part is null then 0 else row_number() over (partition by d.part is null order by d.ord) end,
@@ -571,8 +579,9 @@ begin
     if cardinality(x_id) > 0 then
         perform bury(
             array_agg(x.id), array_agg(_request_id), array_agg(_conversation), array_agg(x.team), array_agg(x.category),
-            array_agg(x.reason), array_agg(x.handler), array_agg(null::text), array_agg(null::bigint), array_agg(null::text))
-        from unnest(x_id, x_team, x_category, x_reason, x_handler) as x (id, team, category, reason, handler);
+            array_agg(x.reason), array_agg(x.handler), array_agg(null::text), array_agg(null::bigint), array_agg(null::text),
+            array_agg(x.part))
+        from unnest(x_id, x_team, x_category, x_reason, x_handler, x_text) as x (id, team, category, reason, handler, part);
     end if;
 
     update routing r set state = 'routed', settled_at = _now where r.lane = _lane and r.seq = _seq;
@@ -589,20 +598,28 @@ begin
             returning true, case when l.state = 'running' then l.done_seq + 1 end;
 end $$;
 
--- Dead letters, whole, and the notices to their handlers. The caller holds the locks of the notice lanes.
+-- What of a message came to a team by decision n: null is the whole, and so it is for nobody's team.
+create function part_of(_request_id uuid, _conversation text, _n smallint, _team text) returns text
+language sql stable as $$
+    select coalesce(d.parts ->> _team, d.parts ->> '') from decision d
+    where _team is not null and d.request_id = _request_id and d.conversation = _conversation and d.n = _n;
+$$;
+
+-- Dead letters, and the notices to their handlers. The caller holds the locks of the notice lanes. _text: the part of each,
+-- null is the whole; _n: the decision that each is of.
 -- A System4 with 20 notices before it is told of no further letter singly: those wait for a digest. Transactions at the
 -- same time do not see each other's notices; a few more than 20 cost less than a lock that all of them wait for.
 create function bury(
     _id uuid[], _request_id uuid[], _conversation text[], _team text[], _category text[], _reason text[],
-    _handler text[], _lane text[], _seq bigint[], _system text[]
+    _handler text[], _lane text[], _seq bigint[], _system text[], _text text[] default null, _n smallint[] default null
 ) returns void
 language plpgsql as $$
 #variable_conflict use_column
 begin
     with given as (
         select x.*, row_number() over (partition by x.handler order by x.id) as nth
-        from unnest(_id, _request_id, _conversation, _team, _category, _reason, _handler, _lane, _seq, _system)
-             as x (id, request_id, conversation, team, category, reason, handler, lane, seq, system_id)
+        from unnest(_id, _request_id, _conversation, _team, _category, _reason, _handler, _lane, _seq, _system, _text, _n)
+             as x (id, request_id, conversation, team, category, reason, handler, lane, seq, system_id, part, n)
     ), busy as (
         select h.handler, (
             select count(*) from (
@@ -617,9 +634,11 @@ begin
         join lane l on l.key = 'notice:' || g.handler || ':' || g.conversation
     ), buried as (
         insert into dead_letter (dead_letter_id, conversation, request_id, team_id, channel, payload, raw, category,
-                                 reason, lane, seq, system_id, handler, received_at, created_at, notice_lane, notice_seq)
+                                 reason, lane, seq, system_id, handler, received_at, created_at, notice_lane, notice_seq,
+                                 text, n)
             select g.id, g.conversation, g.request_id, g.team, m.channel, m.envelope, m.raw, g.category,
-                   g.reason, g.lane, g.seq, g.system_id, g.handler, m.received_at, clock_timestamp(), t.lane, t.seq
+                   g.reason, g.lane, g.seq, g.system_id, g.handler, m.received_at, clock_timestamp(), t.lane, t.seq,
+                   g.part, coalesce(g.n, 1)
             from given g
             join message_inbox m on m.request_id = g.request_id and m.conversation = g.conversation
             left join told t on t.id = g.id
@@ -698,11 +717,12 @@ begin
 end $$;
 
 -- A further decision about a message that is held, with its deliveries at the end of their lanes; its number, or null where
--- all of them have the message, or were done with it. d_*: who is to get it, x_*: branches that again nobody can take.
+-- all of them have the message, or were done with it. d_*: who is to get it, x_*: branches that again nobody can take. _text:
+-- but this part of it is brought on, null is the whole; who has another part has neither this one nor the whole.
 create function decide_again(
     _request_id uuid, _conversation text, _version bigint, _trail text, _tier smallint,
     d_lane text[], d_system text[], d_team text[],
-    x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[]
+    x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[], _text text
 ) returns smallint
 language plpgsql as $$
 declare
@@ -717,18 +737,21 @@ begin
             select from delivery d
             where d.request_id = _request_id and d.system_id = i.system_id
               and d.state in ('pending', 'answered', 'declined')
+              and (d.text is null or d.text = _text)
         );
     if _fresh is null then
         return null;
     end if;
 
-    insert into decision (request_id, conversation, n, version, branches, trail, decided_at, facts)
+    insert into decision (request_id, conversation, n, version, branches, trail, decided_at, facts, parts)
         select _request_id, _conversation, max(d.n) + 1, _version, cardinality(_fresh) + cardinality(x_id), _trail::jsonb,
-               _now, (select f.facts from decision f where f.request_id = _request_id and f.n = 1)
+               _now, (select f.facts from decision f where f.request_id = _request_id and f.n = 1),
+               case when _text is not null then jsonb_build_object('', _text) end
         from decision d where d.request_id = _request_id
         returning n into _n;
-    insert into delivery (lane, seq, conversation, request_id, system_id, team_id, created_at, n)
-        select l.key, l.last_seq + 1, _conversation, _request_id, d_system[f.ord], d_team[f.ord], _now, _n
+    insert into delivery (lane, seq, conversation, request_id, system_id, team_id, segment, created_at, text, n)
+        select l.key, l.last_seq + 1, _conversation, _request_id, d_system[f.ord], d_team[f.ord],
+               case when _text is null then 0 else f.ord end, _now, _text, _n
         from unnest(_fresh) as f (ord) join lane l on l.key = d_lane[f.ord];
     update lane l set
         last_seq = l.last_seq + 1,
@@ -739,14 +762,15 @@ begin
     if cardinality(x_id) > 0 then
         perform bury(
             array_agg(x.id), array_agg(_request_id), array_agg(_conversation), array_agg(x.team), array_agg(x.category),
-            array_agg(x.reason), array_agg(x.handler), array_agg(null::text), array_agg(null::bigint), array_agg(null::text))
+            array_agg(x.reason), array_agg(x.handler), array_agg(null::text), array_agg(null::bigint), array_agg(null::text),
+            array_agg(_text), array_agg(_n))
         from unnest(x_id, x_team, x_category, x_reason, x_handler) as x (id, team, category, reason, handler);
     end if;
     return _n;
 end $$;
 
--- Reroute: a further decision about the letter's message, and the letter handled; or nothing at all. d_*, x_* as in
--- decide_again. The outcome: rerouted; handled (it was before: by decision n, or by hand where n is null); taken (all of
+-- Reroute: a further decision about what died of the letter's message, and the letter handled; or nothing at all. d_*, x_*
+-- as in decide_again. The outcome: rerouted; handled (it was before: by decision n, or by hand where n is null); taken (all of
 -- them have the message, or were done with it); no row where there is no such letter.
 create function reroute_letter(
     _id uuid, _by text, _resolution text, _version bigint, _trail text, _tier smallint,
@@ -758,10 +782,11 @@ language plpgsql as $$
 declare
     _request_id uuid;
     _conversation text;
+    _text text;
     _status text;
     _n smallint;
 begin
-    select x.request_id, x.conversation into _request_id, _conversation from dead_letter x where x.dead_letter_id = _id;
+    select x.request_id, x.conversation, x.text into _request_id, _conversation, _text from dead_letter x where x.dead_letter_id = _id;
     if not found then
         return;
     end if;
@@ -773,7 +798,7 @@ begin
         return;
     end if;
     _n := decide_again(_request_id, _conversation, _version, _trail, _tier, d_lane, d_system, d_team,
-                       x_id, x_team, x_category, x_reason, x_handler);
+                       x_id, x_team, x_category, x_reason, x_handler, _text);
     if _n is null then
         return query select 'taken', null::smallint;
         return;
@@ -787,11 +812,11 @@ end $$;
 
 -- Correct: where a message should have gone, in the log of the teams that asked a model (_teams; null: all of them); and
 -- unless _lane is null a further decision by which that butler gets it. Letters of this message that these teams have
--- because no model chose are settled by it. decided: false while it waits for a model, and then nothing has changed; noted:
+-- because no model chose are settled by it. The butler gets what of it came to team _of (null: the whole). decided: false while it waits for a model, and then nothing has changed; noted:
 -- the log said something else before; n: the decision, null where the butler has the message already.
 create function correct_route(
     _request_id uuid, _to text, _by text, _reason text, _teams text[],
-    _version bigint, _trail text, _tier smallint, _lane text, _team text
+    _version bigint, _trail text, _tier smallint, _lane text, _team text, _of text default null
 ) returns table (decided boolean, noted boolean, n smallint)
 language plpgsql as $$
 #variable_conflict use_column
@@ -817,7 +842,8 @@ begin
     _noted := found;
     if _lane is not null then
         _n := decide_again(_request_id, _conversation, _version, _trail, _tier, array[_lane], array[_to], array[_team],
-                           '{}', '{}', '{}', '{}', '{}');
+                           '{}', '{}', '{}', '{}', '{}',
+                           (select d.parts ->> _of from decision d where d.request_id = _request_id and d.n = 1));
     end if;
     if _n is not null then
         update dead_letter x set
@@ -1020,7 +1046,7 @@ begin
     if exists (select from unnest(_dead_id) as x (id) where x.id is not null) then
         perform bury(array_agg(i.dead_id), array_agg(d.request_id), array_agg(d.conversation), array_agg(d.team_id),
                      array_agg(i.category), array_agg(i.reason), array_agg(i.handler), array_agg(i.lane), array_agg(i.seq),
-                     array_agg(d.system_id))
+                     array_agg(d.system_id), array_agg(d.text), array_agg(d.n))
             from unnest(_lane, _seq, _dead_id, _category, _reason, _handler, _ok)
                  as i (lane, seq, dead_id, category, reason, handler, ok)
             join delivery d on d.lane = i.lane and d.seq = i.seq
@@ -1332,3 +1358,4 @@ create table pipeline_key (
     done boolean not null default false,
     primary key (source, key)
 );
+create index pipeline_key_request on pipeline_key (request_id);

@@ -52,21 +52,26 @@ class VerdictFilter:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Whose messages may be read: all, or those with a dead letter in one of the teams."""
+    """Whose messages may be read: all, or those with a letter in one of the teams, as far as they came to `team`."""
 
     everything: bool
     letters_of: Sequence[str] = ()
+    team: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Where a message should have gone, by whom and why; in the log of `teams` (None: of all that asked)."""
+    """Where a message should have gone, by whom and why; in the log of `teams` (None: of all that asked).
+
+    He gets as much of it as came to the team `of`; None: the whole.
+    """
 
     request_id: UUID
     to: str
     by: str
     reason: str | None
     teams: Sequence[str] | None
+    of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +167,7 @@ async def list_verdicts(
     async with database.connection() as connection, connection.transaction(readonly=True):
         # A plan for all filters at once would read the whole log for each of them.
         await connection.execute("set local plan_cache_mode = force_custom_plan")
-        return [_read(row) for row in await connection.fetch(query("verdicts.list"), *values, limit)]
+        return [_read(row) for row in await connection.fetch(query("verdicts.list"), *values, limit, sight.team)]
 
 
 def _read(row: Row) -> Read:
@@ -181,7 +186,7 @@ async def correct(database: Database, correction: Correction, sending: Sending |
     c = correction
     teams = None if c.teams is None else list(c.teams)
     reason = None if c.reason is None else storable_text(c.reason)
-    values = (c.request_id, c.to, c.by, reason, teams, *_columns(sending))
+    values = (c.request_id, c.to, c.by, reason, teams, *_columns(sending), c.of)
     row = await database.row(query("verdicts.correct"), *values)
     return None if row is None else Outcome(row["decided"], row["noted"], row["n"])
 
@@ -253,6 +258,11 @@ async def forget_verdicts(database: Database, after: timedelta, limit: int) -> i
 async def forget_calls(database: Database, after: timedelta, limit: int) -> int:
     """Remove what sessions called longer ago; how many."""
     return _count(await database.run(query("verdicts.forget_calls"), after, limit))
+
+
+async def forget_keys(database: Database, below: UUID, limit: int) -> int:
+    """Remove idempotency keys of messages whose ids are lower; how many."""
+    return _count(await database.run(query("verdicts.forget_keys"), below, limit))
 
 
 def _count(tag: str) -> int:

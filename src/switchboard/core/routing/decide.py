@@ -176,7 +176,8 @@ class _Way:
         return False
 
     def end(self, facts: Mapping[str, str]) -> Decision:
-        return Decision(self.index.version, tuple(self.chosen), tuple(self.unrouted), tuple(self.trail), facts)
+        parts = {team_id: segment for team_id, segment in self.entered if segment is not None}
+        return Decision(self.index.version, tuple(self.chosen), tuple(self.unrouted), tuple(self.trail), facts, parts)
 
     def follow_rule(self, team_id: TeamId, segment: str | None, reason: StepReason, fired: Fired) -> None:
         rule_id, name, fanout = fired
@@ -191,7 +192,7 @@ class _Way:
             # One target takes nothing; the others are served all the same.
             self.trail.append(_lost_step(team_id, rule_id, name, lost))
             handler = self.index.handler(team_id)
-            self.unrouted.append(Unrouted(team_id, lost.reason, f"rule {name!r}: {lost.why}", handler))
+            self.unrouted.append(Unrouted(team_id, lost.reason, f"rule {name!r}: {lost.why}", handler, segment))
 
     def follow_model(self, team_id: TeamId, segment: str | None, answer: Classified | None) -> None:
         candidates = self.index.candidates(team_id)
@@ -220,7 +221,7 @@ class _Way:
             return
         if category == "no_route":
             self.trail.append(TrailStep(team_id, "no_route", detail=why))
-        self.unrouted.append(Unrouted(team_id, category, why, self.index.handler(team_id)))
+        self.unrouted.append(Unrouted(team_id, category, why, self.index.handler(team_id), segment))
 
 
 def _failed(answer: Classified, candidates: Collection[Target]) -> str | None:

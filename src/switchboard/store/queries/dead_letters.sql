@@ -1,11 +1,15 @@
 -- name: list
+-- The text is what came to the team of the reader, $11; null is an operator, who sees the whole.
 -- This and the next two are planned anew each time (`_planned`), by what is given: pending letters, those of a team, of a
 -- category and the newest of all are read by their indexes. Other filters on letters of any status cost a walk from the
 -- newest back until the page is full; `since` does not cut it short.
-select dead_letter_id, request_id, conversation, team_id, channel, category, reason, system_id, handler, status,
-       handled_by_system_id, resolution, received_at, created_at, handled_at, rerouted_n, sender_told_at, emptied_at,
-       payload #>> '{sender,identity}' as sender, left(payload #>> '{payload,normalized_text}', 200) as text
-from dead_letter
+select x.dead_letter_id, x.request_id, x.conversation, x.team_id, x.channel, x.category, x.reason, x.system_id, x.handler,
+       x.status, x.handled_by_system_id, x.resolution, x.received_at, x.created_at, x.handled_at, x.rerouted_n,
+       x.sender_told_at, x.emptied_at, x.payload #>> '{sender,identity}' as sender,
+       left(coalesce(case when x.emptied_at is null then part_of(x.request_id, x.conversation, x.n, $11) end,
+                     x.payload #>> '{payload,normalized_text}'), 200) as text,
+       x.text as part
+from dead_letter x
 where ($1::uuid is null or dead_letter_id < $1)
   and ($3::text[] is null or team_id = any ($3)) and ($4::text is null or status = $4)
   and ($5::text is null or category = $5) and ($6::text is null or channel = $6) and ($7::text is null or system_id = $7)
@@ -33,17 +37,23 @@ where status = 'pending' and ($1::uuid is null or dead_letter_id > $1)
   and ($9::uuid[] is null or dead_letter_id = any ($9));
 
 -- name: of_message
-select dead_letter_id, request_id, conversation, team_id, channel, category, reason, system_id, handler, status,
-       handled_by_system_id, resolution, received_at, created_at, handled_at, rerouted_n, sender_told_at, emptied_at,
-       payload #>> '{sender,identity}' as sender, left(payload #>> '{payload,normalized_text}', 200) as text
-from dead_letter where request_id = $1 order by dead_letter_id;
+select x.dead_letter_id, x.request_id, x.conversation, x.team_id, x.channel, x.category, x.reason, x.system_id, x.handler,
+       x.status, x.handled_by_system_id, x.resolution, x.received_at, x.created_at, x.handled_at, x.rerouted_n,
+       x.sender_told_at, x.emptied_at, x.payload #>> '{sender,identity}' as sender,
+       left(coalesce(case when x.emptied_at is null then part_of(x.request_id, x.conversation, x.n, $2) end,
+                     x.payload #>> '{payload,normalized_text}'), 200) as text,
+       x.text as part
+from dead_letter x where x.request_id = $1 order by x.dead_letter_id;
 
 -- name: get
-select dead_letter_id, request_id, conversation, team_id, channel, category, reason, system_id, handler, status,
-       handled_by_system_id, resolution, received_at, created_at, handled_at, rerouted_n, sender_told_at, emptied_at,
-       payload #>> '{sender,identity}' as sender, left(payload #>> '{payload,normalized_text}', 200) as text,
-       payload, raw
-from dead_letter where dead_letter_id = $1;
+select x.dead_letter_id, x.request_id, x.conversation, x.team_id, x.channel, x.category, x.reason, x.system_id, x.handler,
+       x.status, x.handled_by_system_id, x.resolution, x.received_at, x.created_at, x.handled_at, x.rerouted_n,
+       x.sender_told_at, x.emptied_at, x.payload #>> '{sender,identity}' as sender,
+       left(coalesce(case when x.emptied_at is null then part_of(x.request_id, x.conversation, x.n, $2) end,
+                     x.payload #>> '{payload,normalized_text}'), 200) as text,
+       x.text as part,
+       x.payload, x.raw, part_of(x.request_id, x.conversation, x.n, $2) as seen
+from dead_letter x where x.dead_letter_id = $1;
 
 -- name: case
 -- What is needed to decide about the message again.
@@ -51,7 +61,8 @@ select x.dead_letter_id, x.request_id, x.conversation, x.team_id, x.status, x.ha
        x.rerouted_n, m.envelope #>> '{control,policy_tier}' as tier,
        (select d.facts from decision d where d.request_id = x.request_id and d.n = 1) as facts,
        array(select d.system_id from delivery d
-             where d.request_id = x.request_id and d.state in ('pending', 'answered', 'declined')) as taken
+             where d.request_id = x.request_id and d.state in ('pending', 'answered', 'declined')
+               and (d.text is null or d.text = x.text)) as taken
 from dead_letter x
 join message_inbox m on m.request_id = x.request_id and m.conversation = x.conversation
 where x.dead_letter_id = $1;
@@ -110,7 +121,7 @@ select tell_sender($1, $2, $3, $4);
 update dead_letter set sender_spared = true where request_id = $1 and sender_told_at is null;
 
 -- name: empty
-update dead_letter set payload = '{}', raw = '', emptied_at = clock_timestamp()
+update dead_letter set payload = '{}', raw = '', text = null, emptied_at = clock_timestamp()
 where dead_letter_id in (
     select x.dead_letter_id from dead_letter x
     where x.status = 'handled' and x.emptied_at is null and x.handled_at < clock_timestamp() - $1::interval

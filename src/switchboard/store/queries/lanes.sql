@@ -29,7 +29,8 @@ join lateral (
     select d.request_id, d.conversation, d.system_id, d.team_id, d.segment, d.text, null::jsonb as dead_letter
     from delivery d where d.lane = i.lane and d.seq = i.seq
     union all
-    select n.request_id, n.conversation, n.system_id, n.team_id, 0, null,
+    select n.request_id, n.conversation, n.system_id, n.team_id, 0,
+           part_of(x.request_id, x.conversation, x.n, coalesce(h.team_id, n.team_id)),
            jsonb_build_object('dead_letter_id', n.dead_letter_id, 'team_id', n.team_id, 'category', x.category,
                               'reason', x.reason, 'system_id', x.system_id)
            || case when n.lane like 'notice:%:digest' then (
@@ -44,13 +45,16 @@ join lateral (
                       'digest', (
                           select jsonb_agg(to_jsonb(y) order by y.dead_letter_id) from (
                               select y.dead_letter_id, y.request_id, y.team_id, y.category, left(y.reason, 200) as reason,
-                                     y.system_id, left(y.payload #>> '{payload,normalized_text}', 200) as text
+                                     y.system_id,
+                                     left(coalesce(part_of(y.request_id, y.conversation, y.n, coalesce(h.team_id, n.team_id)),
+                                                   y.payload #>> '{payload,normalized_text}'), 200) as text
                               from dead_letter y where y.notice_lane = n.lane and y.notice_seq = n.seq
                               order by y.dead_letter_id limit 200
                           ) y
                       ))
               ) else '{}' end
     from notice n join dead_letter x on x.dead_letter_id = n.dead_letter_id and x.conversation = n.conversation
+    left join member h on h.system_id = n.system_id
     where n.lane = i.lane and n.seq = i.seq
 ) x on true
 join message_inbox m on m.request_id = x.request_id and m.conversation = x.conversation

@@ -3,7 +3,11 @@ select m.system_id, m.promised, m.options -> 'beats' as told, m.last_seen_at, m.
        m.quarantined_by, m.quarantine_reason,
        extract(epoch from clock_timestamp() - greatest(coalesce(m.last_seen_at, m.since), l.since))::float8 as silence
 from member m left join listening l on true
-where m.engine = 'mcp' and m.active order by m.system_id;
+where m.engine = 'mcp' and m.active and ($1::text is null or m.system_id = $1) order by m.system_id;
+
+-- name: announced
+-- For how many seconds more nothing else may be announced; the row is held.
+select extract(epoch from announced_at + $2::interval - clock_timestamp())::float8 as wait from member where system_id = $1;
 
 -- name: hold
 select system_id, team_id, number, engine, options, description, capabilities, active, announced, endpoint, own_endpoint,
@@ -11,7 +15,9 @@ select system_id, team_id, number, engine, options, description, capabilities, a
 from member where system_id = $1 for no key update;
 
 -- name: beat
-update member set promised = true, last_seen_at = clock_timestamp(), announced = $2 where system_id = $1;
+update member set promised = true, last_seen_at = clock_timestamp(), announced = $2,
+                  announced_at = case when $3::boolean then clock_timestamp() else announced_at end
+where system_id = $1;
 
 -- name: move
 update member set endpoint = $2, own_endpoint = $3 where system_id = $1;

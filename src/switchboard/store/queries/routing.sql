@@ -6,7 +6,7 @@ where r.lane = $1 and r.seq = $2;
 -- name: settle
 select ok, next_seq from settle_route(
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text[], $11::text[], $12::text[], $13::text[],
-    $14::uuid[], $15::text[], $16::text[], $17::text[], $18::text[]);
+    $14::uuid[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20);
 
 -- name: any_waiting
 select exists (select from routing r where r.state = 'pending');

@@ -6,7 +6,8 @@ select c.request_id, c.conversation, c.team_id, c.n, c.session_id, c.candidates,
            select from dead_letter x
            where x.request_id = c.request_id and x.team_id = any ($2::text[]) and x.emptied_at is null
        ) as seen,
-       left(m.envelope #>> '{payload,normalized_text}', 200) as text
+       left(coalesce(part_of(c.request_id, c.conversation, 1::smallint, $12), m.envelope #>> '{payload,normalized_text}'), 200)
+           as text
 from classification c
 left join message_inbox m on m.request_id = c.request_id and m.conversation = c.conversation
 where ($3::uuid is null or (c.request_id, c.conversation, c.team_id, c.n) < ($3, $4::text, $5::text, $6::integer))
@@ -28,7 +29,7 @@ select s.request_id, s.corrected_to, s.correction, s.facts from (
 ) s order by s.request_id desc limit $2;
 
 -- name: correct
-select decided, noted, n from correct_route($1, $2, $3, $4, $5::text[], $6, $7, $8::smallint, $9, $10);
+select decided, noted, n from correct_route($1, $2, $3, $4, $5::text[], $6, $7, $8::smallint, $9, $10, $11);
 
 -- name: usage
 select case $1::text
@@ -109,6 +110,14 @@ delete from classification c using (
     order by f.at limit $2 for no key update skip locked
 ) old
 where c.request_id = old.request_id and c.conversation = old.conversation and c.team_id = old.team_id and c.n = old.n;
+
+-- name: forget_keys
+-- Ids begin with their time: below $1 are those of longer ago.
+delete from pipeline_key k using (
+    select f.source, f.key from pipeline_key f where f.request_id < $1 order by f.request_id limit $2
+    for no key update skip locked
+) old
+where k.source = old.source and k.key = old.key;
 
 -- name: forget_calls
 delete from route_call c using (
