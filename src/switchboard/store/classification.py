@@ -265,7 +265,7 @@ async def claim_key(database: Database, source: str, key: str, request_id: UUID)
 
 
 async def keep_key(database: Database, source: str, key: str, request_id: UUID) -> None:
-    """A key is taken for good: its message came to something."""
+    """A key is taken until `classify.keep_days` are over: its message came to something."""
     await database.run(query("classification.keep_key"), source, key, request_id)
 
 
