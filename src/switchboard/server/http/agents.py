@@ -49,7 +49,9 @@ class MoveBody(OrderBody):
     endpoint: Url | None
 
 
-@router.post("/v1/agents/heartbeat", summary="Say that a remote butler lives", responses=documented(Standing, 404, 409, 429))
+@router.post(
+    "/v1/agents/heartbeat", summary="Say that a remote butler lives", responses=documented(Standing, 404, 409, 429)
+)
 async def heartbeat(caller: Beating, parts: Parts, body: BeatBody) -> Response:
     """Come again after `interval_s` seconds."""
     return answer(await parts.registry.beat(caller, body.system_id, announcement(body)))
