@@ -275,8 +275,26 @@ def test_the_first_signal_drains_and_the_second_ends_at_once(place: Path) -> Non
         _until(lambda: switchboard(server.environment, *ours).returncode == 3 or None)
         assert server.process.poll() is None
         assert server.stop() == 128 + signal.SIGTERM
+        _until(lambda: True if that_know(place) == [] else None)  # nor is the database left behind
     with running(env, "serve") as server:
         assert told(server.environment, *ours)["state"] == "in_flight"
+
+
+@pytest.mark.parametrize("ready", [True, False], ids=["ready", "starting"])
+def test_two_signals_at_once_leave_no_database_running(place: Path, *, ready: bool) -> None:
+    """As `timeout` sends them, to us and to our group; also while the database is only being made."""
+    env = environment(place / "data")
+    process = subprocess.Popen([EXECUTABLE, "up", "--json"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    if ready:
+        process.stdout.readline()
+    else:
+        _until(lambda: True if (place / "data/postgres/switchboard.lock").exists() else None)
+    for number in (signal.SIGTERM, signal.SIGINT):  # two of a kind may reach a process as one
+        process.send_signal(number)
+    process.communicate(timeout=DEADLINE)
+    assert process.returncode in {0, 128 + signal.SIGTERM, 128 + signal.SIGINT}
+    _until(lambda: True if that_know(place) == [] else None)
 
 
 def test_an_import_waits_for_a_busy_server(place: Path, tmp_path: Path) -> None:

@@ -101,6 +101,29 @@ class _Postmaster:
     socket_dir: Path | None
 
 
+@dataclass(slots=True)
+class _Use:
+    """A data directory that this process uses, by its lock files; `started` once its server answers."""
+
+    data_dir: Path
+    mutex: int
+    users: int
+    started: bool = False
+
+
+_USES: list[_Use] = []
+"""What this process uses now: the one thing that a process which ends at once must not forget."""
+
+
+@contextmanager
+def _registered(use: _Use) -> Iterator[_Use]:
+    _USES.append(use)
+    try:
+        yield use
+    finally:
+        _USES.remove(use)
+
+
 @asynccontextmanager
 async def embedded_postgres(
     data_dir: Path,
@@ -122,11 +145,12 @@ async def embedded_postgres(
     plan = _Plan(place, binaries, settings, addresses, port, database, account_for(place))
     if _is_new(place):
         await require_open(place, plan.account, "choose a data directory elsewhere, such as /var/lib/switchboard")
-    with _lock_files(plan) as (mutex, users):
+    with _lock_files(plan) as (mutex, users), _registered(_Use(place, mutex, users)) as use:
         async with _locked(mutex):
             alone = _nobody_else(users)
             fcntl.flock(users, fcntl.LOCK_SH)
             server = await _attach(plan, alone=alone) or await _create_and_launch(plan, mutex)
+        use.started = True
         try:
             yield server
         finally:
@@ -134,6 +158,29 @@ async def embedded_postgres(
                 if _nobody_else(users):
                     await stop(place)
                     _remove_socket_dir(server)
+
+
+def starting() -> bool:
+    """Whether this process is starting a server: only a cancelled start takes along what it has begun."""
+    return any(not use.started for use in _USES)
+
+
+def tell_to_stop() -> None:
+    """For who ends this very moment: those servers that nobody but this process uses are told to stop, not awaited."""
+    for use in _USES:
+        if _had(use.mutex) and _nobody_else(use.users) and (pid := _live_postmaster(use.data_dir)) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
+
+
+def _had(mutex: int) -> bool:
+    """Whether we got the lock; who else has it for longer comes or goes, and looks after the server."""
+    for _ in range(50):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(mutex, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(_POLL)
+    return False
 
 
 async def stop(data_dir: Path, *, immediate: bool = False) -> None:

@@ -21,6 +21,7 @@ from typing import Final
 import structlog
 
 from switchboard import __version__
+from switchboard.app import embedded
 from switchboard.app.logs import set_up_logs
 from switchboard.app.settings import OPERATOR_FILE, Settings
 from switchboard.app.wiring import Switchboard, make_worker, open_core, open_switchboard
@@ -47,12 +48,26 @@ def run(settings: Settings, parts: Parts) -> None:
     with contextlib.suppress(ImportError):  # not on every system; then Python's own loop serves
         loop_factory = import_module("uvloop").new_event_loop
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(_run(settings, parts))
+        code = runner.run(_until_told_twice(settings, parts))
+    if code:
+        sys.exit(code)
 
 
-async def _run(settings: Settings, parts: Parts) -> None:
-    stop = asyncio.Event()
-    _listen_for_signals(stop)
+async def _until_told_twice(settings: Settings, parts: Parts) -> int:
+    """The exit code: 0, or that of the signal which broke off the start of the database."""
+    stop, second = asyncio.Event(), asyncio.get_running_loop().create_future()
+    work = asyncio.create_task(_run(settings, parts, stop))
+    _listen_for_signals(stop, second)
+    await asyncio.wait([work, second], return_when=asyncio.FIRST_COMPLETED)
+    if not second.done():
+        await work
+        return 0
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    return 128 + int(second.result())
+
+
+async def _run(settings: Settings, parts: Parts, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as stack:
         if parts.while_stdin:
             _stop_with_stdin(stop)
@@ -98,9 +113,17 @@ async def _together(work: Sequence[Coroutine[object, object, None]], stop: async
             raise outcome
 
 
-def _listen_for_signals(stop: asyncio.Event) -> None:
+def _listen_for_signals(stop: asyncio.Event, second: asyncio.Future[int]) -> None:
+    """The first sets `stop`. At the second we are gone; but no database of ours runs on that nobody uses."""
+
     def heard(number: int) -> None:
+        if second.done():
+            return
+        if stop.is_set() and embedded.starting():
+            second.set_result(number)
+            return
         if stop.is_set():
+            embedded.tell_to_stop()
             os._exit(128 + number)
         if errors().is_terminal:
             errors().print("\nending in good order; once more ends at once", style="dim")
