@@ -17,7 +17,8 @@ import pytest
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.demo_model import demo_model
-from switchboard.cli.demonstration import environment_of, examples
+from switchboard.cli.demonstration import _said, environment_of, examples
+from switchboard.domain.errors import ConfigurationError
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.processes import DEADLINE, EXECUTABLE, environment, switchboard, that_know
 
@@ -86,6 +87,26 @@ def test_with_the_scripted_model_all_is_shown_and_nothing_is_left_running(place:
     assert "classification_failed" in typed, "what the model finds nobody for is kept"
     assert "they balance: nothing lost, nothing doubled" in typed
     assert that_know(place) == []
+
+
+@pytest.mark.slow
+def test_a_part_that_does_not_start_ends_the_demo_at_once_with_its_own_words(place: Path) -> None:
+    """A program that is not installed, as an SDK that is not: the worker refuses to start."""
+    models = [{"name": "own", "kind": "claude-code", "model": "m", "base_url": "http://127.0.0.1:9", "program": "nope"}]
+    own = {"MODELS": json.dumps(models), "CLASSIFY__MODELS": '["own"]'}
+    done = switchboard(environment(place / "data", **own), "demo")
+    assert done.returncode == 1
+    assert "models: own: nope is not installed, or not on PATH" in done.stderr
+    assert "is ready" not in done.stdout
+    assert "too long" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_a_part_of_the_demo_has_said_before_it_ended_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "demo.log").write_text("much\nModuleNotFoundError: no such thing\n")
+    for said, shown in ((b'{"error": {"message": "no key"}}', "no key"), (b"", "ModuleNotFoundError: no such")):
+        with pytest.raises(ConfigurationError, match=shown):
+            _said(said, tmp_path)
 
 
 @pytest.fixture

@@ -332,6 +332,10 @@ async def test_the_message_stands_only_in_the_users_part_and_in_json() -> None:
         (ModelSpec("m", "anthropic", "x", "http://h", profile="local"), "profile `local` is for kind `openai`"),
         (ModelSpec("m", "openai", "x", "nonsense"), "the URL"),
         (ModelSpec("m", "openai", "x", "http://h", program="claude"), "program is for command lines"),
+        (
+            ModelSpec("m", "codex", "x", "http://h", program="/no/such"),
+            "m: /no/such is not installed.* leave this model out of classify.models",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_at_the_start(model: ModelSpec, said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -9,9 +10,10 @@ from typing import Final
 import pytest
 
 from switchboard.agents.sessions.build import Sessions
-from switchboard.agents.sessions.cli import CliSession
+from switchboard.agents.sessions.cli import CliSession, program_of
 from switchboard.agents.sessions.commands import Way, command_for
 from switchboard.agents.sessions.port import Kind
+from switchboard.agents.sessions.spec import CLI_KINDS
 from switchboard.app.models import mcp_url
 from switchboard.app.settings import Settings, load_settings
 from tests.asking import task
@@ -42,7 +44,18 @@ def _read(block: Block, home: Path, monkeypatch: pytest.MonkeyPatch) -> Settings
     for model in settings.models:
         if model.api_key_env is not None:
             monkeypatch.setenv(model.api_key_env, "sk-canary")
+    _install(settings, home, monkeypatch)
     return settings
+
+
+def _install(settings: Settings, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of the names that are asked for: without them nothing starts. Nobody runs them here."""
+    for model in settings.models:
+        if model.kind in CLI_KINDS:
+            program = home / program_of(model.spec)
+            program.write_text("#!/bin/sh\n", encoding="utf-8")
+            program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(home), prepend=os.pathsep)
 
 
 def _set_ups() -> dict[str, Block]:

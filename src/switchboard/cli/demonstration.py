@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -121,7 +121,7 @@ def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: 
         environment = {**environment_of(settings, home), **model.environment}
         return asyncio.run(_until_told_to_end(_demo(home, environment, model, Show(console))))
     except TimeoutError as error:
-        raise ConfigurationError(f"the demo took too long; see {home / 'demo.log'} (use --keep)") from error
+        raise ConfigurationError(f"the demo took too long. {_logged(home)}".rstrip()) from error
     finally:
         if directory is None and not keep:
             shutil.rmtree(home, ignore_errors=True)
@@ -168,13 +168,13 @@ async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show:
             show.tell(model.said)
             environment |= await _scripted(home, environment, model, stack)
             doors = await stack.enter_async_context(_process(home, environment, "serve", "--while-stdin", "--json"))
-            address = await _first_line(doors)
+            address = await _first_line(doors, home)
             show.tell(f"the doors are open at {address['url']}, database included")
             environment |= {"SWITCHBOARD_URL": address["url"], "SWITCHBOARD_CLASSIFY__MCP_URL": f"{address['url']}/mcp"}
             os.environ.update({k: environment[k] for k in ("SWITCHBOARD_URL", "SWITCHBOARD_DATA_DIR")})
             victim = await stack.enter_async_context(_worker(home, environment, show, "one"))
             client = await stack.enter_async_context(open_client(load_settings()))
-            took = await _act(client, show, home, environment, victim, stack)
+            took = await _act(client, show, home, environment, (doors, victim), stack)
             show.messages = await _messages(client)
             explained = await _interesting(client)
             books = await client.get("/v1/books")
@@ -190,7 +190,7 @@ async def _scripted(
         return {}
     words = ("--script", str(model.script), "--while-stdin")
     process = await stack.enter_async_context(_process(home, environment, *words, module=_SCRIPTED))
-    return model.at((await _first_line(process))["url"])
+    return model.at((await _first_line(process, home))["url"])
 
 
 async def _act(
@@ -198,28 +198,29 @@ async def _act(
     show: Show,
     home: Path,
     environment: Mapping[str, str],
-    victim: asyncio.subprocess.Process,
+    parts: tuple[asyncio.subprocess.Process, asyncio.subprocess.Process],
     stack: AsyncExitStack,
 ) -> Json:
     """Send everything, kill a worker while it is busy, wait until all is settled and sent."""
+    doors, victim = parts
     watching = asyncio.create_task(_watch(client, show))
     connectors = [asyncio.create_task(_connect(client, show, *endpoint)) for endpoint in _ENDPOINTS]
     importing = asyncio.create_task(_import(home, environment))
     chatting = asyncio.create_task(_chat(home, environment, show))
+    tasks = (watching, *connectors, importing, chatting)
     try:
-        await _until(lambda: _busy(client))
+        await _until(lambda: _busy(client), _Alive(home, (doors, victim), tasks))
         busy = await _running(client)
         os.kill(victim.pid, signal.SIGKILL)
         show.tell(f"kill -9 of worker one, in the middle of {busy} turns")
-        await stack.enter_async_context(_worker(home, environment, show, "two"))
+        second = await stack.enter_async_context(_worker(home, environment, show, "two"))
         took = await importing
         show.tell(f"import: {took['new']} new, {took['duplicates']} duplicate, {took['refused']} refused")
         await chatting
-        await _until(lambda: _settled(client))
+        await _until(lambda: _settled(client), _Alive(home, (doors, second), tasks))
         show.tell("everything is settled, every reply has its receipt")
         return took
     finally:
-        tasks = (watching, *connectors, importing, chatting)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -275,7 +276,17 @@ async def _process(
                 await asyncio.wait_for(process.wait(), 10)
             except TimeoutError:
                 process.kill()
-        await process.wait()
+        await _closed(process)
+
+
+async def _closed(process: asyncio.subprocess.Process) -> None:
+    """Until it and its pipes are gone: one that is still open when the loop closes ends in a traceback."""
+    if process.stdin is not None:
+        process.stdin.close()
+    if process.stdout is not None:
+        while await process.stdout.read(65_536):
+            pass
+    await process.wait()
 
 
 @asynccontextmanager
@@ -285,19 +296,51 @@ async def _worker(
     async with _process(
         home, environment, "work", "--while-stdin", "--name", name, "--concurrency", "8", "--json"
     ) as process:
-        await _first_line(process)
+        await _first_line(process, home)
         show.tell(f"worker {name} is ready (process {process.pid})")
         yield process
 
 
-async def _first_line(process: asyncio.subprocess.Process) -> Json:
+async def _first_line(process: asyncio.subprocess.Process, home: Path) -> Json:
+    """What a part says when it is ready. Raises ConfigurationError with its own words when it never will be."""
     if process.stdout is None:
         raise ConfigurationError("the process has no output")
     line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE)
-    if not line:
-        raise ConfigurationError("a part of the demo did not start; see demo.log (use --keep)")
-    value: Json = json.loads(line)
+    return _said(line, home)
+
+
+def _said(text: bytes, home: Path) -> Json:
+    """What a part has told with --json. Raises ConfigurationError where that is an error, or nothing."""
+    if not text.strip():
+        raise ConfigurationError(f"a part of the demo has ended. {_logged(home)}".rstrip())
+    value: Json = json.loads(text)
+    if "error" in value:
+        raise ConfigurationError(f"a part of the demo has ended: {value['error']['message']}")
     return value
+
+
+def _logged(home: Path) -> str:
+    """The end of what the parts have logged; the file itself is gone with its directory, unless that is kept."""
+    log = home / "demo.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    return "\n".join(("The last lines of its log (--keep leaves all of it):", *lines[-8:])) if lines else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Alive:
+    """Those without whom it makes no sense to wait on."""
+
+    home: Path
+    parts: Sequence[asyncio.subprocess.Process]
+    tasks: Sequence[asyncio.Task[Any]]
+
+    def check(self) -> None:
+        """Raises what a task has raised, and ConfigurationError when a part has ended."""
+        for task in self.tasks:
+            if task.done():
+                task.result()
+        if any(one.returncode is not None for one in self.parts):
+            raise ConfigurationError(f"a part of the demo has ended. {_logged(self.home)}".rstrip())
 
 
 async def _import(home: Path, environment: Mapping[str, str]) -> Json:
@@ -311,9 +354,9 @@ async def _result(home: Path, environment: Mapping[str, str], *arguments: str) -
     async with _process(home, environment, *arguments) as process:
         if process.stdout is None:
             raise ConfigurationError("the process has no output")
-        value: Json = json.loads(await process.stdout.read())
+        text = await process.stdout.read()
         await asyncio.wait_for(process.wait(), _PATIENCE)  # told to end while it ends, it would trouble asyncio
-        return value
+        return _said(text, home)
 
 
 async def _chat(home: Path, environment: Mapping[str, str], show: Show) -> None:
@@ -350,9 +393,10 @@ async def _messages(client: Client) -> list[Json]:
     return found
 
 
-async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+async def _until(holds: Callable[[], Awaitable[bool]], alive: _Alive) -> None:
     async with asyncio.timeout(_PATIENCE):
         while not await holds():
+            alive.check()
             await asyncio.sleep(0.1)
 
 

@@ -76,10 +76,7 @@ def flaw(spec: ModelSpec) -> str | None:
     except ConfigurationError as error:
         return error.message
     package = _PACKAGES.get(spec.kind)
-    if package is not None:
-        return None if find_spec(package) else _without(spec.kind, package)
-    program = program_of(spec)
-    return None if shutil.which(program) else f"{program} is not installed, or not on PATH"
+    return None if package is None or find_spec(package) else _without(spec.kind, package)
 
 
 def _without(kind: Kind, package: str) -> str:
@@ -105,6 +102,11 @@ def _check(spec: ModelSpec) -> None:
         raise ConfigurationError("program is for command lines; an API has none")
     if spec.pass_env and spec.kind in API_KINDS:
         raise ConfigurationError("pass_env is for command lines; an API is asked from within our own environment")
+    if spec.kind in CLI_KINDS and shutil.which(program_of(spec)) is None:
+        raise ConfigurationError(
+            f"{program_of(spec)} is not installed, or not on PATH: install it (docs/models.md says which versions were "
+            "tried), name it with `program`, or leave this model out of classify.models"
+        )
 
 
 def _key(spec: ModelSpec) -> str | None:
