@@ -7,6 +7,7 @@ to report, TIDES_TOKEN for Switchboard to show when it calls.
 import asyncio
 import os
 import socket
+import sys
 from typing import Any
 
 import httpx2
@@ -56,6 +57,11 @@ async def report(endpoint: str) -> None:
             await asyncio.sleep(wait)
 
 
+def missing() -> list[str]:
+    """The variables that are needed and not there."""
+    return [name for name in ("SWITCHBOARD_URL", "SWITCHBOARD_TOKEN", "TIDES_TOKEN") if not os.environ.get(name)]
+
+
 async def main() -> None:
     """Serve and report until killed."""
     listener = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", "0"))))
@@ -65,4 +71,6 @@ async def main() -> None:
     await asyncio.gather(serving.serve(sockets=[listener]), report(endpoint))
 
 
+if missing():
+    sys.exit(f"tides.py needs these variables too: {', '.join(missing())}; see docs/remote-butlers.md")
 asyncio.run(main())

@@ -129,6 +129,22 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     assert not loaded & {"fastapi", "uvicorn", "asyncpg", "httpx2", "pydantic_settings", "mcp"}
 
 
+def test_the_models_are_listed_without_what_asks_them(tmp_path: Path) -> None:
+    program = "import sys, switchboard.cli.models; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
+    loaded = set(done.stdout.split())
+    assert "switchboard.cli.models" in loaded
+    assert not loaded & {"switchboard.app.model_tests", "switchboard.agents.sessions.dispatch", "asyncpg"}
+
+
+def test_it_runs_as_a_module_too(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "switchboard", "version", "--json"]
+    done = subprocess.run(words, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout) == told(environment(tmp_path), "version"), done.stderr
+
+
 def test_what_stops_the_start_is_said_and_nothing_else(place: Path) -> None:
     models = [{"name": "a", "kind": "openai", "model": "x", "api_key_env": "NO_SUCH_KEY"}]
     classify = {"CLASSIFY__MODELS": '["a"]', "MODELS": json.dumps(models)}

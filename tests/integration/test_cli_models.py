@@ -15,8 +15,12 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from switchboard.agents.sessions.bridge import told
+from switchboard.agents.sessions.dispatch import Attempt, Report
 from switchboard.app.doctor import check_machine
-from switchboard.app.settings import Settings
+from switchboard.app.model_tests import Place, _remedy
+from switchboard.app.settings import ModelSettings, Settings
+from switchboard.cli.model_views import print_models
 from tests.integration.test_cli import Cli, ask, envelope
 from tests.postgres import Postgres
 from tests.processes import DEADLINE, Server, butler, environment, running, write_teams
@@ -211,6 +215,27 @@ def test_a_command_line_is_tried_at_the_doors_of_the_running_server(
     assert (said["ok"], said["detail"], said["tokens_in"]) == (True, "chose System1/weather", 700)
 
 
+def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture[str]) -> None:
+    attempts = (Attempt("a", "m", "openai", "timeout", "late", 10), Attempt("b", "m", "openai", "open", "left alone"))
+    dispatched = told(Report(None, attempts))
+    assert dispatched.transcript.usage.cost_usd is None
+    assert [one.usage.cost_usd for one in dispatched.tried] == [None]
+    print_models({"models": [], "day": "d", "tokens": 5, "cost": 0, "caps": [], "tokens_per_message": 1, "refused": 0})
+    assert "5 tokens, cost unknown" in capsys.readouterr().out
+
+
+def test_what_to_do_about_a_provider_that_a_command_line_does_not_reach() -> None:
+    """Our own door was there: it is not the one to look at."""
+    model = ModelSettings(name="cli", kind="claude-code", model="m", base_url="http://127.0.0.1:9")
+    place = Place("http://127.0.0.1:8470/mcp", None)
+    for message, named in (
+        ("claude-code broke off", "base_url"),
+        ("our MCP server is not reached", "classify.mcp_url"),
+    ):
+        attempt = Attempt("cli", "m", "claude-code", "unavailable", message)
+        assert named in _remedy(model, attempt, place)
+
+
 def test_without_a_server_a_command_line_cannot_be_tried_and_says_so(
     cli: Cli, command_line: dict[str, Any], provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +281,7 @@ def test_list_log_usage_and_correction(cli: Cli) -> None:
     assert [(case["name"], case["expect"]) for case in cases["cases"]] == [(f"{request_id}: loud can", "System1/loud")]
     assert cli.run("models", "log", "--as-cases")[0] == 2
     assert cli.run("messages", "correct", str(uuid4()), "--to", "System1/loud")[0] == 5
+    assert cli.run("messages", "correct", request_id, "--to", "System1/nobody")[0] == 5
 
 
 def test_corrections_as_a_file_of_route_tests(cli: Cli, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def earlier(answer: str) -> list[str]:
 async def test_the_memo_engine_files_and_says_so(desk: Desk) -> None:
     answer = await desk.ask("Buy milk\n tomorrow")
     assert answer == (
-        "No model is configured, so I have filed this and searched what I filed before. "
+        "I answer without a model, so I have filed this and searched what I filed before. "
         "Filed: “Buy milk tomorrow”. Nothing I filed earlier resembles it."
     )
     [memo] = await desk.memos()

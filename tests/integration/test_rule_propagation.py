@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from switchboard.app.bench.propagation import Plan, measure
+from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Decision, Rule, RuleChange, SystemId, Team
 from switchboard.journey.decide import DecideLeg
@@ -133,6 +134,29 @@ async def test_a_version_of_many_changes_is_made_ready_beside_the_one_in_force(d
     await rules.write(database, [RuleChange(last, replace(last, priority=1))], by=BY)
     assert await book.refresh()
     assert book.rules.teams is before.teams, "what took over goes on like the one before"
+
+
+async def test_who_is_avoided_stays_no_candidate_after_a_version_of_many_changes(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one who falls silent while the version is being made ready beside the one in force."""
+    await teams.seed(database, [replace(TEAM, classify=True)], [], author="test", reason="asks")
+    changed = await changed_rules(database, 501)
+    book = await RuleBook.open(database, Bell(database), classifying=True)
+    one, two = SystemId("System1/one"), SystemId("System1/two")
+    before, take_over = book.rules, RoutingIndex.take_over
+
+    def last_moment(index: RoutingIndex) -> None:
+        book.avoid([one])
+        take_over(index)
+
+    monkeypatch.setattr(RoutingIndex, "take_over", last_moment)
+    changes = [RuleChange(found, replace(found, priority=1)) for found in changed]
+    await rules.write(database, changes, by=BY)
+    assert await book.refresh()
+    assert book.rules.index is not before.index
+    assert book.rules.teams is before.teams, "nothing was read anew"
+    assert [target.system_id for target in book.rules.index.candidates(ROOT)] == [two]
 
 
 async def test_what_changes_most_rules_is_read_anew(database: Database) -> None:

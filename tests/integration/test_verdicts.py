@@ -436,7 +436,7 @@ async def test_what_cannot_be_corrected(opened: Open) -> None:
         for request_id, butler, status, code in (
             (str(uuid4()), "System1/health", 404, "not_found"),
             (ruled, "System1/health", 409, "not_classified"),
-            (classified, "System1/helth", 422, "unknown_target"),
+            (classified, "System1/helth", 404, "not_found"),
             (classified, "System4/root", 422, "unknown_target"),
         ):
             answer = await house.correct(request_id, butler)

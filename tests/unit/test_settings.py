@@ -63,3 +63,26 @@ def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("SWITCHBOARD_PORT", "2")
     settings = load_settings(file)
     assert (settings.port, settings.teams_dir) == (2, tmp_path / "teams")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[models]\nname = "a"\n', "line 1: models: must be a list of tables, each under [[models]]"),
+        ('[classify]\nmodels = "a"\n', 'line 2: classify.models: must be a list: ["…"]'),
+        (
+            '[[models]]\nname = "a"\nkind = "openai"\nmodel = "m"\nbase_ulr = "x"\n',
+            "line 5: models.0.base_ulr: there is no such setting; did you mean base_url?",
+        ),
+        (
+            '[[models]]\nname = "a"\nkind = "openai"\nmodel = "m"\napi_key = "x"\n',
+            "did you mean api_key_env?",
+        ),
+    ],
+)
+def test_what_is_wrong_with_models_is_said_in_words_of_the_file(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "switchboard.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file)
+    assert said in caught.value.message

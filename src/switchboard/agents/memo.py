@@ -28,7 +28,7 @@ _SHOWN: Final = 3
 _EXCERPT: Final = 160
 _MAX_PERSON: Final = 400
 _TO_THE_SENDER: Final = frozenset({"email", *DOOR_CHANNELS})
-_HONEST: Final = "No model is configured, so I have filed this and searched what I filed before."
+_HONEST: Final = "I answer without a model, so I have filed this and searched what I filed before."
 
 
 def engine(database: Database) -> Engine:

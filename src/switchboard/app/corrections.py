@@ -15,7 +15,7 @@ from switchboard.app.access import Access, Principal
 from switchboard.app.receivers import team_of_receiver
 from switchboard.app.wiring import Core
 from switchboard.core.routing.scope import editable
-from switchboard.domain.errors import Conflict, Forbidden, NotFound
+from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import Chosen, SystemId, Target, TeamId, TrailStep
 from switchboard.lanes.bell import WORK
@@ -113,7 +113,13 @@ class CorrectionDesk:
     async def _receiver(
         self, caller: Principal, request_id: UUID, to: SystemId, teams: frozenset[TeamId] | None
     ) -> Chosen:
-        team_id = team_of_receiver(self._core.rule_book.rules, Target(to))
+        rules = self._core.rule_book.rules
+        try:
+            team_id = team_of_receiver(rules, Target(to))
+        except InvalidInput as error:
+            if to in rules.members:
+                raise
+            raise NotFound(error.message) from error
         if teams is not None and team_id not in teams:
             await self._access.refused(caller, "correct", {"request_id": str(request_id), "to": to})
             raise Forbidden(f"{caller.system_id} may send on to its own team and those below only", field="to")

@@ -184,10 +184,10 @@ def _remedy(model: ModelSettings, attempt: Attempt, place: Place) -> str:
         "context_too_long": "start the server with a longer context, see docs/models.md",
         "unfit": 'it did not call the tool as asked: take another model; for a server of your own profile = "local"',
         "budget": "a cap in [classify] is reached: raise it, or wait for the next day (UTC)",
-        "unavailable": f"is {where} running, and is that its address?",
+        "unavailable": f"is {where} running, and is that its address? see base_url",
         "defect": f"look at model and base_url: {where} does not know this model, or this path",
     }
-    if by_cli and attempt.outcome == "unavailable":
+    if by_cli and attempt.outcome == "unavailable" and "our MCP server" in attempt.message:
         return f"it calls our tool at {place.mcp_url}: is the server running (switchboard up)? see classify.mcp_url"
     if by_cli and attempt.outcome == "defect":
         return "look at the program and its version: docs/models.md names those that were tried"

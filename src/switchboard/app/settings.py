@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
@@ -265,9 +265,30 @@ def _explain(error: ValidationError, file: Path | None, text: str) -> str:
         place = (
             f"{file}, line {line}" if line else f"environment variable SWITCHBOARD_{name.upper().replace('.', '__')}"
         )
-        message = "there is no such setting" + _meant(name) if problem["type"] == "extra_forbidden" else problem["msg"]
-        problems.append(f"{place}: {name}: {message}")
+        problems.append(f"{place}: {name}: {_message(problem['type'], problem['loc'], problem['msg'])}")
     return "; ".join(problems)
+
+
+def _message(kind: str, place: tuple[int | str, ...], said: str) -> str:
+    """What is wrong, in the words of a settings file instead of Python's."""
+    if kind == "extra_forbidden":
+        return "there is no such setting" + (_meant_of_table(place) or _meant(".".join(map(str, place))))
+    if kind in {"tuple_type", "list_type"}:
+        tables = len(place) == 1 and bool(_table_of(place))
+        return f"must be a list of tables, each under [[{place[0]}]]" if tables else 'must be a list: ["…"]'
+    return said
+
+
+def _table_of(place: tuple[int | str, ...]) -> Iterable[str]:
+    """The fields of the tables in a list such as `models`, if the setting is one or is in one."""
+    field = Settings.model_fields.get(str(place[0]))
+    inner = get_args(field.annotation)[:1] if field is not None else ()
+    return _fields_of(inner[0]) if inner else ()
+
+
+def _meant_of_table(place: tuple[int | str, ...]) -> str:
+    meant = get_close_matches(str(place[-1]), list(_table_of(place)), 1)
+    return f"; did you mean {meant[0]}?" if meant else ""
 
 
 def _meant(name: str) -> str:

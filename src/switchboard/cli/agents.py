@@ -28,17 +28,19 @@ def agents(context: typer.Context, *, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    heads = ("agent", "team", "engine", "answered", "dead", "in flight", "alive", "description")
+    heads = ("agent", "team", "engine", "answered", "dead", "in flight", "alive", "last seen", "description")
     out().print(table(*heads, rows=map(_row, found["agents"]), keep=("agent",)))
 
 
 def _row(agent: Json) -> list[object]:
     columns = ("system_id", "team_id", "engine", "answered", "dead", "in_flight")
-    alive = agent.get("liveness")
+    alive, seen = agent.get("liveness"), agent.get("last_seen_at")
+    why = f"({one_line(agent['why'])}) " if agent.get("why") else ""
     return [
         *(agent.get(name) for name in columns),
         "" if alive in {None, "unwatched"} else state(str(alive)),
-        one_line(agent["description"]),
+        when(seen, short=True) if seen else "",
+        why + one_line(agent["description"]),
     ]
 
 

@@ -98,7 +98,10 @@ def reroute(  # noqa: PLR0913 - the options of a command
     to: Annotated[
         str | None, typer.Option(help="System1/NAME or a team; without it the rules of now decide.", metavar="TARGET")
     ] = None,
-    reason: Annotated[str | None, typer.Option(help="Why; it stays on record.", metavar="TEXT")] = None,
+    reason: Annotated[
+        str | None,
+        typer.Option(help="Why, also with --yes; it stays on record.", metavar="TEXT"),
+    ] = None,
     rule: Annotated[str | None, typer.Option(help="Make a rule of this name of it.", metavar="NAME")] = None,
     filters: Keys = None,
     priority: Priority = None,
@@ -143,7 +146,11 @@ def handle(  # noqa: PLR0913 - the options of a command
     ids: Ids = None,
     *,
     resolution: Annotated[
-        str | None, typer.Option(help="How it was settled; it stays on record.", metavar="TEXT")
+        str | None,
+        typer.Option(
+            help="How it was settled, also with --yes; it stays on record.",
+            metavar="TEXT",
+        ),
     ] = None,
     team: Team = None,
     category: Category = None,

@@ -71,8 +71,10 @@ class Show:
             for m in reversed(newest)
         ]
         lines = self.lines if self.ended else self.lines[-10:]
-        told = (Text(line, no_wrap=True, overflow="ellipsis") for line in ("", *lines))
-        return Group(table("channel", "from", "state", "text", rows=rows), *told)
+        # What stays is read in full; while it goes on only the first line is, for the others come and go.
+        whole = [self.ended or line is self.lines[0] for line in lines]
+        told = [Text(line, no_wrap=not all_, overflow="ellipsis") for line, all_ in zip(lines, whole, strict=True)]
+        return Group(table("channel", "from", "state", "text", rows=rows), Text(), *told) if rows else Group(*told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class Outcome:
     letters: list[Json]
     books: Json
     certain: bool
+    undecided: str | None = None
+    """Why models that were asked decided nothing."""
 
     @property
     def counted(self) -> Json:
@@ -176,10 +180,10 @@ async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show:
             client = await stack.enter_async_context(open_client(load_settings()))
             took = await _act(client, show, home, environment, (doors, victim), stack)
             show.messages = await _messages(client)
-            explained = await _interesting(client)
+            explained, undecided = await _interesting(client)
             books = await client.get("/v1/books")
             letters = (await client.get("/v1/dead-letters"))["dead_letters"]
-    return _epilogue(show, Outcome(took, explained, letters, books, model.certain))
+    return _epilogue(show, Outcome(took, explained, letters, books, model.certain, undecided))
 
 
 async def _scripted(
@@ -234,12 +238,15 @@ def _epilogue(show: Show, outcome: Outcome) -> int:
     for title, explanation in outcome.explained.items():
         console.print(f"\n{title}", style="bold")
         console.print(tree_of(explanation))
+    if outcome.undecided is not None:
+        console.print(f"\nNo message was decided by a model: {outcome.undecided}", style="bold yellow", soft_wrap=True)
     console.print("\nWhat nobody could take, kept whole:", style="bold")
-    rows = [(x["team_id"], x["channel"], x["category"], x["reason"], x["handler"]) for x in letters]
-    console.print(table("team", "channel", "category", "reason", "told to", rows=rows))
+    rows = [(x["team_id"], x["channel"], x["category"], x["handler"], one_line(x["reason"], 300)) for x in letters]
+    names = ("team", "channel", "category", "told to", "reason")
+    console.print(table(*names, rows=rows, keep=names[2:3], wrap=True, room=40))
     console.print("\nThe books:", style="bold")
-    names = ("accepted", "in_flight", "answered", "declined", "dead", "cancelled")
-    console.print(table(*names, rows=[[books[name] for name in names]]))
+    counted = ("accepted", "in_flight", "answered", "declined", "dead", "cancelled")
+    console.print(table(*counted, rows=[[books[name] for name in counted]]))
     good = outcome.good
     not_so = f"NOT as expected: {outcome.counted} {books['problems']}"
     verdict = "they balance: nothing lost, nothing doubled" if good else not_so
@@ -416,14 +423,22 @@ async def _settled(client: Client) -> bool:
     return bool((await client.get("/v1/books"))["in_flight"] == 0)
 
 
-async def _interesting(client: Client) -> dict[str, Json]:
-    """Explanations, and what they are of: a message whose worker was killed, and the newest that a model decided."""
+async def _interesting(client: Client) -> tuple[dict[str, Json], str | None]:
+    """Explanations of a message whose worker was killed, and of the newest that a model decided; or why none did."""
     messages = (await client.get("/v1/messages", {"limit": 100}))["messages"]
     explanations = [await client.get(f"/v1/messages/{part(m['request_id'])}/explain") for m in messages]
     lost = [e for e in explanations if '"lost"' in json.dumps(e["deliveries"])]
     found = {"A message whose worker was killed, explained:": (lost or explanations)[-1]}
     classified = next((e for e in explanations if _classified(e)), None)
-    return found if classified is None else found | {"A message that a model decided, explained:": classified}
+    if classified is None:
+        return found, _why_not(explanations)
+    return found | {"A message that a model decided, explained:": classified}, None
+
+
+def _why_not(explanations: Sequence[Json]) -> str | None:
+    """What the newest attempt of a model failed with; None where no model was asked."""
+    attempts = [one for e in explanations for one in e["classifications"]]
+    return one_line(attempts[0]["error"] or "nobody was chosen", 300) if attempts else None
 
 
 def _classified(explanation: Json) -> bool:

@@ -31,7 +31,8 @@ def print_models(found: Json) -> None:
         for one in found["models"]
     )
     out().print(table(*names, rows=rows, keep=("name", "state")))
-    out().print(f"today ({found['day']}, UTC): {found['tokens']:,} tokens, {dollars(found['cost'])}")
+    cost = dollars(found["cost"]) if found["cost"] or not found["tokens"] else "cost unknown: no prices"
+    out().print(f"today ({found['day']}, UTC): {found['tokens']:,} tokens, {cost}")
     for cap in found["caps"]:
         out().print(_cap(cap))
     out().print(f"a message may take {found['tokens_per_message']:,} tokens", style="dim")

@@ -10,15 +10,15 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import import_module
 from typing import Annotated, Literal
 
 import typer
 
-from switchboard.app.model_tests import Tried, chosen, open_place, try_model
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import ask, ask_about_team, find_server
 from switchboard.cli.model_views import print_log, print_models, print_tried, print_usage
-from switchboard.cli.output import FAILED, OK, AsJson, done, more, out, print_json
+from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, out, print_json
 from switchboard.cli.reading import rendered
 from switchboard.cli.rule_options import moment
 
@@ -50,7 +50,7 @@ def try_models(
 
     It costs some hundred tokens each, a command line some thousand; command lines need the server to be running.
     """
-    tried = [asdict(one) for one in asyncio.run(_try(load_settings(), name))]
+    tried = asyncio.run(_try(load_settings(), name))
     if as_json:
         print_json({"models": tried})
     else:
@@ -58,11 +58,12 @@ def try_models(
     done(OK if all(one["ok"] for one in tried) else FAILED)
 
 
-async def _try(settings: Settings, name: str | None) -> Sequence[Tried]:
-    models = chosen(settings, name)
+async def _try(settings: Settings, name: str | None) -> Sequence[Json]:
+    tests = import_module("switchboard.app.model_tests")  # late: of sessions the others need nothing
+    models = tests.chosen(settings, name)
     mcp_url = settings.classify.mcp_url or f"{find_server(settings).url}/mcp"
-    async with open_place(settings, mcp_url) as place:
-        return [await try_model(settings, model, place) for model in models]
+    async with tests.open_place(settings, mcp_url) as place:
+        return [asdict(await tests.try_model(settings, model, place)) for model in models]
 
 
 @app.command("usage")

@@ -88,4 +88,6 @@ def _tried(attempt: Attempt) -> Tried:
 
 def _usage(attempt: Attempt) -> Usage:
     kind = EstimatedUsage if attempt.estimated else Usage
-    return kind(attempt.input_tokens, attempt.output_tokens, attempt.micros / 1e6)
+    # Nothing was spent, or nobody told a price: unknown is not free.
+    cost = attempt.micros / 1e6 if attempt.micros else None
+    return kind(attempt.input_tokens, attempt.output_tokens, cost)

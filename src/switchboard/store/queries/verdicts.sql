@@ -15,7 +15,11 @@ where ($3::uuid is null or (c.request_id, c.conversation, c.team_id, c.n) < ($3,
   and ($8::text is null
        or c.verdict @> jsonb_build_object('routed', jsonb_build_array(jsonb_build_object('butler', $8::text))))
   and (not $9::boolean or c.error is not null)
-  and (not $10::boolean or c.corrected_to is not null)
+  and (not $10::boolean or c.corrected_to is not null and not exists (  -- once per message and team, however often asked
+      select from classification later
+      where later.request_id = c.request_id and later.conversation = c.conversation and later.team_id = c.team_id
+        and later.n > c.n and later.corrected_to is not null
+  ))
 order by c.request_id desc, c.conversation desc, c.team_id desc, c.n desc limit $11;
 
 -- name: cases
