@@ -7,17 +7,20 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import util
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.demo_model import demo_model
-from switchboard.cli.demonstration import _said, environment_of, examples
+from switchboard.cli.demonstration import Show, _said, _why_not, environment_of, examples
 from switchboard.domain.errors import ConfigurationError
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.processes import DEADLINE, EXECUTABLE, environment, switchboard, that_know
@@ -107,6 +110,33 @@ def test_what_a_part_of_the_demo_has_said_before_it_ended_is_shown(tmp_path: Pat
     for said, shown in ((b'{"error": {"message": "no key"}}', "no key"), (b"", "ModuleNotFoundError: no such")):
         with pytest.raises(ConfigurationError, match=shown):
             _said(said, tmp_path)
+
+
+def test_the_screen_of_the_demo_has_no_empty_table_and_its_first_line_whole() -> None:
+    console = Console(width=80, force_terminal=True, file=StringIO(), color_system=None)
+    show = Show(console)
+    show.tell("what no rule decides, a scripted model on this machine does; it only knows its lines, and " + "x" * 20)
+    with console.capture() as captured:
+        console.print(show)
+    assert "none" not in captured.get()
+    assert "x" * 20 in captured.get()
+    assert "…" not in captured.get()
+
+
+@pytest.mark.parametrize(
+    ("attempts", "why"), [([], None), ([{"error": "no key"}], "no key"), ([{"error": None}], "nobody was chosen")]
+)
+def test_why_a_model_decided_nothing_is_told(attempts: list[dict[str, Any]], why: str | None) -> None:
+    assert _why_not([{"classifications": attempts}]) == why
+
+
+def test_an_example_says_which_variables_it_needs() -> None:
+    program = examples() / "remote" / "tides.py"
+    env = {key: value for key, value in os.environ.items() if key not in ("TIDES_TOKEN", "SWITCHBOARD_TOKEN")}
+    done = subprocess.run([sys.executable, str(program)], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "TIDES_TOKEN" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture
