@@ -134,7 +134,7 @@ class ClassifySettings(_Group):
     """
 
     models: tuple[str, ...] = ()
-    attempts: Count = 3
+    attempts: Count = 5
     timeout: Positive = 120.0
     tokens_per_message: Count = 250_000
     tokens_per_day: Count | None = None
