@@ -88,7 +88,7 @@ OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("rules", "backtest"): ("--last", "--days", "--file", "--rule", "--set"),
     ("rules", "import"): ("--tests", "--expect", "--reason", "--dry-run"),
 }
-GROUPS = {("dlq",), ("tokens",), ("outbox",), ("lanes",), ("db",), ("rules",), ("sops",)}
+GROUPS = {("dlq",), ("tokens",), ("outbox",), ("lanes",), ("db",), ("rules",), ("sops",), ("models",), ("agents",)}
 
 
 @pytest.mark.parametrize("command", HELP, ids=" ".join)
