@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from operator import itemgetter
+from itertools import accumulate
+from secrets import token_hex
 from typing import Any, Final
 from uuid import UUID
 
@@ -23,6 +24,8 @@ from switchboard.store.ids import new_uuid7
 
 _TO_JSON: Final = Envelope.__pydantic_serializer__.to_json
 _RAW: Final = {"payload": {"raw": True}}
+_SEPARATOR: Final = f"\x1e{token_hex(8)}\x1e"
+"""Between the texts of a column. A control character is in no JSON and in no key, and the rest nobody can guess."""
 TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, "default": 2, "passive": 3}
 
 
@@ -55,12 +58,10 @@ class Arrival(Struct, frozen=True):
 
 
 class Prepared(Struct, frozen=True):
-    """An arrival and its JSON: made while an earlier batch is written, so that its own waits for nothing but rows."""
+    """An arrival and its row: made while an earlier batch is written, so that its own waits for rows alone."""
 
     arrival: Arrival
-    envelope: str
-    trail: str | None
-    facts: str
+    row: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,29 @@ def turn_lane(system_id: SystemId, conversation: Conversation) -> LaneKey:
 
 def prepare(arrival: Arrival) -> Prepared:
     """What `accept` would else do first."""
-    decided = arrival.decided
-    trail = to_json(decided.trail) if isinstance(decided, Decision) else None
-    return Prepared(arrival, _without_raw(arrival.message), trail, to_json(decided.facts))
+    message, decided = arrival.message, arrival.decided
+    source, decision = message.envelope.source, decided if isinstance(decided, Decision) else None
+    row = (
+        message.conversation,
+        message.dedupe_key,
+        message.request_id.hex,
+        source.channel,
+        source.endpoint_identity,
+        message.envelope.sender.identity,
+        message.envelope.event.external_thread_id or "",
+        _without_raw(message),
+        message.media_type,
+        to_json(message.received_at)[1:-1],
+        str(TIERS[message.envelope.control.policy_tier]),
+        str(decision.version) if decision else "",
+        str(len(decision.chosen) + len(decision.unrouted)) if decision else "",
+        to_json(decision.trail) if decision else "",
+        to_json(decided.facts),
+        arrival.pinned or "",
+        "f" if decision else "t",
+        str(len(message.raw)),
+    )
+    return Prepared(arrival, row)
 
 
 async def accept(database: Database, given: Sequence[Arrival | Prepared], *, queued: bool = False) -> list[Acceptance]:
@@ -103,26 +124,32 @@ async def accept(database: Database, given: Sequence[Arrival | Prepared], *, que
     """
     prepared = [one if isinstance(one, Prepared) else prepare(one) for one in given]
     batch = [one.arrival for one in prepared]
+    raws = [arrival.message.raw for arrival in batch]
+    *columns, asks, sizes = _joined((one.row for one in prepared), 18)
+    starts = _SEPARATOR.join(map(str, accumulate(map(len, raws[:-1]), initial=1)))
     rows = await database.rows(
         query("inbox.accept"),
-        *_message_columns(prepared),
-        *_decision_columns(prepared),
-        [isinstance(arrival.decided, ToClassify) for arrival in batch] if queued else None,
-        [arrival.pinned for arrival in batch],
-        *_delivery_columns(batch),
+        _SEPARATOR,
+        *columns,
+        asks if queued else None,
+        sizes,
+        starts,
+        b"".join(raws),
+        *_joined(_delivery_rows(batch), 4),
         *_unrouted_columns(batch),
     )
-    in_order = sorted(rows, key=itemgetter(0))
-    return [_acceptance(arrival, *row) for row, arrival in zip(in_order, batch, strict=True)]
+    told = {ord_: (first, waits) for ord_, first, waits in rows}
+    return [_acceptance(arrival, *told.get(n, (None, False))) for n, arrival in enumerate(batch, 1)]
 
 
-def _acceptance(arrival: Arrival, _ord: int, first: RequestId, waits: bool) -> Acceptance:
+def _acceptance(arrival: Arrival, first: RequestId | None, waits: bool) -> Acceptance:
+    own = arrival.message.request_id
     # An id that is our own means fresh, also when an earlier attempt to commit this very batch got through unheard.
-    if first != arrival.message.request_id:
+    if first is not None and first != own:
         return Acceptance(first, duplicate=True)
     if waits or isinstance(arrival.decided, ToClassify):
-        return Acceptance(first, duplicate=False, waits=waits)
-    return Acceptance(first, duplicate=False, decision=arrival.decided)
+        return Acceptance(own, duplicate=False, waits=waits)
+    return Acceptance(own, duplicate=False, decision=arrival.decided)
 
 
 async def find_authors(database: Database, replies: Sequence[tuple[Conversation, str]]) -> list[SystemId | None]:
@@ -132,38 +159,14 @@ async def find_authors(database: Database, replies: Sequence[tuple[Conversation,
     return [found.get(ord_) for ord_ in range(1, len(replies) + 1)]
 
 
-def _message_columns(batch: Sequence[Prepared]) -> list[list[Any]]:
-    messages = [one.arrival.message for one in batch]
-    return [
-        [m.conversation for m in messages],
-        [m.dedupe_key for m in messages],
-        [m.request_id for m in messages],
-        [m.envelope.source.channel for m in messages],
-        [m.envelope.source.endpoint_identity for m in messages],
-        [m.envelope.sender.identity for m in messages],
-        [m.envelope.event.external_thread_id for m in messages],
-        [one.envelope for one in batch],
-        [m.raw for m in messages],
-        [m.media_type for m in messages],
-        [m.received_at for m in messages],
-        [TIERS[m.envelope.control.policy_tier] for m in messages],
-    ]
-
-
 def _without_raw(message: Message) -> str:
     """The typed part of the envelope: `payload.raw` is kept in the raw bytes, and may hold what jsonb cannot."""
     return _TO_JSON(message.envelope, exclude=_RAW, exclude_none=True).decode()
 
 
-def _decision_columns(batch: Sequence[Prepared]) -> list[list[Any]]:
-    decided = (one.arrival.decided for one in batch)
-    decisions = [d if isinstance(d, Decision) else None for d in decided]
-    return [
-        [d and d.version for d in decisions],
-        [d and len(d.chosen) + len(d.unrouted) for d in decisions],
-        [one.trail for one in batch],
-        [one.facts for one in batch],
-    ]
+def _joined(rows: Iterable[tuple[str, ...]], width: int) -> list[str]:
+    """The columns of `rows`, each as one text."""
+    return [_SEPARATOR.join(column) for column in zip(*rows, strict=True)] or [""] * width
 
 
 def _columns(rows: Iterable[tuple[object, ...]], width: int) -> list[list[Any]]:
@@ -174,14 +177,12 @@ def _columns(rows: Iterable[tuple[object, ...]], width: int) -> list[list[Any]]:
     return columns
 
 
-def _delivery_columns(batch: Sequence[Arrival]) -> list[list[Any]]:
-    rows = (
-        (ord_, turn_lane(chosen.system_id, arrival.message.conversation), chosen.system_id, chosen.team_id)
-        for ord_, arrival in enumerate(batch, 1)
-        if isinstance(arrival.decided, Decision)
-        for chosen in arrival.decided.chosen
-    )
-    return _columns(rows, 4)
+def _delivery_rows(batch: Sequence[Arrival]) -> Iterator[tuple[str, ...]]:
+    for ord_, arrival in enumerate(batch, 1):
+        if isinstance(arrival.decided, Decision):
+            for chosen in arrival.decided.chosen:
+                lane = turn_lane(chosen.system_id, arrival.message.conversation)
+                yield str(ord_), lane, chosen.system_id, chosen.team_id
 
 
 def _unrouted_columns(batch: Sequence[Arrival]) -> list[list[Any]]:

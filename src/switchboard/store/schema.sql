@@ -404,14 +404,15 @@ create index memo_person on memo (system_id, person);
 
 -- Functions: one per transaction of 3. They exist to be one round trip, and to lock before they read. ---------------------
 
--- Accept: dedupe, store, decide, deliver; one row back per message, in the order given.
--- d_*: deliveries, x_*: branches nobody could take; *_ord is the message they belong to, from 1.
--- _asks: what must be classified first, and is not decided here; null where nobody ever classifies. Under the lock of its
--- conversation's route lane whatever comes later waits behind it, decided or not.
+-- Accept: dedupe, store, decide, deliver; one row back per message that is not simply new. d_*: deliveries, x_*: branches
+-- nobody could take; *_ord is the message they belong to, from 1. Of _raw, in which all are one after the other, a message
+-- has _size bytes from _at. _asks: what must be classified first, and is not decided here; null where the caller knows
+-- nobody who classifies. Under the lock of its conversation's route lane whatever comes later waits behind it, decided or not.
 create function accept_messages(
     _conversation text[], _key text[], _request_id uuid[], _channel text[], _endpoint text[], _sender text[],
-    _thread text[], _envelope text[], _raw bytea[], _media_type text[], _received_at timestamptz[], _tier smallint[],
-    _version bigint[], _branches smallint[], _trail text[], _facts text[], _asks boolean[], _pinned text[],
+    _thread text[], _envelope text[], _media_type text[], _received_at timestamptz[], _tier smallint[],
+    _version bigint[], _branches smallint[], _trail text[], _facts text[], _pinned text[], _asks boolean[],
+    _size integer[], _at integer[], _raw bytea,
     d_ord integer[], d_lane text[], d_system text[], d_team text[],
     x_ord integer[], x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[]
 ) returns table (ord bigint, request_id uuid, waits boolean)
@@ -420,19 +421,32 @@ language plpgsql as $$
 declare
     _fresh boolean[];
     _decided boolean[];
-    _route_lane text[] := case when _asks is null then '{}' else (
-        select array_agg(distinct 'route:' || m.conversation) from unnest(_conversation) as m (conversation)
-    ) end;
-    _notice_lane text[] := (
+    _lane text[] := d_lane || (
         select coalesce(array_agg('notice:' || x.handler || ':' || _conversation[x.ord]), '{}')
         from unnest(x_ord, x_handler) as x (ord, handler) where x.handler is not null
     );
+    _locked text[];
+    _last_seq bigint[];
 begin
+    -- The caller may not have heard yet: where a message of one of these conversations waits all the same, nobody is asked,
+    -- and what comes later waits behind it.
+    if _asks is null and exists (select from routing r where r.state = 'pending') and exists (
+        select from unnest(_conversation) as m (conversation) join lane l on l.key = 'route:' || m.conversation
+        where l.last_seq > l.done_seq
+    ) then
+        _asks := array_fill(false, array[cardinality(_conversation)]);
+    end if;
+    if _asks is not null then
+        _lane := _lane || (select array_agg(distinct 'route:' || m.conversation) from unnest(_conversation) as m (conversation));
+    end if;
+
     insert into lane (key, kind, pool, tier)
         select distinct on (l.key) l.key, split_part(l.key, ':', 1), case when l.key like 'route:%' then 'route' else 'work' end, 3
-        from unnest(d_lane || _notice_lane || _route_lane) as l (key) order by l.key
+        from unnest(_lane) as l (key) where not exists (select from lane o where o.key = l.key) order by l.key
         on conflict do nothing;
-    perform from lane l where l.key = any (d_lane || _notice_lane || _route_lane) order by l.key for no key update;
+    select array_agg(l.key), array_agg(l.last_seq) into _locked, _last_seq from (
+        select l.key, l.last_seq from lane l where l.key = any (_lane) order by l.key for no key update
+    ) l;
 
     with given as (
         insert into dedupe (conversation, key, request_id)
@@ -446,11 +460,11 @@ begin
         from unnest(_request_id) with ordinality as m (request_id, ord) left join given g using (request_id);
 
     insert into message_inbox
-        select m.request_id, m.conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope::jsonb, m.raw,
-               m.media_type, m.received_at
-        from unnest(_request_id, _conversation, _channel, _endpoint, _sender, _thread, _envelope, _raw, _media_type,
+        select m.request_id, m.conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope::jsonb,
+               substr(_raw, m.at, m.size), m.media_type, m.received_at
+        from unnest(_request_id, _conversation, _channel, _endpoint, _sender, _thread, _envelope, _size, _at, _media_type,
                     _received_at, _fresh)
-             as m (request_id, conversation, channel, endpoint, sender, thread, envelope, raw, media_type, received_at, fresh)
+             as m (request_id, conversation, channel, endpoint, sender, thread, envelope, size, at, media_type, received_at, fresh)
         where m.fresh;
 
     _decided := _fresh;
@@ -493,7 +507,8 @@ begin
 
     with numbered as (
         select d.lane, l.last_seq + row_number() over (partition by d.lane order by d.ord) as seq, d.ord, d.system_id, d.team_id
-        from unnest(d_ord, d_lane, d_system, d_team) as d (ord, lane, system_id, team_id) join lane l on l.key = d.lane
+        from unnest(d_ord, d_lane, d_system, d_team) as d (ord, lane, system_id, team_id)
+        join unnest(_locked, _last_seq) as l (key, last_seq) on l.key = d.lane
         where _decided[d.ord]
     ), written as (
         insert into delivery (lane, seq, conversation, request_id, system_id, team_id, created_at)
@@ -522,8 +537,9 @@ begin
         select m.ord, d.request_id,
                _asks is not null
                and exists (select from routing r where r.request_id = d.request_id and r.state = 'pending')
-        from unnest(_conversation, _key) with ordinality as m (conversation, key, ord)
-        join dedupe d on d.conversation = m.conversation and d.key = m.key;
+        from unnest(_conversation, _key, _fresh) with ordinality as m (conversation, key, fresh, ord)
+        join dedupe d on d.conversation = m.conversation and d.key = m.key
+        where _asks is not null or not m.fresh;
 end $$;
 
 -- Route: the decision about a message that waited, its deliveries and dead letters, and the step to the next one of its

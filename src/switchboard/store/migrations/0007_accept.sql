@@ -1,0 +1,144 @@
+-- Accept: a message costs the server less.
+
+drop function accept_messages(
+    text[], text[], uuid[], text[], text[], text[], text[], text[], bytea[], text[], timestamptz[], smallint[], bigint[],
+    smallint[], text[], text[], boolean[], text[], integer[], text[], text[], text[], integer[], uuid[], text[], text[],
+    text[], text[]);
+
+-- Accept: dedupe, store, decide, deliver; one row back per message that is not simply new. d_*: deliveries, x_*: branches
+-- nobody could take; *_ord is the message they belong to, from 1. Of _raw, in which all are one after the other, a message
+-- has _size bytes from _at. _asks: what must be classified first, and is not decided here; null where the caller knows
+-- nobody who classifies. Under the lock of its conversation's route lane whatever comes later waits behind it, decided or not.
+create function accept_messages(
+    _conversation text[], _key text[], _request_id uuid[], _channel text[], _endpoint text[], _sender text[],
+    _thread text[], _envelope text[], _media_type text[], _received_at timestamptz[], _tier smallint[],
+    _version bigint[], _branches smallint[], _trail text[], _facts text[], _pinned text[], _asks boolean[],
+    _size integer[], _at integer[], _raw bytea,
+    d_ord integer[], d_lane text[], d_system text[], d_team text[],
+    x_ord integer[], x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[]
+) returns table (ord bigint, request_id uuid, waits boolean)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _fresh boolean[];
+    _decided boolean[];
+    _lane text[] := d_lane || (
+        select coalesce(array_agg('notice:' || x.handler || ':' || _conversation[x.ord]), '{}')
+        from unnest(x_ord, x_handler) as x (ord, handler) where x.handler is not null
+    );
+    _locked text[];
+    _last_seq bigint[];
+begin
+    -- The caller may not have heard yet: where a message of one of these conversations waits all the same, nobody is asked,
+    -- and what comes later waits behind it.
+    if _asks is null and exists (select from routing r where r.state = 'pending') and exists (
+        select from unnest(_conversation) as m (conversation) join lane l on l.key = 'route:' || m.conversation
+        where l.last_seq > l.done_seq
+    ) then
+        _asks := array_fill(false, array[cardinality(_conversation)]);
+    end if;
+    if _asks is not null then
+        _lane := _lane || (select array_agg(distinct 'route:' || m.conversation) from unnest(_conversation) as m (conversation));
+    end if;
+
+    insert into lane (key, kind, pool, tier)
+        select distinct on (l.key) l.key, split_part(l.key, ':', 1), case when l.key like 'route:%' then 'route' else 'work' end, 3
+        from unnest(_lane) as l (key) where not exists (select from lane o where o.key = l.key) order by l.key
+        on conflict do nothing;
+    select array_agg(l.key), array_agg(l.last_seq) into _locked, _last_seq from (
+        select l.key, l.last_seq from lane l where l.key = any (_lane) order by l.key for no key update
+    ) l;
+
+    with given as (
+        insert into dedupe (conversation, key, request_id)
+            select m.conversation, m.key, m.request_id
+            from unnest(_conversation, _key, _request_id) with ordinality as m (conversation, key, request_id, ord)
+            order by m.conversation, m.key, m.ord
+            on conflict do nothing
+            returning request_id
+    )
+    select array_agg(g.request_id is not null order by m.ord) into _fresh
+        from unnest(_request_id) with ordinality as m (request_id, ord) left join given g using (request_id);
+
+    insert into message_inbox
+        select m.request_id, m.conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope::jsonb,
+               substr(_raw, m.at, m.size), m.media_type, m.received_at
+        from unnest(_request_id, _conversation, _channel, _endpoint, _sender, _thread, _envelope, _size, _at, _media_type,
+                    _received_at, _fresh)
+             as m (request_id, conversation, channel, endpoint, sender, thread, envelope, size, at, media_type, received_at, fresh)
+        where m.fresh;
+
+    _decided := _fresh;
+    if _asks is not null then
+        with given as (
+            select m.conversation, m.ord::integer as ord, _fresh[m.ord::integer] as fresh, _asks[m.ord::integer] as asks
+            from unnest(_conversation) with ordinality as m (conversation, ord)
+        ), waiting as (
+            select g.conversation, case when l.last_seq > l.done_seq then 1 else min(g.ord) filter (where g.fresh and g.asks) end as since
+            from given g join lane l on l.key = 'route:' || g.conversation
+            group by g.conversation, l.last_seq, l.done_seq
+        )
+        select array_agg(g.fresh and g.ord < coalesce(w.since, g.ord + 1) order by g.ord) into _decided
+            from given g join waiting w using (conversation);
+        with numbered as (
+            select l.key, l.last_seq + row_number() over (partition by l.key order by m.ord) as seq, m.*
+            from unnest(_conversation, _request_id, _pinned, _facts, _received_at, _tier, _fresh, _decided) with ordinality
+                 as m (conversation, request_id, pinned, facts, received_at, tier, fresh, decided, ord)
+            join lane l on l.key = 'route:' || m.conversation
+            where m.fresh and not m.decided
+        ), written as (
+            insert into routing (lane, seq, conversation, request_id, pinned, facts, created_at)
+                select n.key, n.seq, n.conversation, n.request_id, n.pinned, n.facts::jsonb, n.received_at from numbered n
+        ), last as (
+            select n.key, max(n.seq) as seq, min(n.tier) as tier from numbered n group by n.key
+        )
+        update lane l set
+            last_seq = last.seq,
+            tier = case when l.state = 'idle' then last.tier else least(l.tier, last.tier) end,
+            ready_at = case when l.state = 'idle' then now() else l.ready_at end,
+            state = case when l.state = 'idle' then 'ready' else l.state end
+            from last where l.key = last.key;
+    end if;
+
+    insert into decision
+        select m.request_id, m.conversation, 1, m.version, m.branches, m.trail::jsonb, m.received_at, m.facts::jsonb
+        from unnest(_request_id, _conversation, _version, _branches, _trail, _received_at, _facts, _decided)
+             as m (request_id, conversation, version, branches, trail, received_at, facts, decided)
+        where m.decided;
+
+    with numbered as (
+        select d.lane, l.last_seq + row_number() over (partition by d.lane order by d.ord) as seq, d.ord, d.system_id, d.team_id
+        from unnest(d_ord, d_lane, d_system, d_team) as d (ord, lane, system_id, team_id)
+        join unnest(_locked, _last_seq) as l (key, last_seq) on l.key = d.lane
+        where _decided[d.ord]
+    ), written as (
+        insert into delivery (lane, seq, conversation, request_id, system_id, team_id, created_at)
+            select n.lane, n.seq, _conversation[n.ord], _request_id[n.ord], n.system_id, n.team_id, _received_at[n.ord]
+            from numbered n
+    ), last as (
+        select n.lane, max(n.seq) as seq, min(_tier[n.ord]) as tier from numbered n group by n.lane
+    )
+    update lane l set
+        last_seq = last.seq,
+        tier = case when l.state = 'idle' then last.tier else least(l.tier, last.tier) end,
+        ready_at = case when l.state = 'idle' then now() else l.ready_at end,
+        state = case when l.state = 'idle' then 'ready' else l.state end
+        from last where l.key = last.lane;
+
+    if cardinality(x_ord) > 0 then
+        perform bury(
+            array_agg(x.id), array_agg(_request_id[x.ord]), array_agg(_conversation[x.ord]), array_agg(x.team),
+            array_agg(x.category), array_agg(x.reason), array_agg(x.handler),
+            array_agg(null::text), array_agg(null::bigint), array_agg(null::text))
+        from unnest(x_ord, x_id, x_team, x_category, x_reason, x_handler) as x (ord, id, team, category, reason, handler)
+        where _decided[x.ord];
+    end if;
+
+    return query
+        select m.ord, d.request_id,
+               _asks is not null
+               and exists (select from routing r where r.request_id = d.request_id and r.state = 'pending')
+        from unnest(_conversation, _key, _fresh) with ordinality as m (conversation, key, fresh, ord)
+        join dedupe d on d.conversation = m.conversation and d.key = m.key
+        where _asks is not null or not m.fresh;
+end $$;
