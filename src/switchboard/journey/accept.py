@@ -27,7 +27,7 @@ from switchboard.lanes.bell import WORK, Bell
 from switchboard.lanes.faults import point
 from switchboard.store import inbox as store
 from switchboard.store.database import Database
-from switchboard.store.ids import new_uuid7
+from switchboard.store.ids import new_uuid7s
 from switchboard.store.inbox import Acceptance, Arrival, Prepared, ToClassify
 
 log = structlog.get_logger(__name__)
@@ -98,19 +98,20 @@ class AcceptLeg:
         """Store many; per submission its answer or its error, in order. What is good is kept."""
         point("after_receive")
         now = datetime.now(UTC)
-        asks = [self._ask(s, now) for s in submissions]
+        ids = new_uuid7s(len(submissions))
+        asks = [self._ask(one, RequestId(new), now) for one, new in zip(submissions, ids, strict=True)]
         answers = iter(await self._batch.put_all([ask for ask in asks if isinstance(ask, _Ask)]))
         outcomes = [_outcome(next(answers)) if isinstance(ask, _Ask) else ask for ask in asks]
         point("after_commit")
         return outcomes
 
-    def _ask(self, submission: Submission, now: datetime) -> _Ask | SwitchboardError:
+    def _ask(self, submission: Submission, request_id: RequestId, now: datetime) -> _Ask | SwitchboardError:
         try:
             self._check(submission)
         except SwitchboardError as error:
             return error
         message = Message(
-            request_id=RequestId(new_uuid7()),
+            request_id=request_id,
             conversation=conversation(submission.envelope),
             dedupe_key=dedupe_key(submission.envelope),
             envelope=submission.envelope,
