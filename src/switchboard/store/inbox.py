@@ -14,15 +14,14 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.domain.envelope import Envelope, PolicyTier
+from switchboard.core.stored import stored_json
+from switchboard.domain.envelope import PolicyTier
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.store.database import Database, Row, query, storable_text, to_json
 from switchboard.store.ids import new_uuid7
 
-_TO_JSON: Final = Envelope.__pydantic_serializer__.to_json
-_RAW: Final = {"payload": {"raw": True}}
 TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, "default": 2, "passive": 3}
 
 
@@ -151,8 +150,7 @@ def _message_columns(batch: Sequence[Prepared]) -> list[list[Any]]:
 
 
 def _without_raw(message: Message) -> str:
-    """The typed part of the envelope: `payload.raw` is kept in the raw bytes, and may hold what jsonb cannot."""
-    return _TO_JSON(message.envelope, exclude=_RAW, exclude_none=True).decode()
+    return stored_json(message.envelope).decode()
 
 
 def _decision_columns(batch: Sequence[Prepared]) -> list[list[Any]]:
