@@ -320,3 +320,22 @@ _TAGS = [*"<>/abdiv '\"=&;!-#x", "<div>", "</p>", "<table>", "<a href=", "</a>",
 @given(st.lists(st.sampled_from(_TAGS), max_size=60).map("".join))
 def test_any_html_is_survived(source: str) -> None:
     assert isinstance(text_of_html(source), str)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "provider", "reason"),
+    [
+        ("", "file", "String should have at least 1 character"),
+        ("x" * 513, "file", "String should have at most 512 characters"),
+        ("me@example.org", " ", "String should have at least 1 character"),
+        ("a\x00b", "file", r"String should match pattern '^[^\x00]*$'"),
+    ],
+)
+def test_an_account_that_is_none_is_refused(endpoint: str, provider: str, reason: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        envelope_from_mail(HEAD + b"\nhi", endpoint=endpoint, provider=provider, now=NOW)
+    assert (caught.value.code, caught.value.message) == ("unreadable_mail", f"this mail cannot be read: {reason}")
+
+
+def test_the_account_is_stripped() -> None:
+    assert envelope_from_mail(HEAD + b"\nhi", endpoint=" me ", now=NOW).envelope.source.endpoint_identity == "me"
