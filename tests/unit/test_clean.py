@@ -377,11 +377,12 @@ def test_what_is_valid_goes_the_short_way(fields: dict[str, Any], ascii_only: bo
         assert json.dumps(json.loads(stored_json(taken))) == json.dumps(json.loads(shown_by_pydantic(data)))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(broken_envelope_dicts())
 def test_what_is_broken_is_refused_by_both(fields: dict[str, Any]) -> None:
-    data = json.dumps(fields).encode()
-    assert clean_envelope(data) is None or way(data) == "short"  # a time of the future is refused later
+    found = way(json.dumps(fields).encode())
+    # Whether a time lies in the future is asked later.
+    assert found not in {"short", "long"} or fields["event"]["observed_at"] == "2999-01-01T00:00:00Z"
 
 
 NASTY: Final = [

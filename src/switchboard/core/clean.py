@@ -45,6 +45,7 @@ def clean_envelope(data: bytes) -> Envelope | None:
     except (ValueError, RecursionError):  # msgspec's own errors are ValueErrors, and so is UnicodeDecodeError
         return None
     # msgspec rounds the seventh digit of a fraction, pydantic cuts it off; and an offset without colon is no RFC 3339.
+    # A time of twenty characters has neither.
     if len(time) != _WHOLE_SECOND and not _EXACT_TIME(time):
         return None
     payload, control = envelope.payload, envelope.control

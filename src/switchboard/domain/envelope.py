@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 def _written(value: _T) -> _T:
     """A default that stands in the JSON all the same; a plain one is left out, as every None is."""
-    default: _T = field(default_factory=repeat(value).__next__)  # as a lambda would, without running Python
+    default: _T = field(default_factory=repeat(value).__next__)  # what a lambda would give, without running Python
     return default
 
 

@@ -55,6 +55,8 @@ def _check(value: dict[Any, Any] | list[Any], left: int) -> None:
     if left == 0:
         raise PydanticCustomError("too_deep", "must not be nested deeper than {depth} levels", {"depth": MAX_DEPTH})
     for child in value.values() if isinstance(value, dict) else value:
+        if isinstance(child, str):  # most of them are: asked first, and not called for
+            continue
         if isinstance(child, (dict, list)):
             _check(child, left - 1)
         elif isinstance(child, float) and not math.isfinite(child):
