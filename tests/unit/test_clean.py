@@ -235,7 +235,7 @@ def text_of(count: int) -> str:
     ("place", "most"),
     [
         *((place, 512) for place in STRINGS if place not in {'"telegram"', '"tg"', '"hello"'}),
-        *((('"telegram"', 64), ('"tg"', 64), ('"hello"', MAX_TEXT))),
+        *(('"telegram"', 64), ('"tg"', 64), ('"hello"', MAX_TEXT)),
     ],
 )
 def test_lengths_are_counted_in_characters(place: str, most: int) -> None:
