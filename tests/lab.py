@@ -12,6 +12,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from switchboard.core.channels import CHANNELS
+from switchboard.core.checked import checked
+from switchboard.core.wire import read_envelope
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
 from switchboard.journey.accept import AcceptLeg, AcceptLimits, Submission
@@ -49,7 +51,7 @@ def to(system: str = "", *, team: str = "") -> Target:
 
 def envelope(text: str = "hello", *, channel: str = "telegram", sender: str = "alice", **more: Any) -> Envelope:
     """A message; `thread`, `event`, `tier`, `key`, `endpoint` and `pinned` may be given."""
-    return Envelope.model_validate(envelope_json(text, channel=channel, sender=sender, **more))
+    return checked(Envelope, envelope_json(text, channel=channel, sender=sender, **more))
 
 
 def envelope_json(
@@ -82,7 +84,7 @@ def envelope_json(
 def submission(text: str = "hello", **more: Any) -> Submission:
     """An envelope with its bytes, ready for the accept leg."""
     raw = json.dumps(envelope_json(text, **more)).encode()
-    return Submission(Envelope.model_validate_json(raw), raw)
+    return Submission(read_envelope(raw), raw)
 
 
 @dataclass(frozen=True, slots=True)

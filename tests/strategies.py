@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
+from switchboard.core.wire import read_envelope
 from switchboard.domain.envelope import Envelope
 
 NOW: Final = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
@@ -158,7 +159,7 @@ def envelope_dicts() -> st.SearchStrategy[dict[str, Any]]:
 
 def envelopes() -> st.SearchStrategy[Envelope]:
     """Valid envelopes, as the doors hand them on."""
-    return envelope_dicts().map(lambda fields: Envelope.model_validate_json(json.dumps(fields)))
+    return envelope_dicts().map(lambda fields: read_envelope(json.dumps(fields).encode()))
 
 
 _REQUIRED = [

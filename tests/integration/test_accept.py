@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, TooLarge, Unavailable
@@ -234,9 +235,7 @@ async def test_what_is_good_of_a_batch_is_kept_and_the_rest_is_told_why(database
     async with lab(database_url, message_bytes=2000) as parts:
         wrong = submission("x", channel="telegram")
         wrong = Submission(
-            wrong.envelope.model_copy(
-                update={"source": wrong.envelope.source.model_copy(update={"provider": "pigeon"})}
-            ),
+            structs.replace(wrong.envelope, source=structs.replace(wrong.envelope.source, provider="pigeon")),
             wrong.raw,
         )
         outcomes = await parts.accept.accept_all([submission("good"), submission("x" * 3000), wrong, submission("too")])
@@ -257,8 +256,8 @@ async def test_a_message_that_cannot_be_stored_costs_the_others_nothing(database
 async def test_a_message_of_which_no_json_can_be_made_costs_the_others_nothing(database_url: str) -> None:
     async with lab(database_url) as parts:
         bad = submission("bad")
-        odd = bad.envelope.sender.model_copy(update={"display_name": "a\ud800b"})
-        bad = replace(bad, envelope=bad.envelope.model_copy(update={"sender": odd}))
+        odd = structs.replace(bad.envelope.sender, display_name="a\ud800b")
+        bad = replace(bad, envelope=structs.replace(bad.envelope, sender=odd))
         first, refused, last = await parts.accept.accept_all([submission("good"), bad, submission("too")])
         assert (type(first), type(refused), type(last)) == (Acceptance, SwitchboardError, Acceptance)
         assert await parts.count("select count(*) from message_inbox") == 2

@@ -20,6 +20,7 @@ from switchboard.agents.command import CommandEngine
 from switchboard.agents.delivery import parse_said
 from switchboard.agents.http import HttpEngine
 from switchboard.agents.programs import death_guard
+from switchboard.core.checked import checked
 from switchboard.domain.envelope import Envelope
 from switchboard.journey.turn import Answer, EngineFailure, NoReply, Refusal, TurnResult
 from switchboard.lanes.journal import OutcomeUnknown
@@ -152,7 +153,7 @@ async def test_a_program_is_handed_the_delivery(command: CommandEngine) -> None:
     result = await command.run(turn, MemoryJournal(rows))
     assert isinstance(result, Answer)
     given = json.loads(result.text)
-    typed = Envelope.model_validate(given.pop("envelope"))
+    typed = checked(Envelope, given.pop("envelope"))
     assert typed.payload.normalized_text == "grüße"
     assert typed.payload.raw is None
     assert datetime.fromisoformat(given.pop("received_at")) == turn.work.received_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -12,9 +13,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from switchboard.agents.mcp import McpEngine, route_request
 from switchboard.core.remote import route_schema
+from switchboard.domain.envelope import Attachment
 from switchboard.domain.routing import Member, SystemId
 from switchboard.journey.turn import Answer, EngineFailure, NoReply, Refusal, TurnResult
 from switchboard.lanes.journal import OutcomeUnknown
@@ -106,6 +109,22 @@ async def test_what_a_remote_butler_is_given(remote: Remote, engine: McpEngine) 
     assert call["request_context"]["source_sender_identity"] == "alice"
     assert call["input"] == {"prompt": "what am I given", "attachments": []}
     assert TOKEN not in json.dumps(call)
+
+
+async def test_a_remote_butler_is_told_of_attachments(remote: Remote, engine: McpEngine) -> None:
+    files = (
+        Attachment(media_type="image/png", filename="roof.png", size_bytes=7),
+        Attachment(media_type="a", size_bytes=0),
+    )
+    turn = a_turn(remote.options(), text="two files")
+    envelope = replace(turn.work.envelope, payload=replace(turn.work.envelope.payload, attachments=files))
+    await engine.run(
+        dataclasses.replace(turn, work=dataclasses.replace(turn.work, envelope=envelope)), MemoryJournal({})
+    )
+    assert remote.calls[-1]["input"]["attachments"] == [
+        {"media_type": "image/png", "filename": "roof.png", "size_bytes": 7},
+        {"media_type": "a", "size_bytes": 0},
+    ]
 
 
 async def test_a_dead_letter_is_told_as_context(remote: Remote, engine: McpEngine) -> None:

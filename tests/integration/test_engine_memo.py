@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 
 from switchboard.agents.memo import MemoEngine, answer_text, excerpt, person_of
+from switchboard.core.checked import checked
 from switchboard.core.identity import conversation
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.ledger import Item
@@ -184,7 +185,7 @@ async def test_several_writers_are_a_group(desk: Desk) -> None:
     await desk.ask("the safe code is 1234", sender="alice")
     given = envelope_json("what is the safe code?", sender="alice", thread="t")
     given["sender"]["participants"] = {"alice": "Alice", "bob": "Bob"}
-    await desk.accept(Envelope.model_validate(given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
+    await desk.accept(checked(Envelope, given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
     assert "1234" not in str(await desk.turn())
 
 
@@ -218,7 +219,7 @@ async def test_attachments_are_filed_by_name(desk: Desk) -> None:
         {"media_type": "image/png", "filename": "roof.png", "size_bytes": 1},
         {"media_type": "audio/ogg", "size_bytes": 1},
     ]
-    await desk.accept(Envelope.model_validate(given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
+    await desk.accept(checked(Envelope, given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
     assert "[roof.png] [audio/ogg]" in str(await desk.turn())
     assert earlier(await desk.ask("where is roof.png")) == ["[roof.png] [audio/ogg]"]
 

@@ -29,6 +29,7 @@ from switchboard.agents.sessions.port import Kind, Session, SessionTask
 from switchboard.agents.sessions.spec import ModelSpec
 from switchboard.app.access import Principal
 from switchboard.app.classifier import Asking, ModelClassifier, StoredDay
+from switchboard.core.checked import checked
 from switchboard.core.pipeline.transcript import ToolCall, Transcript
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
@@ -200,7 +201,7 @@ def classifier(parts: Lab, models: list[tuple[ModelSpec, Session]], **asking: An
 async def attack(parts: Lab, place: str, asked: ModelClassifier) -> int:
     """All attacks by one place, to the end; how many messages there were."""
     envelopes = [one for number, words in enumerate(ATTACKS) for one in attacked(place, words, number)]
-    given = [Submission(Envelope.model_validate(one), json.dumps(one).encode()) for one in envelopes]
+    given = [Submission(checked(Envelope, one), json.dumps(one).encode()) for one in envelopes]
     await parts.accept.accept_all(given)
 
     async def over() -> bool:

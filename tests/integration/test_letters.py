@@ -22,6 +22,8 @@ from switchboard.app.rules import RuleDesk
 from switchboard.app.settings import DeadLetterSettings, Settings
 from switchboard.app.upkeep import NOBODY_TEXT, Letters, chores
 from switchboard.app.wiring import Core
+from switchboard.core.checked import checked
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
 from switchboard.domain.routing import Member, RuleChange, SystemId, Target, Team, TeamId
 from switchboard.journey.accept import Submission
@@ -869,8 +871,7 @@ async def test_the_sender_is_told_once_per_message_also_after_a_restart(database
 def mail_of(sender: str, **headers: str) -> Submission:
     raw = {"headers": {"From": sender, **{name.replace("_", "-"): value for name, value in headers.items()}}}
     given = envelope_json(channel="email", sender=sender, raw=raw, endpoint="imap:me@example.org")
-    made = submission()
-    return Submission(type(made.envelope).model_validate(given), json.dumps(given).encode())
+    return Submission(checked(Envelope, given), json.dumps(given).encode())
 
 
 @pytest.mark.parametrize(
@@ -905,8 +906,7 @@ async def test_a_mail_in_its_own_form_is_looked_at_as_well(database_url: str) ->
     from_list = b"From: a@example.org\r\nTo: me@example.org\r\nPrecedence: list\r\nMessage-ID: <1@x>\r\n\r\nhello"
     async with opened(database_url) as (parts, _):
         given = envelope_json(channel="email", sender="a@example.org", endpoint="me@example.org")
-        accepted = submission().envelope
-        await parts.accept.accept(Submission(type(accepted).model_validate(given), from_list, "message/rfc822"))
+        await parts.accept.accept(Submission(checked(Envelope, given), from_list, "message/rfc822"))
         assert await Letters(parts.database, parts.bell, ()).tell_senders() == 0
         assert await told(parts) == []
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from switchboard.core.hypertext import MAX_HTML, text_of_html
 from switchboard.core.identity import dedupe_key
 from switchboard.core.mail import envelope_from_mail
+from switchboard.core.wire import read_envelope
 from switchboard.domain.envelope import MAX_TEXT, Envelope
 from switchboard.domain.errors import InvalidInput
 from tests.strategies import NOW
@@ -248,7 +250,7 @@ def survives(raw: bytes) -> None:
         result: str | None = error.code
     else:
         result = None
-        assert Envelope.model_validate_json(one.model_dump_json()) == one
+        assert read_envelope(msgspec.json.encode(one)) == one
     assert result in {None, "unreadable_mail"}
 
 
@@ -318,3 +320,22 @@ _TAGS = [*"<>/abdiv '\"=&;!-#x", "<div>", "</p>", "<table>", "<a href=", "</a>",
 @given(st.lists(st.sampled_from(_TAGS), max_size=60).map("".join))
 def test_any_html_is_survived(source: str) -> None:
     assert isinstance(text_of_html(source), str)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "provider", "reason"),
+    [
+        ("", "file", "String should have at least 1 character"),
+        ("x" * 513, "file", "String should have at most 512 characters"),
+        ("me@example.org", " ", "String should have at least 1 character"),
+        ("a\x00b", "file", r"String should match pattern '^[^\x00]*$'"),
+    ],
+)
+def test_an_account_that_is_none_is_refused(endpoint: str, provider: str, reason: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        envelope_from_mail(HEAD + b"\nhi", endpoint=endpoint, provider=provider, now=NOW)
+    assert (caught.value.code, caught.value.message) == ("unreadable_mail", f"this mail cannot be read: {reason}")
+
+
+def test_the_account_is_stripped() -> None:
+    assert envelope_from_mail(HEAD + b"\nhi", endpoint=" me ", now=NOW).envelope.source.endpoint_identity == "me"

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from switchboard.core.channels import CHANNELS, check_source, near, or_list
+from switchboard.core.checked import checked
 from switchboard.core.routing.facts import INTEGER, INTEGERS, KEYS, LOWER_CASE, ONE_OF, address, facts, with_derived
 from switchboard.core.routing.mailauth import MAX_HEADER, mail_auth
 from switchboard.domain.envelope import Envelope
@@ -27,7 +29,8 @@ def envelope(
     endpoint: str = "account",
     provider: str = "internal",
 ) -> Envelope:
-    return Envelope.model_validate(
+    return checked(
+        Envelope,
         {
             "schema_version": "ingest.v1",
             "source": {"channel": channel, "provider": provider, "endpoint_identity": endpoint},
@@ -38,7 +41,7 @@ def envelope(
             },
             "sender": {"identity": sender, "chat_type": chat_type},
             "payload": {"raw": raw, "normalized_text": "hello"},
-        }
+        },
     )
 
 
@@ -280,11 +283,10 @@ JSON = st.recursive(
 @settings(max_examples=1500, deadline=None)
 @given(channel=st.sampled_from(sorted(CHANNELS)), raw=JSON, known=st.booleans())
 def test_facts_never_raise_and_are_always_clean(channel: str, raw: Any, known: bool) -> None:
-    message = envelope(channel).model_copy()
-    payload = message.payload.model_copy(update={"raw": raw})
-    chat_type = "group" if known else None
-    sender = message.sender.model_copy(update={"chat_type": chat_type})
-    found = facts(message.model_copy(update={"payload": payload, "sender": sender}))
+    message = envelope(channel)
+    payload = replace(message.payload, raw=raw)
+    sender = replace(message.sender, chat_type="group" if known else None)
+    found = facts(replace(message, payload=payload, sender=sender))
     assert found.keys() <= KEYS[channel] <= KEYS["*"]
     for key, value in found.items():
         assert isinstance(value, str)

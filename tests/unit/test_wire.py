@@ -8,6 +8,7 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -266,11 +267,49 @@ def test_the_schema_is_a_schema_with_a_name() -> None:
     assert SCHEMA["additionalProperties"] is False
 
 
+def test_the_schema_names_every_limit_and_every_default() -> None:
+    identity = {"maxLength": 512, "minLength": 1, "pattern": "^[^\\x00]*$", "type": "string"}
+    people = {"maxProperties": 1000, "patternProperties": {"^[^\\x00]*$": identity}, "type": "object"}
+    sender = SCHEMA["$defs"]["Sender"]
+    assert sender["description"].startswith("Who wrote it.")
+    assert sender["required"] == ["identity"]
+    assert sender["properties"] == {
+        "identity": {**identity, "title": "Identity"},
+        "display_name": {
+            "anyOf": [{"maxLength": 512, "pattern": "^[^\\x00]*$", "type": "string"}, {"type": "null"}],
+            "default": None,
+            "title": "Display Name",
+        },
+        "chat_type": {
+            "anyOf": [{"enum": ["private", "group", "supergroup", "channel"], "type": "string"}, {"type": "null"}],
+            "default": None,
+            "title": "Chat Type",
+        },
+        "participants": {
+            "anyOf": [people | {"propertyNames": {"maxLength": 512, "minLength": 1}}, {"type": "null"}],
+            "default": None,
+            "title": "Participants",
+        },
+    }
+    parts = {name: part["properties"] for name, part in SCHEMA["$defs"].items()}
+    assert parts["Attachment"]["size_bytes"] == {
+        "maximum": 2**53,
+        "minimum": 0,
+        "title": "Size Bytes",
+        "type": "integer",
+    }
+    assert parts["Event"]["observed_at"] == {"format": "date-time", "title": "Observed At", "type": "string"}
+    assert (parts["Payload"]["attachments"]["default"], parts["Payload"]["attachments"]["maxItems"]) == ([], 100)
+    assert parts["Payload"]["normalized_text"]["maxLength"] == MAX_TEXT
+    assert [part["default"] for part in parts["Control"].values()] == [None, None, "default", "full", False, None]
+    assert SCHEMA["properties"]["schema_version"]["const"] == "ingest.v1"
+
+
 @settings(max_examples=300)
 @given(envelope_dicts())
 def test_what_is_accepted_conforms_to_the_schema(one: dict[str, Any]) -> None:
     VALIDATOR.validate(one)
-    VALIDATOR.validate(json.loads(parse_envelope(one, now=NOW).model_dump_json()))
+    VALIDATOR.validate(json.loads(msgspec.json.encode(parse_envelope(one, now=NOW))))
 
 
 # What the schema cannot say, or says of stripped strings only.

@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError
 
+from switchboard.core.stored import stored_json
 from switchboard.domain.routing import Member
 from switchboard.journey.turn import Answer, EngineFailure, ErrorClass, NoReply, Refusal, Turn, TurnResult
 from switchboard.lanes.journal import Journal
@@ -78,7 +79,7 @@ def delivery_json(turn: Turn, idempotency_key: UUID) -> bytes:
         "attempt": turn.attempt,
         "idempotency_key": idempotency_key,
         "received_at": work.received_at,
-        "envelope": work.envelope.model_dump(mode="json", exclude={"payload": {"raw"}}, exclude_none=True),
+        "envelope": msgspec.Raw(stored_json(work.envelope)),
     }
     if work.dead_letter is not None:
         delivery["dead_letter"] = work.dead_letter

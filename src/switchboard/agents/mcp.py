@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Protocol
 from uuid import UUID
 
+import msgspec
 from pydantic import Field, PositiveInt
 
 from switchboard.agents.delivery import EngineOptions, NoEffect, read_options, refusal, run_step, text_result
@@ -211,7 +212,7 @@ def route_request(turn: Turn, idempotency_key: UUID, tool: str) -> Route:
         input=RouteInput(
             prompt=envelope.payload.normalized_text,
             context=None if work.dead_letter is None else {"dead_letter": work.dead_letter},
-            attachments=envelope.payload.attachments,
+            attachments=msgspec.to_builtins(envelope.payload.attachments),
         ),
         sender=RouteSender(
             identity=sender.identity,

@@ -15,10 +15,12 @@ from typing import Any, Literal, cast
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from switchboard.app.access import Access, Principal, foreign_endpoint, owns_endpoint
 from switchboard.app.meters import Meters
 from switchboard.core import wire
+from switchboard.core.checked import checked
 from switchboard.core.mail import envelope_from_mail
 from switchboard.core.wire import MAX_BATCH
 from switchboard.domain.envelope import Control, Envelope
@@ -204,12 +206,12 @@ def _with_key(envelope: Envelope, key: str | None) -> Envelope:
             code="idempotency_key_mismatch",
             field="control.idempotency_key",
         )
-    return envelope.model_copy(update={"control": envelope.control.model_copy(update={"idempotency_key": filled})})
+    return replace(envelope, control=replace(envelope.control, idempotency_key=filled))
 
 
 def _checked_key(key: str) -> str:
     try:
-        filled = Control(idempotency_key=key).idempotency_key
+        filled = checked(Control, {"idempotency_key": key}).idempotency_key
     except ValueError:
         filled = None
     if filled is None:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pydantic import ValidationError
-
 from switchboard.core.mail import envelope_from_mail
+from switchboard.core.wire import read_envelope
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 
@@ -33,13 +32,13 @@ def whole_envelope(original: Original) -> Envelope | None:
     """The envelope with its `payload.raw`."""
     try:
         return _read(original)
-    except (InvalidInput, ValidationError):  # a later release may read the same bytes in another way
+    except InvalidInput:  # a later release may read the same bytes in another way
         return None
 
 
 def _read(original: Original) -> Envelope:
     if original.media_type != "message/rfc822":
-        return Envelope.model_validate_json(original.raw)
+        return read_envelope(original.raw)
     source = original.envelope["source"]
     endpoint, provider = source["endpoint_identity"], source["provider"]
     return envelope_from_mail(original.raw, endpoint=endpoint, provider=provider, now=original.received_at).envelope

@@ -18,6 +18,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from switchboard.core.checked import checked
 from switchboard.core.mime import Part, decoded, field, leaves, or_none, read_part, size_of, text_of
 from switchboard.domain.envelope import (
     MAX_TEXT,
@@ -69,19 +70,16 @@ def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now
     """
     root = read_part(_not_empty(raw))
     headers = {name: value for name in KEPT_HEADERS if (value := field(root.head, name))}
-    sender = _sender(headers.get("from", ""), has_headers=len(root.head) > 0)
+    envelope = Envelope(
+        schema_version=SCHEMA_VERSION,
+        sender=_sender(headers.get("from", ""), has_headers=len(root.head) > 0),
+        source=Source(channel="email", provider=provider, endpoint_identity=endpoint),
+        event=_event(headers, raw, now),
+        payload=_payload(root, headers),
+        control=Control(),
+    )
     try:
-        return Mail(
-            Envelope(
-                schema_version=SCHEMA_VERSION,
-                source=Source(channel="email", provider=provider, endpoint_identity=endpoint),
-                event=_event(headers, raw, now),
-                sender=sender,
-                payload=_payload(root, headers),
-                control=Control(),
-            ),
-            raw,
-        )
+        return Mail(checked(Envelope, envelope), raw)
     except ValidationError as error:
         raise _unreadable(str(error.errors(include_url=False, include_input=False)[0]["msg"])) from None
 

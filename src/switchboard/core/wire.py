@@ -2,7 +2,8 @@
 
 Called by every door that takes `ingest.v1`: HTTP, MCP, the importers. In: bytes or a mapping, and the time. Out: a
 valid envelope, or InvalidInput with a stable code, the dotted path of the field and a sentence that says what would be
-right. Next: `core/identity.py` names the event, `journey/accept.py` stores it.
+right. `core/clean.py` takes what is plainly good, `core/checked.py` all else. Next: `core/identity.py` names the event,
+`journey/accept.py` stores it.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from switchboard.core.checked import checked_json
+from switchboard.core.clean import clean_envelope
 from switchboard.domain.envelope import MAX_DEPTH, SCHEMA_VERSION, Envelope
+from switchboard.domain.envelope_model import model_of
 from switchboard.domain.errors import InvalidInput
 
 MAX_BATCH: Final = 200
 """Most envelopes in one batch."""
 SCHEMA_ID: Final = "/schemas/ingest.v1.json"
 
-_read: Final = Envelope.__pydantic_validator__.validate_json
 _TOLERANCE: Final = timedelta(days=1)
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACEHOLDERS: Final = frozenset({"unknown", "none", "null", "undefined", "placeholder"})
@@ -40,16 +43,28 @@ def parse_envelope(raw: bytes | Mapping[str, object], *, now: datetime) -> Envel
     rfc3339_string_required, timezone_required, future_timestamp, past_timestamp, placeholder_event_id,
     metadata_raw_must_be_null, empty_message. `field` is None only where the input as a whole is at fault.
     """
-    data = raw if isinstance(raw, bytes) else _encoded(raw)
-    if b"\\u0000" in data:
-        data = _without_nul(data)
-    try:
-        envelope: Envelope = _read(data)
-    except ValidationError as error:
-        raise _refusal(error, data) from None
+    envelope = read_envelope(raw if isinstance(raw, bytes) else _encoded(raw))
     _check_time(envelope, now)
     _check_event_id(envelope)
     return envelope
+
+
+def read_envelope(data: bytes) -> Envelope:
+    """The envelope in `data`, whatever its time and its id: so it is read that was accepted before.
+
+    Raises InvalidInput with the codes of `parse_envelope`, but for those about times and placeholders.
+    """
+    return clean_envelope(data) or read_or_explain(data)
+
+
+def read_or_explain(data: bytes) -> Envelope:
+    """The long way alone: what is unusual is made clean, what is wrong is explained. Raises as `read_envelope`."""
+    if b"\\u0000" in data:
+        data = _without_nul(data)
+    try:
+        return checked_json(data)
+    except ValidationError as error:
+        raise _refusal(error, data) from None
 
 
 def split_batch(body: bytes) -> list[bytes]:
@@ -75,7 +90,7 @@ def json_schema() -> dict[str, Any]:
     What it cannot say: `observed_at` needs a zone, `raw` is null in the metadata tier, and a message is not empty.
     """
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID}
-    return head | Envelope.model_json_schema() | {"title": SCHEMA_VERSION}
+    return head | model_of(Envelope).model_json_schema() | {"title": SCHEMA_VERSION}
 
 
 def _scanned(body: bytes) -> tuple[bytes, list[bytes]]:
@@ -256,7 +271,7 @@ def _suggestion(loc: Sequence[int | str]) -> str:
 
 
 def _names_at(loc: Sequence[int | str]) -> Iterator[str]:
-    model: type[BaseModel] = Envelope
+    model: type[BaseModel] = model_of(Envelope)
     for part in loc:
         if isinstance(part, str):
             model = next(iter(_models(model.model_fields[part].annotation)))

@@ -16,6 +16,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 from pydantic_core import PydanticCustomError
 
 from switchboard.domain.envelope import Attachment, ChatType, PolicyTier
+from switchboard.domain.envelope_model import AsModel
 from switchboard.domain.routing import Member, SystemId
 
 ROUTE: Final = "route.v1"
@@ -65,7 +66,7 @@ class RouteInput(_Said):
 
     prompt: str
     context: Mapping[str, Any] | None = None
-    attachments: tuple[Attachment, ...] = ()
+    attachments: tuple[Annotated[BaseModel, AsModel(Attachment)], ...] = ()
 
 
 class RouteTarget(_Said):

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
+import msgspec
 import structlog
-from pydantic import ValidationError
 
 from switchboard.core.policy.retry import backoff
 from switchboard.core.routing.decide import deciding
+from switchboard.core.stored import stored_envelope
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item, LaneKey
@@ -268,7 +269,7 @@ class RouteLeg:
             team=team,
             candidates=tuple(_candidate(target, rules.teams, self._rule_book.presences) for target in targets),
             targets=targets,
-            envelope=Envelope.model_validate_json(waiting.envelope),
+            envelope=stored_envelope(waiting.envelope),
             facts=waiting.facts,
             received_at=waiting.received_at,
             lane=item.lane,
@@ -287,8 +288,8 @@ class RouteLeg:
 def _tier(waiting: Waiting) -> int:
     """What the sender asked for; an envelope that this release cannot read asks for nothing."""
     try:
-        return TIERS[Envelope.model_validate_json(waiting.envelope).control.policy_tier]
-    except ValidationError:
+        return TIERS[stored_envelope(waiting.envelope).control.policy_tier]
+    except msgspec.ValidationError:
         return TIERS["default"]
 
 

@@ -30,6 +30,7 @@ import msgspec
 import structlog
 from pydantic import ValidationError
 
+from switchboard.core.checked import checked
 from switchboard.core.identity import conversation
 from switchboard.core.pipeline.history import history_limits, select_history
 from switchboard.core.pipeline.prompt import ROUTE_TOOL, Asked, Prompt, route_tool_schema, routing_prompt
@@ -437,7 +438,8 @@ def _new_id() -> UUID:
 def _conversation(source: SourceMetadata, request_id: UUID) -> str:
     """The key that a message with this source would get at a door; empty where too little is known, or it is odd."""
     try:
-        envelope = Envelope.model_validate(
+        envelope = checked(
+            Envelope,
             {
                 "schema_version": "ingest.v1",
                 "source": {
@@ -452,7 +454,7 @@ def _conversation(source: SourceMetadata, request_id: UUID) -> str:
                 },
                 "sender": {"identity": source.sender_identity},
                 "payload": {"normalized_text": "-"},
-            }
+            },
         )
     except ValidationError:
         return ""
@@ -471,7 +473,7 @@ def _attachments(given: object) -> tuple[Attachment, ...]:
     found: list[Attachment] = []
     for one in given if isinstance(given, list | tuple) else ():
         with contextlib.suppress(ValidationError):
-            found.append(one if isinstance(one, Attachment) else Attachment.model_validate(one))
+            found.append(one if isinstance(one, Attachment) else checked(Attachment, one))
     return tuple(found)
 
 

@@ -15,15 +15,14 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.domain.envelope import Envelope, PolicyTier
+from switchboard.core.stored import stored_json
+from switchboard.domain.envelope import PolicyTier
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.store.database import Database, Row, query, storable_text, to_json
 from switchboard.store.ids import new_uuid7
 
-_TO_JSON: Final = Envelope.__pydantic_serializer__.to_json
-_RAW: Final = {"payload": {"raw": True}}
 _SEPARATOR: Final = f"\x1e{token_hex(8)}\x1e"
 """Between the texts of a column. A control character is in no JSON and in no key, and the rest nobody can guess."""
 TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, "default": 2, "passive": 3}
@@ -97,7 +96,7 @@ def prepare(arrival: Arrival) -> Prepared:
         source.endpoint_identity,
         message.envelope.sender.identity,
         message.envelope.event.external_thread_id or "",
-        _without_raw(message),
+        stored_json(message.envelope).decode(),
         message.media_type,
         to_json(message.received_at)[1:-1],
         str(TIERS[message.envelope.control.policy_tier]),
@@ -157,11 +156,6 @@ async def find_authors(database: Database, replies: Sequence[tuple[Conversation,
     rows = await database.rows(query("inbox.authors"), [c for c, _ in replies], [storable_text(i) for _, i in replies])
     found = {row["ord"]: SystemId(row["system_id"]) for row in rows}
     return [found.get(ord_) for ord_ in range(1, len(replies) + 1)]
-
-
-def _without_raw(message: Message) -> str:
-    """The typed part of the envelope: `payload.raw` is kept in the raw bytes, and may hold what jsonb cannot."""
-    return _TO_JSON(message.envelope, exclude=_RAW, exclude_none=True).decode()
 
 
 def _joined(rows: Iterable[tuple[str, ...]], width: int) -> list[str]:

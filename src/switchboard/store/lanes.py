@@ -13,7 +13,9 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 import asyncpg
+from msgspec import structs
 
+from switchboard.core.stored import stored_envelope
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.ledger import Item, LaneKey, TurnOutcome
 from switchboard.domain.message import Conversation, RequestId
@@ -147,7 +149,7 @@ async def load_work(database: Database, items: Sequence[Item]) -> list[Work]:
 
 
 def _work(r: Row) -> Work:
-    envelope = Envelope.model_validate_json(r["envelope"])
+    envelope = stored_envelope(r["envelope"])
     work = Work(
         lane=LaneKey(r["lane"]),
         seq=r["seq"],
@@ -163,8 +165,8 @@ def _work(r: Row) -> Work:
     )
     if r["text"] is None:
         return work
-    part = envelope.payload.model_copy(update={"normalized_text": r["text"]})
-    cut = envelope.model_copy(update={"payload": part})
+    part = structs.replace(envelope.payload, normalized_text=r["text"])
+    cut = structs.replace(envelope, payload=part)
     return replace(work, envelope=cut, whole_text=envelope.payload.normalized_text)
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import socket
+from typing import Annotated, Any
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import Body, FastAPI
 
 from switchboard.domain.envelope import Envelope
+from switchboard.domain.envelope_model import AsModel
 
 app = FastAPI()
 
 
 @app.post("/v1/ingest", status_code=202)
-async def ingest(envelope: Envelope) -> dict[str, str]:
+async def ingest(envelope: Annotated[Any, AsModel(Envelope), Body()]) -> dict[str, str]:
     """Says that it has accepted, and has not."""
     return {"status": "accepted", "event": envelope.event.external_event_id}
 

@@ -1,0 +1,51 @@
+"""`app/originals.py`: the bytes that arrived, read again as they were taken."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from switchboard.app.originals import Original, whole_envelope
+from switchboard.core.wire import parse_envelope
+from tests.lab import envelope_json
+from tests.strategies import NOW
+
+
+def original(raw: bytes, media_type: str = "application/json") -> Original:
+    kept: dict[str, Any] = {"source": {"endpoint_identity": "me@example.org", "provider": "imap"}}
+    return Original(raw, media_type, kept, NOW)
+
+
+def test_what_was_made_clean_when_it_came_is_made_so_again() -> None:
+    given = json.dumps(envelope_json(" wash\x00 me\n", sender="\tal\x00ice", raw={"a": " \x00"})).encode()
+    whole = whole_envelope(original(given))
+    assert whole is not None
+    assert (whole.payload.normalized_text, whole.sender.identity, whole.payload.raw) == (
+        "wash me",
+        "alice",
+        {"a": " \x00"},
+    )
+
+
+def test_its_time_is_not_judged_by_the_clock_of_today() -> None:
+    given = envelope_json()
+    given["event"]["observed_at"] = "2999-01-01T00:00:00Z"
+    assert whole_envelope(original(json.dumps(given).encode())) is not None
+
+
+def test_a_mail_is_read_as_a_mail() -> None:
+    whole = whole_envelope(original(b"From: ann@example.org\nMessage-ID: <1@x>\n\nhello", "message/rfc822"))
+    assert whole is not None
+    assert (whole.source.endpoint_identity, whole.payload.normalized_text) == ("me@example.org", "hello")
+
+
+def test_what_this_release_cannot_read_is_nothing() -> None:
+    later = envelope_json() | {"schema_version": "ingest.v2"}
+    for unreadable in (json.dumps(later).encode(), b"{", b"", b"\xff"):
+        assert whole_envelope(original(unreadable)) is None
+    assert whole_envelope(original(b" ", "message/rfc822")) is None
+
+
+def test_what_a_door_takes_can_be_read_again() -> None:
+    given = json.dumps(envelope_json("hello ", thread=" t")).encode()
+    assert whole_envelope(original(given)) == parse_envelope(given, now=NOW.replace(year=2027))
