@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import random
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from switchboard.domain.errors import Unavailable
 from switchboard.lanes.batch import Batch
@@ -122,6 +126,118 @@ async def test_a_cancelled_write_cancels_those_who_asked() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await Batch(cancelled).put(1)
+
+
+class Keyed:
+    """Writes words; each commit waits for its own gate. The key of a word is its first letter."""
+
+    def __init__(self, least: int = 1) -> None:
+        self.commits: list[tuple[list[str], asyncio.Event]] = []
+        self.batch: Batch[str, str] = Batch(self.write, most=4, least=least, writers=2, key=lambda word: word[0])
+        self.calls: list[asyncio.Task[Sequence[str | BaseException]]] = []
+
+    async def write(self, asks: Sequence[str]) -> list[str]:
+        self.commits.append((list(asks), asyncio.Event()))
+        await self.commits[-1][1].wait()
+        return list(asks)
+
+    async def hand_in(self, *words: str) -> None:
+        self.calls.append(asyncio.create_task(self.batch.put_all(words)))
+        await _come_round()
+
+    async def finish(self, n: int) -> None:
+        self.commits[n][1].set()
+        await _come_round()
+
+    @property
+    def written(self) -> list[list[str]]:
+        return [asks for asks, _ in self.commits]
+
+
+async def test_what_has_the_same_key_is_never_written_at_the_same_time() -> None:
+    keyed = Keyed()
+    await keyed.hand_in("a1", "b1")
+    await keyed.hand_in("b2")
+    await keyed.hand_in("c1")  # it could, but would overtake
+    assert keyed.written == [["a1", "b1"]]
+    await keyed.finish(0)
+    assert keyed.written == [["a1", "b1"], ["b2", "c1"]]
+    await keyed.hand_in("d1")
+    assert keyed.written[2:] == [["d1"]]
+    await keyed.hand_in("d2")
+    await keyed.finish(1)
+    assert keyed.written[3:] == []
+    await keyed.finish(2)
+    assert keyed.written[3:] == [["d2"]]
+    await keyed.finish(3)
+    assert [await call for call in keyed.calls] == [["a1", "b1"], ["b2"], ["c1"], ["d1"], ["d2"]]
+
+
+async def test_few_wait_for_company_beside_a_commit_that_is_under_way() -> None:
+    keyed = Keyed(least=3)
+    await keyed.hand_in("a1")
+    await keyed.hand_in("b1")
+    await keyed.hand_in("c1")
+    assert keyed.written == [["a1"]]
+    await keyed.hand_in("d1")
+    assert keyed.written == [["a1"], ["b1", "c1", "d1"]]
+    await keyed.hand_in("e1")
+    await keyed.finish(1)
+    assert keyed.written[2:] == []
+    await keyed.finish(0)
+    assert keyed.written[2:] == [["e1"]]
+    await keyed.finish(2)
+    assert [await call for call in keyed.calls] == [["a1"], ["b1"], ["c1"], ["d1"], ["e1"]]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6), max_size=12),
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.integers(0, 2**32),
+)
+def test_however_calls_and_commits_interleave_each_key_keeps_its_order(
+    calls: list[list[str]], most: int, least: int, seed: int
+) -> None:
+    dice = random.Random(seed)
+    written: list[tuple[str, int]] = []
+    at_work: list[str] = []
+
+    async def write(asks: Sequence[tuple[str, int]]) -> list[int]:
+        keys = {key for key, _ in asks}
+        assert keys.isdisjoint(at_work)
+        at_work.extend(keys)
+        for _ in range(dice.randrange(5)):
+            await asyncio.sleep(0)
+        written.extend(asks)
+        for key in keys:
+            at_work.remove(key)
+        return [n for _, n in asks]
+
+    async def run() -> None:
+        batch: Batch[tuple[str, int], int] = Batch(write, most=most, least=least, writers=2, key=lambda ask: ask[0])
+        count = itertools.count()
+        numbered = [[(key, next(count)) for key in call] for call in calls]
+        waiting = []
+        for call in numbered:
+            waiting.append(asyncio.create_task(batch.put_all(call)))
+            for _ in range(dice.randrange(1, 4)):
+                await asyncio.sleep(0)
+        assert await asyncio.gather(*waiting) == [[n for _, n in call] for call in numbered]
+        assert len(batch) == 0
+
+    asyncio.run(run())
+    assert len(written) == sum(map(len, calls))
+    for key in "abcd":
+        numbers = [n for of, n in written if of == key]
+        assert numbers == sorted(numbers)
+
+
+async def _come_round() -> None:
+    """Until everything that can run has run."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 async def _is(condition: bool) -> bool:

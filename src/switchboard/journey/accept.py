@@ -20,7 +20,7 @@ from switchboard.core.channels import check_source
 from switchboard.core.identity import conversation, dedupe_key, replied_to
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Overloaded, SwitchboardError, TooLarge, Unavailable
-from switchboard.domain.message import Message, RequestId
+from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.bell import WORK, Bell
@@ -85,7 +85,8 @@ class AcceptLeg:
         self._limits = limits
         self._channels = channels
         self._backlog = 0
-        self._batch: Batch[_Ask, Acceptance] = Batch(self._store)
+        # Two commits at a time: one runs while the other is flushed, or waits for us to hear of it.
+        self._batch: Batch[_Ask, Acceptance] = Batch(self._store, most=100, least=40, writers=2, key=_conversation)
 
     async def accept(self, submission: Submission) -> Acceptance:
         """Store one message; returns after the commit. Raises InvalidInput, TooLarge, Overloaded, Unavailable."""
@@ -169,6 +170,10 @@ class AcceptLeg:
             with contextlib.suppress(Unavailable):  # whoever submits now is told so himself
                 self._backlog = await store.count_backlog(self._database)
             await asyncio.sleep(every)
+
+
+def _conversation(ask: _Ask) -> Conversation:
+    return ask.message.conversation
 
 
 def _outcome(answer: Acceptance | BaseException) -> Acceptance | SwitchboardError:

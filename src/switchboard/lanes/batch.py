@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -22,6 +22,7 @@ class _Group(Generic[Ask, Answer]):
     """What was handed in together."""
 
     asks: Sequence[Ask]
+    keys: frozenset[Hashable]
     outcomes: asyncio.Future[Sequence[Answer | BaseException]]
 
 
@@ -29,16 +30,29 @@ class Batch(Generic[Ask, Answer]):
     """Collects calls of `put` into calls of `write`, which must give one answer per ask, in order.
 
     When a batch fails because of what is in it, each member is written alone: a bad row costs nothing else.
+
+    With several `writers`, one begins beside another only for `least` asks or more: fewer had better wait for company.
+    What has the same `key` is written in the order it was handed in, and never at the same time.
     """
 
     def __init__(
-        self, write: Callable[[Sequence[Ask]], Awaitable[Sequence[Answer]]], *, most: int = 500, writers: int = 1
+        self,
+        write: Callable[[Sequence[Ask]], Awaitable[Sequence[Answer]]],
+        *,
+        most: int = 500,
+        least: int = 1,
+        writers: int = 1,
+        key: Callable[[Ask], Hashable] | None = None,
     ) -> None:
         self._write = write
         self._most = most
+        self._least = least
+        self._key = key
         self._free_writers = writers
         self._waiting: deque[_Group[Ask, Answer]] = deque()
         self._size = 0
+        self._at_work = 0
+        self._busy: set[Hashable] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -55,14 +69,17 @@ class Batch(Generic[Ask, Answer]):
         """Hand in many at once, which share a commit as far as `most` allows; per ask its answer or what it raised."""
         loop = asyncio.get_running_loop()
         parts = (asks[at : at + self._most] for at in range(0, len(asks), self._most))
-        groups: list[_Group[Ask, Answer]] = [_Group(part, loop.create_future()) for part in parts]
+        groups: list[_Group[Ask, Answer]] = [_Group(part, self._keys(part), loop.create_future()) for part in parts]
         self._waiting.extend(groups)
         self._size += len(asks)
         self._start_writer()
         return [outcome for group in groups for outcome in await group.outcomes]
 
+    def _keys(self, asks: Sequence[Ask]) -> frozenset[Hashable]:
+        return frozenset() if self._key is None else frozenset(map(self._key, asks))
+
     def _start_writer(self) -> None:
-        if self._free_writers:
+        if self._free_writers and self._waiting:
             self._free_writers -= 1
             task = asyncio.create_task(self._drain())
             self._tasks.add(task)
@@ -70,20 +87,35 @@ class Batch(Generic[Ask, Answer]):
 
     async def _drain(self) -> None:
         try:
-            while self._waiting:
-                await self._write_out(self._take())
+            while groups := self._take():
+                self._start_writer()
+                await self._write_apart(groups)
         finally:
             self._free_writers += 1
 
     def _take(self) -> list[_Group[Ask, Answer]]:
-        """The next groups, together not more than `most`."""
-        taken = [self._waiting.popleft()]
-        size = len(taken[0].asks)
-        while self._waiting and size + len(self._waiting[0].asks) <= self._most:
+        """The next groups, together not more than `most`; none where they have to wait for who is at work."""
+        if self._at_work and self._size < self._least:
+            return []
+        taken: list[_Group[Ask, Answer]] = []
+        size = 0
+        while self._waiting and (not taken or size + len(self._waiting[0].asks) <= self._most):
+            if not self._busy.isdisjoint(self._waiting[0].keys):
+                break
             taken.append(self._waiting.popleft())
             size += len(taken[-1].asks)
         self._size -= size
         return taken
+
+    async def _write_apart(self, groups: Sequence[_Group[Ask, Answer]]) -> None:
+        keys = frozenset[Hashable]().union(*(group.keys for group in groups))
+        self._busy |= keys
+        self._at_work += 1
+        try:
+            await self._write_out(groups)
+        finally:
+            self._at_work -= 1
+            self._busy -= keys
 
     async def _write_out(self, groups: Sequence[_Group[Ask, Answer]]) -> None:
         try:
