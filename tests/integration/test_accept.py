@@ -183,6 +183,60 @@ RAW = [
 ]
 
 
+ODD = [
+    "a\x1eb",
+    "a\nb\r\nc",
+    '{"a",NULL}',
+    "NULL",
+    "\\N \\x41 \\",
+    "'; drop table lane; --",
+    "$1, $2",
+    "\x01\x7f\u2028\U0001f600",
+    ",",
+    "t",
+]
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_whatever_the_names_look_like_they_are_stored_as_they_are(database_url: str, together: bool) -> None:
+    """Many messages go to the server as one text per column."""
+    given = [
+        submission(odd, event=f"{odd}{n}", sender=odd, endpoint=odd, thread=odd if n % 2 else None, key=odd)
+        for n, odd in enumerate(ODD)
+    ]
+    async with lab(database_url) as parts:
+        accepted = await all_accepted(parts, given) if together else [await parts.accept.accept(one) for one in given]
+        rows = await parts.database.rows(
+            "select i.*, d.key from message_inbox i join dedupe d using (request_id) order by i.request_id"
+        )
+        assert [row["request_id"] for row in rows] == [one.request_id for one in accepted]
+        for n, (row, odd) in enumerate(zip(rows, ODD, strict=True)):
+            assert (row["endpoint"], row["sender"], row["key"]) == (odd, odd, f"idem:{odd}")
+            assert row["thread"] == (odd if n % 2 else None)
+            assert row["conversation"] == conversation(given[n].envelope)
+            assert row["raw"] == given[n].raw
+            assert row["envelope"]["payload"]["normalized_text"] == odd
+        await assert_balanced(parts)
+
+
+async def test_workers_are_woken_by_what_comes_into_lanes_that_had_no_work(database_url: str) -> None:
+    rung: list[str] = []
+    async with lab(database_url) as parts:
+
+        async def rings(*senders: str) -> bool:
+            rung.clear()
+            batch = [Arrival(message("x", sender=sender), TO_ECHO) for sender in senders]
+            await inbox.accept(parts.database, batch, wake=lambda: rung.append("work"))
+            return bool(rung)
+
+        assert await rings("a", "b")
+        assert not await rings("b", "a")
+        assert await rings("a", "c")
+        await parts.database.run("update lane set state = 'idle', done_seq = last_seq where key like '%/b'")
+        assert not await rings("a")
+        assert await rings("b")
+
+
 @pytest.mark.parametrize("raw", RAW)
 async def test_what_arrived_is_kept_byte_for_byte(database_url: str, raw: bytes) -> None:
     async with lab(database_url) as parts:

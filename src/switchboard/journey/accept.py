@@ -146,9 +146,10 @@ class AcceptLeg:
         authors = await self._authors(asks)
         batch = [ask.ready or self._arrival(ask.message, authors.get(ask.message.request_id)) for ask in asks]
         point("before_commit")
-        accepted = await store.accept(self._database, batch, queued=self._decide.queued)
+        return await store.accept(self._database, batch, queued=self._decide.queued, wake=self._wake)
+
+    def _wake(self) -> None:
         self._bell.ring(WORK)
-        return accepted
 
     def _arrival(self, message: Message, author: SystemId | None) -> Arrival:
         """A reply goes to the author of what it replies to, unless the connector pins another."""

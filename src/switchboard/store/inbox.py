@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -111,12 +111,20 @@ def prepare(arrival: Arrival) -> Prepared:
     return Prepared(arrival, row)
 
 
-async def accept(database: Database, given: Sequence[Arrival | Prepared], *, queued: bool = False) -> list[Acceptance]:
+async def accept(
+    database: Database,
+    given: Sequence[Arrival | Prepared],
+    *,
+    queued: bool = False,
+    wake: Callable[[], None] = lambda: None,
+) -> list[Acceptance]:
     """Store what is new of `given` in one transaction, with its decisions, deliveries and dead letters.
 
     `queued`: messages may wait to be classified. One of a conversation in which some do waits behind them, and its
     decision is forgotten: it is made anew when its turn comes. That is so without `queued` as well, for a process may
     not know yet what others do; but where nobody waits, it costs one look and makes no lane.
+
+    `wake` is called if a lane has work now that had none; where work waited already, workers have been told of it.
 
     Returns one answer per message, in order, after the commit. Raises `Unavailable` when the outcome is unknown or
     nothing was stored; handing in the same messages again is safe.
@@ -138,6 +146,8 @@ async def accept(database: Database, given: Sequence[Arrival | Prepared], *, que
         *_unrouted_columns(batch),
     )
     told = {ord_: (first, waits) for ord_, first, waits in rows}
+    if told.pop(0, None):
+        wake()
     return [_acceptance(arrival, *told.get(n, (None, False))) for n, arrival in enumerate(batch, 1)]
 
 

@@ -5,10 +5,11 @@ drop function accept_messages(
     smallint[], text[], text[], boolean[], text[], integer[], text[], text[], text[], integer[], uuid[], text[], text[],
     text[], text[]);
 
--- Accept: dedupe, store, decide, deliver; one row back per message that is not simply new. d_*: deliveries, x_*: branches
--- nobody could take; *_ord is the message they belong to, from 1. Of _raw, in which all are one after the other, a message
--- has _size bytes from _at. _asks: what must be classified first, and is not decided here; null where the caller knows
--- nobody who classifies. Under the lock of its conversation's route lane whatever comes later waits behind it, decided or not.
+-- Accept: dedupe, store, decide, deliver; one row back per message that is not simply new, and one with ord 0 if a lane has
+-- work now that had none. d_*: deliveries, x_*: branches nobody could take; *_ord is the message they belong to, from 1.
+-- Of _raw, in which all are one after the other, a message has _size bytes from _at. _asks: what must be classified first,
+-- and is not decided here; null where the caller knows nobody who classifies. Under the lock of its conversation's route
+-- lane whatever comes later waits behind it, decided or not.
 create function accept_messages(
     _conversation text[], _key text[], _request_id uuid[], _channel text[], _endpoint text[], _sender text[],
     _thread text[], _envelope text[], _media_type text[], _received_at timestamptz[], _tier smallint[],
@@ -28,6 +29,7 @@ declare
     );
     _locked text[];
     _last_seq bigint[];
+    _wakes boolean;
 begin
     -- The caller may not have heard yet: where a message of one of these conversations waits all the same, nobody is asked,
     -- and what comes later waits behind it.
@@ -45,8 +47,8 @@ begin
         select distinct on (l.key) l.key, split_part(l.key, ':', 1), case when l.key like 'route:%' then 'route' else 'work' end, 3
         from unnest(_lane) as l (key) where not exists (select from lane o where o.key = l.key) order by l.key
         on conflict do nothing;
-    select array_agg(l.key), array_agg(l.last_seq) into _locked, _last_seq from (
-        select l.key, l.last_seq from lane l where l.key = any (_lane) order by l.key for no key update
+    select array_agg(l.key), array_agg(l.last_seq), bool_or(l.state = 'idle') into _locked, _last_seq, _wakes from (
+        select l.key, l.last_seq, l.state from lane l where l.key = any (_lane) order by l.key for no key update
     ) l;
 
     with given as (
@@ -140,5 +142,6 @@ begin
                and exists (select from routing r where r.request_id = d.request_id and r.state = 'pending')
         from unnest(_conversation, _key, _fresh) with ordinality as m (conversation, key, fresh, ord)
         join dedupe d on d.conversation = m.conversation and d.key = m.key
-        where _asks is not null or not m.fresh;
+        where _asks is not null or not m.fresh
+        union all select 0, null, true where _wakes;
 end $$;
