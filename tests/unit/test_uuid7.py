@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.uuid7 import MAX_MS, next_uuid7, uuid7_ms
-from switchboard.store.ids import new_uuid7
+from switchboard.core.uuid7 import MAX_MS, next_uuid7, next_uuid7s, uuid7_ms
+from switchboard.store.ids import new_uuid7, new_uuid7s
 
 LAST = UUID("ffffffff-ffff-7fff-bfff-ffffffffffff")
 
@@ -38,6 +38,22 @@ def test_ids_only_grow_whatever_the_clock_does(readings: list[tuple[int, int]]) 
         assert previous is None or (made > previous and made.bytes > previous.bytes and str(made) > str(previous))
         assert made.version == 7
         previous = made
+
+
+@given(st.integers(-5, 2**45), st.integers(-5, 2**45), st.lists(st.integers(0, 2**80), max_size=20))
+def test_many_at_once_are_the_same_as_one_after_the_other(first_ms: int, now_ms: int, dice: list[int]) -> None:
+    first = next_uuid7(None, first_ms, 0)
+    expected, previous = [], first
+    for bits in dice:
+        previous = next_uuid7(previous, now_ms, bits)
+        expected.append(previous)
+    assert next_uuid7s(first, now_ms, dice) == expected
+
+
+def test_those_that_are_made_together_follow_those_made_alone() -> None:
+    made = [new_uuid7(), *new_uuid7s(3), *new_uuid7s(0), new_uuid7(), *new_uuid7s(2)]
+    assert len(made) == 7
+    assert made == sorted(set(made))
 
 
 def test_a_clock_that_stands_still_changes_only_the_random_part() -> None:

@@ -6,6 +6,7 @@ bits; out: the next identifier, always greater than the previous one. Next: `jou
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
@@ -28,13 +29,20 @@ def next_uuid7(previous: UUID | None, now_ms: int, random_bits: int) -> UUID:
     is increased by a random step (RFC 9562 6.2, method 2): ids stay in order and still cannot be guessed. An overflow
     carries into the timestamp. Of `random_bits` the lowest 74 are used. Raises OverflowError after the last UUIDv7.
     """
-    now = min(max(now_ms, 0), MAX_MS)
-    if previous is None or now > uuid7_ms(previous):
-        return _pack(now << _RANDOM_BITS | random_bits & _RANDOM_MASK)
-    following = _count(previous) + 1 + (random_bits & _STEP_MASK)
-    if following > _COUNT_MAX:
-        raise OverflowError("no UUIDv7 follows this one: its timestamp is at the end of time")
-    return _pack(following)
+    return next_uuid7s(previous, now_ms, [random_bits])[0]
+
+
+def next_uuid7s(previous: UUID | None, now_ms: int, dice: Iterable[int]) -> list[UUID]:
+    """One for each of `dice`, which are their random bits: the same as one after the other."""
+    count = -1 if previous is None else _count(previous)
+    earliest = min(max(now_ms, 0), MAX_MS) << _RANDOM_BITS
+    following: list[UUID] = []
+    for bits in dice:
+        count = earliest | bits & _RANDOM_MASK if count < earliest else count + 1 + (bits & _STEP_MASK)
+        if count > _COUNT_MAX:
+            raise OverflowError("no UUIDv7 follows this one: its timestamp is at the end of time")
+        following.append(_pack(count))
+    return following
 
 
 def uuid7_ms(uuid: UUID) -> int:

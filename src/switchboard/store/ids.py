@@ -11,7 +11,7 @@ import time
 from threading import Lock
 from uuid import UUID
 
-from switchboard.core.uuid7 import next_uuid7
+from switchboard.core.uuid7 import next_uuid7s
 
 
 class _Sequence:
@@ -22,14 +22,12 @@ class _Sequence:
         self._last: UUID | None = None
 
     def next(self, count: int) -> list[UUID]:
-        dice = os.urandom(10 * count)
+        random = os.urandom(10 * count)
+        dice = [int.from_bytes(random[at : at + 10], "big") for at in range(0, len(random), 10)]
         with self._lock:
-            now, last, following = time.time_ns() // 1_000_000, self._last, list[UUID]()
-            for at in range(0, len(dice), 10):
-                last = next_uuid7(last, now, int.from_bytes(dice[at : at + 10], "big"))
-                following.append(last)
-            self._last = last
-            return following
+            following = next_uuid7s(self._last, time.time_ns() // 1_000_000, dice)
+            self._last = following[-1] if following else self._last
+        return following
 
     def restart(self) -> None:
         # After a fork: parent and child must not count on from the same identifier, and another thread of the parent

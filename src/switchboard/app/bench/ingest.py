@@ -19,7 +19,7 @@ from switchboard.app.bench.connection import Connection
 from switchboard.app.embedded import EmbeddedServer, embedded_postgres
 
 CALLERS: Final = 64
-BATCHES: Final[Mapping[int, int]] = {50: 4, 100: 2, 200: 2}
+BATCHES: Final[Mapping[int, int]] = {50: 8, 100: 4, 200: 3}
 """Messages in a batch -> how many callers submit such at a time: one batch is read while another is stored."""
 _KEYS: Final = 1000
 _VERSION: Final = "2026-07-28"

@@ -39,6 +39,8 @@ _ID_AND_FANOUT = Struct(">QQI")
 _ID_AT: Final = _RANK.size - 16
 _NAME_AT: Final = _RANK.size + _FANOUT.size
 _BIAS: Final = 2**63
+_KEPT: Final = 64
+"""Most rules of a team that are kept unpacked."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -146,6 +148,8 @@ class _Node:
     fanouts: list[Fanout] = field(default_factory=list)
     """What the rules' targets come to; a rule knows its number in here. None ever goes: there are few distinct ones."""
     numbers: dict[tuple[Target, ...], int] = field(default_factory=dict)
+    fired: dict[bytes, Fired] = field(default_factory=dict)
+    """Rules that fired lately, unpacked. A rule that is changed is packed otherwise."""
     candidates: tuple[Target, ...] = ()
     """Among whom a model may choose here; none where no model may be asked."""
 
@@ -215,6 +219,7 @@ class _Node:
             catch_alls=list(self.catch_alls),
             fanouts=list(self.fanouts),
             numbers=dict(self.numbers),
+            fired={},
         )
         twin.settle()
         return twin
@@ -429,9 +434,16 @@ def _steps(changes: Iterable[RuleChange]) -> Iterator[tuple[Rule, bool]]:
 
 
 def _fired(node: _Node, packed: bytes) -> Fired:
-    high, low, number = _ID_AND_FANOUT.unpack_from(packed, _ID_AT)
-    # From an int, because from bytes it takes longer, and nothing else in a decision takes as long.
-    return UUID(int=high << 64 | low), packed[_NAME_AT:].decode("utf-8", "surrogatepass"), node.fanouts[number]
+    """What is unpacked is kept for a while: nothing else in a decision takes as long, and often the same few fire."""
+    fired = node.fired.get(packed)
+    if fired is None:
+        high, low, number = _ID_AND_FANOUT.unpack_from(packed, _ID_AT)
+        name = packed[_NAME_AT:].decode("utf-8", "surrogatepass")
+        fired = UUID(int=high << 64 | low), name, node.fanouts[number]  # from an int: from bytes it takes longer
+        if len(node.fired) >= _KEPT:
+            node.fired.clear()
+        node.fired[packed] = fired
+    return fired
 
 
 def _keys_and_values(filters: Mapping[str, str]) -> tuple[_Keys, _Values]:
