@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -99,6 +100,32 @@ async def test_a_worker_that_was_declared_dead_stops_itself_before_anything_else
             slow.go.set()
             await eventually(lambda: settled(parts))
         assert await parts.count("select count(*) from outbox") == 1
+        await assert_balanced(parts)
+
+
+def _stop_everything(seconds: float) -> None:
+    """As SIGSTOP does: nothing of the process runs, and then all goes on."""
+    time.sleep(seconds)
+
+
+async def test_a_worker_that_was_stopped_for_long_begins_nothing_when_it_wakes_up(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, really, stops = Slow(), lanes.load_work, iter([2.2])
+    slow.go.set()
+
+    async def load(database: Database, items: Sequence[Item]) -> list[lanes.Work]:
+        work = await really(database, items)
+        _stop_everything(next(stops, 0.0))
+        return work
+
+    monkeypatch.setattr(lanes, "load_work", load)
+    async with lab(database_url) as parts:
+        await fill(parts, 1)
+        async with at_work(parts.worker({"echo": slow}, ttl=4.0)):
+            await eventually(lambda: settled(parts))
+        assert slow.begun.total() == 1
+        assert [outcome for _, _, outcome, _ in await turns(parts)] == ["lost", "answered"]
         await assert_balanced(parts)
 
 

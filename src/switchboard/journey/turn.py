@@ -140,6 +140,8 @@ class TurnLeg:
             if item.attempts <= self._limits.attempts:
                 raise
             return await self._save(self._unreadable(item, hold, error), hold)
+        if not hold.alive():
+            raise Fenced
         settlement = await self._attempt(item, work, hold)
         if settlement.outcome == "failed" and settlement.burial is None:
             await self._retry(settlement, hold)

@@ -43,10 +43,15 @@ _PAUSE_AFTER_DEFECT: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """By what right an item is worked on: this worker, and whether it wants the next item of the lane as well."""
+    """By what right an item is worked on: this worker, and whether it wants the next item of the lane as well.
+
+    `alive` is asked before anything begins that no step of the journal guards: a process that was stopped for long goes
+    on where it was, and others may have done the item by then.
+    """
 
     worker: int
     hand_on: bool = True
+    alive: Callable[[], bool] = lambda: True
 
 
 class Handler(Protocol):
@@ -262,7 +267,7 @@ class _Session:
     async def _work(self, item: Item) -> None:
         for n in range(_IN_A_ROW):
             last = n == _IN_A_ROW - 1 or self._stopping.is_set()
-            following = await self._run_one(item, Hold(self._worker, hand_on=not last))
+            following = await self._run_one(item, Hold(self._worker, hand_on=not last, alive=self._is_alive))
             if following is None:
                 return
             item = following
@@ -294,13 +299,16 @@ class _Session:
         while True:
             await asyncio.sleep(self._settings.ttl / 8)
             # A process that was stopped for long finds itself here with an old beat, and must not go on.
-            if monotonic() - self._last_beat > self._settings.ttl / 2:
+            if not self._is_alive():
                 raise Unavailable("no beat got through in time")
             started = monotonic()
             async with asyncio.timeout(self._settings.ttl / 4):
                 if not await store.beat(self._database, self._worker):
                     raise Unavailable("the worker was declared dead by another")
             self._last_beat = started
+
+    def _is_alive(self) -> bool:
+        return monotonic() - self._last_beat <= self._settings.ttl / 2
 
     async def _rescue_loop(self) -> None:
         while True:
