@@ -124,7 +124,7 @@ async def accept(
     decision is forgotten: it is made anew when its turn comes. That is so without `queued` as well, for a process may
     not know yet what others do; but where nobody waits, it costs one look and makes no lane.
 
-    `wake` is called if a lane has work now that had none; where work waited already, workers have been told of it.
+    `wake` is called if a lane has work now that had none a moment ago; where work waits for longer, workers know of it.
 
     Returns one answer per message, in order, after the commit. Raises `Unavailable` when the outcome is unknown or
     nothing was stored; handing in the same messages again is safe.

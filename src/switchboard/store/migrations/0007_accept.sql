@@ -5,8 +5,8 @@ drop function accept_messages(
     smallint[], text[], text[], boolean[], text[], integer[], text[], text[], text[], integer[], uuid[], text[], text[],
     text[], text[]);
 
--- Accept: dedupe, store, decide, deliver; one row back per message that is not simply new, and one with ord 0 if a lane has
--- work now that had none. d_*: deliveries, x_*: branches nobody could take; *_ord is the message they belong to, from 1.
+-- Accept: dedupe, store, decide, deliver; one row back per message that is not simply new, and one with ord 0 if workers
+-- are to be woken. d_*: deliveries, x_*: branches nobody could take; *_ord is the message they belong to, from 1.
 -- Of _raw, in which all are one after the other, a message has _size bytes from _at. _asks: what must be classified first,
 -- and is not decided here; null where the caller knows nobody who classifies. Under the lock of its conversation's route
 -- lane whatever comes later waits behind it, decided or not.
@@ -47,9 +47,14 @@ begin
         select distinct on (l.key) l.key, split_part(l.key, ':', 1), case when l.key like 'route:%' then 'route' else 'work' end, 3
         from unnest(_lane) as l (key) where not exists (select from lane o where o.key = l.key) order by l.key
         on conflict do nothing;
-    select array_agg(l.key), array_agg(l.last_seq), bool_or(l.state = 'idle') into _locked, _last_seq, _wakes from (
-        select l.key, l.last_seq, l.state from lane l where l.key = any (_lane) order by l.key for no key update
-    ) l;
+    -- Workers pass over a lane that is locked, so one that became ready a moment ago may not have been seen.
+    select array_agg(l.key), array_agg(l.last_seq),
+           bool_or(l.state = 'idle' or l.state = 'ready' and l.ready_at > now() - interval '1 second')
+        into _locked, _last_seq, _wakes
+        from (
+            select l.key, l.last_seq, l.state, l.ready_at from lane l where l.key = any (_lane)
+            order by l.key for no key update
+        ) l;
 
     with given as (
         insert into dedupe (conversation, key, request_id)
