@@ -120,6 +120,18 @@ async def test_the_idempotency_key_header_fills_the_field(doors: Opened) -> None
     )
 
 
+async def test_the_header_names_an_event_that_has_no_id_of_its_own(doors: Opened) -> None:
+    taken = await doors.submit(envelope_json("pay", event="unknown"), **{"idempotency-key": "k1"})
+    assert taken.status_code == 202
+    assert error_of(await doors.submit(envelope_json("pay", event="unknown"))) == (422, "placeholder_event_id")
+
+
+async def test_one_key_for_a_batch_is_refused_and_not_passed_over(doors: Opened) -> None:
+    body, key = {"envelopes": [envelope_json("pay")]}, {"idempotency-key": "k1"}
+    assert error_of(await doors.http.post("/v1/ingest/batch", json=body, headers=key)) == (422, "invalid_value")
+    assert await doors.lab.count("select count(*) from message_inbox") == 0
+
+
 @pytest.mark.parametrize(
     ("content", "media_type", "expected"),
     [

@@ -78,7 +78,8 @@ class Intake:
         """One `ingest.v1` envelope as it came; `key` fills `control.idempotency_key`. Raises what `accept` raises."""
         started = time.perf_counter()
         try:
-            envelope = _with_key(wire.parse_envelope(raw, now=datetime.now(UTC)), key)
+            envelope = _with_key(wire.read_envelope(raw), key)
+            wire.check_envelope(envelope, datetime.now(UTC))
             return await self._take(caller, Submission(envelope, raw), started)
         except SwitchboardError as error:
             self._meters.refused.labels(error.code).inc()
@@ -161,7 +162,7 @@ def split_batch(body: bytes) -> list[bytes]:
 
 
 def encode_batch(envelopes: Sequence[object]) -> list[bytes]:
-    """Envelopes that came decoded (by MCP) as canonical JSON, 1 to 200. Raises InvalidInput."""
+    """Envelopes that came by MCP as bytes, 1 to 200; see `encode_envelope`. Raises InvalidInput."""
     if not 1 <= len(envelopes) <= MAX_BATCH:
         raise InvalidInput(
             f"a batch holds 1 to {MAX_BATCH} envelopes, this one {len(envelopes)}", code="batch_size", field="envelopes"
@@ -170,9 +171,14 @@ def encode_batch(envelopes: Sequence[object]) -> list[bytes]:
 
 
 def encode_envelope(envelope: object) -> bytes:
-    """An envelope that came decoded, as canonical JSON. A lone surrogate, which UTF-8 cannot say, stays an escape."""
+    """An envelope that came as bytes as it is; one that came decoded as JSON without blanks.
+
+    What JSON cannot say stays as it was, for the validator to refuse: NaN, Infinity, a lone surrogate as an escape.
+    """
+    if isinstance(envelope, msgspec.Raw):
+        return bytes(envelope)
     try:
-        return msgspec.json.encode(envelope)
+        return json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         return json.dumps(envelope).encode()
     except RecursionError:

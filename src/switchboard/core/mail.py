@@ -9,6 +9,7 @@ to read. Strangers write mails: what is broken in a part costs that part only, a
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -40,6 +41,11 @@ KEPT_HEADERS: Final = (
 )
 """The fields in `payload.raw.headers`: what rules, loop protection and replies need. The rest is in `Mail.raw`."""
 
+_PARAMETERS: Final[Mapping[tuple[int | str, ...], str]] = {
+    ("source", "endpoint_identity"): "endpoint",
+    ("source", "provider"): "provider",
+}
+"""What is not in the mail, as every door calls it."""
 _MAX_NAME: Final = 512
 _MAX_ATTACHMENTS: Final = 100
 _MARK: Final = "\n[… the rest of this mail was cut]"
@@ -66,7 +72,7 @@ def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now
 
     Its text is the subject, a blank line and the body, cut at MAX_TEXT. Its thread is the first mail it refers to. A
     date that is missing, broken or ahead of `now` becomes `now`. Raises InvalidInput(code="unreadable_mail") for what
-    is no mail or has no sender; every lesser fault is survived.
+    is no mail or has no sender, and "invalid_value" for an account that is none; every lesser fault is survived.
     """
     root = read_part(_not_empty(raw))
     headers = {name: value for name in KEPT_HEADERS if (value := field(root.head, name))}
@@ -81,7 +87,18 @@ def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now
     try:
         return Mail(checked(Envelope, envelope), raw)
     except ValidationError as error:
-        raise _unreadable(str(error.errors(include_url=False, include_input=False)[0]["msg"])) from None
+        raise _explained(error) from None
+
+
+def _explained(error: ValidationError) -> InvalidInput:
+    """The account is the caller's fault, all else the mail's."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    name = _PARAMETERS.get(first["loc"])
+    if name is None:
+        return _unreadable(str(first["msg"]))
+    most = 512 if name == "endpoint" else 64
+    sentence = f"the {name} of a mail must have 1 to {most} characters, blanks around it not counted, and no NUL"
+    return InvalidInput(sentence, code="invalid_value", field=name)
 
 
 def _unreadable(reason: str) -> InvalidInput:

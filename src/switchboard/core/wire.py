@@ -44,9 +44,14 @@ def parse_envelope(raw: bytes | Mapping[str, object], *, now: datetime) -> Envel
     metadata_raw_must_be_null, empty_message. `field` is None only where the input as a whole is at fault.
     """
     envelope = read_envelope(raw if isinstance(raw, bytes) else _encoded(raw))
+    check_envelope(envelope, now)
+    return envelope
+
+
+def check_envelope(envelope: Envelope, now: datetime) -> None:
+    """Whether its time can be, and its event has a name of its own. Raises InvalidInput."""
     _check_time(envelope, now)
     _check_event_id(envelope)
-    return envelope
 
 
 def read_envelope(data: bytes) -> Envelope:

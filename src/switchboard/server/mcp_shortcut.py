@@ -3,7 +3,8 @@
 `mcp.py` asks it first, once the SDK is there. In: a POST of `tools/call` for `ingest` or `ingest_batch`; out: the very
 bytes that the SDK would answer (a test holds them against it), or None: then the SDK is asked, and answers. Every check
 is the SDK's own, made on the same request without its arguments, which the SDK would decode and copy several times;
-whatever is refused or unusual goes its long way. Next: `mcp_connectors.py`.
+whatever is refused or unusual goes its long way. Envelopes stay the bytes they came as, and so does what is kept of
+them, and their size. Next: `mcp_connectors.py`.
 """
 
 from __future__ import annotations

@@ -135,6 +135,12 @@ async def ingest_batch(request: Request) -> Response:
     await doors.access.check(caller, "ingest")
     if _media_type(request) != _JSON:
         raise _unsupported(_media_type(request), _JSON)
+    if "idempotency-key" in request.headers:
+        raise InvalidInput(
+            "one Idempotency-Key cannot name many messages; set control.idempotency_key in each envelope",
+            code="invalid_value",
+            field="Idempotency-Key",
+        )
     items = split_batch(await request.body())
     return answer({"results": await doors.intake.batch(caller, items)})
 
