@@ -201,7 +201,13 @@ ODD = [
 async def test_whatever_the_names_look_like_they_are_stored_as_they_are(database_url: str, together: bool) -> None:
     """Many messages go to the server as one text per column."""
     given = [
-        submission(odd, event=f"{odd}{n}", sender=odd, endpoint=odd, thread=odd if n % 2 else None, key=odd)
+        submission(
+            f"1{odd}2",
+            sender=f"3{odd}4",
+            endpoint=f"5{odd}6",
+            thread=f"7{odd}8" if n % 2 else None,
+            key=odd,
+        )
         for n, odd in enumerate(ODD)
     ]
     async with lab(database_url) as parts:
@@ -211,11 +217,11 @@ async def test_whatever_the_names_look_like_they_are_stored_as_they_are(database
         )
         assert [row["request_id"] for row in rows] == [one.request_id for one in accepted]
         for n, (row, odd) in enumerate(zip(rows, ODD, strict=True)):
-            assert (row["endpoint"], row["sender"], row["key"]) == (odd, odd, f"idem:{odd}")
-            assert row["thread"] == (odd if n % 2 else None)
+            assert (row["sender"], row["endpoint"], row["key"]) == (f"3{odd}4", f"5{odd}6", f"idem:{odd}")
+            assert row["thread"] == (f"7{odd}8" if n % 2 else None)
             assert row["conversation"] == conversation(given[n].envelope)
             assert row["raw"] == given[n].raw
-            assert row["envelope"]["payload"]["normalized_text"] == odd
+            assert row["envelope"]["payload"]["normalized_text"] == f"1{odd}2"
         await assert_balanced(parts)
 
 
@@ -223,10 +229,10 @@ async def test_workers_are_woken_by_what_comes_into_lanes_that_had_no_work_a_mom
     rung: list[str] = []
     async with lab(database_url) as parts:
 
-        async def rings(*senders: str) -> bool:
+        async def rings(*senders: str, queued: bool = False) -> bool:
             rung.clear()
             batch = [Arrival(message("x", sender=sender), TO_ECHO) for sender in senders]
-            await inbox.accept(parts.database, batch, wake=lambda: rung.append("work"))
+            await inbox.accept(parts.database, batch, queued=queued, wake=lambda: rung.append("work"))
             return bool(rung)
 
         assert await rings("a", "b")
@@ -235,8 +241,53 @@ async def test_workers_are_woken_by_what_comes_into_lanes_that_had_no_work_a_mom
         assert not await rings("b", "a")
         assert await rings("a", "c")
         await parts.database.run("update lane set state = 'idle', done_seq = last_seq where key like '%/b'")
-        assert not await rings("a")
+        assert not await rings("a", queued=True), "nothing waits to be classified"
+        known = Arrival(message("y", sender="b", event="e"), TO_ECHO)
+        await inbox.accept(parts.database, [known])
+        await parts.database.run("update lane set state = 'idle', done_seq = last_seq where key like '%/b'")
+        await inbox.accept(parts.database, [known], wake=lambda: rung.append("for a duplicate"))
+        assert rung == []
         assert await rings("b")
+
+
+async def test_two_commits_are_under_way_but_never_with_the_same_conversation(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = inbox.accept
+    at_work: list[set[str]] = []
+    beside: list[tuple[int, bool]] = []
+
+    async def watched(database: Database, given: Any, **more: Any) -> list[Acceptance]:
+        mine = {one.arrival.message.conversation for one in given}
+        beside.append((len(at_work), any(mine & others for others in at_work)))
+        at_work.append(mine)
+        try:
+            return await real(database, given, **more)
+        finally:
+            at_work.remove(mine)
+
+    monkeypatch.setattr(inbox, "accept", watched)
+    for shared in ("s", None):
+        beside.clear()
+        calls = [[submission(thread=f"{shared or call}-{n % 7}") for n in range(60)] for call in range(6)]
+        async with lab(database_url) as parts:
+            taken = [
+                one for call in await asyncio.gather(*(all_accepted(parts, call) for call in calls)) for one in call
+            ]
+            rows = await parts.database.rows("select request_id from delivery order by lane, seq")
+        assert not any(overlaps for _, overlaps in beside)
+        assert max(count for count, _ in beside) == (0 if shared else 1)
+        if shared:
+            by_lane = [taken[at].request_id for n in range(7) for at in range(len(taken)) if at % 60 % 7 == n]
+            assert [row["request_id"] for row in rows] == by_lane
+
+
+async def test_the_leg_rings_for_workers(database_url: str) -> None:
+    rung: list[str] = []
+    async with lab(database_url) as parts:
+        parts.bell.subscribe("work", lambda: rung.append("work"))
+        await parts.accept.accept(submission())
+        assert rung == ["work"]
 
 
 @pytest.mark.parametrize("raw", RAW)

@@ -96,9 +96,14 @@ def _explained(error: ValidationError) -> InvalidInput:
     name = _PARAMETERS.get(first["loc"])
     if name is None:
         return _unreadable(str(first["msg"]))
-    most = 512 if name == "endpoint" else 64
-    sentence = f"the {name} of a mail must have 1 to {most} characters, blanks around it not counted, and no NUL"
-    return InvalidInput(sentence, code="invalid_value", field=name)
+    match first:
+        case {"type": "string_too_short"}:
+            reason = "must not be empty"
+        case {"type": "string_too_long", "ctx": {"max_length": most}}:
+            reason = f"must not be longer than {most}"
+        case _:
+            reason = "must not hold NUL"
+    return InvalidInput(f"the {name} of a mail {reason}", code="invalid_value", field=name)
 
 
 def _unreadable(reason: str) -> InvalidInput:

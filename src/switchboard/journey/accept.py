@@ -1,7 +1,8 @@
 """Accept: what a door hands in is stored once, with its decision, before anyone is told "accepted".
 
-Doors call `AcceptLeg.accept` with validated envelopes. Everything that arrives while a commit is under way shares the
-next one. Next: `turn.py`, where a worker has claimed a delivery, or `classify.py` for what is not decided yet.
+Doors call `AcceptLeg.accept` with validated envelopes. What arrives while a commit is under way shares the next one;
+where that is much, it begins beside the first, as long as no conversation is in both. Next: `turn.py`, where a worker
+has claimed a delivery, or `classify.py` for what is not decided yet.
 """
 
 from __future__ import annotations

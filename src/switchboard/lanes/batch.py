@@ -1,6 +1,7 @@
 """Many small writes as one transaction: whatever arrives while a commit is under way goes into the next one.
 
-No timer: waiting for company was measured to be slower at every load. Used by accept, load and settle.
+No timer: waiting for company was measured to be slower at every load. Used by accept, load and settle; accept has two
+writers, and a key for what must stay in order between them.
 """
 
 from __future__ import annotations

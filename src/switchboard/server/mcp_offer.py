@@ -97,7 +97,8 @@ def schema_of(body: type[BaseModel]) -> dict[str, Any]:
 
 def only(arguments: Arguments, name: str, kind: type) -> Any:
     """The one argument of a tool, whose inside is validated later; what is not decoded has been looked at before."""
-    if set(arguments) != {name} or not isinstance(arguments[name], (kind, msgspec.Raw)):
+    kinds = (dict, msgspec.Raw) if kind is dict else kind
+    if set(arguments) != {name} or not isinstance(arguments[name], kinds):
         what = "an object" if kind is dict else "a list of objects"
         raise InvalidInput(f"the one argument is {name}: {what}", code="wrong_type", field=name)
     return arguments[name]

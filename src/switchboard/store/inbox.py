@@ -24,7 +24,7 @@ from switchboard.store.database import Database, Row, query, storable_text, to_j
 from switchboard.store.ids import new_uuid7
 
 _SEPARATOR: Final = f"\x1e{token_hex(8)}\x1e"
-"""Between the texts of a column. A control character is in no JSON and in no key, and the rest nobody can guess."""
+"""Between the texts of a column. Keys and names may hold the control character, but nobody can guess the digits."""
 TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, "default": 2, "passive": 3}
 
 
@@ -148,17 +148,19 @@ async def accept(
     told = {ord_: (first, waits) for ord_, first, waits in rows}
     if told.pop(0, None):
         wake()
-    return [_acceptance(arrival, *told.get(n, (None, False))) for n, arrival in enumerate(batch, 1)]
+    new = [(arrival.message.request_id, False) for arrival in batch]
+    return [_acceptance(arrival, *told.get(n, new[n - 1])) for n, arrival in enumerate(batch, 1)]
 
 
 def _acceptance(arrival: Arrival, first: RequestId | None, waits: bool) -> Acceptance:
-    own = arrival.message.request_id
+    if first is None:
+        raise LookupError(f"{arrival.message.request_id} is neither stored nor known")
     # An id that is our own means fresh, also when an earlier attempt to commit this very batch got through unheard.
-    if first is not None and first != own:
+    if first != arrival.message.request_id:
         return Acceptance(first, duplicate=True)
     if waits or isinstance(arrival.decided, ToClassify):
-        return Acceptance(own, duplicate=False, waits=waits)
-    return Acceptance(own, duplicate=False, decision=arrival.decided)
+        return Acceptance(first, duplicate=False, waits=waits)
+    return Acceptance(first, duplicate=False, decision=arrival.decided)
 
 
 async def find_authors(database: Database, replies: Sequence[tuple[Conversation, str]]) -> list[SystemId | None]:

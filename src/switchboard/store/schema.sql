@@ -428,7 +428,7 @@ declare
     );
     _locked text[];
     _last_seq bigint[];
-    _wakes boolean;
+    _idle text[];
 begin
     -- The caller may not have heard yet: where a message of one of these conversations waits all the same, nobody is asked,
     -- and what comes later waits behind it.
@@ -446,10 +446,10 @@ begin
         select distinct on (l.key) l.key, split_part(l.key, ':', 1), case when l.key like 'route:%' then 'route' else 'work' end, 3
         from unnest(_lane) as l (key) where not exists (select from lane o where o.key = l.key) order by l.key
         on conflict do nothing;
-    -- Workers pass over a lane that is locked, so one that became ready a moment ago may not have been seen.
+    -- Workers pass over a lane that is locked, so one that became ready a moment ago may not have been seen by them.
     select array_agg(l.key), array_agg(l.last_seq),
-           bool_or(l.state = 'idle' or l.state = 'ready' and l.ready_at > now() - interval '1 second')
-        into _locked, _last_seq, _wakes
+           array_agg(l.key) filter (where l.state = 'idle' or l.state = 'ready' and l.ready_at > now() - interval '1 second')
+        into _locked, _last_seq, _idle
         from (
             select l.key, l.last_seq, l.state, l.ready_at from lane l where l.key = any (_lane)
             order by l.key for no key update
@@ -545,9 +545,9 @@ begin
                _asks is not null
                and exists (select from routing r where r.request_id = d.request_id and r.state = 'pending')
         from unnest(_conversation, _key, _fresh) with ordinality as m (conversation, key, fresh, ord)
-        join dedupe d on d.conversation = m.conversation and d.key = m.key
+        left join dedupe d on d.conversation = m.conversation and d.key = m.key
         where _asks is not null or not m.fresh
-        union all select 0, null, true where _wakes;
+        union all select 0, null, true where exists (select from lane l where l.key = any (_idle) and l.state = 'ready');
 end $$;
 
 -- Route: the decision about a message that waited, its deliveries and dead letters, and the step to the next one of its

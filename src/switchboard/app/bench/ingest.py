@@ -20,7 +20,7 @@ from switchboard.app.embedded import EmbeddedServer, embedded_postgres
 
 CALLERS: Final = 64
 BATCHES: Final[Mapping[int, int]] = {50: 8, 100: 4, 200: 3}
-"""Messages in a batch -> how many callers submit such at a time: one batch is read while another is stored."""
+"""Messages in a batch -> how many callers submit such at a time: some are stored while others are read."""
 _KEYS: Final = 1000
 _VERSION: Final = "2026-07-28"
 _EVENT: Final = "@event@"
