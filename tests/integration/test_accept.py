@@ -421,3 +421,21 @@ async def test_without_a_database_the_sender_is_told_to_come_again(database_url:
         parts.database.pool.terminate()
         with pytest.raises(Unavailable):
             await parts.accept.accept(submission("anyone there?"))
+
+
+async def test_what_is_a_duplicate_of_nothing_is_not_taken_for_new(database_url: str) -> None:
+    """Somebody tidies up by hand while the duplicate waits for a key that another transaction holds."""
+    async with lab(database_url) as parts:
+        [first] = await all_accepted(parts, [submission("x", sender="a", key="k")])
+        held = ("telegram/bot%3Ahouse/b", "idem:k")
+        async with parts.database.connection() as holding:
+            transaction = holding.transaction()
+            await transaction.start()
+            await holding.execute("insert into dedupe values ($1, $2, gen_random_uuid())", *held)
+            more = [submission("x", sender=sender, key="k") for sender in "ab"]
+            again = asyncio.create_task(all_accepted(parts, more))
+            await eventually(lambda: _waits_for_lock(parts))
+            await parts.database.run("delete from dedupe where request_id = $1", first.request_id)
+            await transaction.rollback()
+        ids = [one.request_id for one in await again]
+        assert await parts.count("select count(*) from message_inbox where request_id = any($1)", ids) == 2

@@ -205,6 +205,14 @@ def test_a_channel_whose_last_rule_went_is_left_to_the_star() -> None:
     assert (winner(index), winner(index, {"channel": "cli"})) == (3, None)
 
 
+def test_of_many_rules_that_fire_few_are_kept_unpacked() -> None:
+    rules = [rule(n, chat=str(n)) for n in range(200)]
+    index = RoutingIndex(1, TEAMS, rules)
+    for _ in range(2):
+        assert [winner(index, {"channel": "cli", "chat": str(n)}) for n in range(200)] == list(range(200))
+    assert all(len(node.fired) <= 64 for node in index._nodes.values())
+
+
 def test_rules_are_disabled_enabled_and_renamed() -> None:
     one, other = rule(1, priority=1), rule(2)
     off = replace(one, active=False)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from switchboard.core.stored import stored_envelope, stored_json
 from switchboard.core.wire import MAX_BATCH, json_schema, parse_envelope, split_batch
 from switchboard.domain.envelope import MAX_TEXT
 from switchboard.domain.errors import InvalidInput
@@ -120,12 +121,20 @@ VALID = json.dumps(fields(payload__raw="RAW")).encode()
         (VALID.replace(b'"RAW"', b"[" * 500 + b"]" * 500), "too_deep"),
         (VALID.replace(b'"RAW"', b"[" * 100_000), "too_deep"),
         (VALID.replace(b'"RAW"', b"9" * 5000), "invalid_json"),
+        (VALID.replace(b'"RAW"', b'{"a": -' + b"9" * 4300 + b"}"), "invalid_value"),
         (VALID.replace(b'"RAW"', b'{"a": NaN}'), "not_a_json_number"),
         (VALID.replace(b'"RAW"', b'{"a": [1e999]}'), "not_a_json_number"),
     ],
 )
 def test_refused_bytes(raw: bytes, code: str) -> None:
     assert refusal(raw).code == code
+
+
+@pytest.mark.parametrize("number", ["9" * 4300, "-" + "9" * 4299, "1e308", "5e-324"])
+def test_a_number_that_is_taken_can_be_read_back(number: str) -> None:
+    body = json.dumps(fields(control__trace_context={"n": 0})).replace('"n": 0', f'"n": {number}')
+    taken = parse_envelope(body.encode(), now=NOW)
+    assert stored_envelope(stored_json(taken)) == taken
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, float("nan"), b"x"])

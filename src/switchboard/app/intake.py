@@ -6,12 +6,13 @@ batch values. Next: `journey/accept.py`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 from uuid import UUID
 
 import msgspec
@@ -30,6 +31,8 @@ from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.store.inbox import Acceptance
 
 MAIL = "message/rfc822"
+_AT_A_STRETCH: Final = 0.05
+"""Seconds of parsing after which everyone else has a turn: a worker that does not beat for long loses its lanes."""
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -102,7 +105,7 @@ class Intake:
 
         Raises Overloaded or Unavailable when nothing at all was taken for that reason."""
         started, now = time.perf_counter(), datetime.now(UTC)
-        parsed = [_parse(caller, raw, now) for raw in items]
+        parsed = await _parse_all(caller, items, now)
         foreign = sum(isinstance(p, SwitchboardError) and p.code == "forbidden" for p in parsed)
         if foreign:
             await self._access.refused(caller, "ingest", {"foreign_envelopes": foreign})
@@ -188,6 +191,17 @@ def encode_envelope(envelope: object) -> bytes:
 def ingest_schema() -> Mapping[str, Any]:
     """The published JSON Schema of `ingest.v1`."""
     return wire.json_schema()
+
+
+async def _parse_all(caller: Principal, items: Sequence[bytes], now: datetime) -> list[Submission | SwitchboardError]:
+    parsed: list[Submission | SwitchboardError] = []
+    since = time.perf_counter()
+    for raw in items:
+        parsed.append(_parse(caller, raw, now))
+        if time.perf_counter() - since > _AT_A_STRETCH:
+            await asyncio.sleep(0)
+            since = time.perf_counter()
+    return parsed
 
 
 def _parse(caller: Principal, raw: bytes, now: datetime) -> Submission | SwitchboardError:

@@ -38,6 +38,10 @@ from switchboard.domain.envelope import MAX_DEPTH, Envelope, Raw, Timestamp, Tra
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
+_TOO_LONG: Final = -(10**4299)
+"""With its sign 4301 characters long: pydantic would take it, but msgspec could not read back what is stored."""
+
+
 def _rfc3339(value: object) -> object:
     """A time must be a string with a zone: a number or a naive time would be guessed at, and guessed wrong."""
     if isinstance(value, datetime):
@@ -61,6 +65,8 @@ def _check(value: dict[Any, Any] | list[Any], left: int) -> None:
             _check(child, left - 1)
         elif isinstance(child, float) and not math.isfinite(child):
             raise PydanticCustomError("not_a_json_number", "must not hold NaN or Infinity: JSON has no such numbers")
+        elif isinstance(child, int) and child <= _TOO_LONG:
+            raise PydanticCustomError("long_number", "must not hold a number of more than 4300 characters")
 
 
 def _shallow(value: object) -> object:
