@@ -75,7 +75,7 @@ class Result:
         return lab.median([of(r) for r in self.rounds])
 
 
-async def measure(rounds: int = 3, seconds: float = 3.0) -> Result:
+async def measure(rounds: int = 5, seconds: float = 2.0) -> Result:
     """Run it on a database of its own; `seconds` for each of the measurements of a round."""
     with lab.home() as place:
         async with (
