@@ -25,11 +25,11 @@ demo: $(STAMP) ## real input through real doors, a killed worker, balanced books
 
 test: $(STAMP) ## all tests, with coverage; they start what they need themselves
 	@$(BIN)/coverage erase
-	@COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest -n 2 -rs -p tests.measuring
+	@COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest -n 3 -rs -p tests.measuring
 	@$(BIN)/coverage combine -q && $(BIN)/coverage report
 
 quick: $(STAMP) ## the tests without the slow ones
-	@$(BIN)/python -m pytest -n 2 -m "not slow and not chaos"
+	@$(BIN)/python -m pytest -n 3 -m "not slow and not chaos"
 
 up: $(STAMP) ## start it for real: doors, worker and database
 	@$(BIN)/switchboard up

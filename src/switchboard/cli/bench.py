@@ -26,7 +26,7 @@ Seconds = Annotated[float, typer.Option(min=0.5, max=120, help="Seconds for each
 
 
 @app.command()
-def ingest(*, rounds: Rounds = 3, seconds: Seconds = 3.0, as_json: AsJson = False) -> None:
+def ingest(*, rounds: Rounds = 5, seconds: Seconds = 2.0, as_json: AsJson = False) -> None:
     """Durable ingest, in batches over MCP and by single POSTs from 64 clients, beside pgbench and an empty door."""
     module = _bench("ingest")
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
