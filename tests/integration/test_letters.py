@@ -95,6 +95,14 @@ async def a_letter(parts: Lab, *, channel: str = "email", **more: Any) -> UUID:
     return letter
 
 
+async def many_letters(parts: Lab, count: int, name: str = "s") -> None:
+    """Letters of as many conversations. The first come one by one: of commits at the same time each tells of 20."""
+    mails = [submission(channel="email", sender=f"{name}{n}") for n in range(count)]
+    for mail in mails[:20]:
+        await parts.accept.accept(mail)
+    await asyncio.gather(*(parts.accept.accept(mail) for mail in mails[20:]))
+
+
 async def request_of(parts: Lab, letter: UUID) -> UUID:
     found: UUID = await parts.database.value("select request_id from dead_letter where dead_letter_id = $1", letter)
     return found
@@ -765,7 +773,7 @@ async def test_filters_leave_exactly_what_they_say(database_url: str) -> None:
 async def test_a_hundred_letters_are_twenty_notices_and_one_digest_and_each_is_told_once(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
         letters = Letters(parts.database, parts.bell, ())
-        await asyncio.gather(*(parts.accept.accept(submission(channel="email", sender=f"s{n}")) for n in range(100)))
+        await many_letters(parts, 100)
         await assert_balanced(parts)
         assert await letters.digest() == 80
         assert await letters.digest() == 0
@@ -794,10 +802,10 @@ async def test_a_hundred_letters_are_twenty_notices_and_one_digest_and_each_is_t
 async def test_many_that_wait_are_told_in_bites_so_that_few_conversations_are_held_at_once(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
         letters = Letters(parts.database, parts.bell, ())
-        await asyncio.gather(*(parts.accept.accept(submission(channel="email", sender=f"s{n}")) for n in range(230)))
+        await many_letters(parts, 230)
         assert await store.digest(parts.database, "System4/root") == 200
         assert await letters.digest() == 10
-        await asyncio.gather(*(parts.accept.accept(submission(channel="email", sender=f"t{n}")) for n in range(410)))
+        await many_letters(parts, 410, "t")
         assert await letters.digest() == 410
         rows = await parts.database.rows("select letters from notice where lane like '%:digest' order by seq")
         assert [row["letters"] for row in rows] == [200, 420], "the one that is not next grows"
