@@ -17,7 +17,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps uv -e .
-	@$(BIN)/python -m compileall -q $(BIN)/../lib/*/site-packages >/dev/null 2>&1 || true
+	@$(BIN)/python -m compileall -q $(BIN)/../lib/*/site-packages src >/dev/null 2>&1 || true
 	@touch $(STAMP)
 
 demo: $(STAMP) ## real input through real doors, a killed worker, balanced books; under a minute

@@ -97,9 +97,9 @@ def _at(settings: Settings, listener: socket.socket | None) -> Settings:
 
 def _spare_the_collector() -> None:
     """What is loaded now stays; searching it for garbage again and again took a tenth of the time of a message."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 async def _together(work: Sequence[Coroutine[object, object, None]], stop: asyncio.Event) -> None:
