@@ -209,7 +209,8 @@ async def attack(parts: Lab, place: str, asked: ModelClassifier) -> int:
             "select count(*) from lane where state in ('ready', 'running') and pool in ('work', 'route')"
         )
 
-    async with at_work(parts.worker(classifier=asked)):
+    # A machine with much to do is not what is tried here: no worker of it is cut off.
+    async with at_work(parts.worker(classifier=asked, ttl=60)):
         await eventually(over, within=120)
     return len(given)
 
