@@ -57,6 +57,20 @@ def test_what_cannot_be_imported_is_refused(tmp_path: Path) -> None:
         find_sources([tmp_path])
 
 
+@pytest.mark.parametrize(
+    ("start", "how"),
+    [(b"{\n  ", r"jq -c \. "), (b"[\r\n  {\n", r"jq -c '\.\[\]' "), (b"[{\n", r"jq -c '\.\[\]' ")],
+)
+def test_a_document_over_many_lines_is_one_error_that_says_what_would_do(
+    tmp_path: Path, start: bytes, how: str
+) -> None:
+    (tmp_path / "one.json").write_bytes(start + b'"schema_version": "ingest.v1"\n}\n')
+    with pytest.raises(InvalidInput, match=rf"one envelope a line: {how}.*one\.json"):
+        find_sources([tmp_path / "one.json"])
+    [source] = find_sources([tmp_path / "one.json"], Kind.JSONL)
+    assert source.kind is Kind.JSONL
+
+
 def test_items_say_where_they_stand(tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(MBOX + MBOX)
     (tmp_path / "j").write_bytes(b'{"a": 1}\n\n{"b": 2}\n')

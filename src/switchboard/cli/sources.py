@@ -83,7 +83,8 @@ def _detect(file: Path) -> Kind:
         start = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
     if start.startswith(b"From "):
         return Kind.MBOX
-    if start.lstrip().startswith(b"{"):
+    if start.lstrip().startswith((b"{", b"[")):
+        _check_lines(file, start.lstrip())
         return Kind.JSONL
     by_name = {_JSONL: Kind.JSONL, _EML: Kind.EML, _MBOX: Kind.MBOX}
     for suffixes, kind in by_name.items():
@@ -92,6 +93,13 @@ def _detect(file: Path) -> Kind:
     if re.match(rb"[A-Za-z][A-Za-z0-9-]*:[ \t\r\n]", start):
         return Kind.EML
     raise InvalidInput(f"{file} looks like neither mbox, mail nor JSON lines; say what it is with --kind")
+
+
+def _check_lines(file: Path, start: bytes) -> None:
+    """One complaint about a document of many lines, not one about each of them."""
+    how = {b"{": ".", b"[": "'.[]'", b"[{": "'.[]'"}.get(start.partition(b"\n")[0].strip())
+    if how is not None:
+        raise InvalidInput(f"{file} is one JSON document, and import takes one envelope a line: jq -c {how} {file}")
 
 
 def read_items(source: Source) -> Iterator[Item]:
