@@ -471,3 +471,18 @@ async def test_a_parameter_that_a_route_does_not_know_is_refused(doors: Opened, 
     assert refused.status_code == 422
     assert refused.json()["error"]["code"] == "unknown_parameter"
     assert meant in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [("/v1/ingest?endpiont=me@x.org", "did you mean endpoint?"), ("/v1/ingest/batch?wait=1", "there are none")],
+)
+async def test_so_is_one_with_which_a_message_comes(doors: Opened, path: str, meant: str) -> None:
+    refused = await doors.http.post(path, json=envelope_json("x"))
+    assert refused.status_code == 422
+    assert (refused.json()["error"]["code"], refused.json()["error"]["field"]) == (
+        "unknown_parameter",
+        path.partition("?")[2].partition("=")[0],
+    )
+    assert meant in refused.json()["error"]["message"]
+    assert await doors.lab.count("select count(*) from message_inbox") == 0

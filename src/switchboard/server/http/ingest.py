@@ -15,6 +15,7 @@ from switchboard.app.intake import MAIL, ingest_schema, split_batch
 from switchboard.domain.errors import InvalidInput
 from switchboard.server.http.doors import answer, caller_of, documented, doors_of
 from switchboard.server.http.errors import UnsupportedMediaType
+from switchboard.server.http.parameters import require_known
 from switchboard.server.http.schemas import AcceptedBody, BatchAnswer
 
 router = APIRouter(tags=["ingest"])
@@ -83,6 +84,7 @@ async def ingest(request: Request) -> Response:
     """An `ingest.v1` envelope, or a mail byte for byte (`message/rfc822`, with `endpoint`)."""
     doors, caller = doors_of(request), caller_of(request)
     await doors.access.check(caller, "ingest")
+    require_known(request, ("endpoint", "provider"))
     media_type, key = _media_type(request), request.headers.get("idempotency-key")
     if media_type == _JSON:
         accepted = await doors.intake.message(caller, await _body(request), key)
@@ -133,6 +135,7 @@ async def ingest_batch(request: Request) -> Response:
     """Good ones are kept whatever the others are: look at every result."""
     doors, caller = doors_of(request), caller_of(request)
     await doors.access.check(caller, "ingest")
+    require_known(request, ())
     if _media_type(request) != _JSON:
         raise _unsupported(_media_type(request), _JSON)
     if "idempotency-key" in request.headers:

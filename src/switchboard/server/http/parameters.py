@@ -1,10 +1,12 @@
 """Query parameters that a route does not know are refused: a misspelt filter would be answered with everything.
 
-A dependency of every route, set up by `app.py`. In: a request; out: nothing, or InvalidInput with what was meant.
+A dependency of every route, set up by `app.py`; those that the gate calls at once ask by themselves. In: a request;
+out: nothing, or InvalidInput with what was meant.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import Request
@@ -18,10 +20,15 @@ from switchboard.domain.errors import InvalidInput
 
 async def only_known_parameters(request: Request) -> None:
     """Raise InvalidInput (code `unknown_parameter`) for the first query parameter that this route does not have."""
-    if not request.query_params:
+    if request.scope["query_string"]:
+        route: Any = request.scope["route"]
+        require_known(request, _known(route))
+
+
+def require_known(request: Request, known: Sequence[str]) -> None:
+    """Raise InvalidInput (code `unknown_parameter`) for the first query parameter that is not among `known`."""
+    if not request.scope["query_string"]:
         return
-    route: Any = request.scope["route"]
-    known = _known(route)
     for name in request.query_params:
         if name not in known:
             told = name[:100]
