@@ -233,6 +233,36 @@ def test_a_demo_that_is_broken_off_leaves_nothing_running(place: Path, number: s
     assert that_know(place) == []
 
 
+_LOOK_AT_THE_COLLECTOR = """
+import gc
+from switchboard.cli import running
+from switchboard.cli.main import main
+
+async def look(work, stop):
+    for part in work:
+        part.close()
+    print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+
+running._together = look
+main()
+"""
+
+
+@pytest.mark.parametrize("command", ["up", "serve", "work"])
+def test_garbage_is_collected_once_it_has_started_but_not_in_what_was_loaded(
+    database_url: str, tmp_path: Path, command: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LOOK_AT_THE_COLLECTOR, command],
+        env=environment(tmp_path, DATABASE_URL=database_url),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("True True\n", 0), done.stderr
+
+
 def test_the_port_is_in_use(home: Path) -> None:
     env = environment(home / "data")
     with running(env, "serve") as server:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from importlib.resources import files
+from uuid import uuid4
 
 import asyncpg
 import pytest
 from asyncpg.pool import PoolConnectionProxy
 
 from switchboard.domain.errors import Unavailable
-from switchboard.store.database import Database, Row
+from switchboard.store.database import Database, Row, query
 from tests.lab import lab
 
 
@@ -47,6 +50,42 @@ async def test_a_pool_that_is_cut_off_under_a_statement_is_an_outage(database_ur
     database = await Database.connect(database_url)
     with pytest.raises(Unavailable):
         await _ask_after(database, lambda _: database.pool.terminate())
+
+
+async def test_connections_are_opened_ahead_as_far_as_the_server_has_room(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        role = f"few_{uuid4().hex}"
+        await parts.database.run(f"create role {role} login connection limit 3")
+        try:
+            for url, opened in ((database_url, 4), (database_url.replace("postgres@", f"{role}@"), 3)):
+                database = await Database.connect(url)
+                await database.warm(4)
+                assert (database.pool.get_size(), database.pool.get_idle_size()) == (opened, opened)
+                await database.close()
+        finally:
+            await parts.database.run(f"drop role {role}")
+
+
+async def test_to_open_connections_ahead_of_a_server_that_is_gone_is_no_error(database_url: str) -> None:
+    database = await Database.connect(database_url)
+    database.pool.terminate()
+    await database.warm(4)
+
+
+async def test_a_new_connection_knows_the_types_of_all_statements(database_url: str) -> None:
+    runs = "select sum(generic_plans + custom_plans)::int from pg_prepared_statements"
+    asked = f"{runs} where statement like 'WITH RECURSIVE%'"  # so the driver asks
+    names = [
+        f"{file.name.removesuffix('.sql')}.{name}"
+        for file in files("switchboard.store").joinpath("queries").iterdir()
+        for name in re.findall(r"^-- name: (\w+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    async with lab(database_url) as parts, parts.database.connection() as connection:
+        before = await connection.fetchval(asked)
+        for name in names:
+            await connection.prepare(query(name))
+        assert len(names) > 100
+        assert await connection.fetchval(asked) == before == 1
 
 
 async def _ask_after(database: Database, mishap: Callable[[PoolConnectionProxy[Row]], None]) -> None:

@@ -475,7 +475,11 @@ async def test_a_parameter_that_a_route_does_not_know_is_refused(doors: Opened, 
 
 @pytest.mark.parametrize(
     ("path", "meant"),
-    [("/v1/ingest?endpiont=me@x.org", "did you mean endpoint?"), ("/v1/ingest/batch?wait=1", "there are none")],
+    [
+        ("/v1/ingest?endpoint=me@x.org", "there are none"),
+        ("/v1/ingest?wait=1", "there are none"),
+        ("/v1/ingest/batch?wait=1", "there are none"),
+    ],
 )
 async def test_so_is_one_with_which_a_message_comes(doors: Opened, path: str, meant: str) -> None:
     refused = await doors.http.post(path, json=envelope_json("x"))
@@ -485,4 +489,18 @@ async def test_so_is_one_with_which_a_message_comes(doors: Opened, path: str, me
         path.partition("?")[2].partition("=")[0],
     )
     assert meant in refused.json()["error"]["message"]
+    assert await doors.lab.count("select count(*) from message_inbox") == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("endpiont=me@x.org", "did you mean endpoint?"),
+        ("endpoint=me@x.org&endpoint=you@x.org", "'endpoint' comes twice"),
+    ],
+)
+async def test_so_is_one_with_which_a_mail_comes(doors: Opened, query: str, said: str) -> None:
+    refused = await doors.http.post(f"/v1/ingest?{query}", content=MAIL, headers={"content-type": "message/rfc822"})
+    assert refused.status_code == 422
+    assert said in refused.json()["error"]["message"]
     assert await doors.lab.count("select count(*) from message_inbox") == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ MBOX = b"From joe@example.org Mon Jan  5 10:00:00 2026\n" + MAIL.replace(b"\r", 
         ("list.jsonl", b"not json\n{}\n", Kind.JSONL),
         ("bom.jsonl", b"\xef\xbb\xbf{}\n", Kind.JSONL),
         ("really.eml", MBOX, Kind.MBOX),
+        ("odd.eml", b"[external] no header at all", Kind.EML),
         ("empty.mbox", b"", Kind.MBOX),
     ],
 )
@@ -53,21 +55,48 @@ def test_what_cannot_be_imported_is_refused(tmp_path: Path) -> None:
         find_sources([tmp_path / "nowhere"])
     with pytest.raises(InvalidInput, match="--kind"):
         find_sources([tmp_path / "picture"])
+    (tmp_path / "log").write_bytes(b"[2026-01-01] hello\n")
+    with pytest.raises(InvalidInput, match="--kind"):
+        find_sources([tmp_path / "log"])
+    (tmp_path / "log").unlink()
     with pytest.raises(InvalidInput, match="holds no"):
         find_sources([tmp_path])
 
 
 @pytest.mark.parametrize(
-    ("start", "how"),
-    [(b"{\n  ", r"jq -c \. "), (b"[\r\n  {\n", r"jq -c '\.\[\]' "), (b"[{\n", r"jq -c '\.\[\]' ")],
+    ("document", "how"),
+    [
+        (b'{\n  "a": 1\n}\n', "."),
+        (b'{"a": 1,\n "b": 2}\n', "."),
+        (b'{ "a": [\n 1]}\n', "."),
+        (b'[\r\n  {"a": 1}\r\n]\r\n', "'.[]'"),
+        (b'[{"a": 1},\n{"a": 2}]\n', "'.[]'"),
+        (b'[ {\n"a": 1}]', "'.[]'"),
+        (b'\xef\xbb\xbf [{"a": 1}]', "'.[]'"),
+        (b"[]", "'.[]'"),
+    ],
 )
-def test_a_document_over_many_lines_is_one_error_that_says_what_would_do(
-    tmp_path: Path, start: bytes, how: str
-) -> None:
-    (tmp_path / "one.json").write_bytes(start + b'"schema_version": "ingest.v1"\n}\n')
-    with pytest.raises(InvalidInput, match=rf"one envelope a line: {how}.*one\.json"):
-        find_sources([tmp_path / "one.json"])
-    [source] = find_sources([tmp_path / "one.json"], Kind.JSONL)
+def test_a_document_is_one_error_that_says_what_would_do(tmp_path: Path, document: bytes, how: str) -> None:
+    file = tmp_path / "one $x.json"
+    file.write_bytes(document)
+    with pytest.raises(InvalidInput) as refused:
+        find_sources([file])
+    assert f"one envelope a line: jq -c {how} '{file}' >" in refused.value.message
+    [source] = find_sources([file], Kind.JSONL)
+    assert source.kind is Kind.JSONL
+
+
+@pytest.mark.parametrize("start", [b"{", b'{"a": {}}\n{', b'{"torn": ', b'{"a": [1,2]}\r\n'])
+def test_lines_are_no_document(tmp_path: Path, start: bytes) -> None:
+    (tmp_path / "list").write_bytes(start)
+    assert [source.kind for source in find_sources([tmp_path / "list"])] == [Kind.JSONL]
+
+
+def test_of_a_pipe_nothing_is_read_to_look_what_comes(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidInput, match="--kind"):
+        find_sources([tmp_path / "pipe"])
+    [source] = find_sources([tmp_path / "pipe"], Kind.JSONL)
     assert source.kind is Kind.JSONL
 
 

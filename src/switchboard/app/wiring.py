@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
@@ -60,10 +60,6 @@ class Switchboard:
     replies: ReplyDesk
 
 
-# So many connections to PostgreSQL are there before the first message: opening one takes as long as answering two.
-_CONNECTIONS: Final = 4
-
-
 def known_channels(settings: Settings) -> Mapping[str, frozenset[str]]:
     """Channels with their providers: ours, and those that the settings add."""
     return {**CHANNELS, **{name: frozenset(given) for name, given in settings.channels.items()}}
@@ -80,9 +76,11 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
                 embedded_postgres(settings.data_dir / "postgres", binaries=settings.postgres_binaries)
             )
             url = server.url
-        database = await Database.connect(url, least=_CONNECTIONS)
+        database = await Database.connect(url)
         stack.push_async_callback(database.close)
         await migrate(database)
+        # While the process still imports: to open one takes twice as long as to answer a message.
+        await database.warm(4)
         if settings.database_url is None:
             await _background(stack, lambda: _keep_embedded(settings, database))
         yield database

@@ -64,9 +64,12 @@ def work(
 
 def run(settings: Settings, parts: Parts) -> None:
     """Work until a signal comes. Raises SwitchboardError when the start or a part fails."""
-    # Almost all that is loaded now stays; to look for garbage in it took a fifth of the start. `running` enables it.
+    # Almost all that is loaded now stays; to look for garbage in it took a fifth of the start. `running` begins again.
     gc.disable()
-    import_module("switchboard.cli.running").run(settings, parts)
+    try:
+        import_module("switchboard.cli.running").run(settings, parts)
+    finally:
+        gc.enable()
 
 
 def _settings(host: str | None, port: int | None) -> Settings:

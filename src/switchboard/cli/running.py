@@ -16,6 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from importlib import import_module
+from types import ModuleType
 from typing import Final
 
 import structlog
@@ -73,7 +74,9 @@ async def _run(settings: Settings, parts: Parts, stop: asyncio.Event) -> None:
             _stop_with_stdin(stop)
         listener = stack.enter_context(bind(settings.host, settings.port)) if parts.doors else None
         # The database starts in a process of its own: meanwhile this one imports what the doors need.
-        doors = asyncio.create_task(asyncio.to_thread(import_module, _DOORS)) if parts.doors else None
+        doors = asyncio.create_task(asyncio.to_thread(_import_doors)) if parts.doors else None
+        if doors is None:
+            _spare_the_collector()
         core = await stack.enter_async_context(open_core(_at(settings, listener)))
         # Before anything is set to work: a wrong option or a missing secret ends the start here.
         worker = make_worker(core, concurrency=parts.concurrency) if parts.worker else None
@@ -84,7 +87,7 @@ async def _run(settings: Settings, parts: Parts, stop: asyncio.Event) -> None:
         if worker is not None:
             work.append(_work(worker, stop, parts))
         work += [_supervise(number, parts, stop) for number in range(1, parts.extra_workers + 1)]
-        _spare_the_collector()
+        _spare_the_collector()  # the rules are there now
         await _together(work, stop)
 
 
@@ -93,6 +96,12 @@ def _at(settings: Settings, listener: socket.socket | None) -> Settings:
     if listener is None or settings.port:
         return settings
     return settings.model_copy(update={"port": listener.getsockname()[1]})
+
+
+def _import_doors() -> ModuleType:
+    doors = import_module(_DOORS)
+    _spare_the_collector()  # the database may take minutes: a recovery
+    return doors
 
 
 def _spare_the_collector() -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
+from stat import S_ISREG
 from typing import Final
 
 from switchboard.core.imports import MAX_ENTRY, read_jsonl, read_mbox
@@ -21,6 +23,8 @@ _EML: Final = frozenset({".eml", ".msg"})
 _MBOX: Final = frozenset({".mbox", ".mbx"})
 _THREADING: Final = (b"references", b"in-reply-to", b"message-id")
 _HEAD: Final = 65_536
+# An array, or an object whose first line does not end it.
+_DOCUMENT: Final = re.compile(rb"\[\s*[\[{\]]|\{[^\r\n]*(?<=[{\[,])[ \t]*[\r\n]")
 _ID = re.compile(rb"<[^<>\s]+>")
 
 
@@ -66,7 +70,7 @@ def find_sources(paths: Iterable[Path], kind: Kind | None = None) -> list[Source
 def _below(path: Path, kind: Kind | None) -> list[Source]:
     try:
         if not path.is_dir():
-            return [Source(path, kind or _detect(path), path.stat().st_size)]
+            return [_source(path, kind)]
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".eml" and file.is_file())
     except FileNotFoundError:
         raise NotFound(f"there is no file or folder {path}") from None
@@ -77,14 +81,27 @@ def _below(path: Path, kind: Kind | None) -> list[Source]:
     return [Source(file, Kind.EML, file.stat().st_size) for file in files]
 
 
+def _source(path: Path, kind: Kind | None) -> Source:
+    facts = path.stat()
+    if kind is None and not S_ISREG(facts.st_mode):
+        # What was read to look at it would be gone.
+        raise InvalidInput(f"{path} is no file but a pipe or the like; say what comes with --kind")
+    return Source(path, kind or _detect(path), facts.st_size)
+
+
 def _detect(file: Path) -> Kind:
     """By its first bytes, else by its name: names lie more often."""
     with file.open("rb") as stream:
         start = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
     if start.startswith(b"From "):
         return Kind.MBOX
-    if start.lstrip().startswith((b"{", b"[")):
-        _check_lines(file, start.lstrip())
+    if _DOCUMENT.match(start.lstrip()):
+        how = "'.[]'" if start.lstrip().startswith(b"[") else "."
+        raise InvalidInput(
+            f"{file} is one JSON document, and import takes one envelope a line:"
+            f" jq -c {how} {quote(str(file))} > lines.jsonl (or say --kind jsonl)"
+        )
+    if start.lstrip().startswith(b"{"):
         return Kind.JSONL
     by_name = {_JSONL: Kind.JSONL, _EML: Kind.EML, _MBOX: Kind.MBOX}
     for suffixes, kind in by_name.items():
@@ -93,13 +110,6 @@ def _detect(file: Path) -> Kind:
     if re.match(rb"[A-Za-z][A-Za-z0-9-]*:[ \t\r\n]", start):
         return Kind.EML
     raise InvalidInput(f"{file} looks like neither mbox, mail nor JSON lines; say what it is with --kind")
-
-
-def _check_lines(file: Path, start: bytes) -> None:
-    """One complaint about a document of many lines, not one about each of them."""
-    how = {b"{": ".", b"[": "'.[]'", b"[{": "'.[]'"}.get(start.partition(b"\n")[0].strip())
-    if how is not None:
-        raise InvalidInput(f"{file} is one JSON document, and import takes one envelope a line: jq -c {how} {file}")
 
 
 def read_items(source: Source) -> Iterator[Item]:

@@ -130,15 +130,12 @@ class Database:
         self.pool = pool
 
     @classmethod
-    async def connect(cls, url: str, *, size: int = 8, least: int = 0) -> Database:
-        """Open the pool: `least` connections at once, up to `size` as they are needed.
-
-        Raises `ConfigurationError` for a wrong URL or an old server, `Unavailable` for none.
-        """
+    async def connect(cls, url: str, *, size: int = 8) -> Database:
+        """Open the pool. Raises `ConfigurationError` for a wrong URL or an old server, `Unavailable` for none."""
         try:
             pool = await asyncpg.create_pool(
                 url,
-                min_size=least,
+                min_size=0,
                 max_size=size,
                 init=_prepare,
                 reset=_keep,
@@ -162,6 +159,16 @@ class Database:
             await pool.close()
             raise ConfigurationError(f"PostgreSQL 14 or newer is needed; {_host_hint(url)} is {version // 10000}")
         return cls(url, pool)
+
+    async def warm(self, connections: int) -> None:
+        """Open so many connections before they are needed, as far as the server has room for them.
+
+        They are closed again when nobody has needed them for five minutes.
+        """
+        # All ask before any is answered, so each gets a connection of its own.
+        for outcome in await asyncio.gather(*(self.ping() for _ in range(connections)), return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, Unavailable):
+                raise outcome
 
     async def close(self) -> None:
         """Close the pool; connections that hang are cut after a moment."""

@@ -84,8 +84,9 @@ async def ingest(request: Request) -> Response:
     """An `ingest.v1` envelope, or a mail byte for byte (`message/rfc822`, with `endpoint`)."""
     doors, caller = doors_of(request), caller_of(request)
     await doors.access.check(caller, "ingest")
-    require_known(request, ("endpoint", "provider"))
     media_type, key = _media_type(request), request.headers.get("idempotency-key")
+    if request.scope["query_string"]:
+        require_known(request, ("endpoint", "provider") if media_type == MAIL else ())
     if media_type == _JSON:
         accepted = await doors.intake.message(caller, await _body(request), key)
     elif media_type == MAIL:
@@ -135,7 +136,8 @@ async def ingest_batch(request: Request) -> Response:
     """Good ones are kept whatever the others are: look at every result."""
     doors, caller = doors_of(request), caller_of(request)
     await doors.access.check(caller, "ingest")
-    require_known(request, ())
+    if request.scope["query_string"]:
+        require_known(request, ())
     if _media_type(request) != _JSON:
         raise _unsupported(_media_type(request), _JSON)
     if "idempotency-key" in request.headers:

@@ -1,13 +1,12 @@
 """Query parameters that a route does not know are refused: a misspelt filter would be answered with everything.
 
-A dependency of every route, set up by `app.py`; those that the gate calls at once ask by themselves. In: a request;
-out: nothing, or InvalidInput with what was meant.
+A dependency of every route, set up by `app.py`; where messages come in, which the gate calls at once, the handlers ask
+by themselves. In: a request; out: nothing, or InvalidInput with what was meant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from fastapi import Request
 from fastapi.dependencies.utils import get_flat_params
@@ -19,21 +18,21 @@ from switchboard.domain.errors import InvalidInput
 
 
 async def only_known_parameters(request: Request) -> None:
-    """Raise InvalidInput (code `unknown_parameter`) for the first query parameter that this route does not have."""
+    """`require_known` with what the route of the request knows."""
     if request.scope["query_string"]:
-        route: Any = request.scope["route"]
-        require_known(request, _known(route))
+        require_known(request, _known(request.scope["route"]))
 
 
 def require_known(request: Request, known: Sequence[str]) -> None:
-    """Raise InvalidInput (code `unknown_parameter`) for the first query parameter that is not among `known`."""
-    if not request.scope["query_string"]:
-        return
-    for name in request.query_params:
+    """Raise InvalidInput for the first query parameter that is not in `known` (`unknown_parameter`) or comes twice."""
+    names = [name for name, _ in request.query_params.multi_items()]
+    for name in names:
+        told = name[:100]
         if name not in known:
-            told = name[:100]
             hint = f"did you mean {or_list(near(told, known) or known)}?" if known else "there are none"
             raise InvalidInput(f"there is no parameter {told!r} here; {hint}", code="unknown_parameter", field=told)
+        if names.count(name) > 1:
+            raise InvalidInput(f"the parameter {told!r} comes twice", code="invalid_value", field=told)
 
 
 def _known(route: APIRoute) -> tuple[str, ...]:
