@@ -70,6 +70,8 @@ async def test_to_open_connections_ahead_of_a_server_that_is_gone_is_no_error(da
     database = await Database.connect(database_url)
     database.pool.terminate()
     await database.warm(4)
+    with pytest.raises(Unavailable):
+        await database.ping()
 
 
 async def test_a_new_connection_knows_the_types_of_all_statements(database_url: str) -> None:
