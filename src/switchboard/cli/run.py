@@ -64,7 +64,7 @@ def work(
 
 def run(settings: Settings, parts: Parts) -> None:
     """Work until a signal comes. Raises SwitchboardError when the start or a part fails."""
-    # Almost all that is loaded now stays; to look for garbage in it took a fifth of the start. `running` begins again.
+    # Almost all that is loaded now stays; to look for garbage in it took a fifth of the start. `running` turns it on.
     gc.disable()
     try:
         import_module("switchboard.cli.running").run(settings, parts)
