@@ -100,13 +100,17 @@ class Lab:
     def worker(
         self, engines: Mapping[str, Engine] | None = None, *, classifier: Classifier | None = None, **settings: Any
     ) -> Worker:
-        """A worker with fast timings; `limits` and `route_limits` may be given."""
+        """A worker with fast timings; `limits` and `route_limits` may be given.
+
+        Only its TTL is long: where the machine stands still for a while, a worker with a short one would rightly be
+        taken for dead, by itself first.
+        """
         limits = settings.pop("limits", TurnLimits(attempts=3, timeout=10, backoff_base=0.05, backoff_cap=0.2))
         quickly = RouteLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
         route_limits = settings.pop("route_limits", quickly)
         route = RouteLeg(self.database, self.bell, self.rule_book, classifier, route_limits)
         leg = TurnLeg(self.database, self.bell, self.rule_book, engines or {"echo": Echo()}, reply_pool({}), limits)
-        quick = WorkerSettings(**{"poll": 0.1, "rescue_every": 0.1, "ttl": 4.0, **settings})
+        quick = WorkerSettings(**{"poll": 0.1, "rescue_every": 0.1, "ttl": 60.0, **settings})
         return Worker(self.database, self.bell, {"turn": leg, "notice": leg, "route": route}, quick)
 
     async def count(self, sql: str, *args: object) -> int:

@@ -8,8 +8,11 @@ from typing import Final
 
 _LOOK_EVERY: Final = 0.02
 
+SOON: Final = 20.0
+"""Seconds for what takes milliseconds: machines that run tests stand still for seconds at a time."""
 
-async def eventually(holds: Callable[[], Awaitable[object]], *, within: float = 20.0) -> None:
+
+async def eventually(holds: Callable[[], Awaitable[object]], *, within: float = SOON) -> None:
     """Look again and again until `holds()` is true; TimeoutError after `within` seconds."""
     async with asyncio.timeout(within):
         while not await holds():

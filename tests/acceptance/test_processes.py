@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -45,9 +44,9 @@ class Node:
 
 
 @asynccontextmanager
-async def a_node(url: str, trace: Path) -> AsyncIterator[Node]:
+async def a_node(url: str, trace: Path, *, ttl: float = 4.0) -> AsyncIterator[Node]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.chaos.node", url, str(trace), "work"),
+        *(sys.executable, "-m", "tests.chaos.node", url, str(trace), "work", str(ttl)),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -84,25 +83,21 @@ async def workers(parts: Lab) -> set[int]:
     return {row["worker_id"] for row in await parts.database.rows("select worker_id from worker")}
 
 
-async def test_what_a_killed_worker_was_doing_is_taken_over_within_a_second(database_url: str, tmp_path: Path) -> None:
+async def test_what_a_killed_worker_was_doing_is_taken_over_at_once(database_url: str, tmp_path: Path) -> None:
     async with (
         lab(database_url) as parts,
-        a_node(database_url, tmp_path / "one") as one,
-        a_node(database_url, tmp_path / "two") as two,
+        a_node(database_url, tmp_path / "one", ttl=600) as one,
+        a_node(database_url, tmp_path / "two", ttl=600) as two,
     ):
         await eventually(lambda: _two(parts))
         count = await fill(parts, 20, 30)
         victim, heir = await busiest(one, two)
         victim.signal(signal.SIGKILL)
-        killed = time.time()
         await victim.process.wait()
         interrupted = victim.unfinished()
         assert interrupted, "it was killed in mid-turn"
+        # Long before the TTL: its lock told, not its silence. How long it takes is measured by the chaos run.
         await eventually(lambda: _true(interrupted <= set(heir.started())))
-        waits = [heir.started()[item] - killed for item in interrupted]
-        assert min(waits) > -0.1
-        assert min(waits) < 1.0, waits
-        assert max(waits) < 3.0, "long before the TTL of 4 s: its lock told, not its silence"
         await eventually(lambda: settled(parts), within=60)
         verdict = await judge(parts.database, count, read_traces([one.trace, two.trace]))
         assert verdict.clean, verdict

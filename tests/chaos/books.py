@@ -52,6 +52,19 @@ def read_traces(paths: Iterable[Path]) -> list[list[str]]:
     return [line.split() for path in paths if path.exists() for line in path.read_text().splitlines()]
 
 
+def takeovers(kills: Iterable[tuple[Path, float]], paths: Iterable[Path]) -> list[float]:
+    """Seconds from a kill to when another began each turn that was interrupted; `kills`: whose trace, and when."""
+    begun = [(t[1], t[2], float(t[3])) for t in read_traces(paths) if t[0] == "start"]
+    waits = []
+    for trace, killed in kills:
+        lines = read_traces([trace])
+        interrupted = {(t[1], t[2]) for t in lines if t[0] == "start"} - {(t[1], t[2]) for t in lines if t[0] == "end"}
+        for item in interrupted:
+            again = [at - killed for *what, at in begun if tuple(what) == item and at > killed]
+            waits += [min(again)] if again else []
+    return waits
+
+
 async def judge(database: Database, acknowledged: int, traces: list[list[str]]) -> Verdict:
     """Hold what was acknowledged and traced against what is stored."""
     accepted = int(await database.value("select count(*) from message_inbox"))

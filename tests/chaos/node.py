@@ -1,6 +1,6 @@
 """A process that can be killed: accepts what it is told to, works on it, and writes down everything that it does.
 
-    python -m tests.chaos.node URL TRACE work                      a worker until it is killed or stopped by SIGTERM
+    python -m tests.chaos.node URL TRACE work [TTL]                a worker until it is killed or stopped by SIGTERM
     python -m tests.chaos.node URL TRACE all COUNT CONVERSATIONS   accepts COUNT messages, works until all are settled
     … classify, … classify-all COUNT CONVERSATIONS                 the same where no rule decides, but a model
 
@@ -133,10 +133,10 @@ def traced_worker(parts: Lab, trace: Trace, *, delay: float, ttl: float) -> Work
     return Worker(parts.database, parts.bell, {"turn": turn, "notice": turn, "send": send, "route": route}, settings)
 
 
-async def work(url: str, trace: Trace, *, classified: bool) -> None:
+async def work(url: str, trace: Trace, ttl: float = 4.0, *, classified: bool) -> None:
     """A worker until SIGTERM."""
     async with node_lab(url, classified=classified) as parts:
-        worker = traced_worker(parts, trace, delay=0.02, ttl=4.0)
+        worker = traced_worker(parts, trace, delay=0.02, ttl=ttl)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         await worker.run()
 
@@ -163,8 +163,8 @@ def main() -> None:
     trace = Trace(Path(path))
     with contextlib.suppress(KeyboardInterrupt):
         classified = mode.startswith("classify")
-        if not rest:
-            asyncio.run(work(url, trace, classified=classified))
+        if len(rest) < 2:
+            asyncio.run(work(url, trace, *map(float, rest), classified=classified))
         else:
             asyncio.run(accept_and_work(url, trace, int(rest[0]), int(rest[1]), classified=classified))
 

@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from switchboard.app import embedded
 from switchboard.domain.errors import SwitchboardError
 from switchboard.journey.accept import Submission
 from switchboard.store.database import Database
-from tests.chaos.books import Verdict, judge, read_traces
+from tests.chaos.books import Verdict, judge, read_traces, takeovers
 from tests.lab import Lab, lab, submission
 
 
@@ -48,6 +49,8 @@ class Crew:
     directory: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     traces: list[Path] = field(default_factory=list)
+    kills: list[tuple[Path, float]] = field(default_factory=list)
+    """Whose trace ends there, and when it was killed."""
     stopped: subprocess.Popen[bytes] | None = None
     """The zombie, while it is stopped: it is to wake up, not to be killed."""
 
@@ -64,6 +67,12 @@ class Crew:
         log.close()
         self.processes.append(process)
         return process
+
+    def kill(self, victim: subprocess.Popen[bytes]) -> None:
+        victim.kill()
+        self.kills.append((self.traces[self.processes.index(victim)], time.time()))
+        victim.wait()
+        print(f"kill -9 number {len(self.kills)}", flush=True)
 
     def alive(self) -> list[subprocess.Popen[bytes]]:
         return [p for p in self.processes if p.poll() is None]
@@ -90,6 +99,9 @@ async def run(plan: Plan, directory: Path) -> Verdict:
             await _settled(parts.database)
         finally:
             crew.dismiss()
+        if waits := takeovers(crew.kills, crew.traces):
+            median, slowest = statistics.median(waits), max(waits)
+            print(f"{len(waits)} turns cut off by kills, begun again after {median:.2f} s; the slowest {slowest:.2f} s")
         return await judge(parts.database, acknowledged, read_traces(crew.traces))
 
 
@@ -118,25 +130,21 @@ async def _until_acknowledged(parts: Lab, batch: list[Submission]) -> int:
 
 
 async def _havoc(plan: Plan, dice: random.Random, crew: Crew, data: Path, feeding: asyncio.Task[int]) -> None:
-    kills = 0
     crash_at, zombie_at = plan.kills // 3, plan.kills // 2
     zombie: asyncio.Task[None] | None = None
-    while kills < plan.kills or not feeding.done():
+    while len(crew.kills) < plan.kills or not feeding.done():
         await asyncio.sleep(0.9 + dice.random() * 0.4)
         while len(crew.alive()) < plan.workers:
             crew.hire()
         victim = dice.choice([p for p in crew.alive() if p is not crew.stopped])
-        if kills == zombie_at:
+        if len(crew.kills) == zombie_at:
             zombie_at = -1
             zombie = asyncio.create_task(_zombie(crew, victim))
-        elif kills == crash_at:
+        elif len(crew.kills) == crash_at:
             crash_at = -1
             await crash(data)
-        elif kills < plan.kills:
-            victim.kill()
-            victim.wait()
-            kills += 1
-            print(f"kill -9 number {kills}", flush=True)
+        elif len(crew.kills) < plan.kills:
+            crew.kill(victim)
     while len(crew.alive()) < plan.workers:
         crew.hire()
     if zombie is not None:

@@ -22,7 +22,7 @@ from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.journey.reply import PullRequest
 from tests.doors import AGENT, CONNECTOR, Opened, open_doors
 from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, submission, to
-from tests.waiting import eventually
+from tests.waiting import SOON, eventually
 
 OTHER = Principal("connector", "other", "telegram", "bot:office")
 REPLIES = {"channel": "telegram", "endpoint": "bot:house"}
@@ -246,7 +246,7 @@ async def talk(doors: Opened, *pieces: bytes) -> bytes:
 )
 async def test_a_head_without_end_is_cut_off(doors: Opened, head: bytes) -> None:
     # Nobody has shown a token yet, and the parser keeps all of it.
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON):
         assert (await talk(doors, head)).startswith(b"HTTP/1.1 431 ")
     assert (await doors.http.get("/health")).status_code == 200
 

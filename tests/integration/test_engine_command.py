@@ -26,6 +26,7 @@ from switchboard.journey.turn import Answer, EngineFailure, NoReply, Refusal, Tu
 from switchboard.lanes.journal import OutcomeUnknown
 from switchboard.store.lanes import Step
 from tests.engines import MemoryJournal, a_turn, failure, run
+from tests.waiting import SOON
 
 # What may be said -------------------------------------------------------------------------------------------------
 
@@ -219,7 +220,7 @@ def family(place: Path, then: str, **options: Any) -> dict[str, Any]:
     return {"command": [sys.executable, "-I", "-c", FAMILY + then, str(place)], **options}
 
 
-async def until(true: Callable[[], bool], limit: float = 10.0) -> None:
+async def until(true: Callable[[], bool], limit: float = SOON) -> None:
     """Poll, yielding to the loop, until it is true or the deadline is over."""
     deadline = time.monotonic() + limit
     while not true():
@@ -289,7 +290,7 @@ async def test_a_turn_that_is_cancelled_twice_kills_the_whole_family(tmp_path: P
 
 async def test_a_child_that_holds_the_output_does_not_hold_us(command: CommandEngine, tmp_path: Path) -> None:
     place = tmp_path / "pids"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON):
         assert await run(command, family(place, "print('done', flush=True); os._exit(0)")) == Answer("done")
     await all_gone(place)
 
@@ -299,7 +300,7 @@ async def test_a_child_in_a_session_of_its_own_does_not_hold_us_either(command: 
     source = FAMILY.replace('time.sleep(600)"]', 'time.sleep(600)"], start_new_session=True')
     program = [sys.executable, "-I", "-c", source + "print('done', flush=True); os._exit(0)", str(place)]
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON):
             assert await run(command, {"command": program}) == Answer("done")
         assert not gone(pids_in(place)[1]), "it has left our group, so it is not ours to kill"
     finally:

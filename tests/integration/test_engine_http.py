@@ -29,6 +29,7 @@ from switchboard.lanes.journal import OutcomeUnknown
 from switchboard.store.lanes import Step
 from switchboard.store.outbox import Receipt
 from tests.engines import MemoryJournal, a_turn, failure, run
+from tests.waiting import SOON
 
 # http -------------------------------------------------------------------------------------------------------------
 
@@ -251,7 +252,7 @@ async def test_an_endless_answer_is_cut_off(hook: Hook) -> None:
     hook.handler = handler
     error = await failure(HttpEngine(), options_for(hook))
     assert "larger than 1 MiB" in str(error)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON):
         await ended.wait()
 
 

@@ -24,7 +24,7 @@ from switchboard.lanes.journal import OutcomeUnknown
 from switchboard.store.lanes import Step
 from tests.engines import MemoryJournal, a_turn, failure, run
 from tests.remotes import TOKEN, Remote, a_remote
-from tests.waiting import eventually
+from tests.waiting import SOON, eventually
 
 # jsonschema has no type stubs.
 Validator: Any = import_module("jsonschema").Draft202012Validator
@@ -370,7 +370,7 @@ async def test_an_endless_answer_is_cut_off(remote: Remote, engine: McpEngine) -
     async with something_else(pours) as (url, _):
         error = await failure(engine, remote.options(url=url))
         assert "longer than 1048576 bytes" in str(error)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON):
             await ended.wait()
 
 

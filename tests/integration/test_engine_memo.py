@@ -30,6 +30,7 @@ from switchboard.store.memos import Memo, file_memo, nearest_memos
 from switchboard.store.migrate import migrate
 from tests.engines import ROOT, MemoryJournal
 from tests.lab import envelope, envelope_json
+from tests.waiting import SOON
 
 # memo -------------------------------------------------------------------------------------------------------------
 
@@ -275,7 +276,7 @@ async def test_a_huge_text_is_filed_and_found(desk: Desk, name: str) -> None:
     first, second = memo(HUGE[name]), memo(HUGE[name])
     assert await file_memo(desk.database, first)
     assert not await file_memo(desk.database, first)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON):
         found = await nearest_memos(desk.database, second, 3)
     assert [f.memo_id for f in found] in ([first.memo_id], [])
     assert len(answer_text(second.text, found)) < 1000

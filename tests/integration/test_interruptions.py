@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from switchboard.app.wiring import keep_at
 from switchboard.domain.errors import Unavailable
 from switchboard.store.database import Database
-from tests.waiting import eventually
+from tests.waiting import SOON, eventually
 
 _SLEEPS = "from pg_stat_activity where datname = current_database() and query like 'select pg_sleep%'"
 
@@ -58,7 +58,7 @@ async def test_background_work_that_fails_starts_again_and_says_so() -> None:
 
     with capture_logs() as logs:
         task = asyncio.create_task(keep_at(work, pause=0.001))
-        await asyncio.wait_for(again.wait(), 10)
+        await asyncio.wait_for(again.wait(), SOON)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert ran == [0, 1, 2]

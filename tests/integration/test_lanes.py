@@ -21,7 +21,7 @@ from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import Burial, Settlement, Step
 from tests.hands import Scripted, a_hand, assert_balanced, at_work, dead_letters, settled, turns
 from tests.lab import ROOT, Lab, butler, lab, submission
-from tests.waiting import eventually
+from tests.waiting import SOON, eventually
 
 LIMITS = TurnLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
 SYSTEM4 = Member(SystemId("System4/root"), ROOT, 4, "echo")
@@ -145,7 +145,7 @@ async def test_places_that_a_tier_leaves_over_go_to_the_others(database_url: str
             return Answer("ok")
 
         async with at_work(parts.worker({"echo": Scripted(play)}, concurrency=30)):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(SOON):
                 await ready.wait()
             await eventually(lambda: settled(parts))
 
@@ -207,7 +207,7 @@ async def test_a_step_never_waits_for_whoever_is_changing_the_register_of_worker
             # A rescue takes worker rows before lanes, a step the other way round: if it waited, both would, for ever.
             async with other.transaction():
                 await other.execute("select from worker for update")
-                async with asyncio.timeout(3):
+                async with asyncio.timeout(SOON):
                     step = Step(1, "x", "done", new_uuid7(), 1)
                     assert await lanes.write_step(parts.database, hand.worker, item, step, "idempotent")
         finally:
@@ -223,7 +223,7 @@ async def test_a_dead_workers_lock_gives_its_lanes_away_at_once_and_the_attempt_
         assert len(await dead.claim(0, 0, 9, 0)) == 3
         assert await lanes.rescue(parts.database) == 0
         await dead.die()
-        await eventually(lambda: lanes.rescue(parts.database), within=2)
+        await eventually(lambda: lanes.rescue(parts.database))
         assert {i.attempts for i in await alive.claim(0, 0, 9, 0)} == {2}
         assert Counter(t[2:] for t in await turns(parts)) == {("lost", "worker_lost"): 3}
         assert not await lanes.beat(parts.database, dead.worker)
@@ -484,7 +484,7 @@ async def test_an_unexpected_error_never_sticks_a_lane_nor_disturbs_the_others(
         await parts.accept.accept(submission("x", sender="good", channel="api"))
         await parts.accept.accept(submission("x", sender="bad", channel="api"))
         async with at_work(parts.worker({"echo": Scripted(play)}, limits=LIMITS)):
-            await eventually(lambda: settled(parts), within=10)
+            await eventually(lambda: settled(parts))
         [dead] = await dead_letters(parts)
         assert dead["category"] == "poison"
         assert attempts["good"] == 1, "one butler's error must not cost another's turn"
@@ -519,7 +519,7 @@ async def test_an_item_whose_message_cannot_be_read_ends_as_poison_and_the_lane_
             " and envelope #>> '{payload,normalized_text}' = '0'"
         )
         async with at_work(parts.worker(limits=LIMITS)):
-            await eventually(lambda: settled(parts), within=10)
+            await eventually(lambda: settled(parts))
         [dead] = await dead_letters(parts)
         assert dead["category"] == "poison"
         assert await parts.count("select count(*) from delivery where state = 'answered'") == 5

@@ -370,7 +370,7 @@ async def test_every_process_knows_soon_and_reads_no_rule_again(database_url: st
             async def known() -> bool:
                 return all(index.candidates(ROOT) == wanted for index in indexes)
 
-            await eventually(known, within=5)
+            await eventually(known)
 
         async with following(parts.rule_book), following(other):
             await candidates_are(away, here)

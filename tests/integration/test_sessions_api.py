@@ -416,7 +416,7 @@ async def test_the_key_goes_into_the_header_and_nowhere_else(monkeypatch: pytest
 
 
 class Clock:
-    """The seconds of the breakers."""
+    """The seconds of the breakers and of the deadlines."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -771,33 +771,27 @@ async def test_budgets_of_a_message_and_of_a_day() -> None:
     assert (await one.run(task())).by is cheap
 
 
-async def test_the_deadline_is_over_all() -> None:
-    async def act(asked: SessionTask) -> Transcript:
-        try:
-            async with asyncio.timeout(asked.deadline):
-                await asyncio.Event().wait()
-        except TimeoutError as error:
-            raise SessionFailure("timeout", "late") from error
-        raise AssertionError
+def taking_all_its_time(clock: Clock) -> Callable[[SessionTask], SessionFailure]:
+    def act(asked: SessionTask) -> SessionFailure:
+        clock.now += asked.deadline
+        return SessionFailure("timeout", "late")
 
-    slow, never = Scripted("slow", act), Scripted("never", lambda _: GOOD)
-    report = await dispatcher(slow, never).run(task(deadline=0.05))
+    return act
+
+
+async def test_the_deadline_is_over_all() -> None:
+    clock = Clock()
+    slow, never = Scripted("slow", taking_all_its_time(clock)), Scripted("never", lambda _: GOOD)
+    report = await dispatcher(slow, never, clock=clock).run(task(deadline=0.05))
     assert outcomes(report.attempts) == [("slow", "timeout")]
     assert never.asked == []
 
 
 async def test_who_had_no_time_left_is_not_blamed() -> None:
-    async def act(asked: SessionTask) -> Transcript:
-        try:
-            async with asyncio.timeout(asked.deadline):
-                await asyncio.Event().wait()
-        except TimeoutError as error:
-            raise SessionFailure("timeout", "late") from error
-        raise AssertionError
-
-    greedy, late = Scripted("greedy", act), Scripted("late", act)
+    clock = Clock()
+    greedy, late = Scripted("greedy", taking_all_its_time(clock)), Scripted("late", taking_all_its_time(clock))
     pairs = [(ModelSpec("greedy", "openai", "m", timeout=0.9), greedy), (ModelSpec("late", "openai", "m"), late)]
-    one = Dispatcher(pairs, DayBook(lambda: TODAY), policy=BreakerPolicy(threshold=1))
+    one = Dispatcher(pairs, DayBook(lambda: TODAY), policy=BreakerPolicy(threshold=1), clock=clock)
     report = await one.run(task(deadline=1.5))
     assert outcomes(report.attempts) == [("greedy", "timeout"), ("late", "timeout")]
     report = await one.run(task(deadline=1.5))

@@ -24,7 +24,7 @@ from switchboard.store import lanes
 from switchboard.store.database import Database
 from tests.hands import Scripted, assert_balanced, at_work, settled, turns
 from tests.lab import Lab, lab, submission
-from tests.waiting import eventually
+from tests.waiting import SOON, eventually
 
 
 class Slow:
@@ -138,7 +138,7 @@ async def test_a_worker_that_is_told_to_stop_finishes_what_runs_and_begins_nothi
         await slow.busy(2)
         worker.stop()
         slow.go.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON):
             await running
         assert slow.begun.total() <= 4, "what had been handed on already may still be begun"
         assert slow.cancelled.total() == 0
@@ -167,9 +167,9 @@ async def test_what_a_stopping_worker_cannot_finish_is_taken_over_at_once_and_co
         # The second would not look again for a minute: only the ring of the first tells it.
         async with at_work(parts.worker({"echo": Scripted(note)}, poll=60, rescue_every=60)):
             first.stop()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON):
                 await running
-            await eventually(lambda: settled(parts), within=2)
+            await eventually(lambda: settled(parts))
         assert slow.cancelled.total() == 2
         assert attempts == [1, 1]
         assert {t[2] for t in await turns(parts)} == {"answered"}
@@ -208,7 +208,7 @@ async def test_a_claim_under_way_while_its_worker_leaves_leaves_nothing_behind(
             patched.setattr(lanes, "claim", late)
             worker = parts.worker({"echo": slow}, drain=0.2)
             running = asyncio.create_task(worker.run())
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(SOON):
                 await late.under_way.wait()
                 if lost:
                     await cut_off(parts)
@@ -219,7 +219,7 @@ async def test_a_claim_under_way_while_its_worker_leaves_leaves_nothing_behind(
         assert slow.running == set(), "no turn outlives its worker's right to run it"
         slow.go.set()
         async with at_work(parts.worker({"echo": slow})):
-            await eventually(lambda: settled(parts), within=5)
+            await eventually(lambda: settled(parts))
         await assert_balanced(parts)
 
 
@@ -245,7 +245,7 @@ async def test_a_worker_without_advisory_locks_is_taken_over_by_its_ttl_alone(da
             assert await lanes.rescue(parts.database) == 0
             running.cancel()
             await asyncio.wait([running])
-            await eventually(lambda: settled(parts), within=5)
+            await eventually(lambda: settled(parts))
         await assert_balanced(parts)
 
 
@@ -255,7 +255,7 @@ async def test_a_message_wakes_a_sleeping_worker_of_another_process(database_url
             await eventually(lambda: _sleeping(elsewhere))
             for n in range(3):
                 await doors.accept.accept(submission(str(n), channel="api"))
-                await eventually(lambda: settled(doors), within=3)
+                await eventually(lambda: settled(doors))
         await assert_balanced(doors)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from switchboard.domain.errors import Unavailable
 from switchboard.lanes.batch import Batch
-from tests.waiting import eventually
+from tests.waiting import SOON, eventually
 
 
 class Ledger:
@@ -114,7 +114,7 @@ async def test_a_write_that_forgets_an_answer_leaves_nobody_waiting_and_answers_
     async def forgetful(asks: Sequence[int]) -> list[int]:
         return [ask * 2 for ask in asks if ask != 1]
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(SOON):
         answers = await Batch(forgetful).put_all([0, 1, 2])
     assert (answers[0], answers[2]) == (0, 4)
     assert isinstance(answers[1], ValueError)

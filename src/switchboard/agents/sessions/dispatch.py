@@ -151,6 +151,7 @@ class _Run:
 
     task: SessionTask
     checks: Checks
+    clock: Callable[[], float]
     ends: float
     account: Account
     attempts: list[Attempt] = field(default_factory=list)
@@ -159,7 +160,7 @@ class _Run:
 
     def left(self) -> float:
         """Seconds until the deadline."""
-        return self.ends - asyncio.get_running_loop().time()
+        return self.ends - self.clock()
 
     async def taken(self) -> bool:
         """Whether our MCP server has taken a call of this task."""
@@ -197,7 +198,7 @@ class Dispatcher:
         Raises only what the day's account and `checks` raise: that nobody answered is an outcome. Where all answers
         were unfit, the last of them is given.
         """
-        run = _Run(task, checks, asyncio.get_running_loop().time() + task.deadline, account)
+        run = _Run(task, checks, self._clock, self._clock() + task.deadline, account)
         for number, model in enumerate(self._models):
             run.last = number == len(self._models) - 1
             if run.left() <= 0 or await self._done(run, model):
@@ -284,7 +285,7 @@ class Dispatcher:
         probing = model.breaker.state == "half_open"
         if probing:
             model.probed.clear()
-        began = asyncio.get_running_loop().time()
+        began = self._clock()
         try:
             attempt = await self._attempt(run, model, task, ticket)
         except asyncio.CancelledError:
@@ -293,7 +294,7 @@ class Dispatcher:
         finally:
             if probing:
                 model.probed.set()
-        took = round((asyncio.get_running_loop().time() - began) * 1000)
+        took = round((self._clock() - began) * 1000)
         run.attempts.append(replace(attempt, ms=took))
         return Amount(attempt.input_tokens + attempt.output_tokens, attempt.micros)
 
