@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,42 +111,32 @@ async def _two(parts: Lab) -> bool:
 async def test_a_worker_that_was_stopped_for_too_long_writes_nothing_when_it_wakes(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with (
-        lab(database_url) as parts,
-        a_node(database_url, tmp_path / "one") as one,
-        a_node(database_url, tmp_path / "two") as two,
-    ):
-        await eventually(lambda: _two(parts))
-        before = await workers(parts)
+    async with lab(database_url) as parts, a_node(database_url, tmp_path / "one") as zombie, AsyncExitStack() as stack:
         count = await fill(parts, 20, 30)
-        zombie, _ = await busiest(one, two)
+        await eventually(lambda: _true(bool(zombie.unfinished())))
         zombie.signal(signal.SIGSTOP)
         assert zombie.unfinished()
+        [stopped] = await workers(parts)
+        await stack.enter_async_context(a_node(database_url, tmp_path / "two", ttl=600))
         # Its lock is still held, so this is the TTL; then all its work is done by the other.
-        await eventually(lambda: _one(parts))
         await eventually(lambda: settled(parts), within=60)
         count += await fill(parts, 20, 5, first=30)
         await eventually(lambda: settled(parts), within=60)
-        [left] = await workers(parts)
-        [declared_dead] = before - {left}
-        stored = await _turns_of(parts, declared_dead)
+        assert stopped not in await workers(parts)
+        stored = await _turns_of(parts, stopped)
 
         zombie.signal(signal.SIGCONT)
         # It finds out, and comes back under a new name.
         await eventually(lambda: _two(parts))
-        assert declared_dead not in await workers(parts)
-        assert await _turns_of(parts, declared_dead) == stored, "it wrote nothing under its old name"
+        assert stopped not in await workers(parts)
+        assert await _turns_of(parts, stopped) == stored, "it wrote nothing under its old name"
         count += await fill(parts, 20, 5, first=35)
         await eventually(lambda: settled(parts), within=60)
-        assert await _turns_of(parts, declared_dead) == stored
+        assert await _turns_of(parts, stopped) == stored
         assert await parts.count("select count(*) from delivery where state <> 'answered'") == 0
         assert await parts.count("select count(*) from outbox") == count
         assert await parts.count("select count(*) from message_inbox") == count
         await assert_balanced(parts)
-
-
-async def _one(parts: Lab) -> bool:
-    return len(await workers(parts)) == 1
 
 
 async def _turns_of(parts: Lab, worker: int) -> int:

@@ -253,7 +253,7 @@ async def all_gone(place: Path) -> None:
 
 async def test_a_timeout_kills_the_whole_family(tmp_path: Path) -> None:
     place = tmp_path / "pids"
-    error = await failure(CommandEngine(death_guard(), grace=0.1), family(place, "time.sleep(600)", timeout=3.0))
+    error = await failure(CommandEngine(death_guard(), grace=0.1), family(place, "time.sleep(600)", timeout=8.0))
     assert error.error_class == "timeout"
     await all_gone(place)
 

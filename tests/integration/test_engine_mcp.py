@@ -173,13 +173,13 @@ async def test_an_effectful_butler_is_only_called_again_if_it_was_not_reached(
     remote: Remote, engine: McpEngine, book: Book
 ) -> None:
     rows: dict[int, Step] = {}
-    options = remote.options(effect="effectful", timeout=1.0)
+    options, hasty = remote.options(effect="effectful"), remote.options(effect="effectful", timeout=1.0)
     book.endpoint = "http://127.0.0.1:1/mcp"
     with pytest.raises(EngineFailure, match=r"127\.0\.0\.1"):
         await engine.run(a_turn(options), MemoryJournal(rows))
     book.endpoint = None
     with pytest.raises(EngineFailure, match="longer than 1 s"):
-        await engine.run(a_turn(options, text="hang", attempt=2), MemoryJournal(rows))
+        await engine.run(a_turn(hasty, text="hang", attempt=2), MemoryJournal(rows))
     with pytest.raises(OutcomeUnknown):
         await engine.run(a_turn(options, attempt=3), MemoryJournal(rows))
 

@@ -34,10 +34,9 @@ from mcp_types import (
 
 from switchboard import __version__
 from switchboard.agents.mcp import Called, CallFailed, Remote
-from switchboard.agents.signed_post import RETRYABLE, CheckedTransport, PostError
+from switchboard.agents.signed_post import RETRYABLE, CheckedTransport, PostError, connect_timeout
 from switchboard.journey.turn import ErrorClass
 
-_CONNECT_S: Final = 10.0
 _GOODBYE_S: Final = 2.0
 """For ending a session that the other side keeps; it may hang as well."""
 _CLASSES: Final[Mapping[int, ErrorClass]] = {408: "timeout", 429: "overload", 503: "overload", 504: "timeout"}
@@ -59,7 +58,7 @@ async def call_tool(to: Remote, arguments: dict[str, Any]) -> Called:
 
 
 def _client(to: Remote, wire: _Wire) -> Client:
-    timeout = httpx2.Timeout(to.timeout, connect=min(to.timeout, _CONNECT_S))
+    timeout = connect_timeout(to.timeout)
     headers = {"User-Agent": "switchboard", "Accept-Encoding": "identity", "Connection": "close"}
     if to.token is not None:
         headers["Authorization"] = f"Bearer {to.token.decode()}"

@@ -144,7 +144,7 @@ async def post(to: Destination, body: bytes, idempotency_key: UUID) -> Posted:
         to.url,
         content=body,
         headers=_headers(to.secret, body, idempotency_key),
-        timeout=httpx2.Timeout(to.timeout, connect=min(to.timeout, _CONNECT_S)),
+        timeout=connect_timeout(to.timeout),
         extensions={"allow_private": to.allow_private},
     )
     host = request.url.host
@@ -155,6 +155,14 @@ async def post(to: Destination, body: bytes, idempotency_key: UUID) -> Posted:
         raise PostError(f"{host} took longer than {to.timeout:g} s", kind="timeout", sent=True) from error
     except httpx2.HTTPError as error:
         raise _failure(host, error) from error
+
+
+def connect_timeout(whole: float) -> httpx2.Timeout:
+    """For connecting alone, in seconds: less than for the whole, so that we know in time that nothing was sent.
+
+    For the whole there is one timer, around it.
+    """
+    return httpx2.Timeout(None, connect=min(whole / 2, _CONNECT_S))
 
 
 def _headers(secret: bytes, body: bytes, idempotency_key: UUID) -> dict[str, str]:
