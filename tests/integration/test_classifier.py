@@ -104,6 +104,7 @@ def opened(database_url: str, tmp_path: Path) -> Open:
                 "database_url": database_url,
                 "data_dir": tmp_path,
                 "teams": [TEAM],
+                "worker": {"ttl": 60},  # where the machine stands still, nobody is to be taken for dead
                 "models": known,
                 "classify": {"models": list(models), "attempts": 2, **classify},
             }

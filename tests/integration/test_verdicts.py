@@ -130,8 +130,16 @@ def opened(database_url: str, tmp_path: Path) -> Open:
             for name in names
         ]
         teams = classify.pop("teams", TEAMS)
-        given = {"database_url": database_url, "data_dir": tmp_path, "teams": teams, "models": known}
-        settings = Settings.model_validate({**given, "classify": {"models": names, "attempts": 1, **classify}})
+        settings = Settings.model_validate(
+            {
+                "database_url": database_url,
+                "data_dir": tmp_path,
+                "teams": teams,
+                "worker": {"ttl": 60},  # where the machine stands still, nobody is to be taken for dead
+                "models": known,
+                "classify": {"models": names, "attempts": 1, **classify},
+            }
+        )
         async with open_core(settings) as core, at_work(make_worker(core)), _served(core, tmp_path) as http:
             yield House(core, http, settings)
 
