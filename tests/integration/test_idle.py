@@ -175,6 +175,7 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
                 "database_url": database_url,
                 "data_dir": tmp_path,
                 "teams": [TEAM],
+                "worker": {"ttl": 60},  # where the machine stands still, nobody is to be taken for dead
                 "models": [
                     {"name": "ill", "kind": "openai", "model": "m", "base_url": f"{llm.url}/v1"},
                     {"name": "well", "kind": "anthropic", "model": "m", "base_url": llm.url},
