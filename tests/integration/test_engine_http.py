@@ -6,8 +6,8 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -269,6 +269,29 @@ async def test_an_effectful_webhook_is_only_called_again_if_it_did_nothing(hook:
     with pytest.raises(OutcomeUnknown):
         await HttpEngine().run(a_turn(options, attempt=3), MemoryJournal(rows))
     assert len(hook.bodies) == 2
+
+
+@contextmanager
+def a_host_that_takes_no_connection() -> Iterator[int]:
+    """Its port; connecting to it neither succeeds nor fails."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as stack:
+        for _ in range(4):  # more than wait to be taken; the rest of those who come hear nothing
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+async def test_an_effectful_webhook_that_could_not_be_reached_in_time_is_called_again(hook: Hook) -> None:
+    rows: dict[int, Step] = {}
+    with a_host_that_takes_no_connection() as port:
+        away = options_for(hook, effect="effectful", url=f"http://127.0.0.1:{port}/", timeout=1.0)
+        with pytest.raises(EngineFailure, match="ConnectTimeout") as caught:
+            await HttpEngine().run(a_turn(away), MemoryJournal(rows))
+        assert (caught.value.error_class, caught.value.retryable) == ("timeout", True)
+    hook.says(200, '{"reply": "hi"}')
+    options = options_for(hook, effect="effectful")
+    assert await HttpEngine().run(a_turn(options, attempt=2), MemoryJournal(rows)) == Answer("hi")
 
 
 Info = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]
