@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -272,9 +272,9 @@ async def test_an_effectful_webhook_is_only_called_again_if_it_did_nothing(hook:
 
 
 @contextmanager
-def a_host_that_takes_no_connection() -> Iterator[int]:
+def a_host_that_takes_no_connection(host: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
     """Its port; connecting to it neither succeeds nor fails."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as stack:
+    with socket.create_server((host, port), backlog=0) as server, ExitStack() as stack:
         for _ in range(4):  # more than wait to be taken; the rest of those who come hear nothing
             one = stack.enter_context(socket.socket())
             one.setblocking(False)
@@ -314,6 +314,27 @@ async def names(monkeypatch: pytest.MonkeyPatch, answers: list[list[str]]) -> As
 
 def to_name(hook: Hook, *, allow_private: bool) -> Destination:
     return Destination(f"http://rebind.test:{hook.port}/hook", b"s", 5.0, allow_private)
+
+
+async def test_a_name_that_is_not_resolved_in_time_was_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def getaddrinfo(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+        with pytest.raises(PostError, match="not resolved in time") as caught:
+            await post(Destination("http://slow.test/", b"s", 0.4), b"{}", uuid4())
+    assert (caught.value.kind, caught.value.sent) == ("timeout", False)
+
+
+async def test_an_address_that_takes_no_connection_leaves_time_for_the_next(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook.says(204)
+    to = replace(to_name(hook, allow_private=True), timeout=8.0)
+    with a_host_that_takes_no_connection("127.0.0.2", hook.port):
+        async with names(monkeypatch, [["127.0.0.2", "127.0.0.1"]]):
+            assert (await post(to, b"{}", uuid4())).status == 204
 
 
 async def test_the_checked_address_is_the_one_that_is_called(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:

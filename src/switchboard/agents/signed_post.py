@@ -158,9 +158,8 @@ async def post(to: Destination, body: bytes, idempotency_key: UUID) -> Posted:
 
 
 def connect_timeout(whole: float) -> httpx2.Timeout:
-    """For connecting alone, in seconds: less than for the whole, so that we know in time that nothing was sent.
-
-    For the whole there is one timer, around it.
+    """For looking the host up and connecting, in seconds: less than for the whole, or we could not tell that nothing
+    was sent. For the whole there is one timer, around it.
     """
     return httpx2.Timeout(None, connect=min(whole / 2, _CONNECT_S))
 
@@ -256,26 +255,36 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         host = request.url.raw_host.decode("ascii")
         port = request.url.port or _PORTS[request.url.scheme]
-        addresses = await checked_addresses(host, port, allow_private=request.extensions["allow_private"])
-        *others, last = addresses[:_MOST_ADDRESSES]
-        for address in others:
+        clock = asyncio.get_running_loop().time
+        until = clock() + request.extensions["timeout"]["connect"]
+        try:
+            async with asyncio.timeout_at(until):
+                addresses = await checked_addresses(host, port, allow_private=request.extensions["allow_private"])
+        except TimeoutError as error:
+            raise httpx2.ConnectTimeout(f"{host} was not resolved in time") from error
+        left = list(addresses[:_MOST_ADDRESSES])
+        while True:
+            share = (until - clock()) / len(left)
+            address, *left = left
             try:
-                return await self._inner.handle_async_request(_pinned(request, host, address))
+                return await self._inner.handle_async_request(_pinned(request, host, address, share))
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
-                continue  # nothing was sent; the next address may answer
-        return await self._inner.handle_async_request(_pinned(request, host, last))
+                if not left:  # nothing was sent, so until then the next address may be tried
+                    raise
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-def _pinned(request: httpx2.Request, host: str, address: str) -> httpx2.Request:
+def _pinned(request: httpx2.Request, host: str, address: str, connect: float) -> httpx2.Request:
+    """The request, to this address, with so many seconds to connect."""
+    timeout = {**request.extensions["timeout"], "connect": max(0.0, connect)}
     return httpx2.Request(
         request.method,
         request.url.copy_with(host=address),
         headers=request.headers,
         stream=request.stream,
-        extensions={**request.extensions, "sni_hostname": host},
+        extensions={**request.extensions, "sni_hostname": host, "timeout": timeout},
     )
 
 
