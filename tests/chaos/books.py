@@ -53,7 +53,10 @@ def read_traces(paths: Iterable[Path]) -> list[list[str]]:
 
 
 def takeovers(kills: Iterable[tuple[Path, float]], paths: Iterable[Path]) -> list[float]:
-    """Seconds from a kill to when another began each turn that was interrupted; `kills`: whose trace, and when."""
+    """Seconds from a kill to when another began each turn that was interrupted; `kills`: whose trace, and when.
+
+    What nobody began again is not among them: `judge` finds it.
+    """
     begun = [(t[1], t[2], float(t[3])) for t in read_traces(paths) if t[0] == "start"]
     waits = []
     for trace, killed in kills:
@@ -61,7 +64,8 @@ def takeovers(kills: Iterable[tuple[Path, float]], paths: Iterable[Path]) -> lis
         interrupted = {(t[1], t[2]) for t in lines if t[0] == "start"} - {(t[1], t[2]) for t in lines if t[0] == "end"}
         for item in interrupted:
             again = [at - killed for *what, at in begun if tuple(what) == item and at > killed]
-            waits += [min(again)] if again else []
+            if again:
+                waits.append(min(again))
     return waits
 
 

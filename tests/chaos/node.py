@@ -163,10 +163,11 @@ def main() -> None:
     trace = Trace(Path(path))
     with contextlib.suppress(KeyboardInterrupt):
         classified = mode.startswith("classify")
-        if len(rest) < 2:
-            asyncio.run(work(url, trace, *map(float, rest), classified=classified))
+        if mode.endswith("all"):
+            count, conversations = map(int, rest)
+            asyncio.run(accept_and_work(url, trace, count, conversations, classified=classified))
         else:
-            asyncio.run(accept_and_work(url, trace, int(rest[0]), int(rest[1]), classified=classified))
+            asyncio.run(work(url, trace, *map(float, rest), classified=classified))
 
 
 if __name__ == "__main__":

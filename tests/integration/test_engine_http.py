@@ -275,7 +275,7 @@ async def test_an_effectful_webhook_is_only_called_again_if_it_did_nothing(hook:
 def a_host_that_takes_no_connection(host: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
     """Its port; connecting to it neither succeeds nor fails."""
     with socket.create_server((host, port), backlog=0) as server, ExitStack() as stack:
-        for _ in range(4):  # more than wait to be taken; the rest of those who come hear nothing
+        for _ in range(4):  # they fill the queue; whoever comes after gets no answer
             one = stack.enter_context(socket.socket())
             one.setblocking(False)
             one.connect_ex(server.getsockname())
@@ -286,7 +286,7 @@ async def test_an_effectful_webhook_that_could_not_be_reached_in_time_is_called_
     rows: dict[int, Step] = {}
     with a_host_that_takes_no_connection() as port:
         away = options_for(hook, effect="effectful", url=f"http://127.0.0.1:{port}/", timeout=1.0)
-        with pytest.raises(EngineFailure, match="ConnectTimeout") as caught:
+        with pytest.raises(EngineFailure) as caught:
             await HttpEngine().run(a_turn(away), MemoryJournal(rows))
         assert (caught.value.error_class, caught.value.retryable) == ("timeout", True)
     hook.says(200, '{"reply": "hi"}')
@@ -322,7 +322,7 @@ async def test_a_name_that_is_not_resolved_in_time_was_not_called(monkeypatch: p
 
     with monkeypatch.context() as patch:
         patch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
-        with pytest.raises(PostError, match="not resolved in time") as caught:
+        with pytest.raises(PostError, match="longer") as caught:
             await post(Destination("http://slow.test/", b"s", 0.4), b"{}", uuid4())
     assert (caught.value.kind, caught.value.sent) == ("timeout", False)
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import httpx2
+import msgspec
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
@@ -34,7 +35,7 @@ from mcp_types import (
 
 from switchboard import __version__
 from switchboard.agents.mcp import Called, CallFailed, Remote
-from switchboard.agents.signed_post import RETRYABLE, CheckedTransport, PostError, connect_timeout
+from switchboard.agents.signed_post import RETRYABLE, CheckedTransport, PostError, Sending, limits
 from switchboard.journey.turn import ErrorClass
 
 _GOODBYE_S: Final = 2.0
@@ -52,17 +53,16 @@ async def call_tool(to: Remote, arguments: dict[str, Any]) -> Called:
         async with asyncio.timeout(to.timeout), _client(to, wire) as client:
             return await _called(client, wire, to.tool, arguments)
     except TimeoutError as error:
-        raise CallFailed(f"{host} took longer than {to.timeout:g} s", "timeout", reached=wire.calling) from error
+        raise CallFailed(f"{host} took longer than {to.timeout:g} s", "timeout", reached=wire.reached) from error
     except Exception as error:  # whatever the SDK makes of it: groups of errors, complaints of its validator
         raise _failure(host, wire, _innermost(error)) from error
 
 
 def _client(to: Remote, wire: _Wire) -> Client:
-    timeout = connect_timeout(to.timeout)
     headers = {"User-Agent": "switchboard", "Accept-Encoding": "identity", "Connection": "close"}
     if to.token is not None:
         headers["Authorization"] = f"Bearer {to.token.decode()}"
-    http = httpx2.AsyncClient(transport=wire, headers=headers, timeout=timeout, trust_env=False)
+    http = httpx2.AsyncClient(transport=wire, headers=headers, timeout=limits(to.timeout), trust_env=False)
     transport = streamable_http_client(to.url, http_client=http, max_sse_event_size=to.max_response)
     return Client(transport, cache=None, client_info=Implementation(name="switchboard", version=__version__))
 
@@ -158,6 +158,10 @@ class _TooLongError(httpx2.StreamError):
     """More bytes than are taken."""
 
 
+class _Sent(msgspec.Struct):
+    method: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     status: int
@@ -170,11 +174,16 @@ class _Wire(httpx2.AsyncBaseTransport):
     def __init__(self, to: Remote) -> None:
         self.to = to
         self.calling = False
-        self.reached = False
-        """Whether the call of the tool may have arrived."""
+        self._sending = Sending()
+        """Of the call of the tool; not of what the SDK sends before it, or beside it."""
         self.status = 0
         self.problem: Exception | None = None
         self.too_long = False
+
+    @property
+    def reached(self) -> bool:
+        """Whether the call of the tool may have arrived."""
+        return self._sending.begun
 
     def kept(self) -> _Kept:
         return _Kept(self.status, self.problem)
@@ -189,14 +198,13 @@ class _Wire(httpx2.AsyncBaseTransport):
             return await self._goodbye(request)
         self.status, self.problem = 0, None
         request.extensions["allow_private"] = self.to.allow_private
+        if _is_call(request):
+            request.extensions["trace"] = self._sending
         try:
             response = await _network().handle_async_request(request)
         except (PostError, httpx2.HTTPError) as error:
-            unsent = isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout))
-            self.reached = self.reached or (self.calling and not unsent and not isinstance(error, PostError))
             self.problem = error
             raise
-        self.reached = self.reached or self.calling
         self.status = response.status_code
         return httpx2.Response(
             response.status_code, headers=_harmless(response.headers), stream=_Limited(self, response), request=request
@@ -212,6 +220,10 @@ class _Wire(httpx2.AsyncBaseTransport):
         except (PostError, httpx2.HTTPError, TimeoutError):
             pass  # its session ends by itself
         return httpx2.Response(204, request=request)
+
+
+def _is_call(request: httpx2.Request) -> bool:
+    return msgspec.json.decode(request.content or b"{}", type=_Sent).method == "tools/call"
 
 
 def _harmless(headers: httpx2.Headers) -> list[tuple[str, str]]:

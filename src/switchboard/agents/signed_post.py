@@ -83,6 +83,16 @@ class Posted:
     retry_after: float | None = None
 
 
+class Sending:
+    """Whether a request has begun to leave: before, nothing can have happened. To be the `trace` of that request."""
+
+    def __init__(self) -> None:
+        self.begun = False
+
+    async def __call__(self, event: str, _: object) -> None:
+        self.begun = self.begun or not event.startswith("connection.")
+
+
 def sign(secret: bytes, timestamp: int, body: bytes) -> str:
     """The signature header: `v1=` and the hex HMAC-SHA256 of `timestamp.body`; `timestamp` in Unix seconds."""
     return "v1=" + hmac.new(secret, b"%d." % timestamp + body, sha256).hexdigest()
@@ -138,30 +148,30 @@ def check_url(url: str) -> None:
 async def post(to: Destination, body: bytes, idempotency_key: UUID) -> Posted:
     """Post JSON, signed with the time of now; redirects are not followed. Raises `PostError`, `ConfigurationError`."""
     check_url(to.url)
-    client = _client()
+    client, sending = _client(), Sending()
     request = client.build_request(
         "POST",
         to.url,
         content=body,
         headers=_headers(to.secret, body, idempotency_key),
-        timeout=connect_timeout(to.timeout),
-        extensions={"allow_private": to.allow_private},
+        timeout=limits(to.timeout),
+        extensions={"allow_private": to.allow_private, "trace": sending},
     )
     host = request.url.host
     try:
         async with asyncio.timeout(to.timeout):
             return await _exchange(client, request)
     except TimeoutError as error:
-        raise PostError(f"{host} took longer than {to.timeout:g} s", kind="timeout", sent=True) from error
+        raise PostError(f"{host} took longer than {to.timeout:g} s", kind="timeout", sent=sending.begun) from error
     except httpx2.HTTPError as error:
-        raise _failure(host, error) from error
+        kind: Failure = "timeout" if isinstance(error, httpx2.TimeoutException) else "unreachable"
+        message = f"{host}: {type(error).__name__} {error}".strip()
+        raise PostError(message, kind=kind, sent=sending.begun) from error
 
 
-def connect_timeout(whole: float) -> httpx2.Timeout:
-    """For looking the host up and connecting, in seconds: less than for the whole, or we could not tell that nothing
-    was sent. For the whole there is one timer, around it.
-    """
-    return httpx2.Timeout(None, connect=min(whole / 2, _CONNECT_S))
+def limits(whole: float) -> httpx2.Timeout:
+    """Of an exchange that may take so many seconds: an address that does not connect leaves half for the next."""
+    return httpx2.Timeout(whole, connect=min(whole / 2, _CONNECT_S))
 
 
 def _headers(secret: bytes, body: bytes, idempotency_key: UUID) -> dict[str, str]:
@@ -210,12 +220,6 @@ def retry_after(value: str | None, now: float) -> float | None:
         return None
 
 
-def _failure(host: str, error: httpx2.HTTPError) -> PostError:
-    unsent = isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout))
-    kind: Failure = "timeout" if isinstance(error, httpx2.TimeoutException) else "unreachable"
-    return PostError(f"{host}: {type(error).__name__} {error}".strip(), kind=kind, sent=not unsent)
-
-
 def is_public(address: str) -> bool:
     """Whether a numeric address belongs to the public Internet; an IPv4 address inside an IPv6 one is judged itself."""
     ip = _inner(ip_address(address))
@@ -255,36 +259,26 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         host = request.url.raw_host.decode("ascii")
         port = request.url.port or _PORTS[request.url.scheme]
-        clock = asyncio.get_running_loop().time
-        until = clock() + request.extensions["timeout"]["connect"]
-        try:
-            async with asyncio.timeout_at(until):
-                addresses = await checked_addresses(host, port, allow_private=request.extensions["allow_private"])
-        except TimeoutError as error:
-            raise httpx2.ConnectTimeout(f"{host} was not resolved in time") from error
-        left = list(addresses[:_MOST_ADDRESSES])
-        while True:
-            share = (until - clock()) / len(left)
-            address, *left = left
+        addresses = await checked_addresses(host, port, allow_private=request.extensions["allow_private"])
+        *others, last = addresses[:_MOST_ADDRESSES]
+        for address in others:
             try:
-                return await self._inner.handle_async_request(_pinned(request, host, address, share))
+                return await self._inner.handle_async_request(_pinned(request, host, address))
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
-                if not left:  # nothing was sent, so until then the next address may be tried
-                    raise
+                continue  # nothing was sent; the next address may answer
+        return await self._inner.handle_async_request(_pinned(request, host, last))
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-def _pinned(request: httpx2.Request, host: str, address: str, connect: float) -> httpx2.Request:
-    """The request, to this address, with so many seconds to connect."""
-    timeout = {**request.extensions["timeout"], "connect": max(0.0, connect)}
+def _pinned(request: httpx2.Request, host: str, address: str) -> httpx2.Request:
     return httpx2.Request(
         request.method,
         request.url.copy_with(host=address),
         headers=request.headers,
         stream=request.stream,
-        extensions={**request.extensions, "sni_hostname": host, "timeout": timeout},
+        extensions={**request.extensions, "sni_hostname": host},
     )
 
 

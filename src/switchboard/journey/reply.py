@@ -31,6 +31,8 @@ from switchboard.store.outbox import Receipt
 
 log = structlog.get_logger(__name__)
 
+_LOOK_EVERY_S: Final = 1.0
+"""Of whoever waits for replies: nothing rings when a retry becomes due, or when the waiting is over."""
 DOOR_CHANNELS: Final = frozenset({"cli", "api", "mcp", "dashboard"})
 """Channels whose replies are read at the door."""
 
@@ -141,8 +143,7 @@ class ReplyDesk:
                 if leased or left <= 0 or (over is not None and over.is_set()):
                     return leased
                 try:
-                    # A retry becomes due without a ring, so look now and then.
-                    async with asyncio.timeout(min(left, 1.0)):
+                    async with asyncio.timeout(min(left, _LOOK_EVERY_S)):
                         await ring.wait()
                 except TimeoutError:
                     pass
