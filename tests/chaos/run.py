@@ -101,7 +101,7 @@ async def run(plan: Plan, directory: Path) -> Verdict:
             crew.dismiss()
         if waits := takeovers(crew.kills, crew.traces):
             median, slowest = statistics.median(waits), max(waits)
-            print(f"{len(waits)} turns cut off by kills, begun again after {median:.2f} s; the slowest {slowest:.2f} s")
+            print(f"{len(waits)} turns cut off by kills, begun again after {median:.2f} s (median), {slowest:.2f} s at most")
         return await judge(parts.database, acknowledged, read_traces(crew.traces))
 
 
