@@ -100,8 +100,8 @@ async def run(plan: Plan, directory: Path) -> Verdict:
         finally:
             crew.dismiss()
         if waits := takeovers(crew.kills, crew.traces):
-            median, slowest = statistics.median(waits), max(waits)
-            print(f"{len(waits)} turns cut off by kills, begun again after {median:.2f} s (median), {slowest:.2f} s at most")
+            half, most = statistics.median(waits), max(waits)
+            print(f"{len(waits)} turns cut off by kills, begun again after {half:.2f} s (median), {most:.2f} s at most")
         return await judge(parts.database, acknowledged, read_traces(crew.traces))
 
 
