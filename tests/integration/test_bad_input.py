@@ -19,7 +19,7 @@ from tests.unit.test_envelope import three
 def generated() -> list[tuple[bool, bytes]]:
     """2,700 envelopes whose form is right and 300 with one thing wrong, mixed: (whether the form is right, JSON)."""
     found: list[tuple[bool, bytes]] = []
-    everything = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    everything = settings(database=None, suppress_health_check=list(HealthCheck))
 
     @settings(everything, max_examples=100)
     @given(three(sources()), three(events()), three(senders()), three(payloads()), three(controls()))

@@ -204,7 +204,6 @@ def test_the_engine_does_what_its_model_does_in_any_order(postgres: Postgres) ->
             quick = settings(
                 max_examples=25,
                 stateful_step_count=30,
-                deadline=None,
                 suppress_health_check=list(HealthCheck),
             )
             run_state_machine_as_test(Engine, settings=quick)

@@ -242,7 +242,7 @@ async def test_what_is_refused_or_unusual_is_left_to_the_sdk(doors: Opened) -> N
 async def test_made_up_envelopes_are_answered_as_the_sdk_would(doors: Opened) -> None:
     batches: list[list[Any]] = [[]]
 
-    @settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=300, database=None, suppress_health_check=list(HealthCheck))
     @given(broken_envelope_dicts())
     def collect(fields: dict[str, Any]) -> None:
         if len(batches[-1]) == 20:

@@ -46,7 +46,6 @@ def api(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 _SETTINGS = settings(
     max_examples=30,
-    deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
     derandomize=True,

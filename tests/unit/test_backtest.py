@@ -140,7 +140,7 @@ def names_and_ends(decision: Decision) -> tuple[set[str], set[tuple[str, str]]]:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(before=SETS, after=SETS, cases=CASES, cut=st.integers(0, 6))
 def test_compare_equals_deciding_twice(before: list[Rule], after: list[Rule], cases: list[Case], cut: int) -> None:
     homes = {one.rule_id: one.team_id for one in before}

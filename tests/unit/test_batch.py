@@ -190,7 +190,7 @@ async def test_few_wait_for_company_beside_a_commit_that_is_under_way() -> None:
     assert [await call for call in keyed.calls] == [["a1"], ["b1"], ["c1"], ["d1"], ["e1"]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6), max_size=12),
     st.integers(1, 5),

@@ -129,5 +129,5 @@ class AnyOrder(RuleBasedStateMachine):
         assert wait_left(self.breaker, self.now) <= max(POLICY.longest_wait, POLICY.probe_timeout)
 
 
-AnyOrder.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+AnyOrder.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestAnyOrder = AnyOrder.TestCase

@@ -366,7 +366,7 @@ def test_parts(part: str, value: object, expected: str) -> None:
     assert way(json.dumps(SMALL).encode()) == "short"
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, suppress_health_check=list(HealthCheck))
 @given(envelope_dicts(), st.booleans())
 def test_what_is_valid_goes_the_short_way(fields: dict[str, Any], ascii_only: bool) -> None:
     data = json.dumps(fields, ensure_ascii=ascii_only).encode()
@@ -377,7 +377,7 @@ def test_what_is_valid_goes_the_short_way(fields: dict[str, Any], ascii_only: bo
         assert json.dumps(json.loads(stored_json(taken))) == json.dumps(json.loads(shown_by_pydantic(data)))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(broken_envelope_dicts())
 def test_what_is_broken_is_refused_by_both(fields: dict[str, Any]) -> None:
     found = way(json.dumps(fields).encode())
@@ -414,7 +414,7 @@ NASTY: Final = [
 TOKENS: Final = [match.span() for match in re.finditer(r'"[^"]*"|\d+|true', BASE)]
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(
     st.lists(
         st.tuples(st.sampled_from(TOKENS), st.sampled_from(NASTY)), min_size=1, max_size=3, unique_by=lambda p: p[0]
@@ -427,7 +427,7 @@ def test_with_any_value_anywhere_both_agree(swaps: list[tuple[tuple[int, int], s
     way(text.encode())
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(
     st.from_regex(
         r"\A(\d{4}|202\d)-[01]\d-[0-3]\d[Tt _]?[0-2]\d:[0-6]\d(:[0-6]\d)?([.,]\d{0,10})?([Zz]|[+-]\d\d:?\d?\d?)?\Z"
@@ -437,7 +437,7 @@ def test_of_times_both_think_alike(text: str) -> None:
     way(changed(TIME, json.dumps(text)))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(envelope_dicts(), st.integers(0, 2**32))
 def test_of_damaged_bytes_both_think_alike(fields: dict[str, Any], seed: int) -> None:
     dice = random.Random(seed)
@@ -455,7 +455,7 @@ def test_of_damaged_bytes_both_think_alike(fields: dict[str, Any], seed: int) ->
         way(bytes(whole))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(envelope_dicts())
 def test_what_is_stored_is_read_as_it_was(fields: dict[str, Any]) -> None:
     """Also what pydantic wrote, before there was a short way."""

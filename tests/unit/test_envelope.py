@@ -39,7 +39,7 @@ def three(parts: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[list[di
     return st.lists(parts, min_size=3, max_size=3)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(three(sources()), three(events()), three(senders()), three(payloads()), three(controls()))
 def test_valid_envelopes_are_taken_and_survive_the_wire(
     from_sources: list[dict[str, Any]],
@@ -58,7 +58,7 @@ def test_valid_envelopes_are_taken_and_survive_the_wire(
         assert one.event.external_event_id == fields["event"]["external_event_id"]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(broken_envelope_dicts())
 def test_broken_envelopes_are_refused_by_code_and_field(fields: dict[str, Any]) -> None:
     error = outcome(json.dumps(fields).encode())
@@ -69,7 +69,7 @@ def test_broken_envelopes_are_refused_by_code_and_field(fields: dict[str, Any]) 
     assert error.field or error.code == "lone_surrogate"
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=2_000)
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_refused_and_nothing_else(data: bytes) -> None:
     error = outcome(data)
@@ -77,7 +77,7 @@ def test_arbitrary_bytes_are_refused_and_nothing_else(data: bytes) -> None:
     assert error.code in {"invalid_json", "invalid_utf8", "wrong_type", "missing_field", "unknown_field"}
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(envelope_dicts(), st.integers(0, 2**32))
 def test_damaged_bytes_of_an_envelope_never_raise_anything_else(fields: dict[str, Any], seed: int) -> None:
     dice = random.Random(seed)

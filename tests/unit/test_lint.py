@@ -104,7 +104,7 @@ RULES = st.lists(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(rules=RULES)
 def test_a_rule_is_said_never_to_fire_iff_no_message_makes_it_fire(rules: list[Rule]) -> None:
     index = RoutingIndex(1, (TEAM,), rules)
@@ -114,7 +114,7 @@ def test_a_rule_is_said_never_to_fire_iff_no_message_makes_it_fire(rules: list[R
     }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(rules=RULES)
 def test_the_rule_that_is_in_the_way_matches_whenever_the_other_does_and_comes_first(rules: list[Rule]) -> None:
     for finding in lint((TEAM,), rules):
@@ -128,7 +128,7 @@ def test_the_rule_that_is_in_the_way_matches_whenever_the_other_does_and_comes_f
         assert (finding.code == "duplicate") == same or finding.code == "shadowed"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(rules=RULES, chosen=st.sets(st.integers(0, 8), max_size=2))
 def test_lint_of_a_change_finds_what_lint_finds_about_those_rules(rules: list[Rule], chosen: set[int]) -> None:
     changes = written(rule for at, rule in enumerate(rules) if at in chosen)
@@ -453,7 +453,7 @@ HOUSE_RULES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(before=HOUSE_RULES, gone=st.sets(st.integers(0, 7)))
 def test_a_change_that_cuts_a_team_off_is_told_of_at_once(before: list[Rule], gone: set[int]) -> None:
     removed = [rule for at, rule in enumerate(before) if at in gone]

@@ -281,7 +281,7 @@ _PIECES = [*'abz<>@;="?()\\,:*_%0159/- \t', "\xff", "é", "=?utf-8?q?", "charset
 _VALUE = st.lists(st.sampled_from(_PIECES), max_size=30).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(_FIELD, _VALUE), max_size=6), st.binary(max_size=100))
 def test_any_header_is_survived(fields: list[tuple[str, str]], body: bytes) -> None:
     lines = b"".join(f"{name}: {value}\n".encode() for name, value in fields)

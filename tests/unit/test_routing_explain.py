@@ -119,7 +119,7 @@ def fired(rules: list[Rule], facts: dict[str, str]) -> UUID | None:
     return decide(RoutingIndex(1, (TEAM,), rules), facts).trail[0].rule_id
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(rules=SETS, facts=MESSAGES)
 def test_taking_the_winner_away_lets_the_beaten_fire_one_after_the_other(
     rules: list[Rule], facts: dict[str, str]
@@ -135,7 +135,7 @@ def test_taking_the_winner_away_lets_the_beaten_fire_one_after_the_other(
     assert len(looks) <= sum(rule.active for rule in rules)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(rules=SETS, facts=MESSAGES)
 def test_the_nearest_are_of_its_channel_then_by_failed_filters_then_rank(
     rules: list[Rule], facts: dict[str, str]
@@ -151,7 +151,7 @@ def test_the_nearest_are_of_its_channel_then_by_failed_filters_then_rank(
     assert [look.failed for look in found] == [failed(rule) for rule in misses[:3]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(rules=SETS, facts=MESSAGES, shown=st.integers(1, 5), piece=st.integers(1, 8))
 def test_of_many_rules_the_first_and_the_one_that_fired_are_shown_and_the_others_counted(
     rules: list[Rule], facts: dict[str, str], shown: int, piece: int

@@ -280,7 +280,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(channel=st.sampled_from(sorted(CHANNELS)), raw=JSON, known=st.booleans())
 def test_facts_never_raise_and_are_always_clean(channel: str, raw: Any, known: bool) -> None:
     message = envelope(channel)

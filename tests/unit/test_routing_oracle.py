@@ -15,7 +15,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchboard.core.routing.decide import decide
@@ -187,7 +187,7 @@ def test_a_hundred_thousand_decisions_equal_the_oracle(part: int) -> None:
     }
 
 
-@settings(max_examples=max(300, EXAMPLES // 500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=max(300, EXAMPLES // 500))
 @given(
     teams=trees(),
     rules=st.lists(RULES, max_size=16, unique_by=lambda rule: rule.rule_id),
@@ -217,7 +217,7 @@ CROWDED = st.builds(
 )
 
 
-@settings(max_examples=max(300, EXAMPLES // 300), deadline=None)
+@settings(max_examples=max(300, EXAMPLES // 300))
 @given(rules=st.lists(CROWDED, max_size=12, unique_by=lambda rule: rule.rule_id))
 def test_of_many_rules_that_all_match_the_first_fires(rules: list[Rule]) -> None:
     team = Team(TeamId("root"), None, "", (Member(SystemId("System1/root"), TeamId("root"), 1, "memo"),))
@@ -226,7 +226,7 @@ def test_of_many_rules_that_all_match_the_first_fires(rules: list[Rule]) -> None
     assert fired(decide(RoutingIndex(1, (team,), rules), facts)) == {"root": first.rule_id if first else None}
 
 
-@settings(max_examples=max(200, EXAMPLES // 500), deadline=None)
+@settings(max_examples=max(200, EXAMPLES // 500))
 @given(rules=st.lists(RULES, max_size=12, unique_by=lambda rule: rule.rule_id), facts=FACTS)
 def test_explain_names_the_rule_that_decide_fires(rules: list[Rule], facts: dict[str, str]) -> None:
     team = Team(TeamId("root"), None)

@@ -328,7 +328,7 @@ BEYOND_THE_SCHEMA = {
 }
 
 
-@settings(max_examples=200, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(broken_envelope_dicts())
 def test_what_is_refused_is_refused_by_the_schema_as_far_as_it_can_say_so(one: dict[str, Any]) -> None:
     assert refusal(one).code in BEYOND_THE_SCHEMA or not VALIDATOR.is_valid(one)

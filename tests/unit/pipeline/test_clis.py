@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.pipeline.clis import CLIS, Cli, parse_transcript
@@ -271,7 +271,6 @@ _NODES = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(CLIS), st.lists(st.dictionaries(_KEYS, _NODES, max_size=6), max_size=5))
 def test_lines_of_any_shape_are_read_without_an_error(cli: Cli, objects: list[dict[str, Any]]) -> None:
     session = parse_transcript(cli, lines(*objects))
