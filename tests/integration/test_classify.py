@@ -78,15 +78,16 @@ def chosen(*names: str) -> Classified:
 
 @dataclass
 class Held:
-    """A model that chooses System1/a, once it may."""
+    """A model that chooses this butler, once it may."""
 
+    name: str = "a"
     go: asyncio.Event = field(default_factory=asyncio.Event)
     begun: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, _: Question) -> Classified:
         self.begun.set()
         await self.go.wait()
-        return chosen("a")
+        return chosen(self.name)
 
 
 async def to_a(_: Question) -> Classified:
@@ -99,7 +100,10 @@ async def accepted(parts: Lab, *texts: str, sender: str = "x", **more: str) -> l
 
 
 async def delivered(parts: Lab, sender: str = "x") -> list[tuple[str, str]]:
-    """(butler, text) of a conversation, in the order in which deliveries were made."""
+    """(butler, text) of a conversation, in the order in which deliveries were made: of messages that waited.
+
+    One decided at the door is as old as its message, even if the door waited while another was settled before it.
+    """
     rows = await parts.database.rows(
         "select d.system_id, coalesce(d.text, m.envelope #>> '{payload,normalized_text}') as text from delivery d"
         " join message_inbox m using (request_id) where m.sender = $1 order by d.created_at, d.lane, d.seq",
