@@ -397,6 +397,23 @@ async def test_whoever_was_fenced_decides_nothing(database_url: str) -> None:
         await assert_balanced(parts)
 
 
+async def test_a_trail_that_cannot_be_stored_as_it_is_does_not_spoil_the_books(database_url: str) -> None:
+    """What takes texts from elsewhere keeps it out: a classifier whose answers no journal has cleaned."""
+
+    class Careless:
+        async def classify(self, question: Question, journal: Journal) -> Classified:  # noqa: ARG002
+            return replace(chosen("a"), detail="a\x00b\ud800c")
+
+    async with lab(database_url, [TEAM], [], classifying=True) as parts:
+        [message] = await accepted(parts, "1")
+        async with at_work(parts.worker(classifier=Careless())):
+            await eventually(lambda: settled(parts))
+        trail = await parts.database.value("select trail #>> '{0,detail}' from decision where n = 1")
+        assert (trail, await delivered(parts)) == ("ab?c", [("a", "1")])
+        assert (await get_message(parts.database, message.request_id)) is not None
+        await assert_balanced(parts)
+
+
 def _routed(item: Item) -> Routed:
     decision = Decision(1, (Chosen(SystemId("System1/a"), ROOT),), (), ())
     conversation = Conversation(item.lane.removeprefix("route:"))

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from uuid import uuid4
 
+import asyncpg
+import msgspec
 import pytest
 
 from switchboard.app.embedded_binaries import account_for, find_programs, run
+from switchboard.core.stored import stored_envelope, stored_json
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, Unavailable
+from switchboard.domain.ledger import Item, LaneKey
 from switchboard.store.database import SCHEMA, Database
+from switchboard.store.ids import new_uuid7
+from switchboard.store.inbox import get_message
+from switchboard.store.ledger import decisions_of
 from switchboard.store.migrate import migrate, migrations
+from switchboard.store.routing import load_route
+from tests.lab import envelope
 from tests.postgres import Postgres
 
 
@@ -70,6 +81,57 @@ async def test_a_database_of_a_newer_release_is_refused_and_left_alone(database_
         await database.run("insert into migration (number, name) values (9999, 'from_the_future')")
         with pytest.raises(ConfigurationError, match=r"schema 9999.*newer release"):
             await migrate(database)
+    finally:
+        await database.close()
+
+
+async def test_a_migration_may_take_longer_than_any_other_statement_and_so_may_waiting_for_it(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = (replace(migrations()[0], sql=f"{migrations()[0].sql}; select pg_sleep(1)"),)
+    monkeypatch.setattr("switchboard.store.migrate.migrations", lambda: slow)
+    settings = {"search_path": SCHEMA}
+    pools = [await asyncpg.create_pool(database_url, command_timeout=0.5, server_settings=settings) for _ in range(2)]
+    try:
+        done = await asyncio.gather(*(migrate(Database(database_url, pool)) for pool in pools))
+        assert sorted(done, key=len) == [(), slow]
+    finally:
+        for pool in pools:
+            await pool.close()
+
+
+async def test_what_the_release_before_has_stored_is_read_as_before(database_url: str) -> None:
+    """Messages, decisions and what waits to be classified were jsonb up to 0007."""
+    given, facts = envelope("old"), {"channel": "telegram", "sender": "alice"}
+    database = await Database.connect(database_url)
+    try:
+        await database.run(f"create schema {SCHEMA}")
+        for old in migrations()[:7]:
+            await database.run(old.sql)
+            await database.run("insert into migration (number, name) values ($1, $2)", old.number, old.name)
+        ids = [new_uuid7(), new_uuid7()]
+        for one in ids:
+            await database.run(
+                "insert into message_inbox values"
+                " ($1, 'c', 'telegram', 'e', 'alice', null, $2::text::jsonb, 'raw', 'text/plain', now())",
+                one,
+                stored_json(given).decode(),
+            )
+        trail = [{"team_id": "root", "reason": "catch_all"}]
+        await database.run("insert into decision values ($1, 'c', 1, 1, 0, $2, now(), $3)", ids[0], trail, facts)
+        await database.run(
+            "insert into routing (lane, seq, conversation, request_id, facts, created_at)"
+            " values ('route:c', 1, 'c', $1, $2, now())",
+            *(ids[1], facts),
+        )
+        assert [one.number for one in await migrate(database)] == [one.number for one in migrations()[7:]]
+        stored = await get_message(database, ids[0])
+        assert stored is not None
+        assert msgspec.convert(stored.envelope, Envelope) == stored_envelope(stored_json(given))
+        [decision] = await decisions_of(database, ids[0])
+        assert (decision.trail, decision.facts) == (trail, facts)
+        waiting = await load_route(database, Item(LaneKey("route:c"), "route", 1, 1, 1, 1))
+        assert (waiting.facts, stored_envelope(waiting.envelope)) == (facts, stored_envelope(stored_json(given)))
     finally:
         await database.close()
 

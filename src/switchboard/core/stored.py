@@ -18,7 +18,7 @@ _decode: Final = msgspec.json.Decoder(Envelope).decode
 
 
 def stored_json(envelope: Envelope) -> bytes:
-    """The typed part of the envelope: `payload.raw` may hold what jsonb cannot. Raises UnicodeEncodeError."""
+    """The typed part of the envelope: `payload.raw` may hold what PostgreSQL cannot. Raises UnicodeEncodeError."""
     payload = envelope.payload
     if payload.raw is not None:
         envelope = replace(envelope, payload=replace(payload, raw=None))

@@ -48,12 +48,12 @@ Row = asyncpg.Record
 
 
 def to_json(value: object) -> str:
-    """JSON text for a jsonb parameter; UUIDs, times and dataclasses are understood."""
+    """JSON text for a json or jsonb parameter; UUIDs, times and dataclasses are understood."""
     return msgspec.json.encode(value).decode()
 
 
 def from_json(text: str) -> Any:
-    """The value of a jsonb column."""
+    """The value of a json or jsonb column."""
     return msgspec.json.decode(text)
 
 
@@ -63,7 +63,7 @@ def storable_text(text: str) -> str:
 
 
 def storable_json(value: object) -> Any:
-    """What a jsonb column gives back of `value`: plain JSON, every text in it cleaned."""
+    """What a column of JSON gives back of `value`: plain JSON, every text in it cleaned."""
     return from_json(to_json(_clean(msgspec.to_builtins(value, str_keys=True))))
 
 

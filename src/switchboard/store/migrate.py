@@ -17,6 +17,8 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.store.database import SCHEMA, Database
 
 _LOCK: Final = 0x5357_4244  # an arbitrary key of ours ("SWBD"): two migrators must not meet
+_A_DAY_S: Final = 86_400.0
+"""A migration may write a great table anew, and whoever comes second waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ async def migrate(database: Database) -> tuple[Migration, ...]:
 async def _migrate(database: Database) -> tuple[Migration, ...]:
     known = migrations()
     async with database.connection() as connection, connection.transaction():
-        await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+        await connection.execute("select pg_advisory_xact_lock($1)", _LOCK, timeout=_A_DAY_S)
         if await connection.fetchval("select to_regnamespace($1) is null", SCHEMA):
             # Not `if not exists`, which asks for the right to create also where there is nothing to create.
             await connection.execute(f"create schema {SCHEMA}")
@@ -64,7 +66,7 @@ async def _migrate(database: Database) -> tuple[Migration, ...]:
             )
         missing = tuple(m for m in known if m.number > done)
         for migration in missing:
-            await connection.execute(migration.sql)
+            await connection.execute(migration.sql, timeout=_A_DAY_S)
             await connection.execute(
                 "insert into migration (number, name) values ($1, $2)", migration.number, migration.name
             )

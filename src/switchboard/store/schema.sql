@@ -145,7 +145,7 @@ create table message_inbox (
     endpoint text not null,
     sender text not null,
     thread text,
-    envelope jsonb not null,
+    envelope json not null,
     raw bytea not null,
     media_type text not null,
     received_at timestamptz not null,
@@ -168,9 +168,9 @@ create table decision (
     n smallint not null,
     version bigint not null,
     branches smallint not null,
-    trail jsonb not null,
+    trail json not null,
     decided_at timestamptz not null,
-    facts jsonb,
+    facts json,
     parts jsonb,
     primary key (request_id, conversation, n)
 );
@@ -222,7 +222,7 @@ create table routing (
     conversation text not null,
     request_id uuid not null,
     pinned text,
-    facts jsonb not null,
+    facts json not null,
     state text not null default 'pending' check (state in ('pending', 'routed')),
     created_at timestamptz not null,
     settled_at timestamptz,
@@ -467,7 +467,7 @@ begin
         from unnest(_request_id) with ordinality as m (request_id, ord) left join given g using (request_id);
 
     insert into message_inbox
-        select m.request_id, m.conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope::jsonb,
+        select m.request_id, m.conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope::json,
                substr(_raw, m.at, m.size), m.media_type, m.received_at
         from unnest(_request_id, _conversation, _channel, _endpoint, _sender, _thread, _envelope, _size, _at, _media_type,
                     _received_at, _fresh)
@@ -494,7 +494,7 @@ begin
             where m.fresh and not m.decided
         ), written as (
             insert into routing (lane, seq, conversation, request_id, pinned, facts, created_at)
-                select n.key, n.seq, n.conversation, n.request_id, n.pinned, n.facts::jsonb, n.received_at from numbered n
+                select n.key, n.seq, n.conversation, n.request_id, n.pinned, n.facts::json, n.received_at from numbered n
         ), last as (
             select n.key, max(n.seq) as seq, min(n.tier) as tier from numbered n group by n.key
         )
@@ -507,7 +507,7 @@ begin
     end if;
 
     insert into decision
-        select m.request_id, m.conversation, 1, m.version, m.branches, m.trail::jsonb, m.received_at, m.facts::jsonb
+        select m.request_id, m.conversation, 1, m.version, m.branches, m.trail::json, m.received_at, m.facts::json
         from unnest(_request_id, _conversation, _version, _branches, _trail, _received_at, _facts, _decided)
              as m (request_id, conversation, version, branches, trail, received_at, facts, decided)
         where m.decided;
@@ -567,7 +567,7 @@ declare
         from unnest(x_handler) as h (handler) where h.handler is not null
     );
     _request_id uuid;
-    _facts jsonb;
+    _facts json;
     _now timestamptz;
 begin
     insert into lane (key, kind, pool, tier)
@@ -586,7 +586,7 @@ begin
     _now := clock_timestamp();
 
     insert into decision (request_id, conversation, n, version, branches, trail, decided_at, facts, parts)
-        values (_request_id, _conversation, 1, _version, cardinality(d_lane) + cardinality(x_id), _trail::jsonb, _now, _facts,
+        values (_request_id, _conversation, 1, _version, cardinality(d_lane) + cardinality(x_id), _trail::json, _now, _facts,
                 _parts::jsonb);
     insert into delivery (lane, seq, conversation, request_id, system_id, team_id, segment, created_at, text)
         select d.lane, l.last_seq + 1, _conversation, _request_id, d.system_id, d.team_id,
@@ -768,7 +768,7 @@ begin
     end if;
 
     insert into decision (request_id, conversation, n, version, branches, trail, decided_at, facts, parts)
-        select _request_id, _conversation, max(d.n) + 1, _version, cardinality(_fresh) + cardinality(x_id), _trail::jsonb,
+        select _request_id, _conversation, max(d.n) + 1, _version, cardinality(_fresh) + cardinality(x_id), _trail::json,
                _now, (select f.facts from decision f where f.request_id = _request_id and f.n = 1),
                case when _text is not null then jsonb_build_object('', _text) end
         from decision d where d.request_id = _request_id
