@@ -12,6 +12,7 @@ from uuid import uuid4
 import asyncpg
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from switchboard.app.embedded_binaries import account_for, find_programs, run
 from switchboard.core.stored import stored_envelope, stored_json
@@ -26,6 +27,7 @@ from switchboard.store.migrate import migrate, migrations
 from switchboard.store.routing import load_route
 from tests.lab import envelope
 from tests.postgres import Postgres
+from tests.waiting import eventually
 
 
 async def _dump(url: str) -> str:
@@ -93,11 +95,20 @@ async def test_a_migration_may_take_longer_than_any_other_statement_and_so_may_w
     settings = {"search_path": SCHEMA}
     pools = [await asyncpg.create_pool(database_url, command_timeout=0.5, server_settings=settings) for _ in range(2)]
     try:
-        done = await asyncio.gather(*(migrate(Database(database_url, pool)) for pool in pools))
+        with capture_logs() as logs:
+            done = await asyncio.gather(*(migrate(Database(database_url, pool)) for pool in pools))
         assert sorted(done, key=len) == [(), slow]
+        assert [entry["event"].split()[:3] for entry in logs] == [["waiting", "for", "another"]]
     finally:
         for pool in pools:
             await pool.close()
+
+
+async def _at_7(database: Database) -> None:
+    await database.run(f"create schema {SCHEMA}")
+    for old in migrations()[:7]:
+        await database.run(old.sql)
+        await database.run("insert into migration (number, name) values ($1, $2)", old.number, old.name)
 
 
 async def test_what_the_release_before_has_stored_is_read_as_before(database_url: str) -> None:
@@ -105,10 +116,7 @@ async def test_what_the_release_before_has_stored_is_read_as_before(database_url
     given, facts = envelope("old"), {"channel": "telegram", "sender": "alice"}
     database = await Database.connect(database_url)
     try:
-        await database.run(f"create schema {SCHEMA}")
-        for old in migrations()[:7]:
-            await database.run(old.sql)
-            await database.run("insert into migration (number, name) values ($1, $2)", old.number, old.name)
+        await _at_7(database)
         ids = [new_uuid7(), new_uuid7()]
         for one in ids:
             await database.run(
@@ -132,6 +140,75 @@ async def test_what_the_release_before_has_stored_is_read_as_before(database_url
         assert (decision.trail, decision.facts) == (trail, facts)
         waiting = await load_route(database, Item(LaneKey("route:c"), "route", 1, 1, 1, 1))
         assert (waiting.facts, stored_envelope(waiting.envelope)) == (facts, stored_envelope(stored_json(given)))
+    finally:
+        await database.close()
+
+
+async def test_a_door_in_the_middle_of_a_batch_and_the_migration_do_not_wait_for_each_other(database_url: str) -> None:
+    """accept_messages reads routing first, and writes message_inbox and decision after it."""
+    stuck = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    database = await Database.connect(database_url)
+    try:
+        await _at_7(database)
+
+        async def is_stuck() -> bool:
+            return bool(await database.value(stuck))
+
+        async with database.connection() as door, door.transaction():
+            await door.execute("select from routing")
+            migrating = asyncio.create_task(migrate(database))
+            await eventually(is_stuck)
+            await door.execute("lock table message_inbox, routing, decision in row exclusive mode")
+        assert [one.number for one in await migrating] == [one.number for one in migrations()[7:]]
+    finally:
+        await database.close()
+
+
+async def test_a_migration_does_not_stand_in_everybodys_way_for_a_table_that_somebody_holds(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.store.migrate._LOCK_WAIT", "100ms")
+    database = await Database.connect(database_url)
+    try:
+        await _at_7(database)
+        async with database.connection() as reader, reader.transaction():
+            await reader.execute("select from message_inbox")
+            with pytest.raises(Unavailable, match="lock timeout"):
+                await migrate(database)
+        assert await migrate(database)
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "named"),
+    [
+        ("create view reports as select envelope from message_inbox", "view reports"),
+        ("create index by_facts on decision using gin (facts)", "json"),
+    ],
+)
+async def test_what_is_not_ours_and_in_the_way_is_named(database_url: str, theirs: str, named: str) -> None:
+    database = await Database.connect(database_url)
+    try:
+        await _at_7(database)
+        await database.run(theirs)
+        with pytest.raises(ConfigurationError, match=f"{named}.*drop the view or index"):
+            await migrate(database)
+    finally:
+        await database.close()
+
+
+async def test_an_upgrade_says_what_it_does_and_a_new_database_is_no_upgrade(database_url: str) -> None:
+    database = await Database.connect(database_url)
+    try:
+        await _at_7(database)
+        with capture_logs() as logs:
+            await migrate(database)
+        assert [entry["to"] for entry in logs] == [f"{one.number:04} {one.name}" for one in migrations()[7:]]
+        await database.run(f"drop schema {SCHEMA} cascade")
+        with capture_logs() as logs:
+            await migrate(database)
+        assert logs == []
     finally:
         await database.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 
 from switchboard.core.checked import checked
 from switchboard.core.clean import clean_envelope
+from switchboard.core.routing.facts import facts
 from switchboard.core.stored import stored_envelope, stored_json
-from switchboard.core.wire import read_or_explain
+from switchboard.core.wire import read_envelope, read_or_explain
 from switchboard.domain.envelope import MAX_TEXT, Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.envelope_model import model_of
 from switchboard.domain.errors import InvalidInput
@@ -375,6 +377,39 @@ def test_what_is_valid_goes_the_short_way(fields: dict[str, Any], ascii_only: bo
     taken = clean_envelope(data)
     if taken is not None:
         assert json.dumps(json.loads(stored_json(taken))) == json.dumps(json.loads(shown_by_pydantic(data)))
+
+
+def with_nul(value: object, dice: random.Random) -> object:
+    """The same JSON with a NUL in some of its names and strings."""
+    if isinstance(value, dict):
+        return {with_nul(name, dice): with_nul(inner, dice) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [with_nul(inner, dice) for inner in value]
+    if not isinstance(value, str) or dice.random() < 0.7:
+        return value
+    at = dice.randint(0, len(value))
+    return f"{value[:at]}\0{value[at:]}"
+
+
+def strings(value: object) -> Iterator[str]:
+    """All names and strings of this JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in (*value, *value.values()) if isinstance(value, dict) else value:
+            yield from strings(inner)
+
+
+@settings(max_examples=500, suppress_health_check=list(HealthCheck))
+@given(envelope_dicts(), st.randoms(use_true_random=False))
+def test_what_is_stored_holds_no_nul(fields: dict[str, Any], dice: random.Random) -> None:
+    """The type `json` would take it, and every query that looks into it would fail."""
+    try:
+        envelope = read_envelope(json.dumps(with_nul(fields, dice)).encode())
+    except InvalidInput:  # an empty word, a word for another, a name that is there twice
+        return
+    assert not [text for text in strings(json.loads(stored_json(envelope))) if "\0" in text]
+    assert not [text for text in strings(facts(envelope)) if "\0" in text]
 
 
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))

@@ -119,6 +119,7 @@ VALID = json.dumps(fields(payload__raw="RAW")).encode()
         (VALID.replace(b"RAW", b"\\ud83d"), "lone_surrogate"),
         (VALID.replace(b"RAW", b"\\ude00 and more"), "lone_surrogate"),
         (VALID.replace(b'"RAW"', b"[" * 500 + b"]" * 500), "too_deep"),
+        (VALID.replace(b'"RAW"', b"[" * 600 + b'"\\u0000"' + b"]" * 600), "too_deep"),
         (VALID.replace(b'"RAW"', b"[" * 100_000), "too_deep"),
         (VALID.replace(b'"RAW"', b"9" * 5000), "invalid_json"),
         (VALID.replace(b'"RAW"', b'{"a": -' + b"9" * 4300 + b"}"), "invalid_value"),

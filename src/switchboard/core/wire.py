@@ -146,9 +146,9 @@ def _without_nul(data: bytes) -> bytes:
     """The same JSON without NUL in names and strings, which PostgreSQL cannot store; `payload.raw` stays as it is."""
     try:
         envelope = json.loads(data)
+        cleaned = _freed(envelope)
     except (ValueError, RecursionError):
         return data  # the validator says better what is wrong with it
-    cleaned = _freed(envelope)
     match envelope, cleaned:
         # Both are asked: names may have become `payload` and `raw` only by losing their NUL.
         case {"payload": {"raw": raw}}, {"payload": dict(payload)}:

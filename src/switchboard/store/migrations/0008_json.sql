@@ -1,5 +1,9 @@
 -- What is written once and read whole is kept as the JSON that came: to take it apart for jsonb cost more than to store it.
 
+-- A door that still runs reads routing before it writes the other two: taken in another order, and only once the first table
+-- is written anew, it and we would wait for each other, and all that was done till then would be for nothing.
+lock table routing, message_inbox, decision in access exclusive mode;
+
 alter table message_inbox alter column envelope type json using envelope::json;
 alter table decision
     alter column trail type json using trail::json,
