@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
+import sys
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -211,6 +214,19 @@ async def test_an_upgrade_says_what_it_does_and_a_new_database_is_no_upgrade(dat
         assert logs == []
     finally:
         await database.close()
+
+
+async def test_what_an_upgrade_says_does_not_stand_in_its_answer(database_url: str, tmp_path: Path) -> None:
+    database = await Database.connect(database_url)
+    await _at_7(database)
+    await database.close()
+    environment = {**os.environ, "SWITCHBOARD_DATABASE_URL": database_url, "SWITCHBOARD_DATA_DIR": str(tmp_path)}
+    command = (sys.executable, "-m", "switchboard", "db", "migrate", "--json")
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, env=environment, cwd=tmp_path, stdout=pipe, stderr=pipe)
+    said, told = await process.communicate()
+    assert json.loads(said) == {"applied": [f"{one.number:04}_{one.name}" for one in migrations()[7:]]}
+    assert b"migrating the database" in told
 
 
 def test_migrations_are_numbered_without_gaps() -> None:

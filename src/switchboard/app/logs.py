@@ -1,7 +1,8 @@
 """Logs: lines for people on a terminal, JSON for machines elsewhere, always to stderr, never with a secret.
 
-Called once by every command that keeps running. In: the level of the settings; from then on structlog and the standard
-library's logging write the same lines. Redaction comes last, on the finished line, so that nothing gets round it.
+Called once by every command that does the work itself, instead of asking a server. In: the level of the settings; from
+then on structlog and the standard library's logging write the same lines. Redaction comes last, on the finished line,
+so that nothing gets round it.
 """
 
 from __future__ import annotations

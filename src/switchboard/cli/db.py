@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from switchboard.app.backup import Progress, back_up, migrate_database, restore
-from switchboard.app.settings import load_settings
+from switchboard.app.logs import set_up_logs
+from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.output import AsJson, errors, out, print_json
 
 app = typer.Typer(help="Migrate, back up and restore the database.", no_args_is_help=True)
@@ -21,7 +22,7 @@ app = typer.Typer(help="Migrate, back up and restore the database.", no_args_is_
 @app.command("migrate")
 def migrate(*, as_json: AsJson = False) -> None:
     """Bring the database to this release's schema. `up`, `serve` and `work` do it by themselves."""
-    applied = [f"{m.number:04d}_{m.name}" for m in asyncio.run(migrate_database(load_settings()))]
+    applied = [f"{m.number:04d}_{m.name}" for m in asyncio.run(migrate_database(_settings()))]
     if as_json:
         print_json({"applied": applied})
     else:
@@ -37,7 +38,7 @@ def backup(
     """Write a backup, also while the switchboard works. It is a pg_dump in the custom format."""
     started = time.monotonic()
     with _progress("backing up") as progress:
-        size = asyncio.run(back_up(load_settings(), file, progress))
+        size = asyncio.run(back_up(_settings(), file, progress))
     if as_json:
         print_json({"file": str(file), "size_bytes": size})
     else:
@@ -53,11 +54,17 @@ def restore_backup(
 ) -> None:
     """Put a backup in place, whole or not at all. The switchboard must be stopped."""
     with _progress("restoring") as progress:
-        applied = [m.name for m in asyncio.run(restore(load_settings(), file, progress, force=force))]
+        applied = [m.name for m in asyncio.run(restore(_settings(), file, progress, force=force))]
     if as_json:
         print_json({"file": str(file), "migrated": applied})
     else:
         out().print(f"restored from {file}", soft_wrap=True)
+
+
+def _settings() -> Settings:
+    settings = load_settings()
+    set_up_logs(settings.log_level)  # a migration says that it runs: not where the answer is read
+    return settings
 
 
 @contextmanager
