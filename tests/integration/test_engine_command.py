@@ -285,6 +285,8 @@ async def test_a_turn_that_is_cancelled_twice_kills_the_whole_family(tmp_path: P
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids_in(place)[0], 0)  # not even as a zombie
     await all_gone(place)
 
 

@@ -22,6 +22,8 @@ from typing import IO, Final
 
 _DRAIN_S: Final = 1.0
 """For what a process that has left our group may still hold of the pipes."""
+_BURY_S: Final = 10.0
+"""For the kernel to end what was killed: at once, if the machine does not stand still."""
 _TAIL: Final = 4000
 
 
@@ -157,10 +159,12 @@ async def _end(transport: asyncio.SubprocessTransport, run: _Run, grace: float) 
             await _within(grace, run.exited)
         _signal_group(pid, signal.SIGKILL)
         await _within(_DRAIN_S, run.drained)
-        await _within(_DRAIN_S, run.exited)
     finally:
         _signal_group(pid, signal.SIGKILL)  # if we were cancelled while we waited
-        transport.close()
+        try:
+            await _within(_BURY_S, run.exited)
+        finally:
+            transport.close()
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
