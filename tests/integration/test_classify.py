@@ -99,15 +99,18 @@ async def accepted(parts: Lab, *texts: str, sender: str = "x", **more: str) -> l
     return [outcome for outcome in outcomes if isinstance(outcome, Acceptance)]
 
 
-async def delivered(parts: Lab, sender: str = "x") -> list[tuple[str, str]]:
+async def delivered(parts: Lab, sender: str = "x", *, by_time: bool = True) -> list[tuple[str, str]]:
     """(butler, text) of a conversation, in the order in which deliveries were made: of messages that waited.
 
-    One decided at the door is as old as its message, even if the door waited while another was settled before it.
+    One decided at the door is as old as its message, even if the door waited while another was settled before it. With
+    them it is the order in which each butler gets them (not `by_time`) that counts.
     """
     rows = await parts.database.rows(
         "select d.system_id, coalesce(d.text, m.envelope #>> '{payload,normalized_text}') as text from delivery d"
-        " join message_inbox m using (request_id) where m.sender = $1 order by d.created_at, d.lane, d.seq",
+        " join message_inbox m using (request_id) where m.sender = $1"
+        " order by case when $2 then d.created_at end, d.lane, d.seq",
         sender,
+        by_time,
     )
     return [(row["system_id"].removeprefix("System1/"), row["text"]) for row in rows]
 

@@ -29,16 +29,6 @@ async def send(parts: Lab, text: str, sender: str = "x", **more: str) -> Accepta
     return await parts.accept.accept(submission(text, sender=sender, **more))
 
 
-async def in_lanes(parts: Lab, sender: str) -> list[tuple[str, str]]:
-    """(butler, text) of a conversation, in the order in which its butlers get them."""
-    rows = await parts.database.rows(
-        "select d.system_id, m.envelope #>> '{payload,normalized_text}' as text"
-        " from delivery d join message_inbox m using (request_id) where m.sender = $1 order by d.lane, d.seq",
-        sender,
-    )
-    return [(row["system_id"].removeprefix("System1/"), row["text"]) for row in rows]
-
-
 @asynccontextmanager
 async def two_doors(url: str) -> AsyncIterator[tuple[Lab, Lab]]:
     """One that knows that the team asks a model, and one that has not heard of it."""
@@ -135,7 +125,7 @@ async def test_a_conversation_keeps_its_order_while_a_slow_model_thinks_and_no_o
             await eventually(lambda: settled(parts))
         for sender, first in (("slow", 0), ("fast", 1)):
             of: dict[str, list[int]] = {"a": [], "b": []}
-            for name, text in await in_lanes(parts, sender):
+            for name, text in await delivered(parts, sender, by_time=False):
                 of[name].append(int(text[-1]))
             assert of == {"a": [n for n in range(first, 10) if n % 2 == 0], "b": [1, 3, 5, 7, 9]}
         await assert_balanced(parts)
@@ -163,7 +153,7 @@ async def test_what_arrives_while_the_one_before_it_is_settled_follows_it(databa
                 await eventually(lambda: are_stuck(2))
             assert not (await second).waits
             await eventually(lambda: settled(parts))
-        assert await in_lanes(parts, "x") == [("b", "0"), ("b", "1"), ("b", "2")]
+        assert await delivered(parts, by_time=False) == [("b", "0"), ("b", "1"), ("b", "2")]
         await assert_balanced(parts)
 
 

@@ -23,7 +23,7 @@ from switchboard.core.pipeline.verdict import Recorded, Verdict
 from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, reserve
 from switchboard.core.uuid7 import MAX_MS
 from switchboard.domain.pipeline import Candidate, Utterance
-from switchboard.store.database import Database, Row, from_json, query, storable_json, storable_text, to_json
+from switchboard.store.database import Database, Row, from_json, query, storable_text, to_json, to_storable_json
 from switchboard.store.ids import new_uuid7
 
 Pool = asyncpg.Pool
@@ -227,7 +227,7 @@ async def log_attempt(database: Database, attempt: Attempt) -> None:
     a = attempt
     row = (
         *(a.request_id, a.conversation, a.team_id, a.session_id, list(a.candidates)),
-        *(to_json(storable_json(dict(a.verdict))), _clean(a.model), a.tokens_in, a.tokens_out, a.cost, a.ms),
+        *(to_storable_json(dict(a.verdict)), _clean(a.model), a.tokens_in, a.tokens_out, a.cost, a.ms),
         _clean(a.error),
     )
     # Two that log the same message at once meet at the number; who comes second takes the next.

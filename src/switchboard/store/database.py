@@ -62,9 +62,14 @@ def storable_text(text: str) -> str:
     return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
 
 
+def to_storable_json(value: object) -> str:
+    """The same of what others have a say in: every text in it is cleaned."""
+    return to_json(_clean(msgspec.to_builtins(value, str_keys=True)))
+
+
 def storable_json(value: object) -> Any:
     """What a column of JSON gives back of `value`: plain JSON, every text in it cleaned."""
-    return from_json(to_json(_clean(msgspec.to_builtins(value, str_keys=True))))
+    return from_json(to_storable_json(value))
 
 
 def _clean(value: object) -> object:

@@ -17,7 +17,7 @@ import msgspec
 
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import Decision, Target, TeamId
-from switchboard.store.database import Database, Row, query, seconds, storable_json, storable_text, to_json
+from switchboard.store.database import Database, Row, query, seconds, storable_text, to_storable_json
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import TIERS, turn_lane
 
@@ -241,7 +241,7 @@ async def reroute(database: Database, case: Case, decision: Decision, verdict: V
         verdict.by,
         storable_text(verdict.resolution),
         decision.version,
-        to_json(storable_json(decision.trail)),
+        to_storable_json(decision.trail),
         TIERS[case.tier],
         [turn_lane(c.system_id, case.conversation) for c in decision.chosen],
         [c.system_id for c in decision.chosen],

@@ -15,7 +15,7 @@ from uuid import UUID
 from switchboard.domain.ledger import Item, LaneKey
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Decision, SystemId
-from switchboard.store.database import Database, query, storable_json, storable_text, to_json
+from switchboard.store.database import Database, query, storable_text, to_json, to_storable_json
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import turn_lane
 from switchboard.store.lanes import Settled
@@ -83,7 +83,7 @@ async def settle_route(database: Database, worker: int, routed: Routed) -> Settl
     row = await database.row(
         query("routing.settle"),
         *(worker, item.lane, item.epoch, item.seq, routed.hand_on, routed.started_at),
-        *(decision.version, to_json(storable_json(decision.trail)), routed.tier),
+        *(decision.version, to_storable_json(decision.trail), routed.tier),
         *_delivery_columns(routed),
         *_unrouted_columns(decision),
         _parts(decision),

@@ -15,7 +15,7 @@ from uuid import UUID
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import Chosen, TrailStep
 from switchboard.store.classification import Logged
-from switchboard.store.database import Database, Row, query, storable_json, storable_text, to_json
+from switchboard.store.database import Database, Row, query, storable_text, to_storable_json
 from switchboard.store.inbox import turn_lane
 
 By = Literal["day", "model", "butler", "team", "message"]
@@ -195,7 +195,7 @@ def _columns(sending: Sending | None) -> tuple[object, ...]:
     if sending is None:
         return (None,) * 5
     lane = turn_lane(sending.chosen.system_id, sending.conversation)
-    return sending.version, to_json(storable_json((sending.step,))), sending.tier, lane, sending.chosen.team_id
+    return sending.version, to_storable_json((sending.step,)), sending.tier, lane, sending.chosen.team_id
 
 
 # What it costs -------------------------------------------------------------------------------------------------------
