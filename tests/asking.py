@@ -4,19 +4,36 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from switchboard.agents.sessions.port import Kind, SessionTask
-from switchboard.agents.sessions.spec import ModelSpec
-from switchboard.core.pipeline.prompt import Asked, route_tool_schema, routing_prompt
-from switchboard.domain.pipeline import Candidate
+from switchboard.core.classification.judge import unfit
+from switchboard.core.classification.prompt import Asked, Prompt, route_tool, routing_prompt
+from switchboard.domain.classification import Candidate
+from switchboard.domain.llm import ChatMessage, Reply, Request, ToolServer
+from switchboard.llm.port import Kind
+from switchboard.llm.spec import ModelSpec
 
 CANDIDATES: Final = (Candidate("health", "doctors and pills"), Candidate("finance", "bills and taxes"))
 REQUEST: Final = "0198c0de-0000-7000-8000-000000000001"
 
 
-def task(text: str = "I have a headache", **more: Any) -> SessionTask:
-    """The question who gets `text`."""
-    prompt = routing_prompt(CANDIDATES, Asked(text, "telegram", "ann"))
-    return SessionTask(prompt, route_tool_schema(CANDIDATES), REQUEST, **more)
+def prompt(text: str = "I have a headache") -> Prompt:
+    """The prompt that asks which of them gets `text`."""
+    return routing_prompt(CANDIDATES, Asked(text, "telegram", "ann"))
+
+
+def request(
+    text: str = "I have a headache", *, token: str | None = None, mcp_url: str | None = None, **more: Any
+) -> Request:
+    """The same as a request, for an API or, with a token and a URL, for a command line."""
+    asked = prompt(text)
+    server = None if token is None or mcp_url is None else ToolServer(mcp_url, token)
+    tool = route_tool(CANDIDATES)
+    message = ChatMessage("user", asked.question)
+    return Request((message,), asked.instructions, (tool,), tool.name, key=REQUEST, server=server, **more)
+
+
+async def wrong(reply: Reply) -> str | None:
+    """What is wrong with a reply to it."""
+    return unfit(reply, CANDIDATES)
 
 
 def spec(kind: Kind, url: str, name: str = "first", **more: Any) -> ModelSpec:

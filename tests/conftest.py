@@ -1,13 +1,21 @@
-"""Fixtures and settings for all tests."""
+"""Fixtures, settings and hooks for all tests."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.postgres import database_url, postgres
+from tests import guard
+from tests.guard import pytest_cmdline_main
+from tests.postgres import database_url, empty_database_url, postgres
 
-__all__ = ["database_url", "postgres"]
+__all__ = ["database_url", "empty_database_url", "postgres", "pytest_cmdline_main"]
 
 # How long an example takes says nothing: machines that run tests stand still for seconds at a time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """As a plugin the guard hears of fixtures of the whole session as well, as a conftest it would not."""
+    config.pluginmanager.register(guard, "guard")

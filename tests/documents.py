@@ -64,6 +64,12 @@ def links(document: Path) -> list[str]:
     return _LINK.findall(prose(document))
 
 
+def anchors(document: Path) -> set[str]:
+    """The anchors of the headings of a document, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", prose(document), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def rows(document: Path, first: str) -> list[list[str]]:
     """The rows of the table whose first column is headed `first`, cell by cell."""
     lines = prose(document).splitlines()

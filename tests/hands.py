@@ -11,14 +11,17 @@ from typing import Any
 import asyncpg
 
 from switchboard.domain.ledger import Item
-from switchboard.journey.turn import Turn, TurnResult
-from switchboard.lanes.journal import Journal
+from switchboard.domain.message import RequestId
+from switchboard.lanes.journal import StepLog
+from switchboard.lanes.kinds import KINDS
 from switchboard.lanes.worker import Worker
+from switchboard.ports.engine import Journal, Turn, TurnResult
 from switchboard.store import lanes
 from switchboard.store.books import audit_books
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import Settled, Settlement
+from switchboard.store.processes import NewProcess
 from tests.lab import Lab
 
 
@@ -40,12 +43,17 @@ class Hand:
     worker: int
     connection: asyncpg.Connection
 
-    async def claim(self, *quota: int) -> list[Item]:
+    @property
+    def steps(self) -> StepLog:
+        """Where its journals are kept."""
+        return StepLog(self.database, self.worker)
+
+    async def claim(self, *quota: int, pool: str = "work") -> list[Item]:
         """Up to so many lanes per tier; one of any tier if nothing is said."""
         if quota:
-            return await lanes.claim(self.database, self.worker, quota)
+            return await lanes.claim(self.database, self.worker, tuple(KINDS), {pool: quota})
         for tier in range(4):
-            if items := await lanes.claim(self.database, self.worker, [0] * tier + [1]):
+            if items := await self.claim(*[0] * tier, 1, pool=pool):
                 return items
         return []
 
@@ -73,10 +81,15 @@ async def a_hand(database: Database, *, ttl: float = 60.0, lock: bool = True) ->
     """A hand that lives until the end of the block."""
     connection = await database.dedicated()
     try:
-        worker = await lanes.register_worker(connection, host="test", pid=1, version="0", ttl=ttl, lock=lock)
+        worker = await lanes.register_worker(connection, NewProcess("worker", (), "test", 1, "0", ttl), lock=lock)
         yield Hand(database, worker, connection)
     finally:
         await connection.close()
+
+
+async def message_of(database: Database, item: Item) -> RequestId:
+    """The message of an item."""
+    return RequestId(await database.value("select request_of($1, $2)", item.lane, item.seq))
 
 
 @asynccontextmanager
@@ -95,6 +108,12 @@ async def at_work(*workers: Worker) -> AsyncIterator[None]:
             await asyncio.gather(*tasks)
 
 
+async def rescue(database: Database) -> int:
+    """Free the lanes of dead workers; returns how many."""
+    freed, _ = await lanes.tend(database)
+    return freed
+
+
 async def settled(parts: Lab) -> bool:
     """Whether no lane of the workers has anything left to do."""
     busy = "select count(*) from lane where state in ('ready', 'running') and pool in ('work', 'route')"
@@ -104,7 +123,7 @@ async def settled(parts: Lab) -> bool:
 async def turns(parts: Lab) -> list[tuple[str, int, str, str | None]]:
     """(lane, seq, outcome, error class) of every turn, as they ended."""
     rows = await parts.database.rows(
-        "select lane, seq, outcome, error_class from turn order by finished_at, seq, epoch"
+        "select lane_name(lane) as lane, seq, outcome, error_class from attempt order by finished_at, seq, epoch"
     )
     return [(r["lane"], r["seq"], r["outcome"], r["error_class"]) for r in rows]
 

@@ -11,19 +11,22 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from switchboard.core.channels import CHANNELS
-from switchboard.core.checked import checked
-from switchboard.core.wire import read_envelope
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.envelope.read import read_envelope
+from switchboard.core.envelope.strict import strict
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
 from switchboard.journey.accept import AcceptLeg, AcceptLimits, Submission
-from switchboard.journey.classify import Classifier, RouteLeg, RouteLimits
+from switchboard.journey.ask import Classifier
+from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
-from switchboard.journey.reply import ReplyDesk, reply_pool
+from switchboard.journey.reply import ReplyService, reply_pool
 from switchboard.journey.rulebook import RuleBook
-from switchboard.journey.turn import Engine, TurnLeg, TurnLimits
-from switchboard.lanes.bell import Bell
+from switchboard.journey.turn import TurnLeg, TurnLimits
+from switchboard.lanes.kinds import NOTICE, ROUTE, TURN
+from switchboard.lanes.notifier import Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
+from switchboard.ports.engine import Engine
 from switchboard.store import teams
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
@@ -51,7 +54,7 @@ def to(system: str = "", *, team: str = "") -> Target:
 
 def envelope(text: str = "hello", *, channel: str = "telegram", sender: str = "alice", **more: Any) -> Envelope:
     """A message; `thread`, `event`, `tier`, `key`, `endpoint` and `pinned` may be given."""
-    return checked(Envelope, envelope_json(text, channel=channel, sender=sender, **more))
+    return strict(Envelope, envelope_json(text, channel=channel, sender=sender, **more))
 
 
 def envelope_json(
@@ -63,7 +66,7 @@ def envelope_json(
         "schema_version": "ingest.v1",
         "source": {
             "channel": channel,
-            "provider": providers.get(channel, channel),
+            "provider": more.get("provider", providers.get(channel, channel)),
             "endpoint_identity": more.get("endpoint", "bot:house"),
         },
         "event": {
@@ -92,10 +95,10 @@ class Lab:
     """The parts of one process."""
 
     database: Database
-    bell: Bell
+    notifier: Notifier
     rule_book: RuleBook
     accept: AcceptLeg
-    replies: ReplyDesk
+    replies: ReplyService
 
     def worker(
         self, engines: Mapping[str, Engine] | None = None, *, classifier: Classifier | None = None, **settings: Any
@@ -108,10 +111,10 @@ class Lab:
         limits = settings.pop("limits", TurnLimits(attempts=3, timeout=10, backoff_base=0.05, backoff_cap=0.2))
         quickly = RouteLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
         route_limits = settings.pop("route_limits", quickly)
-        route = RouteLeg(self.database, self.bell, self.rule_book, classifier, route_limits)
-        leg = TurnLeg(self.database, self.bell, self.rule_book, engines or {"echo": Echo()}, reply_pool({}), limits)
+        route = RouteLeg(self.database, self.notifier, self.rule_book, classifier, route_limits)
+        leg = TurnLeg(self.database, self.notifier, self.rule_book, engines or {"echo": Echo()}, reply_pool({}), limits)
         quick = WorkerSettings(**{"poll": 0.1, "rescue_every": 0.1, "ttl": 60.0, **settings})
-        return Worker(self.database, self.bell, {"turn": leg, "notice": leg, "route": route}, quick)
+        return Worker(self.database, self.notifier, {TURN: leg, NOTICE: leg, ROUTE: route}, quick)
 
     async def count(self, sql: str, *args: object) -> int:
         """One number from the database."""
@@ -141,9 +144,9 @@ async def lab(
     try:
         await migrate(database)
         await teams.seed(database, teams_, rules, author="test", reason="lab")
-        bell = Bell(database)
-        rule_book = await RuleBook.open(database, bell, classifying=classifying)
-        accept = AcceptLeg(database, DecideLeg(rule_book), bell, AcceptLimits(**limits), CHANNELS)
-        yield Lab(database, bell, rule_book, accept, ReplyDesk(database, bell))
+        notifier = Notifier(database)
+        rule_book = await RuleBook.open(database, notifier, classifying=classifying)
+        accept = AcceptLeg(database, DecideLeg(rule_book), notifier, AcceptLimits(**limits), CHANNELS)
+        yield Lab(database, notifier, rule_book, accept, ReplyService(database, notifier))
     finally:
         await database.close()

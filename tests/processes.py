@@ -11,7 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +128,14 @@ def butler(name: str, command: Sequence[str] | None = None) -> dict[str, Any]:
     """A System1 of a team file: memo, or a program."""
     engine: dict[str, Any] = {"engine": "command", "config": {"command": list(command)}} if command else {}
     return {"name": name, "type": "operation", **engine}
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Look again and again until it is true; fails after DEADLINE seconds."""
+    deadline = time.monotonic() + DEADLINE
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
 
 
 def that_know(place: Path) -> list[str]:

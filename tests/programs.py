@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.agents.sessions.commands import PROGRAMS
-from switchboard.agents.sessions.port import CliKind
+from switchboard.llm.commands import PROGRAMS
+from switchboard.llm.port import CliKind
 
 _INSTALLED: Final = Path(__file__).parent / "clis" / "node_modules" / ".bin"
 

@@ -9,8 +9,8 @@ import httpx2
 
 from switchboard.app.access import Principal
 from switchboard.domain.routing import Member, SystemId, SystemNumber, Team, TeamId
-from tests.doors import Opened, Tree
 from tests.lab import ROOT, butler, rule, to
+from tests.servers import Opened, Tree
 
 SALES, DESK, LAB, OLD = (TeamId(name) for name in ("sales", "desk", "lab", "old"))
 BELOW: Mapping[TeamId, TeamId | None] = {ROOT: None, SALES: ROOT, DESK: SALES, LAB: ROOT, OLD: ROOT}
@@ -45,37 +45,37 @@ def new(team_id: str, **more: Any) -> dict[str, Any]:
 
 
 async def tool(
-    doors: Opened, name: str, arguments: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    server: Opened, name: str, arguments: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> Mapping[str, Any]:
     """Call an MCP tool; the JSON-RPC answer."""
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
-    return await mcp(doors, call, headers)
+    return await mcp(server, call, headers)
 
 
-async def mcp(doors: Opened, call: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+async def mcp(server: Opened, call: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Mapping[str, Any]:
     """One JSON-RPC request."""
     accept = {"accept": "application/json, text/event-stream", **(headers or {})}
-    answer: Mapping[str, Any] = (await doors.http.post("/mcp", json=call, headers=accept)).json()
+    answer: Mapping[str, Any] = (await server.http.post("/mcp", json=call, headers=accept)).json()
     return answer
 
 
-async def rules_of(doors: Opened, team_id: str, **more: str) -> list[dict[str, Any]]:
+async def rules_of(server: Opened, team_id: str, **more: str) -> list[dict[str, Any]]:
     """The rules of a team, oldest first."""
-    found = await doors.http.get("/v1/rules", params={"team_id": team_id, **more})
+    found = await server.http.get("/v1/rules", params={"team_id": team_id, **more})
     rules: list[dict[str, Any]] = found.json()["rules"]
     return rules
 
 
-async def table(doors: Opened) -> list[tuple[Any, ...]]:
+async def table(server: Opened) -> list[tuple[Any, ...]]:
     """Everything that is stored of rules and their versions."""
-    rules = await doors.lab.database.rows("select * from rule order by rule_id")
-    versions = await doors.lab.database.rows("select * from rule_set order by version")
+    rules = await server.lab.database.rows("select * from rule order by rule_id")
+    versions = await server.lab.database.rows("select * from rule_set order by version")
     return [tuple(row) for row in (*rules, *versions)]
 
 
-async def refusals(doors: Opened) -> int:
+async def refusals(server: Opened) -> int:
     """How many refusals are on record."""
-    return await doors.lab.count("select count(*) from audit where action like 'refused:%'")
+    return await server.lab.count("select count(*) from audit where action like 'refused:%'")
 
 
 def error_of(answer: httpx2.Response) -> tuple[int, str]:

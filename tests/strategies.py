@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from functools import cache
 from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from switchboard.core.wire import read_envelope
+from switchboard.core.envelope.read import read_envelope
 from switchboard.domain.envelope import Envelope
 
 NOW: Final = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
@@ -22,11 +23,13 @@ _CHARACTERS = st.characters(codec="utf-8", exclude_characters="\x00")
 _PLACEHOLDERS: Final = frozenset({"unknown", "none", "null", "undefined", "placeholder"})
 
 
+@cache
 def words(max_size: int = 40) -> st.SearchStrategy[str]:
     """Non-empty text without blanks at its ends, of any script."""
     return st.text(_CHARACTERS, min_size=1, max_size=max_size).map(str.strip).filter(bool)
 
 
+@cache
 def identities() -> st.SearchStrategy[str]:
     """Ids as platforms make them, and others."""
     return st.one_of(st.from_regex(r"-?[1-9][0-9]{0,12}", fullmatch=True), words()).filter(
@@ -34,6 +37,7 @@ def identities() -> st.SearchStrategy[str]:
     )
 
 
+@cache
 def json_values() -> st.SearchStrategy[Any]:
     """Any JSON, a few levels deep; integers of any size that fits 64 bits, no NaN."""
     floats = st.floats(allow_nan=False, allow_infinity=False)
@@ -47,6 +51,7 @@ def json_values() -> st.SearchStrategy[Any]:
     )
 
 
+@cache
 def timestamps() -> st.SearchStrategy[str]:
     """RFC 3339 with any zone, from 1970 to NOW."""
     zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -64,6 +69,7 @@ def _object(required: dict[str, Any], optional: dict[str, Any]) -> st.SearchStra
     return st.fixed_dictionaries(required, optional=optional)
 
 
+@cache
 def attachments() -> st.SearchStrategy[dict[str, Any]]:
     return _object(
         {
@@ -74,6 +80,7 @@ def attachments() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+@cache
 def raw_updates() -> st.SearchStrategy[Any]:
     """Raw objects as platforms send them, well-formed or nearly so."""
     chat = st.fixed_dictionaries({"id": st.integers(-(10**13), 10**13) | json_values()})
@@ -93,17 +100,20 @@ def raw_updates() -> st.SearchStrategy[Any]:
     return st.one_of(st.none(), telegram, odd, words())
 
 
+@cache
 def sources() -> st.SearchStrategy[dict[str, Any]]:
     """The `source` of an envelope."""
     return _object({"channel": st.sampled_from(CHANNELS), "provider": words(), "endpoint_identity": identities()}, {})
 
 
+@cache
 def events() -> st.SearchStrategy[dict[str, Any]]:
     """The `event` of an envelope."""
     thread = {"external_thread_id": identities() | st.none()}
     return _object({"external_event_id": identities(), "observed_at": timestamps()}, thread)
 
 
+@cache
 def senders() -> st.SearchStrategy[dict[str, Any]]:
     """The `sender` of an envelope."""
     kinds = st.sampled_from(["private", "group", "supergroup", "channel"])
@@ -114,6 +124,7 @@ def senders() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+@cache
 def payloads() -> st.SearchStrategy[dict[str, Any]]:
     """The `payload` of an envelope; without text there is an attachment."""
     files = st.lists(attachments(), min_size=1, max_size=2)
@@ -123,6 +134,7 @@ def payloads() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+@cache
 def controls() -> st.SearchStrategy[dict[str, Any]]:
     """The `control` of an envelope, often empty."""
     return _object(
@@ -152,13 +164,15 @@ def assembled(
     return {"schema_version": "ingest.v1", **whole, **({"control": control} if control else {})}
 
 
+@cache
 def envelope_dicts() -> st.SearchStrategy[dict[str, Any]]:
     """A valid `ingest.v1` as decoded JSON, valid by construction at NOW."""
     return st.builds(assembled, sources(), events(), senders(), payloads(), controls())
 
 
+@cache
 def envelopes() -> st.SearchStrategy[Envelope]:
-    """Valid envelopes, as the doors hand them on."""
+    """Valid envelopes, as the interfaces pass them on."""
     return envelope_dicts().map(lambda fields: read_envelope(json.dumps(fields).encode()))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard.agents.sessions.port import CliKind
-from switchboard.agents.sessions.spec import API_KINDS
-from switchboard.app.bench.classify import CLIS, Plan, measure
+from switchboard.bench.classify import CLIS, Plan, measure
+from switchboard.llm.port import CliKind
+from switchboard.llm.spec import API_KINDS
 from tests.programs import real_program
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

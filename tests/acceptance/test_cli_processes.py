@@ -21,9 +21,9 @@ from typing import Any
 
 import pytest
 
-from switchboard.cli import talk
 from switchboard.cli.main import COMMANDS, main
-from switchboard.cli.talk import Draft
+from switchboard.cli.messages import talk
+from switchboard.cli.messages.talk import Draft
 from tests.processes import (
     DEADLINE,
     EXECUTABLE,
@@ -130,13 +130,17 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_the_models_are_listed_without_what_asks_them(tmp_path: Path) -> None:
-    program = "import sys, switchboard.cli.models; print(*sys.modules)"
+    program = "import sys, switchboard.cli.models.commands; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment(tmp_path), capture_output=True, text=True, check=False
     )
     loaded = set(done.stdout.split())
-    assert "switchboard.cli.models" in loaded
-    assert not loaded & {"switchboard.app.model_tests", "switchboard.agents.sessions.dispatch", "asyncpg"}
+    assert "switchboard.cli.models.commands" in loaded
+    assert not loaded & {
+        "switchboard.app.classification.model_tests",
+        "switchboard.llm.dispatch",
+        "asyncpg",
+    }
 
 
 def test_it_runs_as_a_module_too(tmp_path: Path) -> None:
@@ -167,7 +171,7 @@ def test_settings_that_are_wrong_stop_the_start(tmp_path: Path) -> None:
     (tmp_path / "switchboard.toml").write_text('host = "127.0.0.1"\nportt = 1\n')
     done = switchboard(environment(tmp_path), "up", cwd=tmp_path)
     assert done.returncode == 1
-    assert "switchboard.toml, line 2: portt: there is no such setting" in done.stderr
+    assert "switchboard.toml, line 2: portt: unknown setting" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -200,21 +204,34 @@ def test_up_from_nothing_on_the_embedded_database(place: Path) -> None:
         listed = told({**env, "SWITCHBOARD_URL": url[0]}, "messages", "list")["messages"]
         assert [m["request_id"] for m in listed] == [sent["request_id"]]
     finally:
-        process.send_signal(_a_signal_that_ends())
+        process.send_signal(signal.SIGHUP)
         assert process.wait(DEADLINE) == 0
         process.stdout.close()
     assert not (place / "data/postgres/postmaster.pid").exists()
 
 
-def _a_signal_that_ends() -> signal.Signals:
-    """That of a closed terminal, unless we run under nohup, which whoever we start inherits."""
-    return signal.SIGINT if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else signal.SIGHUP
+def test_signals_that_are_ignored_from_the_start_end_nothing_but_sigterm_does(place: Path) -> None:
+    """As under `nohup` or behind `&` in a script; and whatever the parent ignores, there is a way to end it."""
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", 'trap "" INT HUP TERM; exec "$@"', "sh", EXECUTABLE, "up", "--json"],
+        env=environment(place / "data"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    url = json.loads(process.stdout.readline())["url"]
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGHUP)
+    told({**environment(place / "data"), "SWITCHBOARD_URL": url}, "send", "still there?", "--wait", "30")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0
+    assert that_know(place) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
 def test_a_demo_that_is_broken_off_leaves_nothing_running(place: Path, number: signal.Signals) -> None:
-    if signal.getsignal(number) is signal.SIG_IGN:
-        pytest.skip(f"{number.name} is ignored here, and so by whoever we start")
     process = subprocess.Popen(
         [EXECUTABLE, "demo", str(place / "demo")],
         env=environment(place / "data"),
@@ -277,13 +294,13 @@ def test_the_port_is_in_use(home: Path) -> None:
 def test_doors_and_workers_apart(home: Path) -> None:
     """`serve` takes, `work` answers; a drained worker ends with 0."""
     env = environment(home / "data")
-    with running(env, "serve") as doors:
-        waiting = told(doors.environment, "send", "is anybody there?", "--wait", "0.3", code=1)
+    with running(env, "serve") as server:
+        waiting = told(server.environment, "send", "is anybody there?", "--wait", "0.3", code=1)
         assert waiting["settled"] is False
         with running(env, "work", "--concurrency", "2", "--name", "w1") as worker:
-            answered = told(doors.environment, "send", "and now?", "--wait", "30")
+            answered = told(server.environment, "send", "and now?", "--wait", "30")
             assert answered["state"] == "answered"
-            assert told(doors.environment, "messages", "get", waiting["request_id"])["state"] == "answered"
+            assert told(server.environment, "messages", "get", waiting["request_id"])["state"] == "answered"
             assert worker.stop() == 0
 
 
@@ -527,23 +544,23 @@ def test_rules_and_dead_letters_on_a_terminal(place: Path) -> None:
             told(here, "send", text, "--channel", "api")
         [chat] = told(here, "rules", "list")["rules"]
         with terminal(here, "rules", "disable", chat["rule_id"]) as screen:
-            screen.expect("Why is it changed?")
+            screen.expect("Reason for the change?")
             screen.type("no more chat\n")
             screen.expect("active")
-            screen.expect("would now go elsewhere")
+            screen.expect("would now be routed differently")
             assert screen.process.wait(DEADLINE) == 0
         assert told(here, "rules", "show", chat["rule_id"])["history"][0]["reason"] == "no more chat"
 
         changed = ("--rule", chat["rule_id"], "--set", "channel=api", "--set", "active=true")
         with terminal(here, "rules", "backtest", *changed) as screen:
             screen.expect("deciding again")
-            screen.expect("of 2 messages 2 would go elsewhere")
+            screen.expect("2 of 2 messages would be routed differently")
             assert screen.process.wait(DEADLINE) == 0
 
         close = ("dlq", "handle", "--all", "--channel", "api")
         for answer, left in (("n", 2), ("y", 0)):
             with terminal(here, *close) as screen:
-                screen.expect("How was it settled?")
+                screen.expect("How was it resolved?")
                 screen.type("seen\n")
                 screen.expect("Close 2 dead letters?")
                 screen.type(f"{answer}\n")

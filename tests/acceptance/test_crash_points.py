@@ -21,6 +21,7 @@ from tests.chaos.node import STEPS
 MESSAGES = 12
 CONVERSATIONS = 4
 ROUTE_POINTS: Final[tuple[Point, ...]] = ("before_route", "after_route")
+WAIT_POINTS: Final[tuple[Point, ...]] = ("after_expect", "before_park", "after_park", "after_resume", "after_wake")
 
 
 async def _run(url: str, trace: Path, mode: str, crash_at: str | None) -> int:
@@ -42,7 +43,7 @@ async def _run(url: str, trace: Path, mode: str, crash_at: str | None) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nth", [1, 5])
-@pytest.mark.parametrize("point", [one for one in get_args(Point) if one not in ROUTE_POINTS])
+@pytest.mark.parametrize("point", [one for one in get_args(Point) if one not in ROUTE_POINTS + WAIT_POINTS])
 async def test_a_crash_at_this_point_loses_nothing_and_answers_nothing_twice(
     database_url: str, tmp_path: Path, point: Point, nth: int
 ) -> None:
@@ -92,7 +93,36 @@ async def test_a_crash_while_messages_are_classified_decides_each_once_and_in_or
     assert _acknowledgements_never_change(lines)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("point", [*WAIT_POINTS, "after_claim", "between_steps", "before_complete", "after_complete"])
+async def test_a_crash_while_items_wait_loses_no_decision_and_decides_nothing_twice(
+    database_url: str, tmp_path: Path, point: Point, nth: int
+) -> None:
+    traces = [tmp_path / f"trace-{n}" for n in range(3)]
+    assert await _run(database_url, traces[0], "wait-all", f"{point}:{nth}") == -signal.SIGKILL
+    await _run(database_url, traces[1], "wait-all", f"{point}:{nth}")
+    assert await _run(database_url, traces[2], "wait-all", None) == 0
+
+    database = await Database.connect(database_url)
+    try:
+        books = await audit_books(database)
+        rows = await database.rows("select lane, text from outbox order by lane, seq")
+        parked = await database.value("select (select count(*) from parked) + (select sum(parked) from lane)")
+    finally:
+        await database.close()
+    assert (books.balanced, books.problems, parked) == (True, (), 0)
+    waited = {n: "decided" if n % 2 else "expired" for n in range(0, MESSAGES, 3)}
+    assert sorted(row["text"] for row in rows) == sorted(
+        f"{n} {waited[n]}" if n in waited else str(n) for n in range(MESSAGES)
+    )
+    for lane in {row["lane"] for row in rows}:
+        numbers = [int(row["text"]) for row in rows if row["lane"] == lane and row["text"].isdigit()]
+        assert numbers == sorted(numbers), "what does not wait keeps its order"
+    assert _acknowledgements_never_change(read_traces(traces))
+
+
 def _acknowledgements_never_change(lines: list[list[str]]) -> bool:
-    """Whoever was told an id is told the same id again, in every later life of the process."""
+    """A sender that was given an id gets the same id again, in every later life of the process."""
     ids = {(line[1], line[2]) for line in lines if line[0] == "ack"}
     return max(Counter(event for event, _ in ids).values()) == 1

@@ -81,7 +81,7 @@ async def assert_all_is_well(parts: Lab) -> None:
     rows = await parts.database.rows(
         "select d.system_id, m.envelope #>> '{payload,normalized_text}' as text, d.state, "
         "(select count(*) from outbox o where o.request_id = d.request_id) as replies "
-        "from delivery d join message_inbox m using (request_id) order by d.lane, d.seq"
+        "from delivery d join message_inbox m using (request_id) order by d.system_id, d.seq"
     )
     came = [(row["system_id"], int(row["text"].split()[1])) for row in rows]
     wanted = [(f"System1/{name}", n) for name, first in (("even", 0), ("odd", 1)) for n in range(first, MESSAGES, 2)]
@@ -134,8 +134,11 @@ async def test_a_worker_killed_while_the_decision_is_being_stored(
         await fill(parts)
         holder = await asyncpg.connect(database_url, server_settings={"search_path": "switchboard"})
         # A lane that the decision touches: it is there already, and ours for now.
-        lane = await parts.database.value("select 'turn:System1/even:' || conversation from routing limit 1")
-        await holder.execute("insert into lane (key, kind, pool, tier) values ($1, 'turn', 'work', 3)", lane)
+        of_it = "from routing join lane on key = lane limit 1"
+        lane = await parts.database.value(f"select lane_key('turn', 'System1/even', conversation) {of_it}")
+        made = "insert into lane (key, kind, system_id, conversation, pool, tier)"
+        values = f"select $1, 'turn', 'System1/even', conversation, 'work', 3 {of_it}"
+        await holder.execute(f"{made} {values}", lane)
         transaction = holder.transaction()
         await transaction.start()
         await holder.execute("select from lane where key = $1 for update", lane)

@@ -19,8 +19,8 @@ import pytest
 from rich.console import Console
 
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.demo_model import demo_model
-from switchboard.cli.demonstration import Show, _said, _why_not, environment_of, examples
+from switchboard.cli.demo.demonstration import Show, _said, _why_not, environment_of, examples
+from switchboard.cli.demo.model import demo_model
 from switchboard.domain.errors import ConfigurationError
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.processes import DEADLINE, EXECUTABLE, environment, switchboard, that_know
@@ -62,7 +62,7 @@ async def test_the_models_of_the_settings_are_asked_and_no_database_of_theirs_is
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "your model does: own; the messages are invented" in done.stdout
+    assert "decided by your model: own; the messages are fictitious" in done.stdout
     assert "team root classified by own" in done.stdout
     assert {"tomatoes", "flat still free"} <= {
         words for words in ("tomatoes", "flat still free") if any(words in request.prompt for request in llm.requests)
@@ -76,7 +76,7 @@ def test_with_the_scripted_model_all_is_shown_and_nothing_is_left_running(place:
     own = {"MODELS": json.dumps(models), "CLASSIFY__MODELS": '["own"]'}
     done = switchboard(environment(place / "data", **own), "demo", place / "demo", "--scripted")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "a scripted model on this machine does; it only knows its lines" in done.stdout
+    assert "is decided by a scripted model on this machine" in done.stdout
     typed = done.stdout.partition("A message that a model decided, explained:")[2]
     told = (
         "“What will leave our account this month?”",
@@ -115,7 +115,7 @@ def test_what_a_part_of_the_demo_has_said_before_it_ended_is_shown(tmp_path: Pat
 def test_the_screen_of_the_demo_has_no_empty_table_and_its_first_line_whole() -> None:
     console = Console(width=80, force_terminal=True, file=StringIO(), color_system=None)
     show = Show(console)
-    show.tell("what no rule decides, a scripted model on this machine does; it only knows its lines, and " + "x" * 20)
+    show.tell("what no rule decides is decided by a scripted model on this machine, and " + "x" * 20)
     with console.capture() as captured:
         console.print(show)
     assert "none" not in captured.get()
@@ -124,7 +124,7 @@ def test_the_screen_of_the_demo_has_no_empty_table_and_its_first_line_whole() ->
 
 
 @pytest.mark.parametrize(
-    ("attempts", "why"), [([], None), ([{"error": "no key"}], "no key"), ([{"error": None}], "nobody was chosen")]
+    ("attempts", "why"), [([], None), ([{"error": "no key"}], "no key"), ([{"error": None}], "no butler was chosen")]
 )
 def test_why_a_model_decided_nothing_is_told(attempts: list[dict[str, Any]], why: str | None) -> None:
     assert _why_not([{"classifications": attempts}]) == why
@@ -183,7 +183,7 @@ def test_the_scripted_model_is_asked_for_or_stands_in(asked: Settings, tmp_path:
         home.mkdir()
         model = demo_model(settings, examples(), home, scripted=scripted)
         assert (model.script, model.certain) == (home / "script.json", True)
-        assert "a scripted model on this machine does" in model.said
+        assert "is decided by a scripted model on this machine" in model.said
         assert os.path.commonpath([model.teams, home]) == str(home)
 
 
@@ -191,7 +191,7 @@ def test_without_the_sdk_no_model_is_asked_and_it_is_said_how_to_have_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = util.find_spec
-    monkeypatch.setattr("switchboard.cli.demo_model.find_spec", lambda name: None if name == "openai" else found(name))
+    monkeypatch.setattr("switchboard.cli.demo.model.find_spec", lambda name: None if name == "openai" else found(name))
     model = demo_model(Settings(), examples(), tmp_path, scripted=False)
     assert (model.script, model.environment, model.teams) == (None, {}, examples() / "teams")
     assert "pip install 'switchboard[models]'" in model.said

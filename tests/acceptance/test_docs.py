@@ -204,5 +204,5 @@ def test_the_demo_works_as_a_plain_user() -> None:
         done = _as_nobody(sys.executable, "-m", "switchboard.cli.main", "demo", home=place)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "they balance: nothing lost, nothing doubled" in done.stdout
-    assert "a scripted model on this machine does" in done.stdout
+    assert "is decided by a scripted model on this machine" in done.stdout
     assert "team root classified by scripted" in done.stdout

@@ -15,8 +15,9 @@ import aiohttp
 import asyncpg
 import pytest
 
-from switchboard.app.embedded import EmbeddedServer, embedded_postgres, stop
-from switchboard.app.embedded_binaries import account_for, find_programs
+from switchboard.embedded.binaries import account_for, find_programs
+from switchboard.embedded.postmaster import EmbeddedServer, stop
+from switchboard.embedded.supervisor import embedded_postgres
 from tests.processes import Server, environment, running, told, write_teams
 from tests.waiting import eventually
 

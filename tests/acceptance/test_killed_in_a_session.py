@@ -15,12 +15,12 @@ from typing import Any, Final
 import httpx2
 import pytest
 
-from switchboard.agents.programs import death_guard
+from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
-from switchboard.app.wiring import Core, Switchboard
 from switchboard.domain.routing import Team
 from switchboard.server.listener import bind
-from switchboard.server.serve import run_doors
+from switchboard.server.serve import run_server
+from switchboard.transport.programs import death_guard
 from tests.chaos import claude
 from tests.hands import assert_balanced, settled
 from tests.integration.test_sessions_cli import PRELUDE, gone
@@ -43,12 +43,12 @@ time.sleep(600)
 
 @asynccontextmanager
 async def open_house(database_url: str, place: Path) -> AsyncIterator[tuple[Lab, str]]:
-    """Doors, and the URL of our MCP server at them."""
+    """A server, and the URL of its MCP endpoint."""
     async with lab(database_url, [TEAM], [], classifying=True) as parts:
-        core = Core(Settings(data_dir=place), parts.database, parts.bell, parts.rule_book)
+        runtime = Runtime(Settings(data_dir=place), parts.database, parts.notifier, parts.rule_book)
         listener, stop, is_open = bind("127.0.0.1", 0), asyncio.Event(), asyncio.Event()
-        switchboard = Switchboard(core, parts.accept, parts.replies)
-        serving = asyncio.create_task(run_doors(switchboard, listener, stop, lambda *_: is_open.set()))
+        switchboard = Switchboard(runtime, parts.accept, parts.replies)
+        serving = asyncio.create_task(run_server(switchboard, listener, stop, lambda *_: is_open.set()))
         await is_open.wait()
         try:
             yield parts, f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"

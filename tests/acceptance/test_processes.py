@@ -80,7 +80,9 @@ async def busiest(one: Node, two: Node) -> tuple[Node, Node]:
 
 
 async def workers(parts: Lab) -> set[int]:
-    return {row["worker_id"] for row in await parts.database.rows("select worker_id from worker")}
+    return {
+        row["process_id"] for row in await parts.database.rows("select process_id from process where role = 'worker'")
+    }
 
 
 async def test_what_a_killed_worker_was_doing_is_taken_over_at_once(database_url: str, tmp_path: Path) -> None:
@@ -140,4 +142,4 @@ async def test_a_worker_that_was_stopped_for_too_long_writes_nothing_when_it_wak
 
 
 async def _turns_of(parts: Lab, worker: int) -> int:
-    return await parts.count("select count(*) from turn where worker = $1", worker)
+    return await parts.count("select count(*) from attempt where worker = $1", worker)

@@ -14,24 +14,23 @@ from typing import Any
 
 import pytest
 
-from switchboard.agents.sessions.bridge import Terms, ask, told
-from switchboard.agents.sessions.build import Sessions
-from switchboard.agents.sessions.dispatch import Dispatcher
-from switchboard.agents.sessions.port import CliKind, EstimatedUsage, Session, SessionFailure, SessionTask
-from switchboard.agents.sessions.spec import CLI_KINDS
-from switchboard.app.classifier import StoredDay
-from switchboard.core.pipeline.verdict import parse_calls
-from switchboard.core.policy.budget import Account
+from switchboard.app.classification.models import Asking, StoredSpending, by_dispatcher
+from switchboard.core.classification.judge import parse_calls
+from switchboard.domain.llm import ModelFailure, Request
 from switchboard.domain.routing import Member, SystemId, Team
-from switchboard.journey.pipeline import Dispatched, MessagePipeline, RoutingTask
+from switchboard.llm.build import Sessions
+from switchboard.llm.dispatch import Dispatcher
+from switchboard.llm.port import CliKind, Session
+from switchboard.llm.spec import CLI_KINDS
+from switchboard.pipeline import MessagePipeline
 from switchboard.store import classification
 from switchboard.store.ids import new_uuid7
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Rule, Script, ScriptedLlm, Status, When
-from tests.asking import CANDIDATES, REQUEST, spec, task
-from tests.doors import open_doors
+from tests.asking import CANDIDATES, REQUEST, request, spec
 from tests.lab import ROOT, butler
 from tests.programs import real_kinds, search_path
-from tests.routing_door import TOKEN, RoutingDoor, routing_door
+from tests.routing_server import TOKEN, RoutingDoor, routing_door
+from tests.servers import open_server
 
 pytestmark = [
     pytest.mark.slow,
@@ -64,9 +63,9 @@ class Stage:
     llm: ScriptedLlm
     door: RoutingDoor
 
-    def task(self, **more: Any) -> SessionTask:
+    def request(self, **more: Any) -> Request:
         """A question that this session can work on."""
-        return task(**{"token": TOKEN, "mcp_url": self.door.url, "deadline": 90.0, **more})
+        return request(**{"token": TOKEN, "mcp_url": self.door.url, "deadline": 90.0, **more})
 
 
 def calling(*butlers: str, then: str = "Done.") -> Script:
@@ -94,7 +93,7 @@ async def stage(kind: CliKind, script: Script) -> AsyncIterator[Stage]:
 @every_cli
 async def test_a_message_is_routed(kind: CliKind) -> None:
     async with stage(kind, calling("health", "finance")) as on:
-        transcript = await on.session.run(on.task())
+        transcript = await on.session.run(on.request())
         verdict = parse_calls(transcript, CANDIDATES)
         assert sorted(verdict.acked) == ["finance", "health"]
         assert verdict.error is None
@@ -102,15 +101,15 @@ async def test_a_message_is_routed(kind: CliKind) -> None:
         assert {call.segment for call in on.door.calls} == {"for health", "for finance"}
         assert {call.session for call in on.door.calls} == {REQUEST}
         assert transcript.usage.input_tokens > 0
-        assert not isinstance(transcript.usage, EstimatedUsage)
-        [asked] = {request.model for request in on.llm.requests}
+        assert not transcript.usage.estimated
+        [asked] = {one.model for one in on.llm.requests}
         assert asked == "scripted-1"
 
 
 @every_cli
 async def test_a_model_that_does_not_call_is_no_failure(kind: CliKind) -> None:
     async with stage(kind, Script(otherwise=Reply("Routed to health."))) as on:
-        transcript = await on.session.run(on.task())
+        transcript = await on.session.run(on.request())
         assert parse_calls(transcript, CANDIDATES).inferred
         assert on.door.calls == []
 
@@ -118,16 +117,16 @@ async def test_a_model_that_does_not_call_is_no_failure(kind: CliKind) -> None:
 @every_cli
 async def test_a_wrong_token_is_seen_before_the_model_is_asked(kind: CliKind) -> None:
     async with stage(kind, calling("health")) as on:
-        with pytest.raises(SessionFailure, match="does not offer the tool: status 401"):
-            await on.session.run(on.task(token="wrong"))
+        with pytest.raises(ModelFailure, match="does not offer the tool: status 401"):
+            await on.session.run(on.request(token="wrong"))
         assert on.llm.requests == ()
 
 
 @every_cli
 async def test_an_api_that_fails_is_told(kind: CliKind) -> None:
     async with stage(kind, Script(otherwise=Reply(fault=Status(500)))) as on:
-        with pytest.raises(SessionFailure) as caught:
-            await on.session.run(on.task(deadline=20.0))
+        with pytest.raises(ModelFailure) as caught:
+            await on.session.run(on.request(deadline=20.0))
         assert caught.value.kind in {"unavailable", "rate_limited", "timeout"}  # opencode tries again for a minute
         assert caught.value.retryable
 
@@ -135,7 +134,7 @@ async def test_an_api_that_fails_is_told(kind: CliKind) -> None:
 @every_cli
 async def test_cancelled_in_the_middle_nothing_goes_on(kind: CliKind) -> None:
     async with stage(kind, Script(otherwise=Reply(fault=Hang()))) as on:
-        running = asyncio.create_task(on.session.run(on.task()))
+        running = asyncio.create_task(on.session.run(on.request()))
         await on.llm.waiting("hang")
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -156,13 +155,13 @@ async def test_the_tools_of_the_program_itself_are_not_to_be_had(kind: CliKind) 
     )
     async with stage(kind, script) as on:
         try:
-            transcript = await on.session.run(on.task())
-        except SessionFailure as failure:
-            transcript = failure.transcript
+            transcript = await on.session.run(on.request())
+        except ModelFailure as failure:
+            transcript = failure.reply
         assert not any(call.ok for call in transcript.calls)
-        said = [result.text for request in on.llm.requests for result in request.results]
+        said = [result.text for one in on.llm.requests for result in one.results]
         assert all(_refuses(text) for text in said), said
-        offered = {tool for request in on.llm.requests for tool in request.tools}
+        offered = {tool for one in on.llm.requests for tool in one.tools}
         assert {tool for tool in offered if not tool.endswith("route_to_butler")} <= HARMLESS
         assert on.door.calls == []
 
@@ -172,7 +171,7 @@ def _refuses(text: str) -> bool:
     return any(word in text.lower() for word in words)
 
 
-# Through the real door ------------------------------------------------------------------------------------------------
+# Through the real server ----------------------------------------------------------------------------------------------
 
 
 @every_cli
@@ -192,19 +191,16 @@ async def test_through_the_pipeline_and_our_own_mcp_door(kind: CliKind, database
     }
     async with (
         ScriptedLlm(calling("health", "finance", then="Done.")) as llm,
-        open_doors(database_url, tmp_path, tree=tree) as doors,
+        open_server(database_url, tmp_path, tree=tree) as server,
     ):
         sessions = Sessions([spec("openai", "http://127.0.0.1:9", "down"), spec(kind, llm.url, "real")])
-        dispatcher = Dispatcher(sessions.models, StoredDay(doors.lab.database))
-        terms = Terms(f"{doors.url}/mcp", deadline=90.0)
-
-        async def dispatch(task: RoutingTask) -> Dispatched:
-            return told(await ask(dispatcher, task, terms, Account()))
-
-        pipeline = MessagePipeline(doors.lab.database.pool, dispatch, "switchboard")
+        dispatcher = Dispatcher(sessions.models, StoredSpending(server.lab.database))
+        asking = Asking(timeout=90.0, mcp_url=f"{server.url}/mcp")
+        dispatch = by_dispatcher(dispatcher, server.lab.database, asking)
+        pipeline = MessagePipeline(server.lab.database.pool, dispatch, "switchboard")
         result = await pipeline.process("A pill for health, and a bill for finance.", {}, request_context=context)
         await sessions.aclose()
-        logged = await classification.attempts(doors.lab.database, request_id)
+        logged = await classification.attempts(server.lab.database, request_id)
     assert (result.classification_error, result.failed_targets) == (None, [])
     assert sorted(result.routed_targets) == ["finance", "health"]
     assert {one["butler"]: one["segment"] for one in result.route_result["targets"]} == {

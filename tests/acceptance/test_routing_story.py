@@ -1,4 +1,4 @@
-"""The example of the routing PRD, lived through at the real doors of a real `switchboard up`.
+"""The example of the routing PRD, played through on a real `switchboard up`.
 
 A voice reply from a chat reaches root, the sub-team `onboarding`, and there System1/onboarding_interviewer. While rule
 B is missing it is a dead letter of onboarding and its System4 knows; System3 makes the rule at run time, System4
@@ -212,7 +212,7 @@ async def _waits_in_onboarding(house: House, request_id: str) -> str:
 
 
 async def _system3_makes_rule_b(house: House, request_id: str) -> None:
-    """Only System3, only for its own team; it hears at once which message would now go elsewhere."""
+    """Only System3, only for its own team; it hears at once which message would now be routed differently."""
     wanted = {**RULE_B, "team_id": "onboarding", "reason": "the interview goes on"}
     refused = await house.call("System4/onboarding", "routing_rules_create", **wanted)
     assert refused["error"]["code"] == "forbidden"
@@ -232,7 +232,7 @@ async def _system3_makes_rule_b(house: House, request_id: str) -> None:
 
 
 async def _system4_reroutes(house: House, letter: str, request_id: str) -> None:
-    """By the rules of now; asked again, it is told what was done and nothing is done twice."""
+    """By the current rules; repeated, it reports what was done and nothing is done twice."""
     wanted = {"dead_letter_id": letter, "reason": "there is a rule now"}
     refused = await house.call("System4/root", "dead_letters_reroute", **wanted)
     assert refused["error"]["code"] == "not_found"

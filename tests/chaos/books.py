@@ -82,7 +82,7 @@ async def judge(database: Database, acknowledged: int, traces: list[list[str]]) 
     disorder = int(
         await database.value(
             """select count(*) from (
-                select text::int as n, lag(text::int) over (partition by conversation order by seq) as before
+                select text::int as n, lag(text::int) over (partition by lane order by seq) as before
                 from outbox
             ) x where n <= before"""
         )

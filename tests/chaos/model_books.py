@@ -28,7 +28,7 @@ left join (
 left join (
     select x.request_id, array_agg(x.category) as letters, array_agg(x.reason) as reasons,
            bool_and(x.payload #>> '{payload,normalized_text}' = i.envelope #>> '{payload,normalized_text}'
-                    and x.raw = i.raw) as whole
+                    and x.raw = (select r.raw from message_raw r where r.request_id = x.request_id)) as whole
     from dead_letter x join message_inbox i on i.request_id = x.request_id group by 1
 ) x on x.request_id = m.request_id
 left join (select request_id, count(*) as replies from outbox group by 1) o on o.request_id = m.request_id
@@ -45,16 +45,16 @@ select count(*) from (
 
 _ASKED_AGAIN: Final = """
 select count(*) from classification c
-join step s on starts_with(s.name, 'classify ' || c.team_id || ' ') and s.state = 'done'
+join step s on starts_with(s.path, 'classify ' || c.team_id || ' ') and s.state = 'done'
 join routing r on r.lane = s.lane and r.seq = s.seq and r.request_id = c.request_id
-where c.at > s.done_at"""
+where c.at > s.ended_at"""
 """Attempts that began after the verdict was in the journal: paid for twice."""
 
 _REASONS: Final[Sequence[tuple[str, str]]] = (
     ("budget used up", r"budget: "),
     ("workers died", r"given up after"),
     ("no such butler", r"no candidate|names no butler"),
-    ("MCP down", r"our MCP server|MCP server switchboard|MCP error"),
+    ("MCP down", r"Switchboard's MCP server|MCP server switchboard|MCP error"),
     ("denied", r"did not allow"),
     ("call not recorded", r"no record of|recorded no call"),
     ("timeout", r"timeout: |too long"),
@@ -183,4 +183,4 @@ class _End:
             return self.chat_type == "private" and self.dead
         meant = {RULED} if self.chat_type == "private" else {f"System1/{b}" for b in self.text.split()[1].split("+")}
         given = set(self.butlers)
-        return given != meant and not (given < meant and "a part went to nobody" in self.trail)
+        return given != meant and not (given < meant and "a part was assigned to nobody" in self.trail)

@@ -27,20 +27,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from switchboard.app import embedded
-from switchboard.app.doctor import check_database
+from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import SwitchboardError
 from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.journey.accept import Submission
 from switchboard.server.listener import bind
 from switchboard.store.database import Database
 from switchboard.store.inbox import Acceptance
-from switchboard.store.ledger import list_workers
+from switchboard.store.processes import count_alive
 from tests.chaos import claude, model
 from tests.chaos.books import read_traces
 from tests.chaos.model_books import RULED, ModelVerdict, judge_models
 from tests.chaos.run import crash
+from tests.guard import stand_guard
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.waiting import eventually
 
@@ -81,22 +82,22 @@ class House:
 
     directory: Path
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    doors: subprocess.Popen[bytes] | None = None
+    server: subprocess.Popen[bytes] | None = None
 
     def hire(self) -> None:
         """One worker more."""
         self.workers.append(self._start("work"))
 
-    def open_doors(self) -> None:
+    def open_server(self) -> None:
         """The doors, at the port of the settings, unless they are open."""
-        if self.doors is None or self.doors.poll() is not None:
-            self.doors = self._start("serve")
+        if self.server is None or self.server.poll() is not None:
+            self.server = self._start("serve")
 
     def shut_doors(self) -> None:
         """The doors die; without them there is no MCP server."""
-        if self.doors is not None:
-            self.doors.kill()
-            self.doors.wait()
+        if self.server is not None:
+            self.server.kill()
+            self.server.wait()
 
     def _start(self, command: str) -> subprocess.Popen[bytes]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("SWITCHBOARD_")}
@@ -114,7 +115,7 @@ class House:
         return [one for one in self.workers if one.poll() is None]
 
     def close(self) -> None:
-        for one in (*self.workers, *([self.doors] if self.doors else [])):
+        for one in (*self.workers, *([self.server] if self.server else [])):
             one.kill()
             one.wait()
 
@@ -124,13 +125,13 @@ async def run(plan: ModelPlan, directory: Path) -> ModelVerdict:
     dice = random.Random(plan.seed)
     data = directory / "database"
     async with (
-        embedded.embedded_postgres(data) as server,
+        embedded_postgres(data) as server,
         lab(server.url, [TEAM], RULES, classifying=True) as parts,
         _model(directory, plan) as url,
     ):
         settings = _settle_in(directory, server.url, url, plan.rate)
         house = House(directory)
-        house.open_doors()
+        house.open_server()
         for _ in range(plan.workers):
             house.hire()
         try:
@@ -230,14 +231,14 @@ async def _havoc(
         while len(house.alive()) < plan.workers:
             house.hire()
         if kills == plan.seconds:
-            house.open_doors()
+            house.open_server()
             continue
         if kills == plan.seconds // 2:
             await crash(data)
         if kills % 6 == 3:
             house.shut_doors()
         else:
-            house.open_doors()
+            house.open_server()
         dice.choice(house.alive()).kill()
         kills += 1
     return kills
@@ -256,7 +257,7 @@ async def _at_work(database: Database, feeding: asyncio.Task[Any], until: float)
 
 async def _is_up(database: Database) -> bool:
     """Whether a worker lives: the doctor asks for one."""
-    return any(worker.alive for worker in await list_workers(database))
+    return await count_alive(database, "worker") > 0
 
 
 async def _tell(database: Database, traces: list[list[str]]) -> None:
@@ -269,7 +270,9 @@ async def _tell(database: Database, traces: list[list[str]]) -> None:
         " count(*) from classification group by 1 order by 2 desc"
     )
     print("attempts on record:", ", ".join(f"{row['ended']} {row['count']}" for row in rows), flush=True)
-    lost = await database.value("select count(*) from turn where lane like 'route:%' and outcome = 'lost'")
+    lost = await database.value(
+        "select count(*) from attempt join lane on key = lane where kind = 'route' and outcome = 'lost'"
+    )
     print("attempts lost with their worker:", lost, flush=True)
 
 
@@ -281,6 +284,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
     parser.add_argument("--rate", type=float, default=defaults.rate)
     plan = ModelPlan(**vars(parser.parse_args()))
+    stand_guard()
     directory = Path(tempfile.mkdtemp(prefix="switchboard-chaos-"))
     directory.chmod(0o711)
     began = time.monotonic()

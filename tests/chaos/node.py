@@ -3,6 +3,7 @@
     python -m tests.chaos.node URL TRACE work [TTL]                a worker until it is killed or stopped by SIGTERM
     python -m tests.chaos.node URL TRACE all COUNT CONVERSATIONS   accepts COUNT messages, works until all are settled
     … classify, … classify-all COUNT CONVERSATIONS                 the same where no rule decides, but a model
+    … wait, … wait-all COUNT CONVERSATIONS                         the same where every third message waits for an event
 
 The trace has one line per event, appended with one write each, so that a kill tears no line:
 `ack EVENT REQUEST_ID`, `start LANE SEQ TIME`, `step LANE SEQ N`, `end LANE SEQ TIME`, `send OUTBOX_ID`,
@@ -20,22 +21,28 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
 from pathlib import Path
 from uuid import UUID
 
 import msgspec
 
-from switchboard.domain.ledger import OutboxRow
+from switchboard.domain.ledger import Item, OutboxRow
 from switchboard.domain.routing import Classified, Route, Team
-from switchboard.journey.classify import ClassifierFailure, Question, RouteLeg, RouteLimits
+from switchboard.journey.ask import ClassifierFailure, Question
+from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.reply import Callback, SendLeg, reply_pool
-from switchboard.journey.turn import Answer, NoReply, Turn, TurnLeg, TurnLimits, TurnResult
-from switchboard.lanes.journal import Journal
+from switchboard.journey.turn import TurnLeg, TurnLimits
+from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, Claim
+from switchboard.lanes.waiting import resume
 from switchboard.lanes.worker import Worker, WorkerSettings
-from switchboard.store.outbox import Receipt
+from switchboard.ports.channel import Receipt
+from switchboard.ports.engine import Answer, Journal, NoReply, Turn, TurnResult
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 
 STEPS = 2
+CLAIMED: ContextVar[Item] = ContextVar("CLAIMED")
+"""What the engine is not told and the trace is about: the item of the turn that runs in this task."""
 
 
 class Trace:
@@ -56,14 +63,20 @@ class TracedEngine:
         self._delay = delay
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
-        work = turn.work
-        if work.dead_letter is not None:
+        if turn.dead_letter is not None:
             return NoReply()
-        self._trace.write("start", work.lane, work.seq, time.time())
+        item = CLAIMED.get()
+        lane = str(item.lane)
+        self._trace.write("start", lane, item.seq, time.time())
         for n in range(STEPS):
-            await journal.step(f"step {n}", self._act(work.lane, work.seq, n))
-        self._trace.write("end", work.lane, work.seq, time.time())
-        return Answer(work.envelope.payload.normalized_text)
+            await journal.step(f"step {n}", self._act(lane, item.seq, n))
+        text = await self.answer(turn, journal)
+        self._trace.write("end", lane, item.seq, time.time())
+        return Answer(text)
+
+    async def answer(self, turn: Turn, _: Journal) -> str:
+        """The reply, when the steps are done."""
+        return turn.text
 
     def _act(self, lane: str, seq: int, n: int) -> Callable[[UUID], Awaitable[str]]:
         async def act(key: UUID) -> str:
@@ -72,6 +85,27 @@ class TracedEngine:
             return str(key)
 
         return act
+
+
+class WaitingEngine(TracedEngine):
+    """Of every third message it waits for an event: even ones until it expires, odd ones until somebody decides."""
+
+    async def answer(self, turn: Turn, journal: Journal) -> str:
+        number = int(turn.text)
+        if number % 3:
+            return str(number)
+        found = await journal.wait("event", within=0.1 if number % 2 == 0 else None)
+        return f"{number} {'expired' if found.expired else found.value}"
+
+
+async def decide_all(parts: Lab) -> None:
+    """Decide every event that has no deadline, again and again. Runs until cancelled."""
+    while True:
+        for row in await parts.database.rows(
+            "select key from awaited where decided_at is null and deadline_at is null"
+        ):
+            await resume(parts.database, parts.notifier, row["key"], "decided")
+        await asyncio.sleep(0.01)
 
 
 class TracedCallback:
@@ -94,8 +128,8 @@ class TracedClassifier:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
 
-    async def classify(self, question: Question, journal: Journal) -> Classified:
-        async def ask(_: UUID) -> Classified:
+    async def ask(self, question: Question, journal: Journal) -> Classified:
+        async def act(_: UUID) -> Classified:
             self._trace.write("classify", question.request_id, question.attempt)
             await asyncio.sleep(random.random() * 0.02)
             number = question.request_id.int
@@ -105,7 +139,7 @@ class TracedClassifier:
                 return Classified(failed="the model understood nothing")
             return Classified((Route(question.targets[-(int(question.text) % 2)]),))
 
-        return msgspec.convert(await journal.step(f"classify {question.team.team_id}", ask), Classified)
+        return msgspec.convert(await journal.step(f"classify {question.team_id}", act), Classified)
 
 
 CLASSIFIED_TEAM = Team(ROOT, None, members=(butler("echo"), butler("other")), classify=True)
@@ -120,41 +154,49 @@ def node_lab(url: str, *, classified: bool) -> AbstractAsyncContextManager[Lab]:
     return lab(url, [CLASSIFIED_TEAM], CLASSIFIED_RULES, classifying=True) if classified else lab(url)
 
 
-def traced_worker(parts: Lab, trace: Trace, *, delay: float, ttl: float) -> Worker:
+def traced_worker(parts: Lab, trace: Trace, *, delay: float, ttl: float, waiting: bool) -> Worker:
     """A worker with all legs on traced ends."""
     callbacks: dict[str, Callback] = {"bot:house": TracedCallback(trace)}
     limits = TurnLimits(attempts=50, timeout=30, backoff_base=0.05, backoff_cap=0.2)
-    engines = {"echo": TracedEngine(trace, delay)}
-    turn = TurnLeg(parts.database, parts.bell, parts.rule_book, engines, reply_pool(callbacks), limits)
+    engines = {"echo": WaitingEngine(trace, delay) if waiting else TracedEngine(trace, delay)}
+    leg = TurnLeg(parts.database, parts.notifier, parts.rule_book, engines, reply_pool(callbacks), limits)
+
+    async def turn(item: Item, claim: Claim) -> Item | None:
+        CLAIMED.set(item)
+        return await leg(item, claim)
+
     send = SendLeg(parts.database, callbacks)
     route_limits = RouteLimits(attempts=50, timeout=30, backoff_base=0.02, backoff_cap=0.05)
-    route = RouteLeg(parts.database, parts.bell, parts.rule_book, TracedClassifier(trace), route_limits)
-    settings = WorkerSettings(concurrency=50, ttl=ttl, drain=5)
-    return Worker(parts.database, parts.bell, {"turn": turn, "notice": turn, "send": send, "route": route}, settings)
+    route = RouteLeg(parts.database, parts.notifier, parts.rule_book, TracedClassifier(trace), route_limits)
+    settings = WorkerSettings(pools={"work": 50}, ttl=ttl, drain=5)
+    return Worker(parts.database, parts.notifier, {TURN: turn, NOTICE: turn, SEND: send, ROUTE: route}, settings)
 
 
-async def work(url: str, trace: Trace, ttl: float = 4.0, *, classified: bool) -> None:
+async def work(url: str, trace: Trace, ttl: float = 4.0, *, mode: str) -> None:
     """A worker until SIGTERM."""
-    async with node_lab(url, classified=classified) as parts:
-        worker = traced_worker(parts, trace, delay=0.02, ttl=ttl)
+    async with node_lab(url, classified=mode.startswith("classify")) as parts:
+        worker = traced_worker(parts, trace, delay=0.02, ttl=ttl, waiting=mode.startswith("wait"))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         await worker.run()
 
 
-async def accept_and_work(url: str, trace: Trace, count: int, conversations: int, *, classified: bool) -> None:
+async def accept_and_work(url: str, trace: Trace, count: int, conversations: int, *, mode: str) -> None:
     """Accept message 0 … count-1 one after the other, then work until nothing is open."""
-    async with node_lab(url, classified=classified) as parts:
-        worker = traced_worker(parts, trace, delay=0.001, ttl=2.0)
+    async with node_lab(url, classified=mode.startswith("classify")) as parts:
+        worker = traced_worker(parts, trace, delay=0.001, ttl=2.0, waiting=mode.startswith("wait"))
         running = asyncio.create_task(worker.run())
+        deciding = asyncio.create_task(decide_all(parts))
         for n in range(count):
             accepted = await parts.accept.accept(
                 submission(str(n), channel="api", event=f"e{n}", sender=f"s{n % conversations}")
             )
             trace.write("ack", f"e{n}", accepted.request_id)
-        while await parts.count("select count(*) from lane where state <> 'idle'"):
+        while await parts.count("select count(*) from lane where state <> 'idle' or parked > 0"):
             await asyncio.sleep(0.02)
         worker.stop()
         await running
+        deciding.cancel()
+        await asyncio.gather(deciding, return_exceptions=True)
 
 
 def main() -> None:
@@ -162,12 +204,11 @@ def main() -> None:
     url, path, mode, *rest = sys.argv[1:]
     trace = Trace(Path(path))
     with contextlib.suppress(KeyboardInterrupt):
-        classified = mode.startswith("classify")
         if mode.endswith("all"):
             count, conversations = map(int, rest)
-            asyncio.run(accept_and_work(url, trace, count, conversations, classified=classified))
+            asyncio.run(accept_and_work(url, trace, count, conversations, mode=mode))
         else:
-            asyncio.run(work(url, trace, *map(float, rest), classified=classified))
+            asyncio.run(work(url, trace, *map(float, rest), mode=mode))
 
 
 if __name__ == "__main__":

@@ -22,11 +22,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from switchboard.app import embedded
 from switchboard.domain.errors import SwitchboardError
+from switchboard.embedded.postmaster import stop
+from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.journey.accept import Submission
 from switchboard.store.database import Database
 from tests.chaos.books import Verdict, judge, read_traces, takeovers
+from tests.guard import stand_guard
 from tests.lab import Lab, lab, submission
 
 
@@ -88,7 +90,7 @@ async def run(plan: Plan, directory: Path) -> Verdict:
     """The whole run in `directory`."""
     dice = random.Random(plan.seed)
     data = directory / "database"
-    async with embedded.embedded_postgres(data) as server, lab(server.url) as parts:
+    async with embedded_postgres(data) as server, lab(server.url) as parts:
         crew = Crew(server.url, directory)
         for _ in range(plan.workers):
             crew.hire()
@@ -165,8 +167,8 @@ async def _zombie(crew: Crew, victim: subprocess.Popen[bytes]) -> None:
 async def crash(data: Path) -> None:
     """Let the database crash, and bring it back."""
     began = time.monotonic()
-    await embedded.stop(data, immediate=True)
-    async with embedded.embedded_postgres(data):
+    await stop(data, immediate=True)
+    async with embedded_postgres(data):
         pass  # whoever enters brings it back; we in `run` are still its users, so it stays
     print(f"PostgreSQL crashed, back after {time.monotonic() - began:.1f} s", flush=True)
 
@@ -191,6 +193,7 @@ def main() -> int:
     for name in ("messages", "conversations", "workers", "kills", "seed"):
         parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
     plan = Plan(**vars(parser.parse_args()))
+    stand_guard()
     directory = Path(tempfile.mkdtemp(prefix="switchboard-chaos-"))
     directory.chmod(0o711)
     began = time.monotonic()

@@ -26,7 +26,10 @@ async def test_models_that_fail_and_workers_that_die_lose_double_and_reorder_not
     ("reason", "told"),
     [
         ("api: unavailable: status 500: x; cli: timeout: claude-code was not done in time, and was killed", "timeout"),
-        ("api: budget: 900 tokens more; cli: unavailable: our MCP server is not reached: x", "budget used up"),
+        (
+            "api: budget: 900 tokens more; cli: unavailable: Switchboard's MCP server cannot be reached: x",
+            "budget used up",
+        ),
         ("given up after 4 attempts", "workers died"),
         ("there is no candidate 'ghost'; there are: System1/b0", "no such butler"),
         ("the session ended (stop) without a call of route_to_butler", "no call"),

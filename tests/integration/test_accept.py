@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, TooLarge, Unavailable
 from switchboard.domain.message import Message, RequestId
@@ -22,11 +23,14 @@ from switchboard.journey.accept import Submission
 from switchboard.store import inbox
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import Acceptance, Arrival
+from switchboard.store.inbox import Acceptance, Arrival, unpack_raw
 from tests.hands import assert_balanced
 from tests.lab import ROOT, Lab, butler, envelope, lab, rule, submission, to
 from tests.waiting import eventually
 
+HOLD_KEY = """insert into dedupe
+select keyed_hash(inner_key, outer_key, 'event', concat_ws(E'\x1f', 'telegram', 'bot:house', 'idem:j')),
+       gen_random_uuid(), gen_random_uuid() from installation"""
 TO_ECHO = Decision(1, (Chosen(SystemId("System1/echo"), ROOT),), (), ())
 
 
@@ -35,8 +39,8 @@ def message(text: str = "hello", **more: Any) -> Message:
     given = envelope(text, **more)
     return Message(
         RequestId(new_uuid7()),
-        conversation(given),
-        dedupe_key(given),
+        conversation(given, CHANNELS[given.source.channel]),
+        dedupe_key(given, CHANNELS[given.source.channel]),
         given,
         b"{}",
         "application/json",
@@ -213,14 +217,15 @@ async def test_whatever_the_names_look_like_they_are_stored_as_they_are(database
     async with lab(database_url) as parts:
         accepted = await all_accepted(parts, given) if together else [await parts.accept.accept(one) for one in given]
         rows = await parts.database.rows(
-            "select i.*, d.key from message_inbox i join dedupe d using (request_id) order by i.request_id"
+            "select i.*, c.name, w.raw from message_inbox i join conversation c using (conversation)"
+            " join message_raw w using (request_id) join dedupe d using (request_id) order by i.request_id"
         )
         assert [row["request_id"] for row in rows] == [one.request_id for one in accepted]
         for n, (row, odd) in enumerate(zip(rows, ODD, strict=True)):
-            assert (row["sender"], row["endpoint"], row["key"]) == (f"3{odd}4", f"5{odd}6", f"idem:{odd}")
+            assert (row["sender"], row["endpoint"]) == (f"3{odd}4", f"5{odd}6")
             assert row["thread"] == (f"7{odd}8" if n % 2 else None)
-            assert row["conversation"] == conversation(given[n].envelope)
-            assert row["raw"] == given[n].raw
+            assert row["name"] == conversation(given[n].envelope, CHANNELS["api"])
+            assert unpack_raw(row["raw"]) == given[n].raw
             assert row["envelope"]["payload"]["normalized_text"] == f"1{odd}2"
         await assert_balanced(parts)
 
@@ -240,11 +245,11 @@ async def test_workers_are_woken_by_what_comes_into_lanes_that_had_no_work_a_mom
         await parts.database.run("update lane set ready_at = ready_at - interval '2 seconds'")
         assert not await rings("b", "a")
         assert await rings("a", "c")
-        await parts.database.run("update lane set state = 'idle', done_seq = last_seq where key like '%/b'")
-        assert not await rings("a", queued=True), "nothing waits to be classified"
+        await parts.database.run("update lane set state = 'idle', done_seq = last_seq where lane_name(key) like '%/b'")
+        assert not await rings("a", queued=True), "nothing waiting to be classified"
         known = Arrival(message("y", sender="b", event="e"), TO_ECHO)
         await inbox.accept(parts.database, [known])
-        await parts.database.run("update lane set state = 'idle', done_seq = last_seq where key like '%/b'")
+        await parts.database.run("update lane set state = 'idle', done_seq = last_seq where lane_name(key) like '%/b'")
         await inbox.accept(parts.database, [known], wake=lambda: rung.append("for a duplicate"))
         assert rung == []
         assert await rings("b")
@@ -274,7 +279,7 @@ async def test_two_commits_are_under_way_but_never_with_the_same_conversation(
             taken = [
                 one for call in await asyncio.gather(*(all_accepted(parts, call) for call in calls)) for one in call
             ]
-            rows = await parts.database.rows("select request_id from delivery order by lane, seq")
+            rows = await parts.database.rows("select request_id from delivery order by lane_name(lane), seq")
         assert not any(overlaps for _, overlaps in beside)
         assert max(count for count, _ in beside) == (0 if shared else 1)
         if shared:
@@ -285,7 +290,7 @@ async def test_two_commits_are_under_way_but_never_with_the_same_conversation(
 async def test_the_leg_rings_for_workers(database_url: str) -> None:
     rung: list[str] = []
     async with lab(database_url) as parts:
-        parts.bell.subscribe("work", lambda: rung.append("work"))
+        parts.notifier.subscribe("work", lambda: rung.append("work"))
         await parts.accept.accept(submission())
         assert rung == ["work"]
 
@@ -427,12 +432,11 @@ async def test_what_is_a_duplicate_of_nothing_is_not_taken_for_new(database_url:
     """Somebody tidies up by hand while the duplicate waits for a key that another transaction holds."""
     async with lab(database_url) as parts:
         [first] = await all_accepted(parts, [submission("x", sender="a", key="k")])
-        held = ("telegram/bot%3Ahouse/b", "idem:k")
         async with parts.database.connection() as holding:
             transaction = holding.transaction()
             await transaction.start()
-            await holding.execute("insert into dedupe values ($1, $2, gen_random_uuid())", *held)
-            more = [submission("x", sender=sender, key="k") for sender in "ab"]
+            await holding.execute(HOLD_KEY)
+            more = [submission("x", sender="a", key="k"), submission("x", sender="b", key="j")]
             again = asyncio.create_task(all_accepted(parts, more))
             await eventually(lambda: _waits_for_lock(parts))
             await parts.database.run("delete from dedupe where request_id = $1", first.request_id)

@@ -14,8 +14,8 @@ from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, N
 from switchboard.store import audit, tokens
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
-from tests.doors import AGENT, CONNECTOR, HANDLER, Opened, open_doors
 from tests.lab import envelope_json
+from tests.servers import AGENT, CONNECTOR, HANDLER, Opened, open_server
 
 OPERATOR = Principal("operator", "boss")
 
@@ -29,8 +29,8 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_doors(database_url, tmp_path / "data") as opened:
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data") as opened:
         yield opened
 
 
@@ -228,37 +228,37 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
 """Every route with a body that is right, and which roles beside the operator may use it."""
 
 
-async def _places(doors: Opened) -> Mapping[str, str]:
-    own = (await doors.submit(envelope_json("mine", event="own"))).json()["request_id"]
+async def _places(server: Opened) -> Mapping[str, str]:
+    own = (await server.submit(envelope_json("mine", event="own"))).json()["request_id"]
     envelope = envelope_json("lost", channel="webhook")
     envelope["source"] = {"channel": "webhook", "provider": "http", "endpoint_identity": "hook"}
-    await doors.submit(envelope)
-    spam = (await doors.submit({**envelope, "event": {**envelope["event"], "external_event_id": "spam"}})).json()
-    spam_letter = await doors.lab.database.value(
+    await server.submit(envelope)
+    spam = (await server.submit({**envelope, "event": {**envelope["event"], "external_event_id": "spam"}})).json()
+    spam_letter = await server.lab.database.value(
         "select dead_letter_id from dead_letter where request_id = $1", UUID(spam["request_id"])
     )
-    dead = await doors.lab.database.value("select dead_letter_id from dead_letter where team_id = 'root'")
-    rule = await doors.lab.database.value("select rule_id from rule limit 1")
+    dead = await server.lab.database.value("select dead_letter_id from dead_letter where team_id = 'root'")
+    rule = await server.lab.database.value("select rule_id from rule limit 1")
     return {"own": own, "dead": str(dead), "spam": str(spam_letter), "rule": str(rule)}
 
 
-async def test_every_role_at_every_route(doors: Opened) -> None:
+async def test_every_role_at_every_route(server: Opened) -> None:
     """Who is not named gets 401 (nobody) or 403 or 404 (somebody else), and is on record."""
-    places = await _places(doors)
+    places = await _places(server)
     headers = {
-        "connector": await doors.token_for(CONNECTOR),
-        "agent": await doors.token_for(AGENT),
-        "handler": await doors.token_for(HANDLER),
+        "connector": await server.token_for(CONNECTOR),
+        "agent": await server.token_for(AGENT),
+        "handler": await server.token_for(HANDLER),
     }
     for method, path, body, allowed in ROUTES:
         url = path.format(**places)
-        nobody = await doors.http.request(method, url, json=body, headers={"authorization": ""})
+        nobody = await server.http.request(method, url, json=body, headers={"authorization": ""})
         assert nobody.status_code == 401, (method, path)
         assert nobody.headers["www-authenticate"] == "Bearer"
         for role, header in headers.items():
-            before = await doors.lab.count("select count(*) from audit where action like 'refused:%'")
-            answer = await doors.http.request(method, url, json=body, headers=header)
-            after = await doors.lab.count("select count(*) from audit where action like 'refused:%'")
+            before = await server.lab.count("select count(*) from audit where action like 'refused:%'")
+            answer = await server.http.request(method, url, json=body, headers=header)
+            after = await server.lab.count("select count(*) from audit where action like 'refused:%'")
             if role in allowed.split():
                 assert answer.status_code in (200, 201, 202) or _NEW in path, (role, method, path, answer.text)
                 assert after == before, (role, method, path)
@@ -267,87 +267,87 @@ async def test_every_role_at_every_route(doors: Opened) -> None:
                 assert after == before + 1, (role, method, path)
 
 
-async def test_the_table_above_has_every_route(doors: Opened) -> None:
-    paths = (await doors.http.get("/openapi.json")).json()["paths"]
+async def test_the_table_above_has_every_route(server: Opened) -> None:
+    paths = (await server.http.get("/openapi.json")).json()["paths"]
     public = {"/health", *(f"/schemas/{name}.json" for name in ("ingest.v1", "route.v1", "route_response.v1"))}
     known = {(method.upper(), path.count("/")) for path in paths if path not in public for method in paths[path]}
     assert {(method, path.partition("?")[0].count("/")) for method, path, _, _ in ROUTES} == known
     assert len(ROUTES) == sum(len(paths[path]) for path in paths if path not in public)
 
 
-async def test_a_connector_reaches_only_its_own_endpoint(doors: Opened) -> None:
-    header = await doors.token_for(CONNECTOR)
+async def test_a_connector_reaches_only_its_own_endpoint(server: Opened) -> None:
+    header = await server.token_for(CONNECTOR)
     foreign = envelope_json("x", endpoint="bot:other")
-    answer = await doors.http.post("/v1/ingest", json=foreign, headers=header)
+    answer = await server.http.post("/v1/ingest", json=foreign, headers=header)
     assert (answer.status_code, answer.json()["error"]["field"]) == (403, "source.endpoint_identity")
     batch = {"envelopes": [foreign, envelope_json("y"), foreign]}
-    results = (await doors.http.post("/v1/ingest/batch", json=batch, headers=header)).json()["results"]
+    results = (await server.http.post("/v1/ingest/batch", json=batch, headers=header)).json()["results"]
     assert [r.get("status") or r["error"]["code"] for r in results] == ["forbidden", "accepted", "forbidden"]
     for path, body in (
         ("/v1/outbox/next", {"channel": "telegram", "endpoint": "bot:other"}),
         ("/v1/outbox/next", {"channel": "email", "endpoint": "bot:house"}),
         ("/v1/connectors/heartbeat", {**_BEAT, "endpoint": "bot:other"}),
     ):
-        assert (await doors.http.post(path, json=body, headers=header)).status_code == 403
-    other = (await doors.submit(foreign)).json()["request_id"]
+        assert (await server.http.post(path, json=body, headers=header)).status_code == 403
+    other = (await server.submit(foreign)).json()["request_id"]
     for path in ("", "/raw", "/replies"):
-        hidden = await doors.http.get(f"/v1/messages/{other}{path}", headers=header)
-        never = await doors.http.get(f"/v1/messages/{_NEW}{path}", headers=header)
+        hidden = await server.http.get(f"/v1/messages/{other}{path}", headers=header)
+        never = await server.http.get(f"/v1/messages/{_NEW}{path}", headers=header)
         assert hidden.status_code == never.status_code == 404
         assert hidden.text.replace(other, _NEW) == never.text
-    seen = (await doors.http.get("/v1/messages", headers=header)).json()["messages"]
+    seen = (await server.http.get("/v1/messages", headers=header)).json()["messages"]
     assert {m["endpoint"] for m in seen} == {"bot:house"}
-    assert (await doors.http.get("/v1/messages?endpoint=bot:other", headers=header)).status_code == 403
-    refused = [e for e in await audit.list_entries(doors.lab.database) if e.action.startswith("refused")]
+    assert (await server.http.get("/v1/messages?endpoint=bot:other", headers=header)).status_code == 403
+    refused = [e for e in await audit.list_entries(server.lab.database) if e.action.startswith("refused")]
     assert len(refused) == 1 + 1 + 3 + 3 + 1
     assert {"foreign_envelopes": 2, "role": "connector"} in [e.detail for e in refused]
 
 
 async def test_a_connector_cannot_settle_the_reply_of_another(database_url: str, tmp_path: Path) -> None:
-    async with open_doors(database_url, tmp_path / "data", worker=True) as doors:
-        request_id = (await doors.submit(envelope_json("x", endpoint="bot:other"))).json()["request_id"]
-        await doors.http.get(f"/v1/messages/{request_id}/replies?wait=20")
+    async with open_server(database_url, tmp_path / "data", worker=True) as server:
+        request_id = (await server.submit(envelope_json("x", endpoint="bot:other"))).json()["request_id"]
+        await server.http.get(f"/v1/messages/{request_id}/replies?wait=20")
         request = {"channel": "telegram", "endpoint": "bot:other"}
-        [reply] = (await doors.http.post("/v1/outbox/next", json=request)).json()["replies"]
+        [reply] = (await server.http.post("/v1/outbox/next", json=request)).json()["replies"]
         receipt = {"lease": reply["lease"], "outcome": "sent"}
         url = f"/v1/outbox/{reply['outbox_id']}/receipt"
-        assert (await doors.http.post(url, json=receipt, headers=await doors.token_for(CONNECTOR))).status_code == 404
-        assert (await doors.http.post(url, json=receipt)).json() == {"state": "sent"}
+        assert (await server.http.post(url, json=receipt, headers=await server.token_for(CONNECTOR))).status_code == 404
+        assert (await server.http.post(url, json=receipt)).json() == {"state": "sent"}
 
 
-async def test_an_agent_sees_only_its_own(doors: Opened) -> None:
-    await doors.submit(envelope_json("to echo"))
+async def test_an_agent_sees_only_its_own(server: Opened) -> None:
+    await server.submit(envelope_json("to echo"))
     source = {"channel": "slack", "provider": "slack", "endpoint_identity": "team"}
-    await doors.submit({**envelope_json("to side"), "source": source})
-    echo, handler = await doors.token_for(AGENT), await doors.token_for(HANDLER)
-    side = await doors.token_for(Principal("agent", "side4", system_id="System4/side"))
-    assert len((await doors.http.get("/v1/deliveries")).json()["deliveries"]) >= 1
-    own = (await doors.http.get("/v1/deliveries", headers=echo)).json()["deliveries"]
+    await server.submit({**envelope_json("to side"), "source": source})
+    echo, handler = await server.token_for(AGENT), await server.token_for(HANDLER)
+    side = await server.token_for(Principal("agent", "side4", system_id="System4/side"))
+    assert len((await server.http.get("/v1/deliveries")).json()["deliveries"]) >= 1
+    own = (await server.http.get("/v1/deliveries", headers=echo)).json()["deliveries"]
     assert {d["system_id"] for d in own} == {"System1/echo"}
-    assert (await doors.http.get("/v1/deliveries?system_id=System1/side", headers=echo)).status_code == 403
-    places = await _places(doors)
-    letters = (await doors.http.get("/v1/dead-letters", headers=handler)).json()["dead_letters"]
+    assert (await server.http.get("/v1/deliveries?system_id=System1/side", headers=echo)).status_code == 403
+    places = await _places(server)
+    letters = (await server.http.get("/v1/dead-letters", headers=handler)).json()["dead_letters"]
     assert {letter["team_id"] for letter in letters} == {"root"}
-    assert (await doors.http.get("/v1/dead-letters?team_id=side", headers=handler)).status_code == 403
-    side_sees = (await doors.http.get("/v1/dead-letters", headers=side)).json()["dead_letters"]
+    assert (await server.http.get("/v1/dead-letters?team_id=side", headers=handler)).status_code == 403
+    side_sees = (await server.http.get("/v1/dead-letters", headers=side)).json()["dead_letters"]
     assert {letter["team_id"] for letter in side_sees} == {"side"}
-    assert (await doors.http.get(f"/v1/dead-letters/{places['dead']}", headers=side)).status_code == 404
-    assert (await doors.http.get(f"/v1/dead-letters/{UUID(int=0)}", headers=handler)).status_code == 404
+    assert (await server.http.get(f"/v1/dead-letters/{places['dead']}", headers=side)).status_code == 404
+    assert (await server.http.get(f"/v1/dead-letters/{UUID(int=0)}", headers=handler)).status_code == 404
 
 
-async def test_tokens_are_made_listed_and_revoked_over_http(doors: Opened) -> None:
+async def test_tokens_are_made_listed_and_revoked_over_http(server: Opened) -> None:
     body = {"name": "bot", "role": "connector", "channel": "telegram", "endpoint": "bot:house", "expires_in_days": 1}
-    made = await doors.http.post("/v1/tokens", json=body)
+    made = await server.http.post("/v1/tokens", json=body)
     assert made.status_code == 201
     header = {"authorization": f"Bearer {made.json()['token']}"}
-    assert (await doors.http.get("/v1/messages", headers=header)).status_code == 200
-    assert (await doors.http.post("/v1/tokens", json=body)).status_code == 409
-    listed = (await doors.http.get("/v1/tokens")).json()["tokens"]
+    assert (await server.http.get("/v1/messages", headers=header)).status_code == 200
+    assert (await server.http.post("/v1/tokens", json=body)).status_code == 409
+    listed = (await server.http.get("/v1/tokens")).json()["tokens"]
     assert [t["name"] for t in listed] == ["operator-1", "bot"]
     assert all("token" not in t and "hash" not in t for t in listed)
-    assert (await doors.http.delete("/v1/tokens/bot")).json() == {"name": "bot", "status": "revoked"}
-    assert (await doors.http.get("/v1/messages", headers=header)).status_code == 401
-    assert (await doors.http.delete("/v1/tokens/bot")).status_code == 404
+    assert (await server.http.delete("/v1/tokens/bot")).json() == {"name": "bot", "status": "revoked"}
+    assert (await server.http.get("/v1/messages", headers=header)).status_code == 401
+    assert (await server.http.delete("/v1/tokens/bot")).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -362,8 +362,8 @@ async def test_tokens_are_made_listed_and_revoked_over_http(doors: Opened) -> No
         {"role": "operator", "name": "a b"},
     ],
 )
-async def test_a_token_is_bound_as_its_role_needs(doors: Opened, wrong: Mapping[str, str]) -> None:
-    assert (await doors.http.post("/v1/tokens", json={"name": "x", **wrong})).status_code == 422
+async def test_a_token_is_bound_as_its_role_needs(server: Opened, wrong: Mapping[str, str]) -> None:
+    assert (await server.http.post("/v1/tokens", json={"name": "x", **wrong})).status_code == 422
 
 
 async def test_refusing_works_without_the_audit_trail(database: Database) -> None:

@@ -1,4 +1,4 @@
-"""What somebody may try who means ill: to read, lose, double or misroute what is not his, or to stop the doors.
+"""Attacks: attempts to read, lose, duplicate or misroute other people's messages, or to stop the server.
 
 Each test is an attack that was carried out against running processes; most of them were turned away, and these keep it
 so. Real doors, a real database and, where the attack needs one, a worker.
@@ -20,8 +20,8 @@ from structlog.testing import capture_logs
 from switchboard.app.access import Principal
 from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.journey.reply import PullRequest
-from tests.doors import AGENT, CONNECTOR, Opened, open_doors
 from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, submission, to
+from tests.servers import AGENT, CONNECTOR, Opened, open_server
 from tests.waiting import SOON, eventually
 
 OTHER = Principal("connector", "other", "telegram", "bot:office")
@@ -29,22 +29,22 @@ REPLIES = {"channel": "telegram", "endpoint": "bot:house"}
 
 
 @pytest.fixture
-async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_doors(database_url, tmp_path / "data") as opened:
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data") as opened:
         yield opened
 
 
 @pytest.fixture
 async def answering(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_doors(database_url, tmp_path / "data", worker=True) as opened:
+    async with open_server(database_url, tmp_path / "data", worker=True) as opened:
         yield opened
 
 
-async def answered(doors: Opened, text: str = "hello", **more: Any) -> tuple[str, str]:
+async def answered(server: Opened, text: str = "hello", **more: Any) -> tuple[str, str]:
     """A message submitted and answered: (request_id, outbox_id)."""
-    accepted = await doors.submit(envelope_json(text, **more))
+    accepted = await server.submit(envelope_json(text, **more))
     request_id = accepted.json()["request_id"]
-    said = (await doors.http.get(f"/v1/messages/{request_id}/replies?wait=20")).json()
+    said = (await server.http.get(f"/v1/messages/{request_id}/replies?wait=20")).json()
     return request_id, said["replies"][0]["outbox_id"]
 
 
@@ -62,28 +62,28 @@ def with_nul_in_a_name(*path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", [("payload",), ("payload", "raw")])
-async def test_a_nul_in_a_name_costs_nobody_else_his_message(doors: Opened, path: tuple[str, ...]) -> None:
+async def test_a_nul_in_a_name_costs_nobody_else_his_message(server: Opened, path: tuple[str, ...]) -> None:
     evil = with_nul_in_a_name(*path)
-    alone = await doors.submit(evil)
+    alone = await server.submit(evil)
     assert alone.status_code == 202
     batch = {"envelopes": [envelope_json("one"), evil, envelope_json("two")]}
-    results = (await doors.http.post("/v1/ingest/batch", json=batch)).json()["results"]
+    results = (await server.http.post("/v1/ingest/batch", json=batch)).json()["results"]
     assert [result["status"] for result in results] == ["accepted"] * 3
 
 
-async def test_of_one_key_with_many_bodies_through_two_doors_one_message_is_kept(doors: Opened) -> None:
+async def test_of_one_key_with_many_bodies_through_two_doors_one_message_is_kept(server: Opened) -> None:
     async def by_mcp(number: int) -> str:
-        return str((await tool(doors, "ingest", {"envelope": envelope_json(f"mcp {number}", key="k")}))["request_id"])
+        return str((await tool(server, "ingest", {"envelope": envelope_json(f"mcp {number}", key="k")}))["request_id"])
 
     async def by_http(number: int) -> str:
-        return str((await doors.submit(envelope_json(f"http {number}", key="k"))).json()["request_id"])
+        return str((await server.submit(envelope_json(f"http {number}", key="k"))).json()["request_id"])
 
     ids = await asyncio.gather(*(by(n) for n in range(20) for by in (by_http, by_mcp)))
     assert len(set(ids)) == 1
-    assert await doors.lab.count("select count(*) from message_inbox") == 1
+    assert await server.lab.count("select count(*) from message_inbox") == 1
 
 
-async def test_signs_that_separate_do_not_lead_into_another_conversation(doors: Opened) -> None:
+async def test_signs_that_separate_do_not_lead_into_another_conversation(server: Opened) -> None:
     pairs = [
         ("bot:house/a", "b"),
         ("bot:house", "a/b"),
@@ -92,17 +92,17 @@ async def test_signs_that_separate_do_not_lead_into_another_conversation(doors: 
         ("bot:house", "A/b"),
     ]
     for endpoint, sender in pairs:
-        await doors.submit(envelope_json(endpoint=endpoint, sender=sender))
-    assert await doors.lab.count("select count(distinct conversation) from message_inbox") == len(pairs)
-    assert await doors.lab.count("select count(*) from lane where kind = 'turn'") == len(pairs)
+        await server.submit(envelope_json(endpoint=endpoint, sender=sender))
+    assert await server.lab.count("select count(distinct conversation) from message_inbox") == len(pairs)
+    assert await server.lab.count("select count(*) from lane where kind = 'turn'") == len(pairs)
 
 
 # Tokens and scopes ----------------------------------------------------------------------------------------------------
 
 
-async def test_no_other_way_of_writing_a_path_or_showing_a_token_gets_past_the_gate(doors: Opened) -> None:
-    token = doors.token
-    async with httpx2.AsyncClient(base_url=doors.url) as stranger:
+async def test_no_other_way_of_writing_a_path_or_showing_a_token_gets_past_the_gate(server: Opened) -> None:
+    token = server.token
+    async with httpx2.AsyncClient(base_url=server.url) as stranger:
         ways = (f"/v1/books?token={token}", "/health/..%2fv1/books", "//v1/books", "/v1/books/", "/metrics;/health")
         assert {(await stranger.get(way)).status_code for way in ways} == {401}
         twice = [("authorization", f"Bearer {token}"), ("authorization", "Bearer sb_o_x")]
@@ -110,13 +110,13 @@ async def test_no_other_way_of_writing_a_path_or_showing_a_token_gets_past_the_g
 
 
 @pytest.mark.parametrize("caller", [CONNECTOR, AGENT])
-async def test_what_is_the_operators_is_no_one_elses(doors: Opened, caller: Principal) -> None:
-    header = await doors.token_for(caller)
+async def test_what_is_the_operators_is_no_one_elses(server: Opened, caller: Principal) -> None:
+    header = await server.token_for(caller)
     reads = ("/v1/outbox", "/v1/tokens", "/v1/books", "/metrics", "/v1/lanes", "/v1/connectors")
-    assert {(await doors.http.get(path, headers=header)).status_code for path in reads} == {403}
+    assert {(await server.http.get(path, headers=header)).status_code for path in reads} == {403}
     new = {"name": "mine", "role": "operator"}
-    assert (await doors.http.post("/v1/tokens", json=new, headers=header)).status_code == 403
-    assert (await doors.http.post("/v1/lanes/resume", json={"lane": "x"}, headers=header)).status_code == 403
+    assert (await server.http.post("/v1/tokens", json=new, headers=header)).status_code == 403
+    assert (await server.http.post("/v1/lanes/resume", json={"lane": "x"}, headers=header)).status_code == 403
 
 
 # Replies --------------------------------------------------------------------------------------------------------------
@@ -178,9 +178,9 @@ async def test_the_colon_in_a_butlers_name_does_not_lead_his_reply_astray(databa
     async with lab(database_url, teams, (rule(ROOT, [to("System1/a:b")]),)) as made:
         await made.accept.accept(submission("hello", thread="t"))
         await work_off(made)
-        sql = "select conversation, lane, (select conversation from message_inbox) as own from outbox"
+        sql = "select lane_name(lane) as lane, (select name from conversation) as own from outbox"
         [reply] = await made.database.rows(sql)
-        assert (reply["conversation"], reply["lane"]) == (reply["own"], f"send:{reply['own']}")
+        assert reply["lane"] == f"send:{reply['own']}"
 
 
 async def work_off(made: Lab) -> None:
@@ -200,23 +200,23 @@ async def work_off(made: Lab) -> None:
 # Errors and sizes -----------------------------------------------------------------------------------------------------
 
 
-async def tool(doors: Opened, name: str, arguments: Mapping[str, Any]) -> Any:
+async def tool(server: Opened, name: str, arguments: Mapping[str, Any]) -> Any:
     """Call an MCP tool; its structured answer, or the JSON-RPC error."""
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
     headers = {"accept": "application/json, text/event-stream"}
-    body = (await doors.http.post("/mcp", json=call, headers=headers)).json()
+    body = (await server.http.post("/mcp", json=call, headers=headers)).json()
     return body["result"]["structuredContent"] if "result" in body else body["error"]
 
 
 async def test_a_defect_behind_a_tool_tells_the_caller_nothing_of_it(
-    doors: Opened, monkeypatch: pytest.MonkeyPatch
+    server: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def defect(*_: object) -> None:
         raise RuntimeError("canary: postgresql://user:secret@host/db")
 
-    monkeypatch.setattr("switchboard.app.desk.Desk.heartbeat", defect)
+    monkeypatch.setattr("switchboard.app.messages.connectors.ConnectorService.heartbeat", defect)
     beat = {"channel": "telegram", "endpoint": "bot", "instance_id": "x", "state": "healthy"}
-    error = await tool(doors, "heartbeat", beat)
+    error = await tool(server, "heartbeat", beat)
     assert "canary" not in json.dumps(error)
     assert error["code"] == -32603
 
@@ -224,9 +224,9 @@ async def test_a_defect_behind_a_tool_tells_the_caller_nothing_of_it(
 _HEAD: Final = b"GET /health HTTP/1.1\r\nHost: x\r\n"
 
 
-async def talk(doors: Opened, *pieces: bytes) -> bytes:
+async def talk(server: Opened, *pieces: bytes) -> bytes:
     """What comes back on a connection of its own until it is closed, or cut while we still send."""
-    at = urlsplit(doors.url)
+    at = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(at.hostname, at.port)
     try:
         for piece in pieces:
@@ -247,20 +247,20 @@ async def talk(doors: Opened, *pieces: bytes) -> bytes:
         b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X-Many: b\r\n" * 10_000,
     ],
 )
-async def test_a_head_without_end_is_cut_off(doors: Opened, head: bytes) -> None:
+async def test_a_head_without_end_is_cut_off(server: Opened, head: bytes) -> None:
     # Nobody has shown a token yet, and the parser keeps all of it.
     async with asyncio.timeout(SOON):
-        assert (await talk(doors, head)).startswith(b"HTTP/1.1 431 ")
-    assert (await doors.http.get("/health")).status_code == 200
+        assert (await talk(server, head)).startswith(b"HTTP/1.1 431 ")
+    assert (await server.http.get("/health")).status_code == 200
 
 
 @pytest.mark.parametrize(("answered", "begun"), [(b"", b""), (b"", _HEAD), (_HEAD + b"\r\n", _HEAD)])
 async def test_a_head_that_never_comes_is_not_waited_for(
-    doors: Opened, answered: bytes, begun: bytes, monkeypatch: pytest.MonkeyPatch
+    server: Opened, answered: bytes, begun: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """uvicorn itself ends a connection only if nothing has come in since an answer went out."""
-    monkeypatch.setattr("switchboard.server.heads.HEAD_S", 0.2)
-    at = urlsplit(doors.url)
+    monkeypatch.setattr("switchboard.server.fastpath.heads.HEAD_S", 0.2)
+    at = urlsplit(server.url)
     async with asyncio.timeout(SOON):
         reader, writer = await asyncio.open_connection(at.hostname, at.port)
         try:
@@ -273,23 +273,23 @@ async def test_a_head_that_never_comes_is_not_waited_for(
             writer.close()
 
 
-async def test_whoever_hangs_up_in_the_middle_of_a_body_is_no_defect_of_ours(doors: Opened) -> None:
-    head = f"POST /v1/ingest HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {doors.token}\r\n"
+async def test_whoever_hangs_up_in_the_middle_of_a_body_is_no_defect_of_ours(server: Opened) -> None:
+    head = f"POST /v1/ingest HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
     head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-    at = urlsplit(doors.url)
+    at = urlsplit(server.url)
     with capture_logs() as logs:
         reader, writer = await asyncio.open_connection(at.hostname, at.port)
         writer.write(head.encode())
-        await doors.http.get("/v1/books")  # by now the other request is waiting for the rest of its body
+        await server.http.get("/v1/books")  # by now the other request is waiting for the rest of its body
         writer.close()
         await reader.read()
-        await doors.http.get("/v1/books")
+        await server.http.get("/v1/books")
     assert [entry for entry in logs if entry["log_level"] == "error"] == []
-    assert await doors.lab.count("select count(*) from message_inbox") == 0
+    assert await server.lab.count("select count(*) from message_inbox") == 0
 
 
-async def test_long_heads_of_many_requests_on_one_connection_are_not_added_up(doors: Opened) -> None:
+async def test_long_heads_of_many_requests_on_one_connection_are_not_added_up(server: Opened) -> None:
     for _ in range(4):
-        assert (await doors.http.get("/health", headers={"x-long": "a" * 30_000})).status_code == 200
-    large = await doors.submit(envelope_json("x" * 200_000))
+        assert (await server.http.get("/health", headers={"x-long": "a" * 30_000})).status_code == 200
+    large = await server.submit(envelope_json("x" * 200_000))
     assert large.status_code == 202

@@ -1,4 +1,4 @@
-"""Thousands of generated envelopes through the real door: a bad one gets a clear error and costs nothing else."""
+"""Thousands of generated envelopes through the real API: a bad one gets a clear error and affects nothing else."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.doors import open_doors
 from tests.lab import envelope_json
+from tests.servers import open_server
 from tests.strategies import assembled, broken_envelope_dicts, controls, events, payloads, senders, sources
 from tests.unit.test_envelope import three
 
@@ -44,11 +44,11 @@ def slices(items: list[tuple[bool, bytes]], size: int) -> list[list[tuple[bool, 
 
 @pytest.mark.slow
 async def test_bad_envelopes_among_good_ones_cost_nothing_and_break_nothing(database_url: str, tmp_path: Path) -> None:
-    async with open_doors(database_url, tmp_path / "data") as doors:
+    async with open_server(database_url, tmp_path / "data") as server:
         kept, refused = set(), 0
         for batch in slices(generated(), 200):
             body = b'{"envelopes":[' + b",".join(raw for _, raw in batch) + b"]}"
-            answer = await doors.http.post(
+            answer = await server.http.post(
                 "/v1/ingest/batch", content=body, headers={"content-type": "application/json"}
             )
             assert answer.status_code == 200, answer.text
@@ -61,6 +61,6 @@ async def test_bad_envelopes_among_good_ones_cost_nothing_and_break_nothing(data
                     assert result["error"]["code"] not in {"internal_error", "invalid_input"}, (raw, result)
                     assert result["error"]["message"]
         assert refused >= 300
-        assert await doors.lab.count("select count(*) from message_inbox") == len(kept)
-        assert (await doors.http.post("/v1/ingest", json=envelope_json("still open"))).status_code == 202
-        assert (await doors.http.get("/v1/books")).json()["balanced"]
+        assert await server.lab.count("select count(*) from message_inbox") == len(kept)
+        assert (await server.http.post("/v1/ingest", json=envelope_json("still open"))).status_code == 202
+        assert (await server.http.get("/v1/books", params={"now": True})).json()["balanced"]

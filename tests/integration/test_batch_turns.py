@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from switchboard.core import wire
-from tests.doors import open_doors
+from switchboard.core.envelope import read as wire
 from tests.lab import envelope_json
+from tests.servers import open_server
 
 
 async def test_a_batch_that_is_slow_to_parse_does_not_stop_everyone_else(
@@ -32,9 +32,9 @@ async def test_a_batch_that_is_slow_to_parse_does_not_stop_everyone_else(
                 turns[-1] += 1
 
     monkeypatch.setattr(wire, "parse_envelope", slow)
-    async with open_doors(database_url, tmp_path) as doors:
+    async with open_server(database_url, tmp_path) as server:
         running = asyncio.create_task(others())
-        answer = await doors.http.post("/v1/ingest/batch", json={"envelopes": [envelope_json("x") for _ in range(4)]})
+        answer = await server.http.post("/v1/ingest/batch", json={"envelopes": [envelope_json("x") for _ in range(4)]})
         running.cancel()
     assert len(answer.json()["results"]) == 4
     assert all(turns)

@@ -8,41 +8,41 @@ from pathlib import Path
 
 import pytest
 
-from switchboard.app.bench.connection import Connection
-from switchboard.app.bench.ingest import answered, batch_headers, batch_of, messages, single_headers
-from tests.doors import Opened, open_doors
+from switchboard.bench.connection import Connection
+from switchboard.bench.ingest import answered, batch_headers, batch_of, messages, single_headers
+from tests.servers import Opened, open_server
 
 
 @pytest.fixture
-async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_doors(database_url, tmp_path / "data") as opened:
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data") as opened:
         yield opened
 
 
-async def stored(doors: Opened) -> int:
-    return await doors.lab.count("select count(*) from message_inbox")
+async def stored(server: Opened) -> int:
+    return await server.lab.count("select count(*) from message_inbox")
 
 
-async def test_single_posts_are_stored(doors: Opened) -> None:
-    connection = await Connection.open(f"{doors.url}/v1/ingest", single_headers(doors.token))
+async def test_single_posts_are_stored(server: Opened) -> None:
+    connection = await Connection.open(f"{server.url}/v1/ingest", single_headers(server.token))
     for message, _ in zip(messages("m"), range(3), strict=False):
         assert json.loads(await connection.post(message.encode()))["duplicate"] is False
-    assert await stored(doors) == 3
+    assert await stored(server) == 3
     connection.close()
 
 
-async def test_of_a_batch_what_is_new_and_good_is_counted(doors: Opened) -> None:
-    connection = await Connection.open(f"{doors.url}/mcp", batch_headers(doors.token))
+async def test_of_a_batch_what_is_new_and_good_is_counted(server: Opened) -> None:
+    connection = await Connection.open(f"{server.url}/mcp", batch_headers(server.token))
     first, second = (message for message, _ in zip(messages("m"), range(2), strict=False))
     for _ in range(2):  # by the SDK, which has to be imported first, and by the short way
         assert answered(await connection.post(batch_of([first, second, first, "{}", '"text"']))) == 2
         first, second = (text.replace("m-", "n-") for text in (first, second))
-    assert await stored(doors) == 4
+    assert await stored(server) == 4
     connection.close()
 
 
-async def test_an_answer_that_is_none_of_success_is_an_error(doors: Opened) -> None:
-    connection = await Connection.open(f"{doors.url}/v1/ingest", single_headers("sb_o_wrong"))
+async def test_an_answer_that_is_none_of_success_is_an_error(server: Opened) -> None:
+    connection = await Connection.open(f"{server.url}/v1/ingest", single_headers("sb_o_wrong"))
     with pytest.raises(ConnectionError, match="401"):
         await connection.post(b"{}")
     connection.close()

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
 from switchboard.domain.routing import Team
 from switchboard.journey.reply import pull_pool
+from switchboard.ports.channel import Receipt
 from switchboard.store import outbox
-from switchboard.store.books import Balance, Books, audit_books
+from switchboard.store.books import Balance, Books, DayBooks, audit_books, balance_books, check_books, kept_books
 from switchboard.store.database import Database
 from switchboard.testing.echo import Echo
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.postgres import AN_ID
 from tests.waiting import eventually
 
 RULES = (rule(ROOT, [to("System1/echo")], channel="telegram"), rule(ROOT, [to("System1/echo")], channel="api"))
@@ -44,6 +48,19 @@ async def answered(made: Lab) -> None:
     await running
 
 
+async def aged(database: Database, days: int) -> date:
+    """Let all that was accepted be accepted so many days ago; returns that day."""
+    await database.run("select make_partitions(now() - $1::interval, now())", timedelta(days=days))
+    older = (
+        f"lpad(to_hex(('x' || left(replace(request_id::text, '-', ''), 12))::bit(48)::bigint - {days * 86_400_000}), "
+        "12, '0') || right(replace(request_id::text, '-', ''), 20)"
+    )
+    for table in ("message_inbox", "decision", "delivery", "attempt", "outbox", "dead_letter", "notice", "dedupe"):
+        await database.run(f"update {table} set request_id = ({older})::uuid")  # noqa: S608 - constants
+    first = await database.value("select min(request_id::text) from message_inbox")
+    return datetime.fromtimestamp((UUID(first).int >> 80) / 1000, UTC).date()
+
+
 async def test_a_sound_ledger_balances(database_url: str) -> None:
     async with worked(database_url) as made:
         books = await audit_books(made.database)
@@ -60,17 +77,19 @@ async def test_a_lease_and_receipts_are_sound_as_well(database_url: str) -> None
         pool = pull_pool("telegram", "bot:house")
         [reply] = await outbox.lease(made.database, pool, limit=5, lease_s=60, idempotent=False)
         assert (await audit_books(made.database)).problems == ()
-        await outbox.settle_send(made.database, None, reply.lane, reply.lease, reply.seq, outbox.Receipt("sent"))
+        await outbox.settle_send(made.database, None, reply.lane, reply.lease, reply.seq, Receipt("sent"))
         assert (await audit_books(made.database)).problems == ()
 
 
+NOWHERE = UUID(int=0)
 LANES = {
     "PENDING": "(select lane from delivery where state = 'pending')",
+    " X,": f" '{NOWHERE}'::uuid,",
     "ANSWERED": "(select lane from delivery where state = 'answered' limit 1)",
 }
 
-WAITS = "insert into routing select 'route:x', 1, conversation, request_id, null, '{}'"
-WAITS_NOWHERE = "insert into routing select 'route:x', 1, 'x', gen_random_uuid(), null, '{}'"
+WAITS = "insert into routing select X, 1, request_id, null, '{}'"
+WAITS_NOWHERE = "insert into routing select X, 1, gen_random_uuid(), null, '{}'"
 
 BREAKS = (
     ("delete from decision", "has no decision"),
@@ -84,7 +103,7 @@ BREAKS = (
     ("delete from lane where key = PENDING", "has no lane"),
     ("update delivery set seq = 9 where state = 'pending'", "waits for item 1, which does not exist"),
     ("update delivery set seq = 9 where state = 'answered'", "is only at 1"),
-    ("delete from turn", "is answered without a turn that says so"),
+    ("delete from attempt", "is answered without a turn that says so"),
     ("delete from outbox", "but 0 of its 1 replies are in the outbox"),
     ("update delivery set state = 'dead', settled_at = now() where state = 'answered'", "but there is no dead letter"),
     ("delete from notice", "but there is no notice"),
@@ -97,7 +116,7 @@ BREAKS = (
         "was rerouted by decision 2 of message",
     ),
     (
-        'insert into decision select request_id, conversation, 2, version, 0, \'[{"reason": "reroute"}]\', now() '
+        'insert into decision select request_id, 2, version, 0, \'[{"reason": "reroute"}]\', now() '
         "from decision limit 1",
         "rerouted a dead letter, and none says so",
     ),
@@ -119,9 +138,15 @@ BREAKS = (
         "has a lease that ran out",
     ),
     ("update lane set state = 'paused' where key = PENDING", "is paused with 1 items waiting"),
-    (f"{WAITS}, 'pending', now() from decision limit 1", "waits to be routed (route:x #1), but is decided already"),
-    (f"{WAITS}, 'routed', now() from decision limit 1", "waits to be routed in route:x, which does not exist"),
-    (f"{WAITS_NOWHERE}, 'routed', now()", "waiting route:x #1 belongs to message"),
+    (
+        f"{WAITS}, 'pending', now() from decision limit 1",
+        f"waits to be routed ({NOWHERE} #1), but is decided already",
+    ),
+    (
+        f"{WAITS}, 'routed', now() from decision limit 1",
+        f"waits to be routed in {NOWHERE}, which does not exist",
+    ),
+    (f"{WAITS_NOWHERE}, 'routed', now()", f"waiting {NOWHERE} #1 belongs to message"),
     ("update lane set ready_at = now() - interval '1 hour' where key = PENDING", "has waited for a worker since"),
 )
 
@@ -131,10 +156,62 @@ async def test_what_is_broken_is_named(database_url: str, damage: str, sentence:
     async with worked(database_url) as made:
         for name, lane in LANES.items():
             damage = damage.replace(name, lane)
+        day = await aged(made.database, 3)
         tag = await made.database.run(damage)
         assert not tag.endswith(" 0"), "the damage did nothing"
-        problems = (await audit_books(made.database)).problems
+        days: list[DayBooks] = []
+        problems = (await audit_books(made.database, told=days.append)).problems
         assert any(sentence in problem for problem in problems), problems
+        if "gen_random_uuid() from" not in damage and "gen_random_uuid(), null" not in damage:
+            no_messages = damage == "delete from message_inbox"
+            assert {one.day for one in days if one.books.problems} <= {days[-1].day if no_messages else day}
+
+
+async def test_past_days_are_checked_in_turn(database_url: str) -> None:
+    async with worked(database_url) as made:
+        old = await aged(made.database, 2)
+        await made.database.run("delete from attempt")
+        await made.accept.accept(submission("e", channel="telegram", sender="e"))
+        found = [await check_books(made.database) for _ in range(4)]
+        assert [one.recent.messages.accepted for one in found] == [1] * 4
+        assert [one.recent.problems for one in found] == [()] * 4
+        checked = [one.past for one in found if one.past is not None]
+        days = [one.day for one in checked]
+        assert days[:2] == [old, old + timedelta(days=1)]
+        assert days[2:] == days[:2]
+        for one in checked:
+            said = [problem for problem in one.books.problems if "without a turn that says so" in problem]
+            assert len(said) == (2 if one.day == old else 0)
+
+
+async def test_what_is_open_is_checked_however_old_it_is(database_url: str) -> None:
+    async with worked(database_url) as made:
+        await aged(made.database, 40)
+        await made.database.run(f"update lane set state = 'idle' where key = {LANES['PENDING']}")  # noqa: S608 - a constant
+        problems = (await check_books(made.database)).recent.problems
+        assert any("is pending, but its lane is idle" in problem for problem in problems), problems
+
+
+async def test_a_worker_writes_down_what_others_read(database_url: str) -> None:
+    async with worked(database_url) as made:
+        database = made.database
+        never = await kept_books(database)
+        assert (never.books.messages.accepted, never.at, never.stale) == (0, None, True)
+        old = await aged(database, 12)
+        while await database.value("select count(*) from book where kind = 'targets'") < 13:
+            await balance_books(database)
+        kept = await kept_books(database)
+        assert kept.books == await audit_books(database)
+        assert not kept.stale
+        assert (await check_books(database)).unbalanced == ()
+        await database.run("delete from delivery where state = 'answered'")
+        await database.run("update book set checked_at = 'epoch' where day = $1", old)
+        await database.run("update balance set at = at - interval '6 min'")
+        assert (await kept_books(database)).stale
+        await balance_books(database)
+        lost = await kept_books(database)
+        assert (lost.books.messages.difference, lost.books.targets.difference, lost.stale) == (2, 2, False)
+        assert (await check_books(database)).unbalanced == (old,)
 
 
 @pytest.mark.parametrize(
@@ -196,10 +273,10 @@ async def test_an_audit_of_a_large_ledger_takes_few_passes(database_url: str) ->
 
 async def _many(database: Database, count: int) -> None:
     for statement in (
-        """insert into message_inbox select ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'c' || n,
-           'api', 'e', 's', null, '{}', '', 'application/json', now() from generate_series(1, $1) n""",
-        "insert into decision select request_id, conversation, 1, 1, 1, '[]', now() from message_inbox limit $1",
-        """insert into delivery select 'turn:System1/echo:' || conversation, 1, conversation, request_id,
+        """insert into message_inbox select AN_ID, gen_random_uuid(), 'api', 'e', 's', null, '{}',
+           'application/json', now() from generate_series(1, $1) n""".replace("AN_ID", AN_ID),
+        "insert into decision select request_id, 1, 1, 1, '[]', now() from message_inbox limit $1",
+        """insert into delivery select lane_key('turn', 'System1/echo', conversation), 1, request_id,
            'System1/echo', 'root', 0, 'pending', null, now(), null from message_inbox limit $1""",
         "insert into lane (key, kind, pool, tier, last_seq, state) select lane, 'turn', 'work', 2, 1, 'ready' "
         "from delivery limit $1",

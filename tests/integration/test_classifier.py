@@ -17,17 +17,18 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from switchboard.app.access import Access, Principal
-from switchboard.app.classifier import StoredDay
-from switchboard.app.explain import explain
-from switchboard.app.models import mcp_url
+from switchboard.app.classification.models import StoredSpending, mcp_url
+from switchboard.app.messages.explain import explain
+from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
-from switchboard.app.wiring import Core, Switchboard, make_classifier, make_worker, open_core, open_switchboard
+from switchboard.app.wiring import make_classifier, make_worker, open_runtime, open_switchboard
 from switchboard.core.policy.budget import Amount, Cap, Refusal
 from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.llm import Bill, Usage
 from switchboard.domain.routing import SystemId, Target, Team
 from switchboard.journey.classify import RouteLimits
 from switchboard.server.listener import bind
-from switchboard.server.serve import run_doors
+from switchboard.server.serve import run_server
 from switchboard.store import classification
 from switchboard.store import routing as store
 from switchboard.store.inbox import get_message
@@ -56,9 +57,9 @@ def to(*butlers: str, **more: Any) -> Reply:
 
 @dataclass(frozen=True)
 class House:
-    """Everything behind the doors, and a message in it."""
+    """Everything behind the interfaces, and a message in it."""
 
-    core: Core
+    runtime: Runtime
     switchboard: Switchboard
 
     async def message(self, text: str, **more: str) -> Any:
@@ -69,23 +70,23 @@ class House:
         return accepted.request_id
 
     async def over(self, request_id: UUID) -> bool:
-        found = await get_message(self.core.database, request_id)
+        found = await get_message(self.runtime.database, request_id)
         return found is not None and found.state != "in_flight"
 
     async def deliveries(self, request_id: Any) -> list[tuple[str, str | None]]:
-        rows = await self.core.database.rows(
+        rows = await self.runtime.database.rows(
             "select system_id, text from delivery where request_id = $1 order by system_id", request_id
         )
         return [(row["system_id"], row["text"]) for row in rows]
 
     async def letters(self, request_id: Any) -> list[tuple[str, str]]:
-        rows = await self.core.database.rows(
+        rows = await self.runtime.database.rows(
             "select category, reason from dead_letter where request_id = $1", request_id
         )
         return [(row["category"], row["reason"]) for row in rows]
 
     async def log(self, request_id: Any) -> list[classification.Logged]:
-        return await classification.attempts(self.core.database, request_id)
+        return await classification.attempts(self.runtime.database, request_id)
 
 
 Open = Callable[..., AbstractAsyncContextManager[House]]
@@ -110,11 +111,11 @@ def opened(database_url: str, tmp_path: Path) -> Open:
             }
         )
         async with (
-            open_core(settings) as core,
-            open_switchboard(core) as switchboard,
-            at_work(make_worker(core)),
+            open_runtime(settings) as runtime,
+            open_switchboard(runtime) as switchboard,
+            at_work(make_worker(runtime)),
         ):
-            yield House(core, switchboard)
+            yield House(runtime, switchboard)
 
     return opened
 
@@ -128,22 +129,24 @@ async def test_a_message_that_no_rule_decides_goes_where_the_model_says(opened: 
         assert row.tokens_in > 100
         assert row.cost is not None
         assert row.cost >= row.tokens_in
-        today = await classification.spent_on(house.core.database, datetime.now(UTC).date())
+        today = await classification.spent_on(house.runtime.database, datetime.now(UTC).date())
         assert today == Amount(row.tokens_in + row.tokens_out, row.cost)
         assert "Doctors and pills" in llm.requests[0].prompt
 
 
 @asynccontextmanager
 async def connector_of(house: House) -> AsyncIterator[Client]:
-    """A connector at the MCP door of this house."""
+    """A connector at the MCP server of this installation."""
     stop, at = asyncio.Event(), asyncio.get_running_loop().create_future()
     listener = bind("127.0.0.1", 0)
     serving = asyncio.create_task(
-        run_doors(house.switchboard, listener, stop, lambda host, port: at.set_result(f"http://{host}:{port}/mcp"))
+        run_server(house.switchboard, listener, stop, lambda host, port: at.set_result(f"http://{host}:{port}/mcp"))
     )
     url = await at
     operator = Principal("operator", "test")
-    issued = await Access(house.core.database).issue(operator, Principal("connector", "bot", "telegram", "bot:house"))
+    issued = await Access(house.runtime.database).issue(
+        operator, Principal("connector", "bot", "telegram", "bot:house")
+    )
     async with (
         httpx2.AsyncClient(headers={"authorization": f"Bearer {issued.secret}"}, timeout=30) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
@@ -170,7 +173,7 @@ async def test_from_a_connector_over_mcp_to_the_butler(opened: Open) -> None:
         [row] = await house.log(request_id)
         assert row.request_id == request_id
         assert len(llm.requests) == 1
-        assert await house.core.database.value("select count(*) from pipeline_key") == 0
+        assert await house.runtime.database.value("select count(*) from pipeline_key") == 0
 
 
 async def test_what_a_rule_decides_is_shown_to_no_model(opened: Open) -> None:
@@ -216,7 +219,7 @@ async def test_a_wrong_name_is_asked_again_and_ends_as_a_dead_letter(opened: Ope
         [(category, reason)] = await house.letters(request_id)
         assert (category, "no candidate 'ghost'" in reason) == ("classification_failed", True)
         assert [row.n for row in await house.log(request_id)] == [1, 2]
-        payload = await house.core.database.value("select payload #>> '{payload,normalized_text}' from dead_letter")
+        payload = await house.runtime.database.value("select payload #>> '{payload,normalized_text}' from dead_letter")
         assert payload == "my head hurts", "the whole message is kept"
 
 
@@ -237,8 +240,8 @@ async def test_when_a_part_goes_to_nobody_whoever_was_named_gets_the_whole(opene
     async with ScriptedLlm(Script(otherwise=half)) as llm, opened(llm) as house:
         request_id = await house.message("My head hurts. Pay the rent.")
         assert await house.deliveries(request_id) == [("System1/health", None)]
-        trail = await house.core.database.value("select trail::text from decision where request_id = $1", request_id)
-        assert "a part went to nobody" in trail
+        trail = await house.runtime.database.value("select trail::text from decision where request_id = $1", request_id)
+        assert "a part was assigned to nobody" in trail
 
 
 async def test_a_message_may_not_cost_more_than_it_may(opened: Open) -> None:
@@ -259,12 +262,12 @@ async def test_a_day_may_not_cost_more_than_it_may(opened: Open, monkeypatch: py
 
 async def test_a_message_waits_for_the_cap_of_the_day_and_uses_up_no_attempt(opened: Open) -> None:
     async with ScriptedLlm([to("health")]) as llm, opened(llm, tokens_per_day=5000, attempts=1) as house:
-        database, today = house.core.database, datetime.now(UTC).date()
+        database, today = house.runtime.database, datetime.now(UTC).date()
         await database.run("insert into model_day (day, tokens, micros) values ($1, 5000, 0)", today)
         accepted = await house.switchboard.accept.accept(submission("my head hurts"))
 
         async def turned_away_twice() -> bool:
-            return int(await database.value("select count(*) from turn where error_class = 'not_asked'")) > 1
+            return int(await database.value("select count(*) from attempt where error_class = 'not_asked'")) > 1
 
         await eventually(turned_away_twice, within=30)
         assert llm.requests == ()
@@ -295,11 +298,11 @@ async def test_a_butler_without_an_engine_is_no_candidate(database_url: str, tmp
     team = Team(ROOT, None, members=members, classify=True)
     model = {"name": "first", "kind": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
     known = {"database_url": database_url, "data_dir": tmp_path, "models": [model], "classify": {"models": ["first"]}}
-    async with lab(database_url, (team,), ()), open_core(Settings.model_validate(known)) as core:
-        index = core.rule_book.rules.index
+    async with lab(database_url, (team,), ()), open_runtime(Settings.model_validate(known)) as runtime:
+        index = runtime.rule_book.rules.index
         both = (Target(SystemId("System1/gone")), Target(SystemId("System1/health")))
         assert set(index.candidates(ROOT)) == set(both)
-        make_worker(core)
+        make_worker(runtime)
         assert index.candidates(ROOT) == both[1:]
 
 
@@ -315,12 +318,12 @@ async def test_a_part_alone_is_the_whole_and_what_stands_in_no_part_is_told(open
     async with ScriptedLlm([alone, both]) as llm, opened(llm) as house:
         request_id = await house.message("pay the rent and cancel my insurance")
         assert await house.deliveries(request_id) == [("System1/finance", None)]
-        [decision] = (await explain(house.core, request_id)).decisions
+        [decision] = (await explain(house.runtime, request_id)).decisions
         assert "in no part" not in decision.trail[0].detail
         request_id = await house.message("My head hurts. Cancel my insurance, then pay the rent!")
         parts = [("System1/finance", "pay the rent"), ("System1/health", "My head hurts.")]
         assert await house.deliveries(request_id) == parts
-        [decision] = (await explain(house.core, request_id)).decisions
+        [decision] = (await explain(house.runtime, request_id)).decisions
         assert decision.trail[0].detail == 'by first; in no part: "Cancel my insurance, then"'
 
 
@@ -328,7 +331,7 @@ async def test_a_verdict_is_paid_for_once(opened: Open) -> None:
     """The journal knows it: what comes after it may fail and be done again."""
     async with ScriptedLlm([to("health")]) as llm, opened(llm) as house:
         request_id = await house.message("my head hurts")
-        kept = await house.core.database.value("select result::text from step where name like 'classify root %'")
+        kept = await house.runtime.database.value("select result::text from step where path like 'classify root %'")
         assert "System1/health" in kept
         assert len(llm.requests) == len(await house.log(request_id)) == 1
 
@@ -343,7 +346,7 @@ async def test_a_verdict_of_which_one_is_gone_meanwhile_loses_nobodys_part(opene
         )
     )
     async with ScriptedLlm([both]) as llm, opened(llm) as house:
-        really, index = store.settle_route, house.core.rule_book.rules.index
+        really, index = store.settle_route, house.runtime.rule_book.rules.index
 
         async def dies_once(*given: Any) -> Any:
             if found.is_set():
@@ -364,13 +367,13 @@ async def test_a_verdict_of_which_one_is_gone_meanwhile_loses_nobodys_part(opene
 async def test_the_account_of_a_day_is_settled_on_the_day_it_was_opened(opened: Open) -> None:
     async with ScriptedLlm([]) as llm, opened(llm) as house:
         days = iter([date(2026, 1, 1), date(2026, 1, 2)])
-        account = StoredDay(house.core.database, lambda: next(days))
+        account = StoredSpending(house.runtime.database, lambda: next(days))
         hold = await account.reserve(Amount(10, 3), Cap(10))
         assert not isinstance(hold, Refusal)
-        await account.settle(hold, Amount(7, 2))
-        assert await classification.spent_on(house.core.database, date(2026, 1, 1)) == Amount(7, 2)
+        await account.settle(hold, Bill("test", "m", Usage(5, 2), 2))
+        assert await classification.spent_on(house.runtime.database, date(2026, 1, 1)) == Amount(7, 2)
         refused = await classification.reserve_day(
-            house.core.database, date(2026, 1, 1), Amount(4), Cap(10), timedelta(minutes=1)
+            house.runtime.database, date(2026, 1, 1), Amount(4), Cap(10), timedelta(minutes=1)
         )
         assert isinstance(refused, Refusal)
 
@@ -378,12 +381,12 @@ async def test_the_account_of_a_day_is_settled_on_the_day_it_was_opened(opened: 
 async def test_without_a_limit_nothing_is_set_aside_and_all_is_booked(opened: Open) -> None:
     async with ScriptedLlm([]) as llm, opened(llm) as house:
         day = date(2026, 1, 1)
-        account = StoredDay(house.core.database, lambda: day)
+        account = StoredSpending(house.runtime.database, lambda: day)
         hold = await account.reserve(Amount(10, 3), Cap())
         assert not isinstance(hold, Refusal)
-        assert await house.core.database.value("select count(*) from model_reservation") == 0
-        await account.settle(hold, Amount(7, 2))
-        assert await classification.spent_on(house.core.database, day) == Amount(7, 2)
+        assert await house.runtime.database.value("select count(*) from model_reservation") == 0
+        await account.settle(hold, Bill("test", "m", Usage(5, 2), 2))
+        assert await classification.spent_on(house.runtime.database, day) == Amount(7, 2)
 
 
 @pytest.mark.parametrize(
@@ -410,9 +413,9 @@ async def test_a_model_without_its_key_stops_the_start(database_url: str, tmp_pa
             "classify": {"models": ["first"]},
         }
     )
-    async with open_core(settings) as core:
+    async with open_runtime(settings) as runtime:
         with pytest.raises(ConfigurationError, match="first: a key is needed"):
-            make_worker(core)
+            make_worker(runtime)
     nothing = settings.model_copy(update={"classify": Settings().classify})
-    async with open_core(nothing) as core:
-        assert make_classifier(core) is None
+    async with open_runtime(nothing) as runtime:
+        assert make_classifier(runtime) is None

@@ -16,11 +16,10 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from switchboard.app.explain import explain
+from switchboard.app.messages.explain import explain
+from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
-from switchboard.app.wiring import Core
 from switchboard.domain.ledger import Item
-from switchboard.domain.message import Conversation
 from switchboard.domain.routing import (
     Chosen,
     Classified,
@@ -34,10 +33,10 @@ from switchboard.domain.routing import (
     TeamId,
 )
 from switchboard.journey.accept import Submission
-from switchboard.journey.classify import ClassifierBusy, ClassifierFailure, Question, RouteLimits
-from switchboard.journey.turn import Answer, Turn, TurnResult
-from switchboard.lanes.journal import Journal
-from switchboard.store import lanes, rules
+from switchboard.journey.ask import ClassifierBusy, ClassifierFailure, Question
+from switchboard.journey.classify import RouteLimits
+from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
+from switchboard.store import rules
 from switchboard.store.inbox import Acceptance, get_message
 from switchboard.store.routing import Routed, settle_route, waiting_of
 from switchboard.store.rules import Authorship
@@ -64,12 +63,12 @@ class Model:
     play: Play
     asked: list[str] = field(default_factory=list)
 
-    async def classify(self, question: Question, journal: Journal) -> Classified:
-        async def ask(_: UUID) -> Classified:
+    async def ask(self, question: Question, journal: Journal) -> Classified:
+        async def act(_: UUID) -> Classified:
             self.asked.append(question.text)
             return await self.play(question)
 
-        return msgspec.convert(await journal.step(f"classify {question.team.team_id}", ask), Classified)
+        return msgspec.convert(await journal.step(f"classify {question.team_id}", act), Classified)
 
 
 def chosen(*names: str) -> Classified:
@@ -108,7 +107,7 @@ async def delivered(parts: Lab, sender: str = "x", *, by_time: bool = True) -> l
     rows = await parts.database.rows(
         "select d.system_id, coalesce(d.text, m.envelope #>> '{payload,normalized_text}') as text from delivery d"
         " join message_inbox m using (request_id) where m.sender = $1"
-        " order by case when $2 then d.created_at end, d.lane, d.seq",
+        " order by case when $2 then d.created_at end, d.system_id, d.seq",
         sender,
         by_time,
     )
@@ -192,7 +191,9 @@ async def test_a_failure_is_tried_again_and_nothing_overtakes_it(database_url: s
         async with at_work(parts.worker(classifier=Model(play))):
             await eventually(lambda: settled(parts))
         assert await delivered(parts) == [("a", "1"), ("b", "2")]
-        outcomes = await parts.database.rows("select outcome from turn where lane like 'route:%' order by finished_at")
+        outcomes = await parts.database.rows(
+            "select outcome from attempt join lane on key = lane where kind = 'route' order by finished_at"
+        )
         assert [row["outcome"] for row in outcomes] == ["failed", "failed", "routed", "routed"]
         await assert_balanced(parts)
 
@@ -215,7 +216,9 @@ async def test_an_attempt_in_which_nobody_was_asked_is_none(database_url: str) -
             await eventually(lambda: settled(parts))
         assert await delivered(parts) == [("a", "1"), ("a", "2")]
         assert attempts == [1] * 5 + [2] * 5 + [3] * 5 + [1]
-        kinds = await parts.database.rows("select error_class from turn where lane like 'route:%' order by finished_at")
+        kinds = await parts.database.rows(
+            "select error_class from attempt join lane on key = lane where kind = 'route' order by finished_at"
+        )
         pauses = ["not_asked"] * 4
         assert [row["error_class"] for row in kinds] == [
             *(*pauses, "classification", *pauses, "classification", *pauses),
@@ -303,7 +306,7 @@ async def test_each_butler_is_given_its_own_part_and_the_whole_stays_what_it_was
 
     async def play(turn: Turn, _: Journal) -> TurnResult:
         given.append(turn)
-        return Answer(turn.work.envelope.payload.normalized_text)
+        return Answer(turn.text)
 
     async def split(_: Question) -> Classified:
         parts = [
@@ -316,7 +319,7 @@ async def test_each_butler_is_given_its_own_part_and_the_whole_stays_what_it_was
         async with at_work(parts.worker({"echo": Scripted(play)}, classifier=Model(split))):
             await eventually(lambda: settled(parts))
         assert await delivered(parts) == [("a", "tax"), ("b", "tea")]
-        assert {(turn.work.segment, turn.work.whole_text) for turn in given} == {(1, "tax and tea"), (2, "tax and tea")}
+        assert {(turn.segment, turn.whole_text) for turn in given} == {(1, "tax and tea"), (2, "tax and tea")}
         stored = await get_message(parts.database, message.request_id)
         assert stored is not None
         assert stored.envelope["payload"]["normalized_text"] == "tax and tea"
@@ -331,7 +334,7 @@ async def test_an_answer_is_paid_for_once_even_if_the_rules_change_between_two_a
     async def play(question: Question) -> Classified:
         nonlocal asked
         asked += 1
-        if question.team.team_id == "root":
+        if question.team_id == "root":
             return Classified((Route(to(team="east")), Route(to("System1/a"))))
         if asked == 2:
             new = rule(ROOT, [to(team="east")], channel="telegram")
@@ -362,21 +365,21 @@ async def test_the_explanation_says_where_a_message_waits_and_what_the_model_was
         return replace(chosen("a"), detail="it is about a")
 
     async with lab(database_url, [TEAM], [TO_B, DEFAULT], classifying=True) as parts:
-        core = Core(Settings(data_dir=tmp_path), parts.database, parts.bell, parts.rule_book)
+        runtime = Runtime(Settings(data_dir=tmp_path), parts.database, parts.notifier, parts.rule_book)
         [message] = await accepted(parts, "1")
         [second] = await accepted(parts, "2", chat_type="private")
         [direct] = await accepted(parts, "3", sender="y", chat_type="private")
-        before = await explain(core, second.request_id)
+        before = await explain(runtime, second.request_id)
         assert before.waiting is not None
         assert (before.message.state, before.decisions, before.waiting.waiting.before_it) == ("in_flight", (), 1)
-        assert (await explain(core, direct.request_id)).waiting is None
+        assert (await explain(runtime, direct.request_id)).waiting is None
         async with at_work(parts.worker(classifier=Model(play))):
             await eventually(lambda: settled(parts))
-        found = await explain(core, message.request_id)
+        found = await explain(runtime, message.request_id)
         assert found.waiting is not None
         assert found.waiting.waiting.state == "routed"
         assert [(one.outcome, one.error) for one in found.waiting.attempts] == [("failed", "down"), ("routed", None)]
-        assert [step.name for step in found.waiting.steps] == ["classify root"]
+        assert [step.path for step in found.waiting.steps] == ["classify root"]
         [decision] = found.decisions
         [step] = decision.trail
         assert (step.reason, step.detail) == ("classified", "it is about a")
@@ -387,7 +390,7 @@ async def test_the_explanation_says_where_a_message_waits_and_what_the_model_was
 async def test_whoever_was_fenced_decides_nothing(database_url: str) -> None:
     async with lab(database_url, [TEAM], [], classifying=True) as parts, a_hand(parts.database) as hand:
         await accepted(parts, "1")
-        [item] = await lanes.claim(parts.database, hand.worker, [0] * 4, [1] * 4)
+        [item] = await hand.claim(pool="route")
         assert (item.kind, item.seq) == ("route", 1)
         stale = (replace(item, epoch=item.epoch - 1), replace(item, seq=2), replace(item, seq=0))
         for wrong in stale:
@@ -404,7 +407,7 @@ async def test_a_trail_that_cannot_be_stored_as_it_is_does_not_spoil_the_books(d
     """What takes texts from elsewhere keeps it out: a classifier whose answers no journal has cleaned."""
 
     class Careless:
-        async def classify(self, question: Question, journal: Journal) -> Classified:  # noqa: ARG002
+        async def ask(self, question: Question, journal: Journal) -> Classified:  # noqa: ARG002
             return replace(chosen("a"), detail="a\x00b\ud800c")
 
     async with lab(database_url, [TEAM], [], classifying=True) as parts:
@@ -419,8 +422,7 @@ async def test_a_trail_that_cannot_be_stored_as_it_is_does_not_spoil_the_books(d
 
 def _routed(item: Item) -> Routed:
     decision = Decision(1, (Chosen(SystemId("System1/a"), ROOT),), (), ())
-    conversation = Conversation(item.lane.removeprefix("route:"))
-    return Routed(item, conversation, decision, 2, datetime.now(UTC), hand_on=False)
+    return Routed(item, decision, 2, datetime.now(UTC), hand_on=False)
 
 
 async def test_from_many_doors_at_once_each_sender_keeps_his_order_at_every_butler(database_url: str) -> None:
@@ -432,34 +434,37 @@ async def test_from_many_doors_at_once_each_sender_keeps_his_order_at_every_butl
         return chosen(dice.choice("ab"))
 
     async with AsyncExitStack() as stack:
-        doors = [await stack.enter_async_context(lab(database_url, [TEAM], [TO_B], classifying=True)) for _ in range(2)]
+        server = [
+            await stack.enter_async_context(lab(database_url, [TEAM], [TO_B], classifying=True)) for _ in range(2)
+        ]
 
         async def send(sender: int) -> None:
             for n in range(15):
                 more = {"chat_type": "private"} if dice.random() < 0.9 else {}
                 thread = f"t{sender % 8}"
                 given = submission(f"{sender}:{n}", sender=f"s{sender}", thread=thread, **more)
-                outcome = await dice.choice(doors).accept.accept(given)
+                outcome = await dice.choice(server).accept.accept(given)
                 assert not outcome.duplicate
 
-        workers = [door.worker(classifier=Model(play)) for door in doors]
+        workers = [door.worker(classifier=Model(play)) for door in server]
         async with at_work(*workers):
             await asyncio.gather(*(send(sender) for sender in range(16)))
-            await eventually(lambda: settled(doors[0]), within=60)
+            await eventually(lambda: settled(server[0]), within=60)
         disorder = """select count(*) from (
             select split_part(t, ':', 2)::int as n, lag(split_part(t, ':', 2)::int)
                    over (partition by lane, split_part(t, ':', 1) order by seq) as before
             from (select d.lane, d.seq, m.envelope #>> '{payload,normalized_text}' as t
                   from delivery d join message_inbox m using (request_id)) x
         ) y where n <= before"""
-        assert await doors[0].count(disorder) == 0
-        assert await doors[0].count("select count(*) from delivery where state = 'answered'") == 16 * 15
-        assert await doors[0].count("select count(*) from routing") > 20
+        assert await server[0].count(disorder) == 0
+        assert await server[0].count("select count(*) from delivery where state = 'answered'") == 16 * 15
+        assert await server[0].count("select count(*) from routing") > 20
         assert (
-            await doors[0].count("select count(*) from decision") - await doors[0].count("select count(*) from routing")
+            await server[0].count("select count(*) from decision")
+            - await server[0].count("select count(*) from routing")
             > 20
         ), "both ways were taken"
-        await assert_balanced(doors[0])
+        await assert_balanced(server[0])
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_send_is_idempotent_by_its_id(cli: Cli) -> None:
     again = cli.json("send", "once", "--id", event, "--thread", "t", "--sender", "s", "--endpoint", "e")
     assert (first["duplicate"], again["duplicate"]) == (False, True)
     assert first["request_id"] == again["request_id"]
-    assert "it was here already" in cli.says(
+    assert "it was stored before" in cli.says(
         "send", "o", "--id", event, "--thread", "t", "--sender", "s", "--endpoint", "e"
     )
 
@@ -191,7 +192,7 @@ def test_explain_tells_why_and_what_became_of_it(cli: Cli) -> None:
     sent = cli.json("send", "why?", "--wait", 30)["request_id"]
     tree = cli.says("explain", sent)
     rules = ("team root", "✗ refused", "sender should be 'nuisance', it is", "✓ from api", "→ System1/memo")
-    became = ("delivery System1/memo", "attempt memo", "step 1", "reply of System1/memo", "“why?”")
+    became = ("delivery System1/memo", "attempt memo", "step ", "reply of System1/memo", "“why?”")
     for expected in (sent, *rules, *became):
         assert expected in tree, (expected, tree)
     assert cli.json("explain", sent)["message"]["request_id"] == sent
@@ -251,7 +252,7 @@ def test_tokens_open_what_they_are_for_and_nothing_once_revoked(cli: Cli, monkey
     assert "revoked" in cli.says("tokens", "list")
     assert cli.run("tokens", "revoke", "bot")[0] == 5
     code, out, err = cli.run("tokens", "create", "plain", "--role", "operator", "--expires-in-days", 1)
-    assert (code, out.startswith("sb_"), "not shown again" in err) == (0, True, True)
+    assert (code, out.startswith("sb_"), "not be shown again" in err) == (0, True, True)
 
 
 def test_outbox_and_lanes(cli: Cli, server: Server) -> None:
@@ -276,7 +277,9 @@ def test_outbox_and_lanes(cli: Cli, server: Server) -> None:
 
     [lane] = [x["lane"] for x in cli.json("lanes", "list")["lanes"] if x["lane"].startswith("send:")]
     assert cli.run("lanes", "resume", lane)[0] == 5
-    _execute(server.environment, "update switchboard.lane set state = 'paused' where key = $1", lane)
+    _execute(
+        server.environment, "update switchboard.lane set state = 'paused' where switchboard.lane_name(key) = $1", lane
+    )
     findings = {f["name"]: f for f in cli.json("doctor", code=1)["findings"]}
     assert (findings["paused lane"]["status"], findings["paused lane"]["detail"]) == ("note", lane)
     assert "goes on" in cli.says("lanes", "resume", lane)
@@ -284,7 +287,8 @@ def test_outbox_and_lanes(cli: Cli, server: Server) -> None:
 
 def _execute(env: Mapping[str, str], sql: str, *values: object) -> None:
     async def run() -> None:
-        connection = await asyncpg.connect(env["SWITCHBOARD_DATABASE_URL"])
+        path = {"search_path": "switchboard"}
+        connection = await asyncpg.connect(env["SWITCHBOARD_DATABASE_URL"], server_settings=path)
         await connection.execute(sql, *values)
         await connection.close()
 
@@ -376,7 +380,7 @@ def test_doctor_finds_what_is_broken(cli: Cli, server: Server, monkeypatch: pyte
     assert "chmod 600" in said
     assert "did you mean telegram" in said
     assert "the engine 'magic' is not installed" in said
-    assert "✗ server  no switchboard answers at http://127.0.0.1:9" in said
+    assert "✗ server  no switchboard is running at http://127.0.0.1:9" in said
 
 
 def test_doctor_finds_books_that_do_not_balance(cli: Cli, server: Server) -> None:
@@ -387,9 +391,13 @@ def test_doctor_finds_books_that_do_not_balance(cli: Cli, server: Server) -> Non
     _execute(server.environment, "delete from switchboard.delivery where request_id = $1::uuid", sent)
     try:
         findings = cli.json("doctor", code=1)["findings"]
+        _, _, told = cli.run("doctor", "--full")
     finally:
         _execute(server.environment, "insert into switchboard.delivery select * from kept; drop table kept")
     assert any(f["name"].startswith("books") and f["status"] == "bad" for f in findings)
+    assert re.search(r"books of \d{4}-\d\d-\d\d: \d+ messages?, they do not balance", told)
+    _, _, told = cli.run("doctor", "--full")
+    assert re.fullmatch(r"(books of \d{4}-\d\d-\d\d: \d+ messages?, good\s+)+", told)
 
 
 def test_doctor_says_when_settings_or_database_are_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -437,16 +445,16 @@ def test_backup_while_it_works_and_no_restore_meanwhile(cli: Cli, tmp_path: Path
 
 
 def test_backup_and_restore_into_an_empty_database(
-    cli: Cli, tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, tmp_path: Path, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = cli.json("send", "keep this", "--wait", 30)["request_id"]
     cli.says("db", "backup", tmp_path / "b")
-    monkeypatch.setenv("SWITCHBOARD_DATABASE_URL", database_url)
+    monkeypatch.setenv("SWITCHBOARD_DATABASE_URL", empty_database_url)
     assert cli.run("db", "backup", tmp_path / "c")[0] == 1
     assert "restored" in cli.says("db", "restore", tmp_path / "b")
     assert (
         _value(
-            database_url,
+            empty_database_url,
             "select envelope #>> '{payload,normalized_text}' from switchboard.message_inbox where request_id = $1",
             sent,
         )
@@ -456,7 +464,7 @@ def test_backup_and_restore_into_an_empty_database(
     damaged = tmp_path / "damaged"
     damaged.write_bytes((tmp_path / "b").read_bytes()[:5000])
     assert cli.run("db", "restore", damaged, "--force")[0] == 1
-    assert _value(database_url, "select count(*) > 0 from switchboard.message_inbox") is True
+    assert _value(empty_database_url, "select count(*) > 0 from switchboard.message_inbox") is True
     assert cli.run("db", "restore", tmp_path / "b", "--force")[0] == 0
     assert cli.run("db", "restore", tmp_path / "nowhere")[0] == 5
 

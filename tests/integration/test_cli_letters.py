@@ -56,8 +56,8 @@ def a_letter(cli: Cli, channel: str = "sms") -> tuple[str, str]:
 def test_one_is_sent_on_and_answered(cli: Cli) -> None:
     letter, sent = a_letter(cli)
     said = cli.says("dlq", "reroute", letter, "--to", "System1/loud", "--reason", "loud can")
-    assert f"{letter} is sent on to System1/loud (decision 2)" in said
-    assert "was sent on before" in cli.says("dlq", "reroute", letter, "--reason", "again")
+    assert f"{letter} rerouted to System1/loud (decision 2)" in said
+    assert "was already rerouted" in cli.says("dlq", "reroute", letter, "--reason", "again")
     found = ask(lambda c: c.get(f"/v1/messages/{sent}/replies", {"wait": 20}))
     assert [reply["text"] for reply in found["replies"]] == ["HERE"]
     shown = cli.says("dlq", "show", letter)
@@ -95,7 +95,7 @@ def test_a_rule_of_it(cli: Cli) -> None:
 def test_one_is_closed(cli: Cli) -> None:
     letter, _ = a_letter(cli)
     assert "is closed" in cli.says("dlq", "handle", letter, "--resolution", "spam")
-    assert "was closed before" in cli.says("dlq", "handle", letter, "--resolution", "spam")
+    assert "was already closed" in cli.says("dlq", "handle", letter, "--resolution", "spam")
     code, _, err = cli.run("dlq", "reroute", letter, "--to", "System1/loud", "--reason", "r")
     assert code == 1
     assert "was closed by" in err
@@ -108,15 +108,15 @@ def test_many_are_looked_at_then_done_and_what_fails_is_named(cli: Cli) -> None:
     looked = cli.json(*looking)
     assert (looked["matched"], looked["done"], looked["dry_run"]) == (3, 3, True)
     told = cli.says(*looking)
-    assert "would be sent on: 3 of 3 dead letters" in told
+    assert "would be rerouted: 3 of 3 dead letters" in told
     assert all(f"  {letter} → System1/loud" in told for letter in letters)
     code, out, err = cli.run("dlq", "reroute", "--all", "--channel", "irc", "--reason", "by rules", "--yes")
     assert code == 1
-    assert "sent on: 0 of 3 dead letters; 3 stay pending" in out
+    assert "rerouted: 0 of 3 dead letters; 3 stay pending" in out
     assert all(letter in err for letter in letters)
-    assert "nobody takes it" in err
+    assert "lead to no butler" in err
     said = cli.says("dlq", "reroute", *letters[:2], "--to", "System1/loud", "--reason", "r")
-    assert "sent on: 2 of 2 dead letters\n" in said
+    assert "rerouted: 2 of 2 dead letters\n" in said
     assert "closed: 1 of 1 dead letter\n" in cli.says(
         "dlq", "handle", "--all", "--channel", "irc", "--resolution", "old", "--yes"
     )

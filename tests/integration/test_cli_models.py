@@ -15,12 +15,11 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from switchboard.agents.sessions.bridge import told
-from switchboard.agents.sessions.dispatch import Attempt, Report
-from switchboard.app.doctor import check_machine
-from switchboard.app.model_tests import Place, _remedy
+from switchboard.app.classification.model_tests import Place, _remedy
+from switchboard.app.ops.doctor import check_machine
 from switchboard.app.settings import ModelSettings, Settings
-from switchboard.cli.model_views import print_models
+from switchboard.cli.models.views import print_models
+from switchboard.domain.llm import Attempt
 from tests.integration.test_cli import Cli, ask, envelope
 from tests.postgres import Postgres
 from tests.processes import DEADLINE, Server, butler, environment, running, write_teams
@@ -165,7 +164,7 @@ def test_models_that_fail_and_what_to_do(cli: Cli, provider: Provider, monkeypat
     assert "not-there is not installed" in said["no program"]["detail"]
     monkeypatch.setenv("A_KEY", "wrong")
     refused = tried(cli, monkeypatch, provider.model("locked", api_key_env="A_KEY"))["locked"]
-    assert (refused["outcome"], "refuses the key (A_KEY)" in refused["remedy"]) == ("auth", True)
+    assert (refused["outcome"], "rejects the key (A_KEY)" in refused["remedy"]) == ("auth", True)
     shown = cli.says("models", "test", code=1)
     assert "→" in shown
     assert "auth" in shown
@@ -195,7 +194,7 @@ for line in (
 
 @pytest.fixture
 def command_line(tmp_path: Path) -> dict[str, Any]:
-    """A model behind a program that calls our tool at the real door, with the first name of its list."""
+    """A model behind a program that calls our tool at the real server, with the first name of its list."""
     program = tmp_path / "caller"
     program.write_text(f"#!{sys.executable} -S\n{CALLER}")
     program.chmod(0o755)
@@ -216,23 +215,19 @@ def test_a_command_line_is_tried_at_the_doors_of_the_running_server(
 
 
 def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture[str]) -> None:
-    attempts = (Attempt("a", "m", "openai", "timeout", "late", 10), Attempt("b", "m", "openai", "open", "left alone"))
-    dispatched = told(Report(None, attempts))
-    assert dispatched.transcript.usage.cost_usd is None
-    assert [one.usage.cost_usd for one in dispatched.tried] == [None]
     print_models({"models": [], "day": "d", "tokens": 5, "cost": 0, "caps": [], "tokens_per_message": 1, "refused": 0})
     assert "5 tokens, cost unknown" in capsys.readouterr().out
 
 
 def test_what_to_do_about_a_provider_that_a_command_line_does_not_reach() -> None:
-    """Our own door was there: it is not the one to look at."""
+    """Our own server was up: it is not the cause."""
     model = ModelSettings(name="cli", kind="claude-code", model="m", base_url="http://127.0.0.1:9")
     place = Place("http://127.0.0.1:8470/mcp", None)
     for message, named in (
         ("claude-code broke off", "base_url"),
-        ("our MCP server is not reached", "classify.mcp_url"),
+        ("Switchboard's MCP server cannot be reached", "classify.mcp_url"),
     ):
-        attempt = Attempt("cli", "m", "claude-code", "unavailable", message)
+        attempt = Attempt("cli", "unavailable", message)
         assert named in _remedy(model, attempt, place)
 
 
@@ -241,7 +236,7 @@ def test_without_a_server_a_command_line_cannot_be_tried_and_says_so(
 ) -> None:
     monkeypatch.setenv("SWITCHBOARD_URL", "http://127.0.0.1:9")
     said = tried(cli, monkeypatch, command_line)["cli"]
-    assert (said["outcome"], "our MCP server is not reached" in said["detail"]) == ("unavailable", True)
+    assert (said["outcome"], "Switchboard's MCP server cannot be reached" in said["detail"]) == ("unavailable", True)
     assert "http://127.0.0.1:9/mcp" in said["remedy"]
     monkeypatch.setenv("SWITCHBOARD_DATABASE_URL", "postgresql://127.0.0.1:9/none")
     both = tried(cli, monkeypatch, command_line, provider.model("good"))
@@ -269,8 +264,8 @@ def test_list_log_usage_and_correction(cli: Cli) -> None:
     assert cli.json("models", "log", "--failed")["classifications"] == []
     assert cli.run("models", "log", "--team", "nowhere")[0] == 5
     said = cli.says("messages", "correct", request_id, "--to", "System1/loud", "--reason", "loud can")
-    assert f"{request_id} is corrected to System1/loud, and brought to him (decision 2)" in said
-    assert "was corrected before" in cli.says("messages", "correct", request_id, "--to", "System1/loud")
+    assert f"{request_id} is corrected to System1/loud, and delivered to it (decision 2)" in said
+    assert "was already corrected" in cli.says("messages", "correct", request_id, "--to", "System1/loud")
     explained = cli.says("explain", request_id)
     assert "asked for team root" in explained
     assert "corrected by operator-1" in explained
@@ -308,7 +303,7 @@ def test_doctor_names_what_a_model_lacks(monkeypatch: pytest.MonkeyPatch, tmp_pa
     given = {"data_dir": tmp_path, "models": models}
     asked = {"models": ["whole", "keyless", "file", "program"]}
     found = {one.name: one for one in check_machine(Settings.model_validate({**given, "classify": asked}))}
-    assert found["models"].detail == "1 model; asked in this order: whole, keyless, file, program"
+    assert found["models"].detail == "1 model; in order of preference: whole, keyless, file, program"
     assert {name: one.status for name, one in found.items() if name.startswith("model ")} == {
         "model keyless": "note",
         "model file": "note",

@@ -86,7 +86,7 @@ def test_a_rule_from_its_making_to_its_end(cli: Cli) -> None:
     )
     assert "1 rule changed:" in said
     assert "+ root  slack  slack sender=alice → System1/diary  priority 3" in said
-    assert "would now go elsewhere" in said
+    assert "would now be routed differently" in said
     assert "dead letter of root (no_route) → System1/diary" in said
     made = rules(cli)["slack"]
     assert made["rule_id"] in said
@@ -265,7 +265,7 @@ def test_a_backtest_shows_what_would_go_elsewhere(cli: Cli, tmp_path: Path) -> N
     sent = heard("backtest")
     chat = rules(cli)["chat"]["rule_id"]
     said = cli.says("rules", "backtest", "--last", 500, "--rule", chat, "--set", "to=System1/diary")
-    assert "would go elsewhere" in said
+    assert "would be routed differently" in said
     assert f"{sent}  System1/memo  System1/diary" in said
     nothing = cli.json("rules", "backtest", "--days", 1, "--rule", chat, "--set", "name=other")
     assert nothing["changed"] == 0
@@ -314,7 +314,7 @@ def test_versions_can_be_looked_at_compared_and_restored(cli: Cli) -> None:
     said = cli.says("rules", "diff", first)
     assert "+ root  two" in said
     assert "one" not in said
-    assert "no rule is different" in cli.says("rules", "diff", second)
+    assert "no rule differs" in cli.says("rules", "diff", second)
     assert "- root  two" in cli.says("rules", "restore", first, *WHY)
     assert {"one", "chat", "money"} == rules(cli).keys()
     assert "state     removed" in cli.says("rules", "show", gone)

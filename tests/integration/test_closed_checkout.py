@@ -16,7 +16,7 @@ import pytest
 _USE_IT = """
 import asyncio, sys
 from pathlib import Path
-from switchboard.app.embedded import embedded_postgres
+from switchboard.embedded.supervisor import embedded_postgres
 
 async def main():
     async with embedded_postgres(Path(sys.argv[1])) as server:

@@ -79,7 +79,7 @@ async def test_a_new_connection_knows_the_types_of_all_statements(database_url: 
     asked = f"{runs} where statement like 'WITH RECURSIVE%'"  # so the driver asks
     names = [
         f"{file.name.removesuffix('.sql')}.{name}"
-        for file in files("switchboard.store").joinpath("queries").iterdir()
+        for file in files("switchboard.store").joinpath("sql/queries").iterdir()
         for name in re.findall(r"^-- name: (\w+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
     ]
     async with lab(database_url) as parts, parts.database.connection() as connection:

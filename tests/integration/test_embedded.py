@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL against the real programs: every promise of `app/embedded.py`, with real kills.
+"""The embedded PostgreSQL against the real programs: every promise of `embedded/supervisor.py`, with real kills.
 
 Run as a script, this file is a user of a server in another process: see `_Other` and `_main`.
 """
@@ -26,9 +26,10 @@ import asyncpg
 import pytest
 import uvloop
 
-from switchboard.app.embedded import EmbeddedServer, embedded_postgres, stop
-from switchboard.app.embedded_binaries import account_for, find_programs
 from switchboard.domain.errors import ConfigurationError
+from switchboard.embedded.binaries import account_for, find_programs
+from switchboard.embedded.postmaster import EmbeddedServer, stop
+from switchboard.embedded.supervisor import embedded_postgres
 
 FAST = {"fsync": "off", "log_checkpoints": "off"}
 DEBIAN = Path("/usr/lib/postgresql")
@@ -462,7 +463,7 @@ async def test_two_users_of_one_machine_do_not_disturb_each_other(place: Path) -
 async def test_a_closed_parent_is_named(place: Path) -> None:
     (place / "closed" / "deeper").mkdir(parents=True)
     (place / "closed").chmod(0o700)
-    with pytest.raises(ConfigurationError, match=r"cannot pass through \S+/closed to reach \S+/closed/deeper/data;"):
+    with pytest.raises(ConfigurationError, match=r"has no access to \S+/closed, to reach \S+/closed/deeper/data;"):
         await _first_answer(place / "closed" / "deeper" / "data")
     assert stat.S_IMODE((place / "closed").stat().st_mode) == 0o700
     assert not (place / "closed" / "deeper" / "data").exists()
@@ -473,14 +474,14 @@ async def test_programs_that_the_user_cannot_reach_are_named(place: Path) -> Non
     real = (await find_programs(None, account_for(place))).directory
     (place / "closed").mkdir(mode=0o700)
     (place / "closed" / "bin").symlink_to(real)
-    with pytest.raises(ConfigurationError, match=r"cannot pass through \S+/closed .*such as /opt"):
+    with pytest.raises(ConfigurationError, match=r"has no access to \S+/closed, .*such as /opt"):
         await embedded_postgres(place / "data", binaries=place / "closed" / "bin").__aenter__()
 
 
 @needs_root
 async def test_no_right_to_write_is_said(place: Path) -> None:
     other = await _Other.start(place / "data", user="nobody")
-    assert f"no right to write in {place}/data" in (await other.report())["error"]
+    assert f"no permission to write to {place}/data" in (await other.report())["error"]
     await other.leave()
 
 
@@ -509,7 +510,7 @@ async def test_missing_and_wrong_programs_are_named(place: Path) -> None:
     for name in ("initdb", "pg_ctl", "postgres"):
         (old / name).write_text("#!/bin/sh\necho 'postgres (PostgreSQL) 13.4'\n")
         (old / name).chmod(0o755)
-    with pytest.raises(ConfigurationError, match=r"no PostgreSQL 14 or newer: 'postgres \(PostgreSQL\) 13.4'"):
+    with pytest.raises(ConfigurationError, match=r"is not PostgreSQL 14 or newer: 'postgres \(PostgreSQL\) 13.4'"):
         await embedded_postgres(place / "data", binaries=old).__aenter__()
 
 
@@ -533,7 +534,7 @@ async def test_a_foreign_socket_directory_is_refused(place: Path) -> None:
         pass
     server.socket_dir.mkdir(mode=0o755)
     try:
-        with pytest.raises(ConfigurationError, match=r"meant for the socket, is not a private directory of ours"):
+        with pytest.raises(ConfigurationError, match=r"meant for the socket, is not a private directory of this user"):
             await _first_answer(data)
     finally:
         server.socket_dir.rmdir()

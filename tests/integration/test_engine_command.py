@@ -19,13 +19,12 @@ import uvloop
 from switchboard.agents.command import CommandEngine
 from switchboard.agents.delivery import parse_said
 from switchboard.agents.http import HttpEngine
-from switchboard.agents.programs import death_guard
-from switchboard.core.checked import checked
+from switchboard.core.envelope.strict import strict
 from switchboard.domain.envelope import Envelope
-from switchboard.journey.turn import Answer, EngineFailure, NoReply, Refusal, TurnResult
-from switchboard.lanes.journal import OutcomeUnknown
-from switchboard.store.lanes import Step
-from tests.engines import MemoryJournal, a_turn, failure, run
+from switchboard.ports.engine import Answer, EngineFailure, NoReply, OutcomeUnknown, Refusal, TurnResult
+from switchboard.testing.engines import MemoryJournal, Record, a_turn
+from switchboard.transport.programs import death_guard
+from tests.engines import failure, run
 from tests.waiting import SOON
 
 # What may be said -------------------------------------------------------------------------------------------------
@@ -55,7 +54,7 @@ def test_parse_said(said: bytes, result: TurnResult) -> None:
     ],
 )
 def test_parse_said_refuses(said: bytes) -> None:
-    with pytest.raises(EngineFailure, match="not understood") as caught:
+    with pytest.raises(EngineFailure, match="invalid") as caught:
         parse_said(said)
     assert not caught.value.retryable
 
@@ -105,7 +104,7 @@ async def test_what_a_program_says(
         ("import sys; sys.stderr.write('busy'); sys.exit(75)", {}, "overload", True, "busy"),
         ("raise SystemExit('broken')", {}, "internal", True, "exit status 1: broken"),
         ("import os; os.kill(os.getpid(), 9)", {}, "internal", True, "killed by signal 9"),
-        ("print('hi')", {"output": "json"}, "internal", False, "not understood"),
+        ("print('hi')", {"output": "json"}, "internal", False, "invalid"),
         ("print('x' * 1001, end='')", {"max_output": 1000}, "internal", False, "more than 1000 bytes"),
         ("while True: print('x' * 1000)", {}, "internal", False, "more than 1048576 bytes"),
         ("import time; time.sleep(600)", {"timeout": 0.3}, "timeout", True, "longer than 0.3 s"),
@@ -150,24 +149,24 @@ async def test_what_cannot_be_run(command: CommandEngine, options: dict[str, Any
 async def test_a_program_is_handed_the_delivery(command: CommandEngine) -> None:
     options = python("import sys; sys.stdout.write(sys.stdin.read())")
     turn = a_turn(options, text="grüße", attempt=2)
-    rows: dict[int, Step] = {}
-    result = await command.run(turn, MemoryJournal(rows))
+    record = Record()
+    result = await command.run(turn, MemoryJournal(record))
     assert isinstance(result, Answer)
     given = json.loads(result.text)
-    typed = checked(Envelope, given.pop("envelope"))
+    typed = strict(Envelope, given.pop("envelope"))
     assert typed.payload.normalized_text == "grüße"
     assert typed.payload.raw is None
-    assert datetime.fromisoformat(given.pop("received_at")) == turn.work.received_at
+    assert datetime.fromisoformat(given.pop("received_at")) == turn.received_at
     assert given == {
         "schema_version": "delivery.v1",
         "kind": "delivery",
-        "request_id": str(turn.work.request_id),
-        "conversation": "api/x/y",
+        "request_id": str(turn.request_id),
+        "conversation": turn.conversation,
         "system_id": "System1/tool",
         "team_id": "root",
         "segment": 0,
         "attempt": 2,
-        "idempotency_key": str(rows[1].idempotency_key),
+        "idempotency_key": str(record.key("command")),
     }
 
 
@@ -181,13 +180,13 @@ async def test_a_program_sees_only_the_environment_it_is_given(
     command: CommandEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CANARY_TOKEN", "canary")
-    rows: dict[int, Step] = {}
+    record = Record()
     options = {"command": ["env"], "env": {"MODE": "test"}}
-    result = await command.run(a_turn(options), MemoryJournal(rows))
+    result = await command.run(a_turn(options), MemoryJournal(record))
     assert isinstance(result, Answer)
     seen = dict(line.split("=", 1) for line in result.text.splitlines())
     assert set(seen) == {"PATH", "HOME", "LANG", "MODE", "SWITCHBOARD_IDEMPOTENCY_KEY"}
-    assert seen["SWITCHBOARD_IDEMPOTENCY_KEY"] == str(rows[1].idempotency_key)
+    assert seen["SWITCHBOARD_IDEMPOTENCY_KEY"] == str(record.key("command"))
 
 
 async def test_a_program_runs_where_it_is_told(command: CommandEngine, tmp_path: Path) -> None:
@@ -251,6 +250,7 @@ async def all_gone(place: Path) -> None:
     await until(lambda: all(gone(pid) for pid in pids))
 
 
+@pytest.mark.slow
 async def test_a_timeout_kills_the_whole_family(tmp_path: Path) -> None:
     place = tmp_path / "pids"
     error = await failure(CommandEngine(death_guard(), grace=0.1), family(place, "time.sleep(600)", timeout=8.0))
@@ -331,7 +331,7 @@ def test_the_same_under_uvloop(tmp_path: Path) -> None:
 WORKER = """
 import asyncio, sys
 from switchboard.agents.command import CommandEngine, CommandOptions
-from switchboard.agents.programs import death_guard
+from switchboard.transport.programs import death_guard
 options = CommandOptions(command=tuple(sys.argv[1:]))
 asyncio.run(CommandEngine(death_guard())._execute(options, b"", {}))
 """
@@ -353,9 +353,9 @@ async def test_a_killed_worker_takes_its_program_along(tmp_path: Path) -> None:
 async def test_a_finished_program_is_not_run_again(command: CommandEngine, tmp_path: Path) -> None:
     count = tmp_path / "count"
     options = {"command": ["sh", "-c", f"echo x >> {count}; echo hi"]}
-    rows: dict[int, Step] = {}
+    record = Record()
     for attempt in (1, 2):
-        assert await command.run(a_turn(options, attempt=attempt), MemoryJournal(rows)) == Answer("hi")
+        assert await command.run(a_turn(options, attempt=attempt), MemoryJournal(record)) == Answer("hi")
     assert count.read_text() == "x\n"
 
 
@@ -363,30 +363,30 @@ async def test_an_idempotent_program_is_repeated_with_the_same_key(command: Comm
     keys = tmp_path / "keys"
     script = f"echo $SWITCHBOARD_IDEMPOTENCY_KEY >> {keys}; [ $(wc -l < {keys}) -gt 1 ] && echo hi"
     options = {"command": ["sh", "-c", script]}
-    rows: dict[int, Step] = {}
+    record = Record()
     with pytest.raises(EngineFailure, match="exit status 1"):
-        await command.run(a_turn(options), MemoryJournal(rows))
-    assert await command.run(a_turn(options, attempt=2), MemoryJournal(rows)) == Answer("hi")
+        await command.run(a_turn(options), MemoryJournal(record))
+    assert await command.run(a_turn(options, attempt=2), MemoryJournal(record)) == Answer("hi")
     assert len(set(keys.read_text().split())) == 1
 
 
 async def test_an_effectful_program_that_failed_is_not_repeated_blindly(command: CommandEngine) -> None:
     options = python("raise SystemExit(1)", effect="effectful")
-    rows: dict[int, Step] = {}
+    record = Record()
     with pytest.raises(EngineFailure, match="exit status 1"):
-        await command.run(a_turn(options), MemoryJournal(rows))
+        await command.run(a_turn(options), MemoryJournal(record))
     with pytest.raises(OutcomeUnknown):
-        await command.run(a_turn(options, attempt=2), MemoryJournal(rows))
+        await command.run(a_turn(options, attempt=2), MemoryJournal(record))
 
 
 async def test_an_effectful_program_that_did_nothing_is_tried_again(command: CommandEngine, tmp_path: Path) -> None:
     count = tmp_path / "count"
     script = f"echo x >> {count}; [ $(wc -l < {count}) -gt 2 ] && echo hi || exit 75"
     options = {"command": ["sh", "-c", script], "effect": "effectful"}
-    rows: dict[int, Step] = {}
+    record = Record()
     for attempt in (1, 2):
         with pytest.raises(EngineFailure, match="later"):
-            await command.run(a_turn(options, attempt=attempt), MemoryJournal(rows))
-    assert await command.run(a_turn(options, attempt=3), MemoryJournal(rows)) == Answer("hi")
-    assert await command.run(a_turn(options, attempt=4), MemoryJournal(rows)) == Answer("hi")
+            await command.run(a_turn(options, attempt=attempt), MemoryJournal(record))
+    assert await command.run(a_turn(options, attempt=3), MemoryJournal(record)) == Answer("hi")
+    assert await command.run(a_turn(options, attempt=4), MemoryJournal(record)) == Answer("hi")
     assert count.read_text() == "x\n" * 3

@@ -6,9 +6,9 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,67 +19,20 @@ from aiohttp import web
 
 from switchboard.agents.callback import callbacks_from
 from switchboard.agents.http import HttpEngine
-from switchboard.agents.signed_post import MAX_RESPONSE, Destination, PostError, post, verify
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.ledger import LaneKey, OutboxRow
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import SystemId
-from switchboard.journey.turn import Answer, EngineFailure, NoReply, Refusal, TurnResult
-from switchboard.lanes.journal import OutcomeUnknown
-from switchboard.store.lanes import Step
-from switchboard.store.outbox import Receipt
-from tests.engines import MemoryJournal, a_turn, failure, run
+from switchboard.ports.channel import Receipt
+from switchboard.ports.engine import Answer, EngineFailure, NoReply, OutcomeUnknown, Refusal, TurnResult
+from switchboard.testing.engines import MemoryJournal, Record, a_turn
+from switchboard.transport.signed_post import MAX_RESPONSE, Destination, PostError, post, verify
+from tests.engines import Hook, a_hook, failure, run
 from tests.waiting import SOON
 
 # http -------------------------------------------------------------------------------------------------------------
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SECRET = "canary-secret"
-
-
-@dataclass
-class Hook:
-    """A real server on a free port that answers every POST with `handler`, and remembers what came."""
-
-    port: int = 0
-    handler: Handler | None = None
-    bodies: list[bytes] = field(default_factory=list)
-    headers: list[Mapping[str, str]] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/hook"
-
-    def says(self, status: int = 200, body: str = "", media_type: str = "application/json", **headers: str) -> None:
-        async def handler(_: web.Request) -> web.StreamResponse:
-            # Not content_type=: an answer may well have none.
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            return web.Response(status=status, body=body.encode(), headers={"Content-Type": media_type, **named})
-
-        self.handler = handler
-
-    async def serve(self, request: web.Request) -> web.StreamResponse:
-        self.bodies.append(await request.read())
-        self.headers.append(request.headers)
-        assert self.handler is not None
-        return await self.handler(request)
-
-
-@asynccontextmanager
-async def a_hook() -> AsyncIterator[Hook]:
-    hook = Hook()
-    app = web.Application(client_max_size=2**24)
-    app.router.add_post("/hook", hook.serve)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        [address] = runner.addresses
-        hook.port = address[1]
-        yield hook
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture
@@ -122,7 +75,7 @@ async def test_what_a_webhook_says(hook: Hook, status: int, body: str, media_typ
         (400, "bad\x00 é", "text/plain", ("target_unavailable", False), "400 (asks to wait 7 s): bad é"),
         (401, "", "text/plain", ("target_unavailable", False), "401"),
         (200, "<html>", "text/html", ("internal", False), "text/html"),
-        (200, "{", "application/json", ("internal", False), "not understood"),
+        (200, "{", "application/json", ("internal", False), "invalid"),
         (200, "x" * (MAX_RESPONSE + 1), "text/plain", ("internal", False), "larger than 1 MiB"),
     ],
 )
@@ -139,10 +92,10 @@ async def test_how_a_webhook_fails(
 
 async def test_a_webhook_is_handed_a_signed_delivery(hook: Hook) -> None:
     hook.says(204)
-    rows: dict[int, Step] = {}
-    await HttpEngine().run(a_turn(options_for(hook)), MemoryJournal(rows))
+    record = Record()
+    await HttpEngine().run(a_turn(options_for(hook)), MemoryJournal(record))
     [body], [headers] = hook.bodies, hook.headers
-    key = str(rows[1].idempotency_key)
+    key = str(record.key("http"))
     assert headers["Idempotency-Key"] == key
     assert headers["Host"] == f"127.0.0.1:{hook.port}"
     timestamp, signature = headers["Switchboard-Timestamp"], headers["Switchboard-Signature"]
@@ -257,17 +210,17 @@ async def test_an_endless_answer_is_cut_off(hook: Hook) -> None:
 
 
 async def test_an_effectful_webhook_is_only_called_again_if_it_did_nothing(hook: Hook) -> None:
-    rows: dict[int, Step] = {}
+    record = Record()
     hook.says(429)
     options = options_for(hook, effect="effectful")
     with pytest.raises(EngineFailure, match="429"):
-        await HttpEngine().run(a_turn(options), MemoryJournal(rows))
+        await HttpEngine().run(a_turn(options), MemoryJournal(record))
     hook.says(500)
     with pytest.raises(EngineFailure, match="500"):
-        await HttpEngine().run(a_turn(options, attempt=2), MemoryJournal(rows))
+        await HttpEngine().run(a_turn(options, attempt=2), MemoryJournal(record))
     hook.says(200, '{"reply": "hi"}')
     with pytest.raises(OutcomeUnknown):
-        await HttpEngine().run(a_turn(options, attempt=3), MemoryJournal(rows))
+        await HttpEngine().run(a_turn(options, attempt=3), MemoryJournal(record))
     assert len(hook.bodies) == 2
 
 
@@ -283,15 +236,15 @@ def a_host_that_takes_no_connection(host: str = "127.0.0.1", port: int = 0) -> I
 
 
 async def test_an_effectful_webhook_that_could_not_be_reached_in_time_is_called_again(hook: Hook) -> None:
-    rows: dict[int, Step] = {}
+    record = Record()
     with a_host_that_takes_no_connection() as port:
         away = options_for(hook, effect="effectful", url=f"http://127.0.0.1:{port}/", timeout=1.0)
         with pytest.raises(EngineFailure) as caught:
-            await HttpEngine().run(a_turn(away), MemoryJournal(rows))
+            await HttpEngine().run(a_turn(away), MemoryJournal(record))
         assert (caught.value.error_class, caught.value.retryable) == ("timeout", True)
     hook.says(200, '{"reply": "hi"}')
     options = options_for(hook, effect="effectful")
-    assert await HttpEngine().run(a_turn(options, attempt=2), MemoryJournal(rows)) == Answer("hi")
+    assert await HttpEngine().run(a_turn(options, attempt=2), MemoryJournal(record)) == Answer("hi")
 
 
 Info = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]
@@ -391,7 +344,7 @@ class Setting:
 
 REPLY = OutboxRow(
     outbox_id=UUID(int=7),
-    lane=LaneKey("send:api/shop/c"),
+    lane=LaneKey(UUID(int=1)),
     seq=1,
     conversation=Conversation("api/shop/c"),
     request_id=RequestId(UUID(int=8)),

@@ -17,36 +17,17 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from switchboard.agents.mcp import McpEngine, route_request
-from switchboard.agents.signed_post import CheckedTransport
-from switchboard.core.remote import route_schema
+from switchboard.core.remote_agents import route_schema
 from switchboard.domain.envelope import Attachment
-from switchboard.domain.routing import Member, SystemId
-from switchboard.journey.turn import Answer, EngineFailure, NoReply, Refusal, TurnResult
-from switchboard.lanes.journal import OutcomeUnknown
-from switchboard.store.lanes import Step
-from tests.engines import MemoryJournal, a_turn, failure, run
+from switchboard.ports.engine import Answer, EngineFailure, NoReply, OutcomeUnknown, Refusal, TurnResult
+from switchboard.testing.engines import MemoryJournal, Record, a_turn
+from switchboard.transport.signed_post import CheckedTransport
+from tests.engines import Book, failure, run
 from tests.remotes import TOKEN, Remote, a_remote
 from tests.waiting import SOON, eventually
 
 # jsonschema has no type stubs.
 Validator: Any = import_module("jsonschema").Draft202012Validator
-
-# What the register says, without a database ---------------------------------------------------------------------------
-
-
-class Book:
-    """A register that a test can write into; by default the file's URL counts."""
-
-    def __init__(self) -> None:
-        self.endpoint: str | None = None
-        self.answered: list[SystemId] = []
-
-    async def endpoint_of(self, member: Member) -> str | None:
-        url = member.options.get("url")
-        return self.endpoint or (url if isinstance(url, str) else None)
-
-    async def seen(self, system_id: SystemId) -> None:
-        self.answered.append(system_id)
 
 
 @pytest.fixture(scope="module")
@@ -102,12 +83,12 @@ async def test_a_response_may_come_as_text(remote: Remote, engine: McpEngine) ->
 
 async def test_what_a_remote_butler_is_given(remote: Remote, engine: McpEngine) -> None:
     turn = a_turn(remote.options(), text="what am I given")
-    rows: dict[int, Step] = {}
-    await engine.run(turn, MemoryJournal(rows))
+    record = Record()
+    await engine.run(turn, MemoryJournal(record))
     call = remote.calls[-1]
-    Validator(route_schema()).validate(route_request(turn, rows[1].idempotency_key, "t").model_dump(mode="json"))
-    assert call["key"] == str(rows[1].idempotency_key)
-    assert call["request_context"]["request_id"] == str(turn.work.request_id)
+    Validator(route_schema()).validate(route_request(turn, record.key("mcp"), "t").model_dump(mode="json"))
+    assert call["key"] == str(record.key("mcp"))
+    assert call["request_context"]["request_id"] == str(turn.request_id)
     assert call["request_context"]["source_sender_identity"] == "alice"
     assert call["input"] == {"prompt": "what am I given", "attachments": []}
     assert TOKEN not in json.dumps(call)
@@ -119,10 +100,8 @@ async def test_a_remote_butler_is_told_of_attachments(remote: Remote, engine: Mc
         Attachment(media_type="a", size_bytes=0),
     )
     turn = a_turn(remote.options(), text="two files")
-    envelope = replace(turn.work.envelope, payload=replace(turn.work.envelope.payload, attachments=files))
-    await engine.run(
-        dataclasses.replace(turn, work=dataclasses.replace(turn.work, envelope=envelope)), MemoryJournal({})
-    )
+    envelope = replace(turn.envelope, payload=replace(turn.envelope.payload, attachments=files))
+    await engine.run(dataclasses.replace(turn, envelope=envelope), MemoryJournal())
     assert remote.calls[-1]["input"]["attachments"] == [
         {"media_type": "image/png", "filename": "roof.png", "size_bytes": 7},
         {"media_type": "a", "size_bytes": 0},
@@ -174,16 +153,16 @@ async def test_how_it_fails(
 async def test_an_effectful_butler_is_only_called_again_if_it_was_not_reached(
     remote: Remote, engine: McpEngine, book: Book
 ) -> None:
-    rows: dict[int, Step] = {}
+    record = Record()
     options, hasty = remote.options(effect="effectful"), remote.options(effect="effectful", timeout=5.0)
     book.endpoint = "http://127.0.0.1:1/mcp"
     with pytest.raises(EngineFailure, match=r"127\.0\.0\.1"):
-        await engine.run(a_turn(options), MemoryJournal(rows))
+        await engine.run(a_turn(options), MemoryJournal(record))
     book.endpoint = None
     with pytest.raises(EngineFailure, match=r"longer than 5 s|ReadTimeout"):
-        await engine.run(a_turn(hasty, text="hang", attempt=2), MemoryJournal(rows))
+        await engine.run(a_turn(hasty, text="hang", attempt=2), MemoryJournal(record))
     with pytest.raises(OutcomeUnknown):
-        await engine.run(a_turn(options, attempt=3), MemoryJournal(rows))
+        await engine.run(a_turn(options, attempt=3), MemoryJournal(record))
 
 
 class OnlyTheSession(CheckedTransport):
@@ -204,24 +183,26 @@ class OnlyTheSession(CheckedTransport):
 async def test_a_session_that_was_opened_is_no_call(
     engine: McpEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows: dict[int, Step] = {}
+    record = Record()
     with a_remote(tmp_path, "stateful") as remote, monkeypatch.context() as patch:
         options = remote.options(effect="effectful")
-        patch.setattr("switchboard.agents.mcp_session._network", OnlyTheSession)
+        patch.setattr("switchboard.transport.mcp_session._network", OnlyTheSession)
         with pytest.raises(EngineFailure, match="no connection"):
-            await engine.run(a_turn(options), MemoryJournal(rows))
+            await engine.run(a_turn(options), MemoryJournal(record))
         patch.undo()
-        assert await engine.run(a_turn(options, text="hello", attempt=2), MemoryJournal(rows)) == Answer("heard: hello")
+        assert await engine.run(a_turn(options, text="hello", attempt=2), MemoryJournal(record)) == Answer(
+            "heard: hello"
+        )
 
 
 @pytest.mark.parametrize("kind", ["stateless", "stateful"])
 async def test_an_effectful_butler_that_died_of_the_call_is_not_called_again(
     engine: McpEngine, tmp_path: Path, kind: str
 ) -> None:
-    rows: dict[int, Step] = {}
+    record = Record()
     with a_remote(tmp_path, kind) as remote:
         options = remote.options(effect="effectful")
-        calling = asyncio.create_task(engine.run(a_turn(options, text="hang"), MemoryJournal(rows)))
+        calling = asyncio.create_task(engine.run(a_turn(options, text="hang"), MemoryJournal(record)))
 
         async def called() -> bool:
             return len(remote.calls) == 1
@@ -231,7 +212,7 @@ async def test_an_effectful_butler_that_died_of_the_call_is_not_called_again(
         with pytest.raises(EngineFailure, match=r"127\.0\.0\.1"):
             await calling
     with pytest.raises(OutcomeUnknown):
-        await engine.run(a_turn(options, attempt=2), MemoryJournal(rows))
+        await engine.run(a_turn(options, attempt=2), MemoryJournal(record))
 
 
 @pytest.mark.parametrize(

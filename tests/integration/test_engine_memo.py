@@ -14,22 +14,27 @@ import asyncpg
 import pytest
 
 from switchboard.agents.memo import MemoEngine, answer_text, excerpt, person_of
-from switchboard.core.checked import checked
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.envelope.strict import strict
 from switchboard.core.identity import conversation
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Chosen, Decision, Member, SystemId, Unrouted
-from switchboard.journey.turn import Answer, NoReply, Turn, TurnResult
-from switchboard.lanes.journal import Journal
+from switchboard.journey.turn import turn_of
+from switchboard.lanes.journal import StepLog, StoredJournal
+from switchboard.lanes.kinds import KINDS
+from switchboard.ports.engine import Answer, NoReply, Turn, TurnResult
+from switchboard.ports.memos import Memo
 from switchboard.store import inbox, lanes
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import Settlement
-from switchboard.store.memos import Memo, file_memo, nearest_memos
+from switchboard.store.memos import StoredMemos
 from switchboard.store.migrate import migrate
-from tests.engines import ROOT, MemoryJournal
-from tests.lab import envelope, envelope_json
+from switchboard.store.processes import NewProcess
+from switchboard.testing.engines import MemoryJournal, Record
+from tests.lab import ROOT, envelope, envelope_json
 from tests.waiting import SOON
 
 # memo -------------------------------------------------------------------------------------------------------------
@@ -47,21 +52,27 @@ class Desk:
     async def accept(self, given: Envelope, decision: Decision) -> Message:
         request_id = RequestId(new_uuid7())
         message = Message(
-            request_id, conversation(given), str(request_id), given, b"{}", "application/json", datetime.now(UTC)
+            request_id,
+            conversation(given, CHANNELS[given.source.channel]),
+            str(request_id),
+            given,
+            b"{}",
+            "application/json",
+            datetime.now(UTC),
         )
         await inbox.accept(self.database, [inbox.Arrival(message, decision)])
         return message
 
     async def claim(self) -> tuple[Item, Turn]:
-        [item] = await lanes.claim(self.database, self.worker, [1, 1, 1, 1])
+        [item] = await lanes.claim(self.database, self.worker, tuple(KINDS), {"work": [1, 1, 1, 1]})
         [work] = await lanes.load_work(self.database, [item])
-        return item, Turn(work, Member(work.system_id, work.team_id, 1, "memo"), item.attempts)
+        return item, turn_of(work, Member(work.system_id, work.team_id, 1, "memo"), item.attempts)
 
     async def turn(self) -> TurnResult:
         """Claim the next delivery or notice, and do it."""
         item, turn = await self.claim()
-        journal = await Journal.open(self.database, self.worker, item)
-        result = await MemoEngine(self.database).run(turn, journal)
+        async with await StoredJournal.open(StepLog(self.database, self.worker), item, turn.request_id) as journal:
+            result = await MemoEngine(StoredMemos(self.database)).run(turn, journal)
         settlement = Settlement(item, "declined", "memo", datetime.now(UTC), hand_on=False)
         [settled] = await lanes.settle(self.database, self.worker, [settlement])
         assert settled.ok
@@ -86,7 +97,7 @@ async def a_desk(url: str) -> AsyncIterator[Desk]:
         await migrate(database)
         connection = await database.dedicated()
         try:
-            worker = await lanes.register_worker(connection, host="test", pid=1, version="0", ttl=600, lock=True)
+            worker = await lanes.register_worker(connection, NewProcess("worker", (), "test", 1, "0", 600), lock=True)
             yield Desk(database, worker)
         finally:
             await connection.close()
@@ -186,7 +197,7 @@ async def test_several_writers_are_a_group(desk: Desk) -> None:
     await desk.ask("the safe code is 1234", sender="alice")
     given = envelope_json("what is the safe code?", sender="alice", thread="t")
     given["sender"]["participants"] = {"alice": "Alice", "bob": "Bob"}
-    await desk.accept(checked(Envelope, given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
+    await desk.accept(strict(Envelope, given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
     assert "1234" not in str(await desk.turn())
 
 
@@ -197,8 +208,10 @@ async def test_butlers_do_not_share_their_memos(desk: Desk) -> None:
 
 async def test_a_repeated_turn_files_once(desk: Desk) -> None:
     await desk.accept(envelope("milk"), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
-    item, turn = await desk.claim()
-    answers = [await MemoEngine(desk.database).run(turn, MemoryJournal({}, item)) for _ in range(2)]
+    _, turn = await desk.claim()
+    seed = uuid4()
+    engine = MemoEngine(StoredMemos(desk.database))
+    answers = [await engine.run(turn, MemoryJournal(Record(seed))) for _ in range(2)]
     assert answers[0] == answers[1]
     assert len(await desk.memos()) == 1
 
@@ -220,7 +233,7 @@ async def test_attachments_are_filed_by_name(desk: Desk) -> None:
         {"media_type": "image/png", "filename": "roof.png", "size_bytes": 1},
         {"media_type": "audio/ogg", "size_bytes": 1},
     ]
-    await desk.accept(checked(Envelope, given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
+    await desk.accept(strict(Envelope, given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
     assert "[roof.png] [audio/ogg]" in str(await desk.turn())
     assert earlier(await desk.ask("where is roof.png")) == ["[roof.png] [audio/ogg]"]
 
@@ -274,10 +287,10 @@ async def test_a_huge_text_is_filed_and_found(desk: Desk, name: str) -> None:
         return Memo(uuid4(), Conversation("a/b/c"), NOTES, RequestId(new_uuid7()), "a/b/c", True, text)
 
     first, second = memo(HUGE[name]), memo(HUGE[name])
-    assert await file_memo(desk.database, first)
-    assert not await file_memo(desk.database, first)
+    assert await StoredMemos(desk.database).file(first)
+    assert not await StoredMemos(desk.database).file(first)
     async with asyncio.timeout(SOON):
-        found = await nearest_memos(desk.database, second, 3)
+        found = await StoredMemos(desk.database).nearest(second, 3)
     assert [f.memo_id for f in found] in ([first.memo_id], [])
     assert len(answer_text(second.text, found)) < 1000
 
@@ -287,5 +300,5 @@ async def test_only_earlier_messages_are_found(desk: Desk) -> None:
         return Memo(uuid4(), Conversation("a/b/c"), NOTES, RequestId(request_id), "a/b/c", True, "milk")
 
     first, second = new_uuid7(), new_uuid7()
-    await file_memo(desk.database, memo(second))
-    assert await nearest_memos(desk.database, memo(first), 3) == []
+    await StoredMemos(desk.database).file(memo(second))
+    assert await StoredMemos(desk.database).nearest(memo(first), 3) == []

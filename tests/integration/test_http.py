@@ -18,22 +18,22 @@ from structlog.testing import capture_logs
 from switchboard.core.routing.explain import in_order
 from switchboard.domain.errors import ConfigurationError
 from switchboard.server.listener import bind
-from tests.doors import CONNECTOR, RULES, TEAMS, Opened, open_doors
 from tests.lab import ROOT, envelope_json, rule, to
+from tests.servers import CONNECTOR, RULES, TEAMS, Opened, open_server
 from tests.waiting import eventually
 
 MAIL = b"From: Joe <joe@example.org>\r\nSubject: Hi\r\nMessage-ID: <1@example.org>\r\n\r\nHow are you?\r\n"
 
 
 @pytest.fixture
-async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_doors(database_url, tmp_path / "data") as opened:
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data") as opened:
         yield opened
 
 
 @pytest.fixture
 async def answering(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_doors(database_url, tmp_path / "data", worker=True) as opened:
+    async with open_server(database_url, tmp_path / "data", worker=True) as opened:
         yield opened
 
 
@@ -48,31 +48,31 @@ def error_of(response: httpx2.Response) -> tuple[int, str]:
 # In ------------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_is_stored_before_it_is_acknowledged_and_its_bytes_are_kept_exactly(doors: Opened) -> None:
+async def test_a_message_is_stored_before_it_is_acknowledged_and_its_bytes_are_kept_exactly(server: Opened) -> None:
     raw = (json.dumps(envelope_json("hé  llo", channel="telegram"), ensure_ascii=False) + " \n").encode()
-    accepted = await doors.http.post("/v1/ingest", content=raw, headers={"content-type": "application/json"})
+    accepted = await server.http.post("/v1/ingest", content=raw, headers={"content-type": "application/json"})
     assert accepted.status_code == 202
     body = accepted.json()
     assert body["status"] == "accepted"
     assert body["duplicate"] is False
     assert (body["triage_decision"], body["triage_target"]) == ("routed", "System1/echo")
-    kept = await doors.http.get(f"/v1/messages/{body['request_id']}/raw")
+    kept = await server.http.get(f"/v1/messages/{body['request_id']}/raw")
     assert kept.content == raw
     assert kept.headers["content-type"] == "application/json"
 
 
-async def test_a_duplicate_gets_the_first_id(doors: Opened) -> None:
+async def test_a_duplicate_gets_the_first_id(server: Opened) -> None:
     envelope = envelope_json("once", event="42")
-    first, second = [(await doors.submit(envelope)).json() for _ in range(2)]
+    first, second = [(await server.submit(envelope)).json() for _ in range(2)]
     assert second == {"request_id": first["request_id"], "duplicate": True, "status": "accepted"}
 
 
-async def test_a_message_for_nobody_is_a_dead_letter_and_says_so(doors: Opened) -> None:
-    body = (await doors.submit(envelope_json("?", channel="webhook") | {"source": _webhook()})).json()
+async def test_a_message_for_nobody_is_a_dead_letter_and_says_so(server: Opened) -> None:
+    body = (await server.submit(envelope_json("?", channel="webhook") | {"source": _webhook()})).json()
     assert (body["triage_decision"], body["triage_target"]) == ("dead_letter", "root")
-    letters = (await doors.http.get("/v1/dead-letters")).json()["dead_letters"]
+    letters = (await server.http.get("/v1/dead-letters")).json()["dead_letters"]
     assert [letter["request_id"] for letter in letters] == [body["request_id"]]
-    whole = (await doors.http.get(f"/v1/dead-letters/{letters[0]['dead_letter_id']}")).json()
+    whole = (await server.http.get(f"/v1/dead-letters/{letters[0]['dead_letter_id']}")).json()
     assert whole["payload"]["payload"]["normalized_text"] == "?"
     assert whole["category"] == "no_route"
     assert [notice["system_id"] for notice in whole["notices"]] == ["System4/root"]
@@ -82,54 +82,54 @@ def _webhook() -> dict[str, str]:
     return {"channel": "webhook", "provider": "http", "endpoint_identity": "hook"}
 
 
-async def test_a_mail_comes_in_byte_for_byte(doors: Opened) -> None:
+async def test_a_mail_comes_in_byte_for_byte(server: Opened) -> None:
     headers = {"content-type": "message/rfc822"}
-    answer = await doors.http.post("/v1/ingest?endpoint=me@example.org&provider=file", content=MAIL, headers=headers)
+    answer = await server.http.post("/v1/ingest?endpoint=me@example.org&provider=file", content=MAIL, headers=headers)
     assert answer.status_code == 202
     url = f"/v1/messages/{answer.json()['request_id']}"
-    kept = await doors.http.get(f"{url}/raw")
+    kept = await server.http.get(f"{url}/raw")
     assert (kept.content, kept.headers["content-type"]) == (MAIL, "message/rfc822")
-    message = (await doors.http.get(url)).json()
+    message = (await server.http.get(url)).json()
     assert (message["channel"], message["endpoint"], message["sender"]) == (
         "email",
         "me@example.org",
         "joe@example.org",
     )
-    explained = (await doors.http.get(f"{url}/explain")).json()
+    explained = (await server.http.get(f"{url}/explain")).json()
     looked_at = explained["decisions"][0]["trail"][0]["considered"]
     assert looked_at[-1]["fired"]
 
 
-async def test_a_mail_without_its_account_or_without_sense_is_refused(doors: Opened) -> None:
+async def test_a_mail_without_its_account_or_without_sense_is_refused(server: Opened) -> None:
     headers = {"content-type": "message/rfc822"}
-    assert error_of(await doors.http.post("/v1/ingest", content=MAIL, headers=headers)) == (422, "missing_field")
-    refused = await doors.http.post("/v1/ingest?endpoint=me@x.org", content=b"  ", headers=headers)
+    assert error_of(await server.http.post("/v1/ingest", content=MAIL, headers=headers)) == (422, "missing_field")
+    refused = await server.http.post("/v1/ingest?endpoint=me@x.org", content=b"  ", headers=headers)
     assert error_of(refused) == (422, "unreadable_mail")
 
 
-async def test_the_idempotency_key_header_fills_the_field(doors: Opened) -> None:
+async def test_the_idempotency_key_header_fills_the_field(server: Opened) -> None:
     answers = [
-        (await doors.submit(envelope_json("pay", event=str(n)), **{"idempotency-key": "k1"})).json() for n in range(2)
+        (await server.submit(envelope_json("pay", event=str(n)), **{"idempotency-key": "k1"})).json() for n in range(2)
     ]
     assert [a["duplicate"] for a in answers] == [False, True]
-    differing = await doors.submit(envelope_json("pay", key="other"), **{"idempotency-key": "k1"})
+    differing = await server.submit(envelope_json("pay", key="other"), **{"idempotency-key": "k1"})
     assert error_of(differing) == (422, "idempotency_key_mismatch")
-    assert error_of(await doors.submit(envelope_json("pay"), **{"idempotency-key": "k" * 513})) == (
+    assert error_of(await server.submit(envelope_json("pay"), **{"idempotency-key": "k" * 513})) == (
         422,
         "invalid_value",
     )
 
 
-async def test_the_header_names_an_event_that_has_no_id_of_its_own(doors: Opened) -> None:
-    taken = await doors.submit(envelope_json("pay", event="unknown"), **{"idempotency-key": "k1"})
+async def test_the_header_names_an_event_that_has_no_id_of_its_own(server: Opened) -> None:
+    taken = await server.submit(envelope_json("pay", event="unknown"), **{"idempotency-key": "k1"})
     assert taken.status_code == 202
-    assert error_of(await doors.submit(envelope_json("pay", event="unknown"))) == (422, "placeholder_event_id")
+    assert error_of(await server.submit(envelope_json("pay", event="unknown"))) == (422, "placeholder_event_id")
 
 
-async def test_one_key_for_a_batch_is_refused_and_not_passed_over(doors: Opened) -> None:
+async def test_one_key_for_a_batch_is_refused_and_not_passed_over(server: Opened) -> None:
     body, key = {"envelopes": [envelope_json("pay")]}, {"idempotency-key": "k1"}
-    assert error_of(await doors.http.post("/v1/ingest/batch", json=body, headers=key)) == (422, "invalid_value")
-    assert await doors.lab.count("select count(*) from message_inbox") == 0
+    assert error_of(await server.http.post("/v1/ingest/batch", json=body, headers=key)) == (422, "invalid_value")
+    assert await server.lab.count("select count(*) from message_inbox") == 0
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ async def test_one_key_for_a_batch_is_refused_and_not_passed_over(doors: Opened)
     ],
 )
 async def test_what_is_not_an_envelope_is_refused_in_one_shape(
-    doors: Opened, content: bytes, media_type: str, expected: tuple[int, str]
+    server: Opened, content: bytes, media_type: str, expected: tuple[int, str]
 ) -> None:
-    answer = await doors.http.post("/v1/ingest", content=content, headers={"content-type": media_type})
+    answer = await server.http.post("/v1/ingest", content=content, headers={"content-type": media_type})
     assert error_of(answer) == expected
-    assert await doors.lab.count("select count(*) from message_inbox") == 0
+    assert await server.lab.count("select count(*) from message_inbox") == 0
 
 
 async def test_too_large_bodies_are_cut_off_with_and_without_a_declared_length(
@@ -162,21 +162,21 @@ async def test_too_large_bodies_are_cut_off_with_and_without_a_declared_length(
             yield b"x" * 1000
 
     headers = {"content-type": "application/json"}
-    async with open_doors(database_url, tmp_path / "data", message_bytes=10_000, batch_bytes=20_000) as doors:
+    async with open_server(database_url, tmp_path / "data", message_bytes=10_000, batch_bytes=20_000) as server:
         for path in ("/v1/ingest", "/v1/ingest/batch", "/mcp", "/v1/outbox/next"):
-            declared = await doors.http.post(path, content=b"x" * 50_000, headers=headers)
+            declared = await server.http.post(path, content=b"x" * 50_000, headers=headers)
             assert error_of(declared) == (413, "too_large")
-            assert error_of(await doors.http.post(path, content=stream(), headers=headers)) == (413, "too_large")
+            assert error_of(await server.http.post(path, content=stream(), headers=headers)) == (413, "too_large")
         # what fits into a batch may still be too large for one message
         batch = {"envelopes": [envelope_json("x" * 12_000), envelope_json("small")]}
-        big, small = (await doors.http.post("/v1/ingest/batch", json=batch)).json()["results"]
+        big, small = (await server.http.post("/v1/ingest/batch", json=batch)).json()["results"]
         assert big["error"]["code"] == "too_large"
         assert small["status"] == "accepted"
 
 
-async def test_a_batch_answers_per_envelope_in_order_and_keeps_what_is_good(doors: Opened) -> None:
+async def test_a_batch_answers_per_envelope_in_order_and_keeps_what_is_good(server: Opened) -> None:
     good, bad, unknown = envelope_json("a"), {"schema_version": "ingest.v1"}, envelope_json("b", channel="fax")
-    answer = await doors.http.post("/v1/ingest/batch", json={"envelopes": [good, bad, unknown, good]})
+    answer = await server.http.post("/v1/ingest/batch", json={"envelopes": [good, bad, unknown, good]})
     assert answer.status_code == 200
     results = answer.json()["results"]
     assert [r.get("status") or r["error"]["code"] for r in results] == [
@@ -187,43 +187,43 @@ async def test_a_batch_answers_per_envelope_in_order_and_keeps_what_is_good(door
     ]
     assert results[3]["request_id"] == results[0]["request_id"]
     assert results[3]["duplicate"] is True
-    assert await doors.lab.count("select count(*) from message_inbox") == 1
+    assert await server.lab.count("select count(*) from message_inbox") == 1
 
 
 @pytest.mark.parametrize("envelopes", [[], [{}] * 201])
-async def test_a_batch_has_1_to_200_envelopes(doors: Opened, envelopes: list[object]) -> None:
-    assert error_of(await doors.http.post("/v1/ingest/batch", json={"envelopes": envelopes})) == (422, "batch_size")
+async def test_a_batch_has_1_to_200_envelopes(server: Opened, envelopes: list[object]) -> None:
+    assert error_of(await server.http.post("/v1/ingest/batch", json={"envelopes": envelopes})) == (422, "batch_size")
 
 
 async def test_a_full_backlog_is_told_with_retry_after(database_url: str, tmp_path: Path) -> None:
-    async with open_doors(database_url, tmp_path / "data", backlog=1) as doors:
-        assert (await doors.submit(envelope_json("one"))).status_code == 202
-        watching = asyncio.create_task(doors.switchboard.accept.watch_backlog(0.01))
-        answer = await doors.submit(envelope_json("two"))
+    async with open_server(database_url, tmp_path / "data", backlog=1) as server:
+        assert (await server.submit(envelope_json("one"))).status_code == 202
+        watching = asyncio.create_task(server.switchboard.accept.watch_backlog(0.01))
+        answer = await server.submit(envelope_json("two"))
         while answer.status_code == 202:  # until the backlog was measured
-            answer = await doors.submit(envelope_json("two"))
+            answer = await server.submit(envelope_json("two"))
         watching.cancel()
         assert error_of(answer) == (429, "overloaded")
         assert int(answer.headers["retry-after"]) >= 1
-        batch = await doors.http.post("/v1/ingest/batch", json={"envelopes": [envelope_json("three")] * 2})
+        batch = await server.http.post("/v1/ingest/batch", json={"envelopes": [envelope_json("three")] * 2})
         assert error_of(batch) == (429, "overloaded"), "nothing of it was taken: that must not look like success"
 
 
-async def test_a_lost_database_is_503_everywhere_and_told_by_health(doors: Opened) -> None:
-    await doors.http.get("/v1/teams")  # the token is known for two seconds
-    await doors.lab.database.close()
-    answer = await doors.submit(envelope_json("lost?"))
+async def test_a_lost_database_is_503_everywhere_and_told_by_health(server: Opened) -> None:
+    await server.http.get("/v1/teams")  # the token is known for two seconds
+    await server.lab.database.close()
+    answer = await server.submit(envelope_json("lost?"))
     assert error_of(answer) == (503, "unavailable")
     assert answer.headers["retry-after"] == "1"
-    health = await doors.http.get("/health")
+    health = await server.http.get("/health")
     assert (health.status_code, health.json()["status"]) == (503, "unavailable")
 
 
-async def test_a_defect_of_ours_is_500_in_our_shape_and_tells_nothing(doors: Opened) -> None:
-    await doors.lab.database.run("alter function accept_messages rename to no_longer_there")
-    await doors.lab.database.run("alter table delivery rename to gone")
+async def test_a_defect_of_ours_is_500_in_our_shape_and_tells_nothing(server: Opened) -> None:
+    await server.lab.database.run("alter function accept_messages rename to no_longer_there")
+    await server.lab.database.run("alter table delivery rename to gone")
     with capture_logs():  # the traces are long, and their place is not here
-        answers = [await doors.submit(envelope_json("x")), await doors.http.get("/v1/deliveries")]
+        answers = [await server.submit(envelope_json("x")), await server.http.get("/v1/deliveries")]
     for answer in answers:
         assert error_of(answer) == (500, "internal_error")
         assert "accept_messages" not in answer.text
@@ -248,10 +248,10 @@ async def test_a_reply_is_waited_for_and_the_whole_way_can_be_explained(answerin
     assert explained["replies"][0]["reply"]["state"] == "sent"
 
 
-async def test_rules_that_nobody_kept_are_not_made_up_afterwards(doors: Opened) -> None:
-    request_id = (await doors.submit(envelope_json("hello"))).json()["request_id"]
-    await doors.lab.database.run("update rule_set set known = false")  # as of before the history began
-    explained = (await doors.http.get(f"/v1/messages/{request_id}/explain")).json()
+async def test_rules_that_nobody_kept_are_not_made_up_afterwards(server: Opened) -> None:
+    request_id = (await server.submit(envelope_json("hello"))).json()["request_id"]
+    await server.lab.database.run("update rule_set set known = false")  # as of before the history began
+    explained = (await server.http.get(f"/v1/messages/{request_id}/explain")).json()
     assert [step["considered"] for step in explained["decisions"][0]["trail"]] == [None]
 
 
@@ -301,19 +301,19 @@ async def test_a_connector_that_hangs_up_while_waiting_loses_nothing(answering: 
     assert reply["text"] == "still there?"
 
 
-async def test_pages_hold_everything_once_newest_first(doors: Opened) -> None:
-    sent = [(await doors.submit(envelope_json(f"m{n}", sender=f"s{n}"))).json()["request_id"] for n in range(7)]
+async def test_pages_hold_everything_once_newest_first(server: Opened) -> None:
+    sent = [(await server.submit(envelope_json(f"m{n}", sender=f"s{n}"))).json()["request_id"] for n in range(7)]
     for path, key in (("/v1/messages", "messages"), ("/v1/deliveries", "deliveries")):
         seen: list[str] = []
         cursor: str | None = None
         while True:
-            page = (await doors.http.get(path, params={"limit": 3, **({"cursor": cursor} if cursor else {})})).json()
+            page = (await server.http.get(path, params={"limit": 3, **({"cursor": cursor} if cursor else {})})).json()
             seen += [row["request_id"] for row in page[key]]
             cursor = page["next_cursor"]
             if cursor is None:
                 break
         assert seen == sent[::-1]
-        assert error_of(await doors.http.get(path, params={"cursor": "?"})) == (422, "invalid_cursor")
+        assert error_of(await server.http.get(path, params={"cursor": "?"})) == (422, "invalid_cursor")
 
 
 async def test_filters_narrow_lists(answering: Opened) -> None:
@@ -333,25 +333,25 @@ async def test_of_a_team_with_many_rules_the_first_are_shown_and_all_are_counted
     many = [rule(ROOT, [to("System1/echo")], channel="telegram", sender=f"s{n}") for n in range(120)]
     last, first = replace(many[0], active=False, priority=9), replace(many[100], priority=5)
     given = [*RULES, last, *many[1:100], first, *many[101:]]
-    async with open_doors(database_url, tmp_path / "data", tree=(TEAMS, tuple(given))) as doors:
-        root, side = (await doors.http.get("/v1/teams")).json()["teams"]
+    async with open_server(database_url, tmp_path / "data", tree=(TEAMS, tuple(given))) as server:
+        root, side = (await server.http.get("/v1/teams")).json()["teams"]
         assert (len(root["rules"]), root["rule_count"]) == (100, 124)
         assert (side["rules"], side["rule_count"]) == ([], 0)
-        assert root == (await doors.http.get("/v1/teams/root")).json()
+        assert root == (await server.http.get("/v1/teams/root")).json()
     order = in_order(given)[:100]
     assert order[0] == first
     assert [one["rule_id"] for one in root["rules"]] == [str(one.rule_id) for one in order]
 
 
-async def test_teams_agents_connectors_lanes(doors: Opened) -> None:
-    teams = (await doors.http.get("/v1/teams")).json()
+async def test_teams_agents_connectors_lanes(server: Opened) -> None:
+    teams = (await server.http.get("/v1/teams")).json()
     assert [team["team_id"] for team in teams["teams"]] == ["root", "side"]
     assert "options" not in teams["teams"][0]["members"][0]
     assert [(len(team["rules"]), team["rule_count"]) for team in teams["teams"]] == [(4, 4), (0, 0)]
-    assert (await doors.http.get("/v1/teams/side")).json()["parent_id"] == "root"
-    assert error_of(await doors.http.get("/v1/teams/nobody")) == (404, "not_found")
-    await doors.submit(envelope_json("a"))
-    agents = {a["system_id"]: a for a in (await doors.http.get("/v1/agents")).json()["agents"]}
+    assert (await server.http.get("/v1/teams/side")).json()["parent_id"] == "root"
+    assert error_of(await server.http.get("/v1/teams/nobody")) == (404, "not_found")
+    await server.submit(envelope_json("a"))
+    agents = {a["system_id"]: a for a in (await server.http.get("/v1/agents")).json()["agents"]}
     assert agents["System1/echo"]["in_flight"] == 1
     beat = {
         "channel": "telegram",
@@ -360,100 +360,112 @@ async def test_teams_agents_connectors_lanes(doors: Opened) -> None:
         "state": "healthy",
         "counters": {"a": 1},
     }
-    assert (await doors.http.post("/v1/connectors/heartbeat", json=beat)).json() == {"status": "ok", "interval_s": 120}
-    [connector] = (await doors.http.get("/v1/connectors")).json()["connectors"]
+    assert (await server.http.post("/v1/connectors/heartbeat", json=beat)).json() == {"status": "ok", "interval_s": 120}
+    [connector] = (await server.http.get("/v1/connectors")).json()["connectors"]
     assert (connector["liveness"], connector["counters"]) == ("online", {"a": 1})
-    await doors.lab.database.run("update connector set last_seen_at = now() - interval '9 minutes'")
-    assert (await doors.http.get("/v1/connectors")).json()["connectors"][0]["liveness"] == "stale"
-    [lane] = (await doors.http.get("/v1/lanes")).json()["lanes"]
-    assert error_of(await doors.http.post("/v1/lanes/resume", json={"lane": lane["lane"]})) == (404, "not_found")
-    await doors.lab.database.run("update lane set state = 'paused'")
-    resumed = await doors.http.post("/v1/lanes/resume", json={"lane": lane["lane"]})
+    await server.lab.database.run("update connector set last_seen_at = now() - interval '9 minutes'")
+    assert (await server.http.get("/v1/connectors")).json()["connectors"][0]["liveness"] == "stale"
+    [lane] = (await server.http.get("/v1/lanes")).json()["lanes"]
+    assert error_of(await server.http.post("/v1/lanes/resume", json={"lane": lane["lane"]})) == (404, "not_found")
+    await server.lab.database.run("update lane set state = 'paused'")
+    resumed = await server.http.post("/v1/lanes/resume", json={"lane": lane["lane"]})
     assert resumed.json()["state"] == "resumed"
 
 
-async def test_metrics_count_what_doors_did(doors: Opened) -> None:
+async def test_metrics_count_what_doors_did(server: Opened) -> None:
     envelope = envelope_json("a", event="1")
-    await doors.submit(envelope)
-    await doors.submit(envelope)
-    await doors.submit({})
-    text = (await doors.http.get("/metrics")).text
+    await server.submit(envelope)
+    await server.submit(envelope)
+    await server.submit({})
+    text = (await server.http.get("/metrics")).text
     assert 'switchboard_accepted_total{channel="telegram"} 1.0' in text
     assert "switchboard_duplicates_total 1.0" in text
     assert 'switchboard_refused_total{code="missing_field"} 1.0' in text
     assert "switchboard_backlog 1.0" in text
     assert 'switchboard_lanes{state="ready"} 1.0' in text
     assert 'switchboard_books_difference{kind="messages"} 0.0' in text
+    assert "switchboard_books_age_seconds +Inf" in text
 
 
-async def test_the_documentation_needs_no_internet(doors: Opened) -> None:
-    page = await doors.http.get("/docs", headers={"authorization": ""})
+async def test_books_are_read_as_a_worker_wrote_them_down(server: Opened) -> None:
+    await server.submit(envelope_json("a"))
+    never = (await server.http.get("/v1/books")).json()
+    assert (never["accepted"], never["balanced_at"], never["stale"]) == (0, None, True)
+    assert (await server.http.get("/v1/books", params={"now": True})).json()["accepted"] == 1
+    await server.submit(envelope_json("b"))
+    kept = (await server.http.get("/v1/books")).json()
+    assert (kept["accepted"], kept["targets"]["accepted"], kept["stale"]) == (1, 1, False)
+    assert 'switchboard_books_difference{kind="messages"} 0.0' in (await server.http.get("/metrics")).text
+
+
+async def test_the_documentation_needs_no_internet(server: Opened) -> None:
+    page = await server.http.get("/docs", headers={"authorization": ""})
     assert page.status_code == 200
     assert not re.search(r'(src|href)="(https?:)?//', page.text)
     assert "<script" not in page.text
     assert "/v1/outbox/next" in page.text
-    schema = (await doors.http.get("/openapi.json", headers={"authorization": ""})).json()
+    schema = (await server.http.get("/openapi.json", headers={"authorization": ""})).json()
     assert schema["components"]["schemas"]["Envelope"]["required"]
-    published = (await doors.http.get("/schemas/ingest.v1.json", headers={"authorization": ""})).json()
+    published = (await server.http.get("/schemas/ingest.v1.json", headers={"authorization": ""})).json()
     assert published["$id"] == "/schemas/ingest.v1.json"
 
 
-async def test_unknown_paths_and_methods_answer_in_our_shape(doors: Opened) -> None:
-    assert error_of(await doors.http.get("/v1/nothing")) == (404, "not_found")
-    wrong = await doors.http.put("/v1/ingest")
+async def test_unknown_paths_and_methods_answer_in_our_shape(server: Opened) -> None:
+    assert error_of(await server.http.get("/v1/nothing")) == (404, "not_found")
+    wrong = await server.http.put("/v1/ingest")
     assert error_of(wrong) == (405, "method_not_allowed")
     assert wrong.headers["allow"] == "POST"
-    assert error_of(await doors.http.get("/v1/messages/no-uuid"))[0] == 422
-    nul = await doors.http.get("/v1/messages", params={"channel": "a\x00b"})
+    assert error_of(await server.http.get("/v1/messages/no-uuid"))[0] == 422
+    nul = await server.http.get("/v1/messages", params={"channel": "a\x00b"})
     assert error_of(nul)[0] == 422
 
 
 # The end -------------------------------------------------------------------------------------------------------------
 
 
-async def both_wait(doors: Opened) -> bool:
-    return "switchboard_long_polls 2.0" in (await doors.http.get("/metrics")).text
+async def both_wait(server: Opened) -> bool:
+    return "switchboard_long_polls 2.0" in (await server.http.get("/metrics")).text
 
 
-async def test_it_stops_although_somebody_waits(doors: Opened) -> None:
-    request_id = (await doors.submit(envelope_json("a"))).json()["request_id"]
+async def test_it_stops_although_somebody_waits(server: Opened) -> None:
+    request_id = (await server.submit(envelope_json("a"))).json()["request_id"]
     waiting = [
-        asyncio.create_task(doors.http.get(f"/v1/messages/{request_id}/replies?wait=60", timeout=70)),
+        asyncio.create_task(server.http.get(f"/v1/messages/{request_id}/replies?wait=60", timeout=70)),
         asyncio.create_task(
-            doors.http.post("/v1/outbox/next", json={"channel": "slack", "endpoint": "x", "wait_s": 60}, timeout=70)
+            server.http.post("/v1/outbox/next", json={"channel": "slack", "endpoint": "x", "wait_s": 60}, timeout=70)
         ),
     ]
-    await eventually(lambda: both_wait(doors))
+    await eventually(lambda: both_wait(server))
     started = time.monotonic()
-    doors.stop.set()
+    server.stop.set()
     replies, outbox = await asyncio.gather(*waiting)
-    await doors.served
+    await server.served
     assert time.monotonic() - started < 30, "not only when the polls were over by themselves"
     assert replies.json()["settled"] is False
     assert outbox.json() == {"replies": []}
 
 
-async def test_a_port_in_use_is_named_with_what_to_do(doors: Opened) -> None:
-    port = int(doors.url.rpartition(":")[2])
+async def test_a_port_in_use_is_named_with_what_to_do(server: Opened) -> None:
+    port = int(server.url.rpartition(":")[2])
     with pytest.raises(ConfigurationError, match=rf"127.0.0.1:{port} is in use .* choose another port"):
         bind("127.0.0.1", port)
-    with pytest.raises(ConfigurationError, match="no address to listen on"):
+    with pytest.raises(ConfigurationError, match="not an address to listen on"):
         bind("nowhere.invalid", 0)
 
 
 async def test_secrets_and_bodies_are_never_logged(database_url: str, tmp_path: Path) -> None:
     with capture_logs() as entries:
-        async with open_doors(database_url, tmp_path / "data", worker=True) as doors:
-            headers = await doors.token_for(CONNECTOR)
-            await doors.submit(envelope_json("canary-text"))
-            await doors.http.get("/v1/books", headers=headers)
-            await doors.http.get("/v1/books", headers={"authorization": "Bearer sb_o_canary-token"})
+        async with open_server(database_url, tmp_path / "data", worker=True) as server:
+            headers = await server.token_for(CONNECTOR)
+            await server.submit(envelope_json("canary-text"))
+            await server.http.get("/v1/books", headers=headers)
+            await server.http.get("/v1/books", headers={"authorization": "Bearer sb_o_canary-token"})
             text = repr(entries)
             assert any(entry["event"] == "refused" for entry in entries)
-            for secret in (doors.token, headers["authorization"], "canary-text", "canary-token"):
+            for secret in (server.token, headers["authorization"], "canary-text", "canary-token"):
                 assert secret not in text
-            audited = await doors.lab.database.rows("select actor, action, detail::text from audit")
-            assert doors.token not in repr(audited)
+            audited = await server.lab.database.rows("select actor, action, detail::text from audit")
+            assert server.token not in repr(audited)
 
 
 @pytest.mark.parametrize(
@@ -466,8 +478,8 @@ async def test_secrets_and_bodies_are_never_logged(database_url: str, tmp_path: 
         ("/health?verbose=1", "there are none"),
     ],
 )
-async def test_a_parameter_that_a_route_does_not_know_is_refused(doors: Opened, path: str, meant: str) -> None:
-    refused = await doors.http.get(path)
+async def test_a_parameter_that_a_route_does_not_know_is_refused(server: Opened, path: str, meant: str) -> None:
+    refused = await server.http.get(path)
     assert refused.status_code == 422
     assert refused.json()["error"]["code"] == "unknown_parameter"
     assert meant in refused.json()["error"]["message"]
@@ -481,26 +493,26 @@ async def test_a_parameter_that_a_route_does_not_know_is_refused(doors: Opened, 
         ("/v1/ingest/batch?wait=1", "there are none"),
     ],
 )
-async def test_so_is_one_with_which_a_message_comes(doors: Opened, path: str, meant: str) -> None:
-    refused = await doors.http.post(path, json=envelope_json("x"))
+async def test_so_is_one_with_which_a_message_comes(server: Opened, path: str, meant: str) -> None:
+    refused = await server.http.post(path, json=envelope_json("x"))
     assert refused.status_code == 422
     assert (refused.json()["error"]["code"], refused.json()["error"]["field"]) == (
         "unknown_parameter",
         path.partition("?")[2].partition("=")[0],
     )
     assert meant in refused.json()["error"]["message"]
-    assert await doors.lab.count("select count(*) from message_inbox") == 0
+    assert await server.lab.count("select count(*) from message_inbox") == 0
 
 
 @pytest.mark.parametrize(
     ("query", "said"),
     [
         ("endpiont=me@x.org", "did you mean endpoint?"),
-        ("endpoint=me@x.org&endpoint=you@x.org", "'endpoint' comes twice"),
+        ("endpoint=me@x.org&endpoint=you@x.org", "'endpoint' occurs twice"),
     ],
 )
-async def test_so_is_one_with_which_a_mail_comes(doors: Opened, query: str, said: str) -> None:
-    refused = await doors.http.post(f"/v1/ingest?{query}", content=MAIL, headers={"content-type": "message/rfc822"})
+async def test_so_is_one_with_which_a_mail_comes(server: Opened, query: str, said: str) -> None:
+    refused = await server.http.post(f"/v1/ingest?{query}", content=MAIL, headers={"content-type": "message/rfc822"})
     assert refused.status_code == 422
     assert said in refused.json()["error"]["message"]
-    assert await doors.lab.count("select count(*) from message_inbox") == 0
+    assert await server.lab.count("select count(*) from message_inbox") == 0

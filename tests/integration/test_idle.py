@@ -21,17 +21,19 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.agents.sessions.dispatch import Dispatcher
-from switchboard.app import models, wiring
-from switchboard.app.classifier import StoredDay
+from switchboard.app import wiring
+from switchboard.app.classification import models
+from switchboard.app.classification.models import StoredSpending
+from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
+from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import Settings
-from switchboard.app.upkeep import chores, forgetting
-from switchboard.app.wiring import Switchboard, make_worker, open_core, open_switchboard
+from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.core.policy.budget import Amount, Cap
-from switchboard.domain.pipeline import Candidate
-from switchboard.lanes.worker import Upkeep
+from switchboard.domain.classification import Candidate
+from switchboard.lanes.worker import MaintenanceTask
+from switchboard.llm.dispatch import Dispatcher
 from switchboard.server.listener import bind
-from switchboard.server.serve import run_doors
+from switchboard.server.serve import run_server
 from switchboard.store import classification, schedule
 from switchboard.store.classification import NewSession
 from switchboard.store.database import Database
@@ -55,7 +57,7 @@ select string_agg(format('update %I set %s', table_name, times), '; ' order by t
     select table_name, string_agg(format('%1$I = %1$I - interval ''1 minute''', column_name), ', ') as times
     from information_schema.columns
     where table_schema = 'switchboard' and data_type = 'timestamp with time zone'
-      and table_name not in ('worker', 'migration')
+      and table_name not in ('process', 'migration')
     group by table_name
 ) t
 """
@@ -67,7 +69,7 @@ class Day:
     """The clock of a day, and what was done in it."""
 
     seconds: float = 0.0
-    chores: tuple[Upkeep, ...] = ()
+    tasks: tuple[MaintenanceTask, ...] = ()
     runs: Counter[str] = field(default_factory=Counter)
 
     def now(self) -> float:
@@ -78,20 +80,20 @@ class Day:
         """For the account."""
         return (datetime(TODAY.year, TODAY.month, TODAY.day, tzinfo=UTC) + timedelta(seconds=self.seconds)).date()
 
-    def counted(self, made: Callable[..., tuple[Upkeep, ...]], *args: Any) -> tuple[Upkeep, ...]:
-        """The chores of a worker, each of which counts."""
-        some = tuple(replace(chore, run=partial(self._run, chore)) for chore in made(*args))
-        self.chores += some
+    def counted(self, made: Callable[..., tuple[MaintenanceTask, ...]], *args: Any) -> tuple[MaintenanceTask, ...]:
+        """The maintenance tasks of a worker, each of which counts."""
+        some = tuple(replace(task, run=partial(self._run, task)) for task in made(*args))
+        self.tasks += some
         return some
 
-    async def _run(self, chore: Upkeep) -> object:
-        self.runs[chore.name] += 1
-        return await chore.run()
+    async def _run(self, task: MaintenanceTask) -> object:
+        self.runs[task.name] += 1
+        return await task.run()
 
     async def pass_by(self, database: Database) -> None:
         """One minute after the other, and in each what is due then."""
         older: str = await database.value(_OLDER)
-        known: dict[str, Callable[[], Awaitable[object]]] = {chore.name: chore.run for chore in self.chores}
+        known: dict[str, Callable[[], Awaitable[object]]] = {task.name: task.run for task in self.tasks}
         for _ in range(MINUTES):
             self.seconds += 60
             async with database.connection() as connection:
@@ -106,21 +108,21 @@ def day(monkeypatch: pytest.MonkeyPatch) -> Day:
     """All clocks that models have anything to do with are this one."""
     made = Day()
     monkeypatch.setattr(models, "Dispatcher", partial(Dispatcher, clock=made.now))
-    monkeypatch.setattr(models, "StoredDay", partial(StoredDay, today=made.today))
-    monkeypatch.setattr(wiring, "chores", partial(made.counted, chores))
-    monkeypatch.setattr(wiring, "forgetting", partial(made.counted, forgetting))
+    monkeypatch.setattr(models, "StoredSpending", partial(StoredSpending, today=made.today))
+    monkeypatch.setattr(wiring, "maintenance_tasks", partial(made.counted, maintenance_tasks))
+    monkeypatch.setattr(wiring, "retention_tasks", partial(made.counted, retention_tasks))
     return made
 
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Switchboard]:
-    """Doors, worker and all that works in the background."""
+    """Server, worker and all background tasks."""
     async with AsyncExitStack() as stack:
-        core = await stack.enter_async_context(open_core(settings))
-        switchboard = await stack.enter_async_context(open_switchboard(core))
-        await stack.enter_async_context(at_work(make_worker(core)))
+        runtime = await stack.enter_async_context(open_runtime(settings))
+        switchboard = await stack.enter_async_context(open_switchboard(runtime))
+        await stack.enter_async_context(at_work(make_worker(runtime)))
         stop, opened = asyncio.Event(), asyncio.Event()
-        serving = asyncio.create_task(run_doors(switchboard, bind("127.0.0.1", 0), stop, lambda *_: opened.set()))
+        serving = asyncio.create_task(run_server(switchboard, bind("127.0.0.1", 0), stop, lambda *_: opened.set()))
         await opened.wait()
         try:
             yield switchboard
@@ -133,11 +135,11 @@ async def message(switchboard: Switchboard, text: str) -> str:
     """Send one, and wait until it is settled; its state."""
     accepted = await switchboard.accept.accept(submission(text, sender=text))
     assert accepted.decision is None, "it waits for a model"
-    found = await get_message(switchboard.core.database, accepted.request_id)
+    found = await get_message(switchboard.runtime.database, accepted.request_id)
 
     async def over() -> bool:
         nonlocal found
-        found = await get_message(switchboard.core.database, accepted.request_id)
+        found = await get_message(switchboard.runtime.database, accepted.request_id)
         return found is not None and found.state != "in_flight"
 
     await eventually(over)
@@ -157,6 +159,7 @@ async def _leave_halves(database: Database) -> None:
     await classification.reserve_day(database, TODAY, Amount(10, 3), Cap(), timedelta(minutes=10))
 
 
+@pytest.mark.slow
 async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tmp_path: Path, day: Day) -> None:
     """After some trouble: a model that is left alone, a dead letter, what a killed process left behind."""
     ill = True
@@ -186,7 +189,7 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
             }
         )
         async with running(settings) as switchboard:
-            database = switchboard.core.database
+            database = switchboard.runtime.database
             assert [await message(switchboard, text) for text in ("one", "two", "ghost")] == ["answered"] * 2 + ["dead"]
             assert _asked(llm) == 6, "each was asked of both"
             assert await message(switchboard, "four") == "answered"
@@ -199,10 +202,13 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
             assert _asked(llm) == asked, "0 calls in 24 hours"
             assert llm.strays == ()
             assert not (tmp_path / "started").exists()
-            letters, old = {"digest", "tell_senders", "empty_letters"}, {"forget_sessions", "forget_verdicts"}
-            assert day.runs.keys() == {"expire_leases"} | letters | old
+            letters, old = (
+                {"digest", "tell_senders", "empty_dead_letters"},
+                {"forget_sessions", "forget_verdicts", "forget_events"},
+            )
+            assert day.runs.keys() == {"expire_leases", "make_partitions", "balance_books"} | letters | old
             assert min(day.runs[name] for name in ("expire_leases", "digest", "tell_senders")) >= MINUTES
-            assert min(day.runs["empty_letters"], day.runs["forget_verdicts"]) >= 24
+            assert min(day.runs["empty_dead_letters"], day.runs["forget_verdicts"]) >= 24
             assert day.runs["forget_sessions"] >= 24 * 6
             assert await database.value("select count(*) from session_token") == 0
 

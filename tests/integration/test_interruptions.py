@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from switchboard.app.wiring import keep_at
+from switchboard.app.background import keep_at
 from switchboard.domain.errors import Unavailable
 from switchboard.store.database import Database
 from tests.waiting import SOON, eventually

@@ -13,8 +13,15 @@ from uuid import UUID
 
 import pytest
 
-from switchboard.journey.pipeline import _clear_routing_context, _routing_ctx_var
-from switchboard.pipeline import MessagePipeline, RoutingContext, RoutingResult, RoutingTask, routing_context
+from switchboard.pipeline import (
+    MessagePipeline,
+    RoutingContext,
+    RoutingResult,
+    RoutingTask,
+    _clear_routing_context,
+    _routing_ctx_var,
+    routing_context,
+)
 from switchboard.store import classification
 from switchboard.store.ids import new_uuid7
 from tests.lab import Lab, lab, submission
@@ -105,7 +112,9 @@ async def crowd_of(house: Lab, many: int) -> Crowd:
     before = await house.accept.accept_all(
         [submission(f"before {number}", sender=f"sender-{number}", thread=f"t{number}") for number in range(many)]
     )
-    rows = await house.database.rows("select request_id, conversation, thread from message_inbox")
+    rows = await house.database.rows(
+        "select request_id, name as conversation, thread from message_inbox join conversation using (conversation)"
+    )
     assert len(rows) == len(before) == many
     keys = {int(row["thread"][1:]): row["conversation"] for row in rows}
     contexts = [context(number, keys[number]) for number in range(many)]
@@ -114,6 +123,7 @@ async def crowd_of(house: Lab, many: int) -> Crowd:
     return Crowd(house, known, numbers, asyncio.Barrier(many))
 
 
+@pytest.mark.slow
 async def test_five_hundred_interleaved_messages_see_only_themselves(house: Lab) -> None:
     crowd = await crowd_of(house, MANY)
     pipeline = MessagePipeline(house.database.pool, crowd.session, "switchboard", route_fn=crowd.hand_on)
@@ -140,7 +150,9 @@ async def test_five_hundred_interleaved_messages_see_only_themselves(house: Lab)
         for request_id, number in crowd.numbers.items()
         if number % 10 not in {3, 7}
     )
-    rows = await house.database.rows("select request_id, conversation, candidates from classification")
+    rows = await house.database.rows(
+        "select request_id, name as conversation, candidates from classification join conversation using (conversation)"
+    )
     assert len(rows) == MANY
     for row in rows:
         request_id = str(row["request_id"])

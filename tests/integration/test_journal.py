@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Literal
 from uuid import UUID
 
 import pytest
 
 from switchboard.domain.ledger import Item
-from switchboard.journey.turn import Answer, EngineFailure, Turn, TurnLimits, TurnResult
-from switchboard.lanes.journal import NOT_DONE, Fenced, Journal, OutcomeUnknown, idempotency_key
-from switchboard.store import lanes
+from switchboard.domain.message import RequestId
+from switchboard.journey.turn import TurnLimits
+from switchboard.lanes.journal import StoredJournal, idempotency_key
+from switchboard.ports import engine as port
+from switchboard.ports.engine import (
+    NOT_DONE,
+    Answer,
+    Costed,
+    Effect,
+    EngineFailure,
+    Fenced,
+    OutcomeUnknown,
+    StepFailed,
+    Turn,
+    TurnResult,
+)
+from switchboard.store.steps import load_steps
 from tests.hands import Hand, Scripted, a_hand, assert_balanced, at_work, dead_letters, settled
 from tests.lab import Lab, lab, submission
-from tests.waiting import eventually
+from tests.waiting import SOON, eventually
 
 LIMITS = TurnLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
 
@@ -41,18 +57,22 @@ class World:
         return {"found": str(key)} if key in self.effects else NOT_DONE
 
 
-async def begin(parts: Lab, hand: Hand) -> tuple[Item, Journal]:
+async def request_of(hand: Hand) -> RequestId:
+    return RequestId(await hand.database.value("select request_id from delivery order by seq limit 1"))
+
+
+async def begin(parts: Lab, hand: Hand) -> tuple[Item, StoredJournal]:
     await parts.accept.accept(submission("x", channel="api"))
     [item] = await hand.claim()
-    return item, await Journal.open(parts.database, hand.worker, item)
+    return item, await StoredJournal.open(hand.steps, item, await request_of(hand))
 
 
-async def resume(hand: Hand, item: Item) -> tuple[Item, Journal]:
+async def resume(hand: Hand, item: Item) -> tuple[Item, StoredJournal]:
     """The next attempt, as after a crash."""
     assert await hand.fail(item)
     [again] = await hand.claim()
     assert (again.lane, again.seq) == (item.lane, item.seq)
-    return again, await Journal.open(hand.database, hand.worker, again)
+    return again, await StoredJournal.open(hand.steps, again, await request_of(hand))
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "queryable", "effectful"])
@@ -63,6 +83,7 @@ async def test_a_step_that_is_done_is_replayed_and_never_run_again(
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         item, journal = await begin(parts, hand)
         first = [await journal.step(f"s{n}", world.act, effect=effect) for n in range(3)]
+        await journal.flush()
         item, journal = await resume(hand, item)
         assert [await journal.step(f"s{n}", world.act, effect=effect, ask=world.ask) for n in range(3)] == first
         assert len(set(world.effects)) == len(world.effects) == 3
@@ -95,9 +116,10 @@ async def test_what_the_engine_is_given_the_first_time_is_what_it_is_given_on_re
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         item, journal = await begin(parts, hand)
         first = await journal.step("s", act)
+        await journal.flush()
         _, journal = await resume(hand, item)
         assert await journal.step("s", act) == first
-        assert first == {"id": str(idempotency_key(item, 1)), "pair": [1, 2], "3": None}
+        assert first == {"id": str(idempotency_key(item, "s")), "pair": [1, 2], "3": None}
 
 
 async def test_an_effect_that_may_have_happened_is_never_repeated(database_url: str) -> None:
@@ -120,11 +142,11 @@ async def test_it_is_on_record_before_the_effect_that_the_effect_was_begun(datab
         _, journal = await begin(parts, hand)
 
         async def act(_: UUID) -> None:
-            seen.extend([tuple(r) for r in await parts.database.rows("select name, state from step")])
+            seen.extend([tuple(r) for r in await parts.database.rows("select path, state from step")])
 
         await journal.step("pay", act, effect="effectful")
         assert seen == [("pay", "started")]
-        assert await parts.count("select count(*) from step where state = 'done' and done_at >= started_at") == 1
+        assert await parts.count("select count(*) from step where state = 'done' and ended_at >= started_at") == 1
 
 
 @pytest.mark.parametrize("happened", [True, False])
@@ -138,7 +160,7 @@ async def test_what_can_be_asked_is_asked_and_done_only_if_it_was_not(database_u
         world.dies_after_effect = world.dies_before_effect = False
         _, journal = await resume(hand, item)
         result = await journal.step("book", world.act, effect="queryable", ask=world.ask)
-        key = str(idempotency_key(item, 1))
+        key = str(idempotency_key(item, "book"))
         assert result == ({"found": key} if happened else {"key": key})
         assert world.effects == [UUID(key)]
         assert world.asked == [UUID(key)]
@@ -154,7 +176,7 @@ async def test_what_may_be_repeated_is_repeated_with_the_same_key(database_url: 
         world.dies_after_effect = False
         _, journal = await resume(hand, item)
         await journal.step("put", world.act)
-        assert world.effects == [idempotency_key(item, 1)] * 2
+        assert world.effects == [idempotency_key(item, "put")] * 2
 
 
 async def test_keys_differ_between_steps_items_and_lanes(database_url: str) -> None:
@@ -163,20 +185,98 @@ async def test_keys_differ_between_steps_items_and_lanes(database_url: str) -> N
             await parts.accept.accept(submission("x", channel="api", sender=f"s{n // 2}"))
         keys: set[UUID] = set()
         while items := await hand.claim():
-            keys |= {idempotency_key(items[0], n) for n in range(3)}
+            keys |= {idempotency_key(items[0], f"s{n}") for n in range(3)}
             await hand.answer(items[0])
         assert len(keys) == 12
 
 
-async def test_a_step_that_has_changed_its_name_is_not_taken_for_the_old_one(database_url: str) -> None:
+async def test_steps_are_known_by_their_paths_whatever_order_they_are_asked_for_in(database_url: str) -> None:
     world = World()
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         item, journal = await begin(parts, hand)
-        await journal.step("old", world.act)
+        first = {path: await journal.step(path, world.act, effect="effectful") for path in ("s1", "s2/1", "tool:2:x")}
         _, journal = await resume(hand, item)
-        with pytest.raises(OutcomeUnknown, match=r"'old'.*'new'"):
-            await journal.step("new", world.act)
+        again = {path: await journal.step(path, world.act, effect="effectful") for path in ("tool:2:x", "new", "s1")}
+        assert {path: again[path] for path in ("tool:2:x", "s1")} == {path: first[path] for path in ("tool:2:x", "s1")}
+        assert len(world.effects) == 4
+
+
+async def test_a_path_that_is_asked_for_twice_in_one_attempt_is_a_defect_and_has_no_effect(database_url: str) -> None:
+    world = World()
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        _, journal = await begin(parts, hand)
+        await journal.step("pay", world.act, effect="effectful")
+        with pytest.raises(ValueError, match="twice"):
+            await journal.step("pay", world.act, effect="effectful")
         assert len(world.effects) == 1
+
+
+async def test_steps_run_side_by_side_and_each_is_replayed(database_url: str) -> None:
+    world, together = World(), asyncio.Barrier(8)
+
+    async def act(key: UUID) -> dict[str, str]:
+        await together.wait()
+        return await world.act(key)
+
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        item, journal = await begin(parts, hand)
+        effects: list[Effect] = ["idempotent", "effectful"] * 4
+        async with asyncio.timeout(SOON):
+            first = await asyncio.gather(*(journal.step(f"s{n}", act, effect=e) for n, e in enumerate(effects)))
+        await journal.flush()
+        _, journal = await resume(hand, item)
+        reverse = [await journal.step(f"s{n}", act, effect=effects[n]) for n in reversed(range(8))]
+        assert (reverse[::-1], len(world.effects)) == (first, 8)
+
+
+async def test_nothing_waits_for_a_step_that_may_be_repeated_and_none_is_recorded_before_what_ended_earlier(
+    database_url: str,
+) -> None:
+    world = World()
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        _, journal = await begin(parts, hand)
+        async with parts.database.connection() as other, other.transaction():
+            await other.execute("select from lane for update")
+            async with asyncio.timeout(SOON):
+                for n in range(3):
+                    await journal.step(f"s{n}", world.act)
+            assert await parts.count("select count(*) from step") == 0, "their lane is locked"
+        await journal.step("pay", world.act, effect="effectful")
+        order = await parts.database.rows("select path from step order by ended_at, path")
+        assert [row["path"] for row in order] == ["s0", "s1", "s2", "pay"]
+
+
+async def test_a_step_that_failed_is_replayed_as_a_failure_and_costs_are_kept(database_url: str) -> None:
+    calls = 0
+
+    async def refuse(_: UUID) -> None:
+        nonlocal calls
+        calls += 1
+        raise StepFailed({"status": 404})
+
+    async def pay(_: UUID) -> Costed:
+        return Costed("text", tokens_in=10, tokens_out=20, cost=30)
+
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        item, journal = await begin(parts, hand)
+        with pytest.raises(StepFailed):
+            await journal.step("fetch", refuse, effect="effectful")
+        assert await journal.step("ask", pay, effect="effectful") == "text"
+        await journal.record("review", "skipped", "nothing to review")
+        await journal.flush()
+        _, journal = await resume(hand, item)
+        for path, why in (("fetch", {"status": 404}), ("review", "nothing to review")):
+            with pytest.raises(StepFailed) as failed:
+                await journal.step(path, refuse, effect="effectful")
+            assert failed.value.result == why
+        assert await journal.step("ask", pay) == "text"
+        assert calls == 1
+        rows = await parts.database.rows("select path, state, tokens_in, tokens_out, cost from step order by path")
+        assert [tuple(row) for row in rows] == [
+            ("ask", "done", 10, 20, 30),
+            ("fetch", "failed", 0, 0, None),
+            ("review", "skipped", 0, 0, None),
+        ]
 
 
 async def test_a_fenced_turn_hears_of_it_at_its_next_step(database_url: str) -> None:
@@ -194,17 +294,18 @@ async def test_a_step_shows_that_its_worker_lives(database_url: str) -> None:
     world = World()
     async with lab(database_url) as parts, a_hand(parts.database, ttl=10) as hand:
         _, journal = await begin(parts, hand)
-        await parts.database.run("update worker set beat = beat - interval '9 s'")
+        await parts.database.run("update process set beat = beat - interval '9 s'")
         await journal.step("s", world.act)
-        assert await parts.count("select count(*) from worker where beat > clock_timestamp() - interval '5 s'") == 1
+        await journal.flush()
+        assert await parts.count("select count(*) from process where beat > clock_timestamp() - interval '5 s'") == 1
 
 
 async def test_an_unknown_outcome_ends_as_a_dead_letter_and_the_step_is_not_run_again(database_url: str) -> None:
     world = World()
     world.dies_after_effect = True
 
-    async def play(turn: Turn, journal: Journal) -> TurnResult:
-        if turn.work.dead_letter is not None:
+    async def play(turn: Turn, journal: port.Journal) -> TurnResult:
+        if turn.dead_letter is not None:
             return Answer("noted")
         try:
             await journal.step("pay", world.act, effect="effectful")
@@ -224,8 +325,8 @@ async def test_a_turn_that_was_too_slow_within_an_effect_ends_as_outcome_unknown
         begun += 1
         await eventually(_never, within=60)
 
-    async def play(turn: Turn, journal: Journal) -> TurnResult:
-        if turn.work.dead_letter is None:
+    async def play(turn: Turn, journal: port.Journal) -> TurnResult:
+        if turn.dead_letter is None:
             await journal.step("slow", stuck, effect="effectful")
         return Answer("ok")
 
@@ -233,12 +334,36 @@ async def test_a_turn_that_was_too_slow_within_an_effect_ends_as_outcome_unknown
     assert begun == 1
 
 
+@pytest.mark.parametrize("slow", [False, True])
+async def test_what_an_attempt_finished_before_it_failed_is_not_done_again(database_url: str, slow: bool) -> None:
+    world = World()
+
+    async def play(turn: Turn, journal: port.Journal) -> TurnResult:
+        try:
+            if slow and turn.attempt == 1:
+                await eventually(_never, within=60)
+        finally:  # so that nothing has time to be written before the attempt fails
+            for path in ("a", "b"):
+                await journal.step(path, world.act)
+        if turn.attempt > 1:
+            return Answer("done")
+        raise EngineFailure("cut off")
+
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("x", channel="api"))
+        limits = replace(LIMITS, timeout=0.1) if slow else LIMITS
+        async with at_work(parts.worker({"echo": Scripted(play)}, limits=limits)):
+            await eventually(lambda: settled(parts))
+        assert len(world.effects) == 2
+        await assert_balanced(parts)
+
+
 async def _never() -> bool:
     return False
 
 
 async def _ends_unknown(
-    url: str, play: Callable[[Turn, Journal], Awaitable[TurnResult]], reason: str, **more: Any
+    url: str, play: Callable[[Turn, port.Journal], Awaitable[TurnResult]], reason: str, **more: Any
 ) -> None:
     limits = TurnLimits(attempts=3, timeout=more.get("timeout", 10), backoff_base=0.02, backoff_cap=0.05)
     async with lab(url) as parts:
@@ -257,7 +382,9 @@ async def test_the_journal_of_another_item_is_never_replayed(database_url: str) 
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         item, journal = await begin(parts, hand)
         await journal.step("s", world.act)
+        await journal.flush()
         await parts.accept.accept(submission("next", channel="api"))
         settled_ = await hand.answer(item, hand_on=True)
         assert settled_.next_seq == 2
-        assert await lanes.load_steps(parts.database, Item(item.lane, "turn", 2, 2, item.epoch, 1)) == {}
+        second = Item(item.lane, "turn", 2, 2, item.epoch, 1)
+        assert await load_steps(parts.database, second, await request_of(hand)) == {}

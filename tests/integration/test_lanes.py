@@ -12,14 +12,18 @@ import pytest
 
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.ledger import Item
+from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Member, SystemId, Team
-from switchboard.journey.turn import Answer, EngineFailure, Refusal, Turn, TurnLeg, TurnLimits, TurnResult
-from switchboard.lanes.journal import Journal
-from switchboard.lanes.worker import Hold, Upkeep, Worker, WorkerSettings
+from switchboard.journey.turn import TurnLeg, TurnLimits
+from switchboard.lanes.kinds import TURN, Claim
+from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
+from switchboard.ports.engine import Answer, EngineFailure, Journal, Refusal, Turn, TurnResult
 from switchboard.store import lanes, schedule
 from switchboard.store.ids import new_uuid7
-from switchboard.store.lanes import Burial, Settlement, Step
-from tests.hands import Scripted, a_hand, assert_balanced, at_work, dead_letters, settled, turns
+from switchboard.store.inbox import unpack_raw
+from switchboard.store.lanes import NewDeadLetter, Settlement
+from switchboard.store.steps import Step, StepWrite, write_steps
+from tests.hands import Scripted, a_hand, assert_balanced, at_work, dead_letters, rescue, settled, turns
 from tests.lab import ROOT, Lab, butler, lab, submission
 from tests.waiting import SOON, eventually
 
@@ -68,8 +72,8 @@ async def test_a_lane_whose_owner_is_gone_from_the_register_is_taken_over(databa
         await fill(parts, 1)
         await hand.claim()
         # As if the claim had been committed a moment after its worker was declared dead.
-        await parts.database.run("delete from worker")
-        assert await lanes.rescue(parts.database) == 1
+        await parts.database.run("delete from process")
+        assert await rescue(parts.database) == 1
         assert (await lane_state(parts))["state"] == "ready"
 
 
@@ -79,18 +83,18 @@ async def test_one_lane_is_strictly_in_order_and_many_run_side_by_side(database_
 
     async def play(turn: Turn, _: Journal) -> TurnResult:
         nonlocal most
-        lane = turn.work.lane
+        lane = turn.conversation
         at_once[lane] += 1
         assert at_once[lane] == 1, "two turns of one lane at the same time"
         most = max(most, sum(at_once.values()))
-        begun[lane].append(int(turn.work.envelope.payload.normalized_text))
+        begun[lane].append(int(turn.text))
         await asyncio.sleep(0.002)
         at_once[lane] -= 1
         return Answer("ok")
 
     async with lab(database_url) as parts:
         await fill(parts, 12, each=20)
-        workers = [parts.worker({"echo": Scripted(play)}, concurrency=8) for _ in range(2)]
+        workers = [parts.worker({"echo": Scripted(play)}, pools={"work": 8}) for _ in range(2)]
         async with at_work(*workers):
             await eventually(lambda: settled(parts))
         assert len(begun) == 12
@@ -103,13 +107,13 @@ async def test_a_long_lane_lets_the_others_have_its_place_after_a_while(database
     order: list[str] = []
 
     async def play(turn: Turn, _: Journal) -> TurnResult:
-        order.append(turn.work.envelope.sender.identity)
+        order.append(turn.envelope.sender.identity)
         return Answer("ok")
 
     async with lab(database_url) as parts:
         await fill(parts, 1, each=50)
         await parts.accept.accept(submission("short", sender="other", channel="api"))
-        async with at_work(parts.worker({"echo": Scripted(play)}, concurrency=1)):
+        async with at_work(parts.worker({"echo": Scripted(play)}, pools={"work": 1})):
             await eventually(lambda: settled(parts))
         assert order.index("other") <= 16
         assert len(order) == 51
@@ -119,7 +123,7 @@ async def test_every_tier_progresses_while_the_others_are_backlogged(database_ur
     order: list[str] = []
 
     async def play(turn: Turn, _: Journal) -> TurnResult:
-        order.append(turn.work.envelope.control.policy_tier)
+        order.append(turn.envelope.control.policy_tier)
         return Answer("ok")
 
     async with lab(database_url) as parts:
@@ -127,7 +131,7 @@ async def test_every_tier_progresses_while_the_others_are_backlogged(database_ur
         for tier in tiers:
             given = [submission("x", sender=f"{tier}-{n}", channel="api", tier=tier) for n in range(40)]
             await parts.accept.accept_all(given)
-        async with at_work(parts.worker({"echo": Scripted(play)}, concurrency=1)):
+        async with at_work(parts.worker({"echo": Scripted(play)}, pools={"work": 1})):
             await eventually(lambda: settled(parts))
         first = Counter(order[:30])
         assert first == {"high_priority": 16, "interactive": 8, "default": 4, "passive": 2}
@@ -144,7 +148,7 @@ async def test_places_that_a_tier_leaves_over_go_to_the_others(database_url: str
             ready.set()
             return Answer("ok")
 
-        async with at_work(parts.worker({"echo": Scripted(play)}, concurrency=30)):
+        async with at_work(parts.worker({"echo": Scripted(play)}, pools={"work": 30})):
             async with asyncio.timeout(SOON):
                 await ready.wait()
             await eventually(lambda: settled(parts))
@@ -158,18 +162,22 @@ async def test_whoever_has_lost_his_lane_writes_nothing(database_url: str) -> No
         await fill(parts, 1)
         [stale] = await dead.claim()
         await dead.die()
-        await eventually(lambda: lanes.rescue(parts.database))
+        await eventually(lambda: rescue(parts.database))
         [item] = await alive.claim()
         assert (item.seq, item.epoch, item.attempts) == (1, 2, 2)
         before = await _everything(parts)
 
-        step = Step(1, "x", "done", new_uuid7(), 1)
-        assert not await lanes.write_step(parts.database, dead.worker, stale, step, "effectful")
+        step = Step("x", "done", "effectful", new_uuid7(), 1)
+        request_id = RequestId(new_uuid7())
+        late_steps = [
+            StepWrite(late, request_id, step) for late in (stale, replace(stale, epoch=2), replace(item, seq=2))
+        ]
+        assert await write_steps(parts.database, dead.worker, late_steps) == [False] * 3
         assert not await dead.fail(stale)
-        burial = Burial(new_uuid7(), "poison", "no", SYSTEM4.system_id)
+        dead_letter = NewDeadLetter(new_uuid7(), "poison", "no", SYSTEM4.system_id)
         for late in (stale, replace(stale, epoch=2), replace(item, seq=2)):
             assert not (await dead.answer(late, pool="work")).ok
-            buried = Settlement(late, "failed", None, None, burial=burial)
+            buried = Settlement(late, "failed", None, None, dead_letter=dead_letter)
             assert not (await lanes.settle(parts.database, dead.worker, [buried]))[0].ok
         assert not (await alive.answer(stale)).ok, "the right worker with an old lease is fenced, too"
         assert await _everything(parts) == before
@@ -180,7 +188,7 @@ async def test_whoever_has_lost_his_lane_writes_nothing(database_url: str) -> No
 
 async def _everything(parts: Lab) -> list[object]:
     found: list[object] = []
-    for table in ("delivery", "turn", "step", "outbox", "dead_letter", "notice"):
+    for table in ("delivery", "attempt", "step", "outbox", "dead_letter", "notice"):
         found += [tuple(row) for row in await parts.database.rows(f"select * from {table}")]  # noqa: S608
     found += [tuple(r) for r in await parts.database.rows("select * from lane where kind = 'turn'")]
     return found
@@ -201,15 +209,16 @@ async def test_a_step_never_waits_for_whoever_is_changing_the_register_of_worker
     async with lab(database_url) as parts, a_hand(parts.database, ttl=1.0) as hand:
         await fill(parts, 1)
         [item] = await hand.claim()
-        await parts.database.run("update worker set beat = beat - interval '0.5 s'")
+        await parts.database.run("update process set beat = beat - interval '0.5 s'")
         other = await parts.database.dedicated()
         try:
             # A rescue takes worker rows before lanes, a step the other way round: if it waited, both would, for ever.
             async with other.transaction():
-                await other.execute("select from worker for update")
+                await other.execute("select from process for update")
                 async with asyncio.timeout(SOON):
-                    step = Step(1, "x", "done", new_uuid7(), 1)
-                    assert await lanes.write_step(parts.database, hand.worker, item, step, "idempotent")
+                    key = new_uuid7()
+                    step = StepWrite(item, RequestId(key), Step("x", "done", "idempotent", key, 1))
+                    assert await write_steps(parts.database, hand.worker, [step]) == [True]
         finally:
             await other.close()
 
@@ -221,9 +230,9 @@ async def test_a_dead_workers_lock_gives_its_lanes_away_at_once_and_the_attempt_
     async with lab(database_url) as parts, a_hand(parts.database, ttl=3600) as dead, a_hand(parts.database) as alive:
         await fill(parts, 3)
         assert len(await dead.claim(0, 0, 9, 0)) == 3
-        assert await lanes.rescue(parts.database) == 0
+        assert await rescue(parts.database) == 0
         await dead.die()
-        await eventually(lambda: lanes.rescue(parts.database))
+        await eventually(lambda: rescue(parts.database))
         assert {i.attempts for i in await alive.claim(0, 0, 9, 0)} == {2}
         assert Counter(t[2:] for t in await turns(parts)) == {("lost", "worker_lost"): 3}
         assert not await lanes.beat(parts.database, dead.worker)
@@ -235,18 +244,18 @@ async def test_a_worker_without_a_lock_is_never_swept_by_lock_only_by_its_ttl(da
         await fill(parts, 1)
         await hand.claim()
         for _ in range(3):
-            assert await lanes.rescue(parts.database) == 0
-        await parts.database.run("update worker set beat = beat - ttl")
-        assert await lanes.rescue(parts.database) == 1
-        assert await lanes.rescue(parts.database) == 0
+            assert await rescue(parts.database) == 0
+        await parts.database.run("update process set beat = beat - ttl")
+        assert await rescue(parts.database) == 1
+        assert await rescue(parts.database) == 0
 
 
 async def test_a_worker_that_holds_its_lock_but_does_not_beat_is_swept_by_its_ttl(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         await fill(parts, 1)
         await hand.claim()
-        await parts.database.run("update worker set beat = beat - ttl")
-        assert await lanes.rescue(parts.database) == 1
+        await parts.database.run("update process set beat = beat - ttl")
+        assert await rescue(parts.database) == 1
 
 
 async def test_a_worker_that_leaves_gives_its_attempts_back(database_url: str) -> None:
@@ -311,7 +320,7 @@ async def test_a_retry_keeps_its_place_and_nothing_overtakes_it(database_url: st
     order: list[tuple[str, int]] = []
 
     async def play(turn: Turn, _: Journal) -> TurnResult:
-        text = turn.work.envelope.payload.normalized_text
+        text = turn.text
         order.append((text, turn.attempt))
         if text == "1" and turn.attempt < 3:
             raise EngineFailure("not yet")
@@ -348,7 +357,7 @@ async def test_attempts_used_up_end_in_a_dead_letter_with_the_whole_message_and_
     database_url: str,
 ) -> None:
     async def play(turn: Turn, _: Journal) -> TurnResult:
-        if turn.work.dead_letter is None and turn.work.envelope.payload.normalized_text == "0":
+        if turn.dead_letter is None and turn.text == "0":
             raise EngineFailure("no luck", error_class="overload")
         return Answer("ok")
 
@@ -364,12 +373,17 @@ async def test_attempts_used_up_end_in_a_dead_letter_with_the_whole_message_and_
             "retry_exhausted",
             "no luck",
         )
-        assert bytes(dead["raw"]) == given.raw
+        assert unpack_raw(dead["raw"]) == given.raw
         assert dead["payload"]["payload"]["normalized_text"] == "0"
         assert (dead["handler"], dead["system_id"]) == ("System4/root", "System1/echo")
         states = await parts.database.rows("select state, error_class from delivery order by seq")
         assert [tuple(r) for r in states] == [("dead", "overload"), ("answered", None)]
-        assert await parts.count("select count(*) from turn where outcome = 'failed' and lane like 'turn:%'") == 3
+        assert (
+            await parts.count(
+                "select count(*) from attempt join lane on key = lane where outcome = 'failed' and kind = 'turn'"
+            )
+            == 3
+        )
         await assert_balanced(parts)
 
 
@@ -381,7 +395,7 @@ async def test_a_message_that_kills_its_workers_is_poison_in_the_end(database_ur
                 [item] = await hand.claim()
                 assert item.seq == 1
                 await hand.die()
-                await eventually(lambda: lanes.rescue(parts.database))
+                await eventually(lambda: rescue(parts.database))
         async with at_work(parts.worker(limits=LIMITS)):
             await eventually(lambda: settled(parts))
         [dead] = await dead_letters(parts)
@@ -395,7 +409,7 @@ async def test_a_lane_can_be_told_to_stand_still_after_a_dead_letter_until_someb
     database_url: str,
 ) -> None:
     async def play(turn: Turn, _: Journal) -> TurnResult:
-        text = turn.work.envelope.payload.normalized_text
+        text = turn.text
         return Refusal("not this") if text in ("0", "2") else Answer(text)
 
     team = Team(ROOT, None, members=(butler("echo", on_dead="pause"), replace(SYSTEM4, engine="quiet")))
@@ -405,13 +419,14 @@ async def test_a_lane_can_be_told_to_stand_still_after_a_dead_letter_until_someb
             await eventually(lambda: settled(parts))
             lane = await lane_state(parts)
             assert (lane["state"], lane["done_seq"], lane["owner"]) == ("paused", 1, None)
+            name = await parts.database.value("select lane_name($1)", lane["key"])
             await parts.accept.accept(submission("more", sender="s0", channel="api"))
             assert (await lane_state(parts))["state"] == "paused", "a new message does not wake it"
-            assert await lanes.resume_lane(parts.database, lane["key"])
+            assert await lanes.resume_lane(parts.database, name)
             await eventually(lambda: settled(parts))
             assert (await lane_state(parts))["done_seq"] == 3
-            assert await lanes.resume_lane(parts.database, lane["key"])
-            assert not await lanes.resume_lane(parts.database, lane["key"]), "only a paused lane is resumed"
+            assert await lanes.resume_lane(parts.database, name)
+            assert not await lanes.resume_lane(parts.database, name), "only a paused lane is resumed"
             await eventually(lambda: settled(parts))
         assert (await lane_state(parts))["state"] == "idle"
         await assert_balanced(parts)
@@ -430,7 +445,7 @@ async def test_whatever_an_engine_says_can_be_stored(database_url: str, text: st
         if turn.attempt == 1:
             raise EngineFailure(text)
         assert await journal.step("again", act) == result, "what is recorded is what the engine was given"
-        return Refusal(text) if "refuse" in turn.work.envelope.payload.normalized_text else Answer(text)
+        return Refusal(text) if "refuse" in turn.text else Answer(text)
 
     async with lab(database_url) as parts:
         accepted = await parts.accept.accept(submission("x", channel="api"))
@@ -472,9 +487,9 @@ async def test_an_unexpected_error_never_sticks_a_lane_nor_disturbs_the_others(
     broken = asyncio.Event()
 
     async def play(turn: Turn, _: Journal) -> TurnResult:
-        who = turn.work.envelope.sender.identity
+        who = turn.envelope.sender.identity
         attempts[who] += 1
-        if turn.work.dead_letter is None and who == "bad":
+        if turn.dead_letter is None and who == "bad":
             broken.set()
             raise error
         await broken.wait()
@@ -488,22 +503,19 @@ async def test_an_unexpected_error_never_sticks_a_lane_nor_disturbs_the_others(
         [dead] = await dead_letters(parts)
         assert dead["category"] == "poison"
         assert attempts["good"] == 1, "one butler's error must not cost another's turn"
-        assert await parts.count("select count(distinct worker) from turn") == 1
+        assert await parts.count("select count(distinct worker) from attempt") == 1
         await assert_balanced(parts)
 
 
-async def test_a_lane_of_a_kind_that_this_worker_does_not_know_is_left_to_others(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("switchboard.lanes.worker._PAUSE_AFTER_DEFECT", 0.02)
-    async with lab(database_url) as parts:
-        await fill(parts, 1)
-        ignorant = Worker(parts.database, parts.bell, {}, WorkerSettings(poll=0.02))
-        async with at_work(ignorant):
-            await eventually(lambda: parts.count("select attempts from lane"))
-            await eventually(lambda: parts.count("select count(*) from lane where state = 'ready'"))
-            async with at_work(parts.worker(limits=replace(LIMITS, attempts=10_000))):
-                await eventually(lambda: settled(parts))
+async def test_a_lane_of_a_kind_that_this_worker_does_not_know_is_left_to_others(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, 2)
+        everything = {"work": [9, 9, 9, 9]}
+        assert await lanes.claim(parts.database, hand.worker, ["notice", "send"], everything) == []
+        assert await lanes.claim(parts.database, hand.worker, [], everything) == []
+        async with at_work(Worker(parts.database, parts.notifier, {}, WorkerSettings(poll=0.02)), parts.worker()):
+            await eventually(lambda: settled(parts))
+        assert [outcome for _, _, outcome, _ in await turns(parts)] == ["answered"] * 2
         await assert_balanced(parts)
 
 
@@ -540,18 +552,18 @@ async def test_no_item_is_ever_given_the_message_of_another(database_url: str) -
 # Chores -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_chore_is_done_by_exactly_one_of_two_workers_and_again_after_its_interval(database_url: str) -> None:
+async def test_a_task_is_done_by_exactly_one_of_two_workers_and_again_after_its_interval(database_url: str) -> None:
     done = Counter[str]()
 
-    def chores(every: float) -> tuple[Upkeep, ...]:
+    def tasks(every: float) -> tuple[MaintenanceTask, ...]:
         async def work() -> None:
             done["all"] += 1
 
-        return (Upkeep("sweep", every, work),)
+        return (MaintenanceTask("sweep", every, work),)
 
     async with lab(database_url) as parts:
-        leg: dict[str, Any] = {}
-        workers = [Worker(parts.database, parts.bell, leg, WorkerSettings(), chores(3600)) for _ in range(2)]
+        leg: dict[Any, Any] = {}
+        workers = [Worker(parts.database, parts.notifier, leg, WorkerSettings(), tasks(3600)) for _ in range(2)]
         async with at_work(*workers):
             await eventually(lambda: parts.count("select count(*) from schedule where last_at is not null"))
             assert await schedule.due(parts.database, ["sweep"]) == []
@@ -561,47 +573,49 @@ async def test_a_chore_is_done_by_exactly_one_of_two_workers_and_again_after_its
         assert done["all"] == 2
 
 
-async def test_many_who_look_at_once_take_a_due_chore_once(database_url: str) -> None:
+async def test_many_who_look_at_once_take_a_due_task_once(database_url: str) -> None:
     async with lab(database_url) as parts:
         await schedule.plan(parts.database, {"a": 3600, "b": 3600})
         taken = await asyncio.gather(*(schedule.due(parts.database, ["a", "b"]) for _ in range(8)))
         assert sorted(name for names in taken for name in names) == ["a", "b"]
 
 
-async def test_nobody_takes_a_chore_that_he_does_not_know(database_url: str) -> None:
+async def test_no_worker_takes_a_task_that_it_does_not_know(database_url: str) -> None:
     async with lab(database_url) as parts:
-        await schedule.plan(parts.database, {"new chore": 3600})
-        assert await schedule.due(parts.database, ["old chore"]) == []
+        await schedule.plan(parts.database, {"new task": 3600})
+        assert await schedule.due(parts.database, ["old task"]) == []
         assert await schedule.due(parts.database, []) == []
-        assert await schedule.due(parts.database, ["new chore"]) == ["new chore"]
+        assert await schedule.due(parts.database, ["new task"]) == ["new task"]
 
 
-async def test_a_chore_that_fails_is_on_record_and_the_worker_lives(database_url: str) -> None:
+async def test_a_task_that_fails_is_on_record_and_the_worker_lives(database_url: str) -> None:
     async def broken() -> None:
         raise ValueError("\x00 broken")
 
     async with lab(database_url) as parts:
-        worker = Worker(parts.database, parts.bell, {}, WorkerSettings(), (Upkeep("broken", 3600, broken),))
+        worker = Worker(
+            parts.database, parts.notifier, {}, WorkerSettings(), (MaintenanceTask("broken", 3600, broken),)
+        )
         async with at_work(worker):
             await eventually(lambda: parts.count("select count(*) from schedule where last_error like '%broken%'"))
-            assert await parts.count("select count(*) from worker") == 1
+            assert await parts.count("select count(*) from process") == 1
 
 
 async def test_a_handler_that_is_cancelled_from_within_does_not_stick_its_lane(database_url: str) -> None:
     cancelled = 0
 
     async with lab(database_url) as parts:
-        leg = TurnLeg(parts.database, parts.bell, parts.rule_book, {"echo": Scripted(_ok)}, lambda _: None, LIMITS)
+        leg = TurnLeg(parts.database, parts.notifier, parts.rule_book, {"echo": Scripted(_ok)}, lambda _: None, LIMITS)
 
-        async def handler(item: Item, hold: Hold) -> Item | None:
+        async def handler(item: Item, claim: Claim) -> Item | None:
             nonlocal cancelled
             if not cancelled:
                 cancelled += 1
                 raise asyncio.CancelledError
-            return await leg(item, hold)
+            return await leg(item, claim)
 
         await fill(parts, 1)
-        async with at_work(Worker(parts.database, parts.bell, {"turn": handler}, WorkerSettings(rescue_every=0.1))):
+        async with at_work(Worker(parts.database, parts.notifier, {TURN: handler}, WorkerSettings(rescue_every=0.1))):
             await eventually(lambda: settled(parts))
         await assert_balanced(parts)
 

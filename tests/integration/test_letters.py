@@ -15,24 +15,25 @@ import asyncpg
 import pytest
 
 from switchboard.app.access import Access, Principal
-from switchboard.app.letters import Bulk, LetterDesk, LetterFilter, Reroute, RuleWish
-from switchboard.app.replays import Replays
-from switchboard.app.rule_records import RuleRecords
-from switchboard.app.rules import RuleDesk
+from switchboard.app.dead_letters.requests import Bulk, Reroute, RuleWish
+from switchboard.app.dead_letters.service import DeadLetterService
+from switchboard.app.ops.maintenance import NOBODY_TEXT, DeadLetterMaintenance, maintenance_tasks
+from switchboard.app.rules.records import RuleRecords
+from switchboard.app.rules.replays import Replays
+from switchboard.app.rules.service import RuleService
+from switchboard.app.runtime import Runtime
 from switchboard.app.settings import DeadLetterSettings, Settings
-from switchboard.app.upkeep import NOBODY_TEXT, Letters, chores
-from switchboard.app.wiring import Core
-from switchboard.core.checked import checked
+from switchboard.core.envelope.strict import strict
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
 from switchboard.domain.routing import Member, RuleChange, SystemId, Target, Team, TeamId
 from switchboard.journey.accept import Submission
 from switchboard.journey.reply import pull_pool
-from switchboard.journey.turn import Answer, NoReply, Refusal, Turn, TurnResult
-from switchboard.lanes.journal import Journal
+from switchboard.ports.engine import Answer, Journal, NoReply, Refusal, Turn, TurnResult
 from switchboard.store import dead_letters as store
 from switchboard.store import rules
 from switchboard.store.books import audit_books
+from switchboard.store.dead_letters import DeadLetterFilter
 from switchboard.store.rules import Authorship
 from tests.hands import Scripted, a_hand, assert_balanced, at_work, dead_letters, settled
 from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, submission, to
@@ -75,15 +76,15 @@ def to_butler(name: str, **more: Any) -> Reroute:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[tuple[Lab, LetterDesk]]:
+async def opened(url: str) -> AsyncIterator[tuple[Lab, DeadLetterService]]:
     async with lab(url, TEAMS, RULES) as parts:
         yield parts, desk_of(parts)
 
 
-def desk_of(parts: Lab) -> LetterDesk:
-    core = Core(Settings(data_dir=Path("/nowhere")), parts.database, parts.bell, parts.rule_book)
+def desk_of(parts: Lab) -> DeadLetterService:
+    runtime = Runtime(Settings(data_dir=Path("/nowhere")), parts.database, parts.notifier, parts.rule_book)
     access = Access(parts.database)
-    return LetterDesk(core, access, RuleDesk(core, access, RuleRecords(core), Replays(core)))
+    return DeadLetterService(runtime, access, RuleService(runtime, access, RuleRecords(runtime), Replays(runtime)))
 
 
 async def a_letter(parts: Lab, *, channel: str = "email", **more: Any) -> UUID:
@@ -141,10 +142,10 @@ async def refusals(parts: Lab) -> int:
 
 
 async def test_a_letter_sent_to_a_butler_is_answered_and_its_way_is_on_record(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts)
         request_id = await request_of(parts, letter)
-        done = await desk.reroute(OPERATOR, letter, to_butler("spare"))
+        done = await service.reroute(OPERATOR, letter, to_butler("spare"))
         assert (done.decision_n, done.already, [d.system_id for d in done.deliveries]) == (2, False, ["System1/spare"])
         shown = done.dead_letter
         assert (shown.status, shown.handled_by_system_id, shown.rerouted_n) == ("handled", "olga", 2)
@@ -162,16 +163,37 @@ async def test_a_letter_sent_to_a_butler_is_answered_and_its_way_is_on_record(da
         [step] = second["trail"]
         assert (step["reason"], step["targets"][0]["system_id"]) == ("reroute", "System1/spare")
         assert "by olga: it belongs there" in step["detail"]
-        detail = await desk.get(OPERATOR, letter)
+        detail = await service.get(OPERATOR, letter)
         assert [made.system_id for made in detail.rerouted_to] == ["System1/spare"]
 
 
+async def test_the_deliveries_of_a_reroute_are_known_by_the_number_of_its_decision(database_url: str) -> None:
+    async with opened(database_url) as (parts, service):
+        letter = await a_letter(parts)
+        await service.reroute(OPERATOR, letter, to_butler("spare"))
+        await parts.database.run("update delivery set created_at = created_at + interval '1 s'")
+        [made] = await store.rerouted(parts.database, await request_of(parts, letter), 2)
+        assert made.system_id == "System1/spare"
+
+
+async def test_a_letter_is_written_though_the_bytes_are_no_longer_kept(database_url: str) -> None:
+    async def play(turn: Turn, _: Journal) -> TurnResult:
+        return NoReply() if turn.dead_letter else Refusal("not mine")
+
+    async with opened(database_url) as (parts, _):
+        await parts.accept.accept(submission(channel="telegram"))
+        await parts.database.run("delete from message_raw")
+        await work_off(parts, Scripted(play))
+        [letter] = await dead_letters(parts)
+        assert (letter["category"], letter["raw"]) == ("refused", b"")
+
+
 async def test_without_a_receiver_the_rules_of_now_decide_from_the_letters_own_team_downward(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts, channel="slack")
         await _add_rule(parts, SALES, [to("System1/seller")], "slack")
         await _add_rule(parts, ROOT, [to("System1/spare")], "slack", priority=9)
-        done = await desk.reroute(SALES_HANDLER, letter, WHY)
+        done = await service.reroute(SALES_HANDLER, letter, WHY)
         assert [d.system_id for d in done.deliveries] == ["System1/seller"]
         assert done.dead_letter.handled_by_system_id == "System4/sales"
         [_, second] = await parts.database.rows("select version, trail from decision order by n")
@@ -181,9 +203,9 @@ async def test_without_a_receiver_the_rules_of_now_decide_from_the_letters_own_t
 
 
 async def test_sent_to_a_team_its_rules_decide(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts, channel="email")
-        done = await desk.reroute(OPERATOR, letter, Reroute("stock knows", to(team="stock")))
+        done = await service.reroute(OPERATOR, letter, Reroute("stock knows", to(team="stock")))
         assert [(d.system_id, d.team_id) for d in done.deliveries] == [("System1/keeper", "stock")]
 
 
@@ -195,23 +217,23 @@ async def _add_rule(parts: Lab, team: TeamId, targets: Sequence[Target], channel
 
 
 async def test_repeated_it_says_what_was_done_and_delivers_nothing_again(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts)
-        first = await desk.reroute(OPERATOR, letter, to_butler("spare"))
-        again = await desk.reroute(HANDLER, letter, to_butler("spare"))
+        first = await service.reroute(OPERATOR, letter, to_butler("spare"))
+        again = await service.reroute(HANDLER, letter, to_butler("spare"))
         assert again.already
         assert (again.decision_n, again.deliveries) == (first.decision_n, first.deliveries)
         assert await parts.count("select count(*) from delivery") == 1
 
 
 async def test_who_wants_another_receiver_than_it_went_to_is_told_where_it_went(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter, by_rules = await a_letter(parts), await a_letter(parts, channel="api")
-        await desk.reroute(OPERATOR, letter, to_butler("spare"))
+        await service.reroute(OPERATOR, letter, to_butler("spare"))
         await _add_rule(parts, ROOT, [to("System1/spare")], "api")
-        assert not (await desk.reroute(OPERATOR, by_rules, WHY)).already
+        assert not (await service.reroute(OPERATOR, by_rules, WHY)).already
         for which in (letter, by_rules):
-            assert (await desk.reroute(HANDLER, which, WHY)).already, "who names nobody misses nobody"
+            assert (await service.reroute(HANDLER, which, WHY)).already, "who names nobody misses nobody"
         others = (
             (letter, to_butler("echo"), "to System1/spare"),
             (letter, Reroute("stock knows", to(team="stock")), "to System1/spare"),
@@ -219,24 +241,24 @@ async def test_who_wants_another_receiver_than_it_went_to_is_told_where_it_went(
         )
         for which, other, where in others:
             with pytest.raises(Conflict, match=rf"rerouted \(decision 2\) {where} by olga") as caught:
-                await desk.reroute(HANDLER, which, other)
+                await service.reroute(HANDLER, which, other)
             assert (caught.value.code, caught.value.field) == ("already_rerouted", "to")
         assert await parts.count("select count(*) from delivery") == 2
 
 
 async def test_if_nobody_takes_it_the_letter_stays_as_it_was(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts)
         before = await dead_letters(parts)
-        with pytest.raises(Conflict, match="nobody takes it") as caught:
-            await desk.reroute(OPERATOR, letter, WHY)
+        with pytest.raises(Conflict, match="lead to no butler") as caught:
+            await service.reroute(OPERATOR, letter, WHY)
         assert caught.value.code == "nobody_takes_it"
         for wrong in ("System1/nobody", "System4/root"):
             with pytest.raises(InvalidInput) as refused:
-                await desk.reroute(OPERATOR, letter, Reroute("why", to(wrong)))
+                await service.reroute(OPERATOR, letter, Reroute("why", to(wrong)))
             assert refused.value.code == "unknown_target"
         with pytest.raises(InvalidInput):
-            await desk.reroute(OPERATOR, letter, Reroute("why", to(team="nowhere")))
+            await service.reroute(OPERATOR, letter, Reroute("why", to(team="nowhere")))
         assert await dead_letters(parts) == before
         assert await parts.count("select count(*) from decision") == 1
 
@@ -247,17 +269,17 @@ async def test_a_butler_that_had_the_message_does_not_get_it_again(database_url:
     async def play(turn: Turn, _: Journal) -> TurnResult:
         if turn.member.name == "seller":
             return Refusal("not mine")
-        return NoReply() if turn.work.dead_letter is not None else Answer("done")
+        return NoReply() if turn.dead_letter is not None else Answer("done")
 
     both = (rule(ROOT, [to("System1/echo"), to(team="sales")]), rule(SALES, [to("System1/seller")]))
     async with lab(database_url, TEAMS, both) as parts:
-        desk = desk_of(parts)
+        service = desk_of(parts)
         accepted = await parts.accept.accept(submission(channel="telegram"))
         await work_off(parts, Scripted(play))
         [letter] = await dead_letters(parts)
-        with pytest.raises(Conflict, match="System1/echo had this message already"):
-            await desk.reroute(OPERATOR, letter["dead_letter_id"], to_butler("echo"))
-        await desk.reroute(OPERATOR, letter["dead_letter_id"], to_butler("spare"))
+        with pytest.raises(Conflict, match="System1/echo already had this message"):
+            await service.reroute(OPERATOR, letter["dead_letter_id"], to_butler("echo"))
+        await service.reroute(OPERATOR, letter["dead_letter_id"], to_butler("spare"))
         await assert_balanced(parts)
         await work_off(parts, Scripted(play))
         assert await parts.count("select count(*) from delivery") == 3
@@ -267,26 +289,26 @@ async def test_a_butler_that_had_the_message_does_not_get_it_again(database_url:
 
 async def test_a_butler_that_refused_may_be_asked_again_and_dies_as_a_further_letter(database_url: str) -> None:
     async def refuse(turn: Turn, _: Journal) -> TurnResult:
-        return NoReply() if turn.work.dead_letter is not None else Refusal("never")
+        return NoReply() if turn.dead_letter is not None else Refusal("never")
 
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         await parts.accept.accept(submission(channel="telegram"))
         await work_off(parts, Scripted(refuse))
         [first] = await dead_letters(parts)
-        await desk.reroute(OPERATOR, first["dead_letter_id"], to_butler("echo"))
+        await service.reroute(OPERATOR, first["dead_letter_id"], to_butler("echo"))
         await work_off(parts, Scripted(refuse))
         old, new = await dead_letters(parts)
         assert (old["status"], old["rerouted_n"], new["status"], new["rerouted_n"]) == ("handled", 2, "pending", None)
-        await desk.reroute(OPERATOR, new["dead_letter_id"], to_butler("spare"))
+        await service.reroute(OPERATOR, new["dead_letter_id"], to_butler("spare"))
         assert await parts.count("select max(n) from decision") == 3
         await assert_balanced(parts)
 
 
 async def test_what_again_nobody_can_take_becomes_a_letter_beside_what_somebody_can(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts, channel="api")
         await _add_rule(parts, ROOT, [to("System1/spare"), to(team="sales")], "api")
-        done = await desk.reroute(OPERATOR, letter, WHY)
+        done = await service.reroute(OPERATOR, letter, WHY)
         assert [d.system_id for d in done.deliveries] == ["System1/spare"]
         _, left = await dead_letters(parts)
         assert (left["team_id"], left["category"], left["status"]) == ("sales", "no_route", "pending")
@@ -294,12 +316,12 @@ async def test_what_again_nobody_can_take_becomes_a_letter_beside_what_somebody_
 
 
 async def test_it_is_appended_to_its_lane(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts, channel="email", sender="ann", text="dead")
         for text in ("one", "two"):
             other = await a_letter(parts, channel="email", sender="ann", text=text)
-            await desk.reroute(OPERATOR, other, to_butler("spare"))
-        done = await desk.reroute(OPERATOR, letter, to_butler("spare"))
+            await service.reroute(OPERATOR, other, to_butler("spare"))
+        done = await service.reroute(OPERATOR, letter, to_butler("spare"))
         assert [d.seq for d in done.deliveries] == [3]
         await work_off(parts)
         rows = await parts.database.rows("select text from outbox order by lane, seq")
@@ -307,10 +329,10 @@ async def test_it_is_appended_to_its_lane(database_url: str) -> None:
 
 
 async def test_a_letter_of_an_old_release_is_decided_by_what_its_bytes_say(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts, channel="email")
         await parts.database.run("update decision set facts = null")
-        done = await desk.reroute(OPERATOR, letter, Reroute("stock knows", to(team="stock")))
+        done = await service.reroute(OPERATOR, letter, Reroute("stock knows", to(team="stock")))
         assert [d.system_id for d in done.deliveries] == ["System1/keeper"]
 
 
@@ -318,13 +340,13 @@ async def test_a_letter_of_an_old_release_is_decided_by_what_its_bytes_say(datab
 
 
 async def test_of_reroute_and_handle_at_once_exactly_one_wins_and_the_other_is_told(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         for n in range(12):
             letter = await a_letter(parts, sender=f"s{n}")
             outcomes = await asyncio.gather(
-                desk.reroute(OPERATOR, letter, to_butler("spare")),
-                desk.handle(HANDLER, letter, "spam"),
-                desk.reroute(HANDLER, letter, to_butler("spare")),
+                service.reroute(OPERATOR, letter, to_butler("spare")),
+                service.handle(HANDLER, letter, "spam"),
+                service.reroute(HANDLER, letter, to_butler("spare")),
                 return_exceptions=True,
             )
             [row] = [x for x in await dead_letters(parts) if x["dead_letter_id"] == letter]
@@ -342,11 +364,11 @@ async def test_of_reroute_and_handle_at_once_exactly_one_wins_and_the_other_is_t
 
 
 async def test_of_two_receivers_at_once_one_gets_it_and_who_named_the_other_is_told(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         for n in range(8):
             letter = await a_letter(parts, sender=f"s{n}")
             outcomes = await asyncio.gather(
-                *(desk.reroute(OPERATOR, letter, to_butler(name)) for name in ("spare", "echo")),
+                *(service.reroute(OPERATOR, letter, to_butler(name)) for name in ("spare", "echo")),
                 return_exceptions=True,
             )
             [refused] = [outcome for outcome in outcomes if isinstance(outcome, Conflict)]
@@ -359,13 +381,13 @@ async def test_of_two_receivers_at_once_one_gets_it_and_who_named_the_other_is_t
 async def test_two_letters_of_one_message_sent_to_one_butler_at_once_deliver_once(database_url: str) -> None:
     twice = (rule(ROOT, [to(team="sales"), to("System4/root")], channel="telegram"),)
     async with lab(database_url, TEAMS, twice) as parts:
-        desk = desk_of(parts)
+        service = desk_of(parts)
         for n in range(8):
             accepted = await parts.accept.accept(submission(sender=f"s{n}"))
             letters = [x for x in await dead_letters(parts) if x["request_id"] == accepted.request_id]
             assert len(letters) == 2
             outcomes = await asyncio.gather(
-                *(desk.reroute(OPERATOR, x["dead_letter_id"], to_butler("spare")) for x in letters),
+                *(service.reroute(OPERATOR, x["dead_letter_id"], to_butler("spare")) for x in letters),
                 return_exceptions=True,
             )
             assert sorted(isinstance(outcome, Conflict) for outcome in outcomes) == [False, True], outcomes
@@ -375,18 +397,18 @@ async def test_two_letters_of_one_message_sent_to_one_butler_at_once_deliver_onc
 
 
 async def test_cut_off_in_the_middle_it_is_not_done_at_all_and_can_be_done_again(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts)
         before = await dead_letters(parts)
         async with held(database_url, letter):  # it has its lanes and waits for the letter: half of the way
-            rerouting = asyncio.create_task(desk.reroute(OPERATOR, letter, to_butler("spare")))
+            rerouting = asyncio.create_task(service.reroute(OPERATOR, letter, to_butler("spare")))
             await cut_off(parts, "%reroute_letter%")
             with pytest.raises(Unavailable):
                 await rerouting
         assert await dead_letters(parts) == before
         assert await parts.count("select count(*) from delivery") == 0
         await assert_balanced(parts)
-        assert not (await desk.reroute(OPERATOR, letter, to_butler("spare"))).already
+        assert not (await service.reroute(OPERATOR, letter, to_butler("spare"))).already
         await assert_balanced(parts)
 
 
@@ -394,17 +416,17 @@ async def test_a_storm_of_hands_and_broken_connections_loses_and_doubles_nothing
     """Several desks send the same letters on and close them while butlers refuse, digests are told and backends die."""
 
     async def play(turn: Turn, _: Journal) -> TurnResult:
-        refused = turn.member.name == "echo" and turn.work.request_id.int % 3 == 0
-        return NoReply() if turn.work.dead_letter is not None else Refusal("no") if refused else Answer("ok")
+        refused = turn.member.name == "echo" and turn.request_id.int % 3 == 0
+        return NoReply() if turn.dead_letter is not None else Refusal("no") if refused else Answer("ok")
 
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         batch = (submission(channel="email", sender=f"s{n % 20}") for n in range(90))
         await asyncio.gather(*(parts.accept.accept(one) for one in batch))
-        letters = Letters(parts.database, parts.bell, ())
+        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
         orders = (
-            Bulk(LetterFilter(), "reroute", "echo", to("System1/echo"), limit=30),
-            Bulk(LetterFilter(), "reroute", "spare", to("System1/spare"), limit=20),
-            Bulk(LetterFilter(), "handle", "spam", limit=5),
+            Bulk(DeadLetterFilter(), "reroute", "echo", to("System1/echo"), limit=30),
+            Bulk(DeadLetterFilter(), "reroute", "spare", to("System1/spare"), limit=20),
+            Bulk(DeadLetterFilter(), "handle", "spam", limit=5),
         )
 
         async def over() -> bool:
@@ -415,7 +437,7 @@ async def test_a_storm_of_hands_and_broken_connections_loses_and_doubles_nothing
         async def hand(order: Bulk) -> None:
             while not await over():
                 with contextlib.suppress(Unavailable):
-                    await desk.bulk(OPERATOR, order)
+                    await service.bulk(OPERATOR, order)
                     await letters.digest()
 
         async def break_connections() -> None:
@@ -448,16 +470,16 @@ async def test_a_storm_of_hands_and_broken_connections_loses_and_doubles_nothing
 
 
 async def test_a_closed_letter_stays_on_the_books_as_dead(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts)
-        done = await desk.handle(HANDLER, letter, "spam")
+        done = await service.handle(HANDLER, letter, "spam")
         shown = done.dead_letter
         assert (done.already, shown.status, shown.handled_by_system_id) == (False, "handled", "System4/root")
         assert shown.resolution == "spam"
         assert shown.handled_at is not None
-        assert (await desk.handle(OPERATOR, letter, "other")).already
+        assert (await service.handle(OPERATOR, letter, "other")).already
         with pytest.raises(Conflict, match=r"closed by System4/root: spam"):
-            await desk.reroute(OPERATOR, letter, to_butler("spare"))
+            await service.reroute(OPERATOR, letter, to_butler("spare"))
         assert (await audit_books(parts.database)).messages.dead == 1
         await assert_balanced(parts)
         actions = await parts.database.rows("select action from audit order by audit_id")
@@ -471,25 +493,25 @@ async def test_a_closed_letter_stays_on_the_books_as_dead(database_url: str) -> 
 async def test_whoever_does_not_handle_a_letter_neither_sees_nor_touches_it(
     database_url: str, caller: Principal
 ) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts)
         before = await dead_letters(parts)
         for attempt in (
-            desk.get(caller, letter),
-            desk.reroute(caller, letter, to_butler("spare")),
-            desk.handle(caller, letter, "mine"),
+            service.get(caller, letter),
+            service.reroute(caller, letter, to_butler("spare")),
+            service.handle(caller, letter, "mine"),
         ):
             with pytest.raises(NotFound):
                 await attempt
-        wanted = LetterFilter(teams=("root",))
+        wanted = DeadLetterFilter(teams=("root",))
         with pytest.raises(Forbidden):
-            await desk.list(caller, wanted, limit=5, cursor=None)
+            await service.list(caller, wanted, limit=5, cursor=None)
         with pytest.raises(Forbidden):
-            await desk.bulk(caller, Bulk(wanted, "handle", "mine"))
-        outcome = desk.bulk(caller, Bulk(LetterFilter(ids=(letter,)), "handle", "mine"))
+            await service.bulk(caller, Bulk(wanted, "handle", "mine"))
+        outcome = service.bulk(caller, Bulk(DeadLetterFilter(ids=(letter,)), "handle", "mine"))
         if caller is SALES_HANDLER:
             assert (await outcome).matched == 0
-            assert (await desk.list(caller, LetterFilter(), limit=5, cursor=None)) == ([], None)
+            assert (await service.list(caller, DeadLetterFilter(), limit=5, cursor=None)) == ([], None)
         else:
             with pytest.raises(Forbidden):
                 await outcome
@@ -498,52 +520,52 @@ async def test_whoever_does_not_handle_a_letter_neither_sees_nor_touches_it(
 
 
 async def test_a_system4_sends_on_to_its_own_team_and_below_only(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts, channel="slack")
         for outside in (to("System1/spare"), to(team="root")):
             with pytest.raises(Forbidden, match="own team and those below"):
-                await desk.reroute(SALES_HANDLER, letter, Reroute("away", outside))
+                await service.reroute(SALES_HANDLER, letter, Reroute("away", outside))
         assert await refusals(parts) == 2
         with pytest.raises(Forbidden, match="own team and those below"):
-            await desk.bulk(SALES_HANDLER, Bulk(LetterFilter(), "reroute", "away", to("System1/spare")))
+            await service.bulk(SALES_HANDLER, Bulk(DeadLetterFilter(), "reroute", "away", to("System1/spare")))
         assert await parts.count("select count(*) from delivery") == 0
-        done = await desk.reroute(SALES_HANDLER, letter, to_butler("keeper"))
+        done = await service.reroute(SALES_HANDLER, letter, to_butler("keeper"))
         assert [d.team_id for d in done.deliveries] == ["stock"]
 
 
 async def test_a_member_that_left_its_office_handles_nothing_any_more(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts)
         await parts.database.run("update member set active = false where system_id = 'System4/root'")
         await parts.database.run("insert into rule_set (version, author, reason) values (99, 't', 't')")
         await parts.rule_book.refresh()
         with pytest.raises(NotFound):
-            await desk.handle(HANDLER, letter, "mine")
+            await service.handle(HANDLER, letter, "mine")
 
 
 async def test_many_to_whom_they_may_not_go_are_one_refusal_on_record(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         for n in range(6):
             await a_letter(parts, channel="slack", sender=f"s{n}")
-        away = Bulk(LetterFilter(), "reroute", "away", to("System1/spare"))
+        away = Bulk(DeadLetterFilter(), "reroute", "away", to("System1/spare"))
         for order in (away, _with(away, dry_run=True)):
             with pytest.raises(Forbidden) as caught:
-                await desk.bulk(SALES_HANDLER, order)
+                await service.bulk(SALES_HANDLER, order)
             assert caught.value.field == "to"
         rows = await parts.database.rows("select action, detail from audit order by audit_id")
         assert [row["action"] for row in rows] == ["refused:dead_letters"] * 2
         assert rows[0]["detail"] == {"role": "agent", "teams": ["sales", "stock"], "to": "System1/spare"}
-        with pytest.raises(InvalidInput, match="no way leads to") as unknown:
-            await desk.bulk(OPERATOR, _with(away, to=to("System1/gone")))
+        with pytest.raises(InvalidInput, match="there is no path to") as unknown:
+            await service.bulk(OPERATOR, _with(away, to=to("System1/gone")))
         assert (unknown.value.code, unknown.value.field) == ("unknown_target", "to")
 
 
 async def test_of_many_those_of_a_team_below_the_receiver_fail_and_are_one_row_on_record(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         below = [await a_letter(parts, channel="slack", sender=f"s{n}") for n in range(3)]
         own = await a_letter(parts, channel="slack", sender="own")
         await parts.database.run("update dead_letter set team_id = 'stock' where dead_letter_id = any ($1)", below)
-        outcome = await desk.bulk(SALES_HANDLER, Bulk(LetterFilter(), "reroute", "sell", to("System1/seller")))
+        outcome = await service.bulk(SALES_HANDLER, Bulk(DeadLetterFilter(), "reroute", "sell", to("System1/seller")))
         assert (outcome.matched, outcome.done) == (4, 1)
         assert [(one.dead_letter_id, one.code) for one in outcome.failed] == [(x, "forbidden") for x in below]
         assert [row["dead_letter_id"] for row in await dead_letters(parts) if row["status"] == "handled"] == [own]
@@ -556,10 +578,10 @@ async def test_of_many_those_of_a_team_below_the_receiver_fail_and_are_one_row_o
 
 
 async def test_a_rule_can_be_made_of_a_letter_and_takes_the_next_one(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts, sender="ann@example.org")
         wish = RuleWish("ann to spare", ["email_domain", "channel"], priority=3)
-        done = await desk.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
+        done = await service.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
         assert done.rule is not None
         made = done.rule.rule
         assert (made["team_id"], made["channel"], made["filters"]) == ("root", "email", {"email_domain": "example.org"})
@@ -569,16 +591,16 @@ async def test_a_rule_can_be_made_of_a_letter_and_takes_the_next_one(database_ur
         accepted = await parts.accept.accept(submission(channel="email", sender="bob@example.org"))
         assert accepted.decision is not None
         assert [chosen.system_id for chosen in accepted.decision.chosen] == ["System1/spare"]
-        again = await desk.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
+        again = await service.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
         assert again.already
         assert await parts.count("select count(*) from rule where name = 'ann to spare'") == 1
 
 
 async def test_who_wants_another_rule_than_was_made_is_told_so(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter, plain = await a_letter(parts, sender="ann"), await a_letter(parts, sender="bob")
-        await desk.reroute(OPERATOR, letter, to_butler("spare", rule=RuleWish("ann", ["sender"], priority=3)))
-        await desk.reroute(OPERATOR, plain, to_butler("spare"))
+        await service.reroute(OPERATOR, letter, to_butler("spare", rule=RuleWish("ann", ["sender"], priority=3)))
+        await service.reroute(OPERATOR, plain, to_butler("spare"))
         for which, other in (
             (letter, RuleWish("ann", ["sender"], priority=4)),
             (letter, RuleWish("other", ["sender"], priority=3)),
@@ -588,23 +610,23 @@ async def test_who_wants_another_rule_than_was_made_is_told_so(database_url: str
             (plain, RuleWish("bob", ["sender"])),
         ):
             with pytest.raises(Conflict, match="without this rule") as caught:
-                await desk.reroute(OPERATOR, which, to_butler("spare", rule=other))
+                await service.reroute(OPERATOR, which, to_butler("spare", rule=other))
             assert (caught.value.code, caught.value.field) == ("already_rerouted", "rule")
         assert await parts.count("select count(*) from rule") == len(RULES) + 1
         await parts.database.run("update rule set priority = 9 where name = 'ann'")
         same = RuleWish("ann", {"sender": "ann"}, priority=3)
-        assert (await desk.reroute(OPERATOR, letter, to_butler("spare", rule=same))).already, "as it was made"
-        assert (await desk.reroute(OPERATOR, letter, to_butler("spare"))).already
+        assert (await service.reroute(OPERATOR, letter, to_butler("spare", rule=same))).already, "as it was made"
+        assert (await service.reroute(OPERATOR, letter, to_butler("spare"))).already
 
 
 @pytest.mark.parametrize("filters", [(), {}, ("channel",), {"channel": "email"}], ids=str)
 async def test_a_rule_without_a_filter_would_be_one_for_everybody_and_is_not_made(
     database_url: str, filters: Mapping[str, str] | Sequence[str]
 ) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts, sender="ann@example.org")
         with pytest.raises(InvalidInput, match="every message of email") as caught:
-            await desk.reroute(OPERATOR, letter, to_butler("spare", rule=RuleWish("all", filters)))
+            await service.reroute(OPERATOR, letter, to_butler("spare", rule=RuleWish("all", filters)))
         assert caught.value.field == "rule.filters"
         assert "sender 'ann@example.org'" in caught.value.message
         assert "email_domain 'example.org'" in caught.value.message
@@ -614,17 +636,17 @@ async def test_a_rule_without_a_filter_would_be_one_for_everybody_and_is_not_mad
 
 
 async def test_a_rule_that_is_refused_moves_nothing(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts, channel="slack")
         wish = RuleWish("r", ["sender"])
         with pytest.raises(Forbidden):  # a System4 handles letters, rules are not its to make
-            await desk.reroute(SALES_HANDLER, letter, to_butler("seller", rule=wish))
+            await service.reroute(SALES_HANDLER, letter, to_butler("seller", rule=wish))
         with pytest.raises(InvalidInput):  # not of this team, nor right below it
-            await desk.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
-        with pytest.raises(InvalidInput, match="nothing is known of this message"):
-            await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("r", ["email_domain"])))
+            await service.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
+        with pytest.raises(InvalidInput, match="this message has no"):
+            await service.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("r", ["email_domain"])))
         with pytest.raises(InvalidInput) as caught:
-            await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("r", {"sendre": "ann"})))
+            await service.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("r", {"sendre": "ann"})))
         assert (caught.value.code, caught.value.field) == ("unknown_filter_key", "rule.filters.sendre")
         [row] = await dead_letters(parts)
         assert row["status"] == "pending"
@@ -632,37 +654,37 @@ async def test_a_rule_that_is_refused_moves_nothing(database_url: str) -> None:
 
 
 async def test_a_rule_must_say_for_whom_even_if_somebody_would_take_the_letter(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts, channel="slack")
         await _add_rule(parts, SALES, [to("System1/seller")], "slack")
         with pytest.raises(InvalidInput) as caught:
-            await desk.reroute(OPERATOR, letter, Reroute("why", rule=RuleWish("r", ["sender"])))
+            await service.reroute(OPERATOR, letter, Reroute("why", rule=RuleWish("r", ["sender"])))
         assert (caught.value.code, caught.value.field) == ("invalid_input", "to")
         assert await parts.count("select count(*) from delivery") == 0
-        assert not (await desk.reroute(OPERATOR, letter, WHY)).already, "somebody would have taken it"
+        assert not (await service.reroute(OPERATOR, letter, WHY)).already, "somebody would have taken it"
 
 
 @pytest.mark.parametrize("goes_on", ["with it", "without"])
 async def test_who_corrects_the_rule_of_a_letter_is_told_that_there_is_one(database_url: str, goes_on: str) -> None:
     """The rule was made, and then the letter could not be sent on: its lane was out of reach for a moment."""
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts, channel="slack")
         await parts.database.run("alter table decision add constraint stop check (n < 2)")
         with pytest.raises(asyncpg.CheckViolationError):
-            await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
+            await service.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
         await parts.database.run("alter table decision drop constraint stop")
-        with pytest.raises(Conflict, match="the rule of this letter is there already: 'first'") as caught:
-            await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("second", ["sender"])))
+        with pytest.raises(Conflict, match="the rule for this dead letter exists already: 'first'") as caught:
+            await service.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("second", ["sender"])))
         assert caught.value.field == "rule"
         made = await parts.database.value("select rule_id from rule where name = 'first'")
         assert str(made) in caught.value.message
         assert "without a rule" in caught.value.message
         if goes_on == "with it":
-            done = await desk.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
+            done = await service.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
             assert done.rule is not None
             assert (done.already, done.rule.fresh) == (False, False)
         else:
-            assert not (await desk.reroute(OPERATOR, letter, to_butler("seller"))).already
+            assert not (await service.reroute(OPERATOR, letter, to_butler("seller"))).already
         assert await parts.count("select count(*) from rule") == len(RULES) + 1
 
 
@@ -670,19 +692,19 @@ async def test_who_corrects_the_rule_of_a_letter_is_told_that_there_is_one(datab
 
 
 async def test_many_are_done_one_by_one_and_what_fails_stays(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         for n in range(7):
             await a_letter(parts, sender=f"s{n}", channel="email")
         for n in range(3):
             await a_letter(parts, sender=f"s{n}", channel="slack")
-        order = Bulk(LetterFilter(), "reroute", "stock knows", to(team="stock"))
-        looked = await desk.bulk(OPERATOR, _with(order, dry_run=True))
+        order = Bulk(DeadLetterFilter(), "reroute", "stock knows", to(team="stock"))
+        looked = await service.bulk(OPERATOR, _with(order, dry_run=True))
         assert (looked.matched, looked.done, len(looked.failed), looked.dry_run) == (10, 7, 3, True)
         assert await parts.count("select count(*) from delivery") == 0
-        done = await desk.bulk(OPERATOR, order)
+        done = await service.bulk(OPERATOR, order)
         assert (done.matched, done.done, done.next_cursor) == (10, 7, None)
         assert {failure.code for failure in done.failed} == {"nobody_takes_it"}
-        again = await desk.bulk(OPERATOR, order)
+        again = await service.bulk(OPERATOR, order)
         assert (again.matched, again.done) == (3, 0)
         assert await parts.count("select count(*) from delivery") == 7
         await assert_balanced(parts)
@@ -694,12 +716,12 @@ def _with(order: Bulk, **more: Any) -> Bulk:
 
 
 async def test_many_go_on_from_a_cursor_and_past_what_fails(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letters = [await a_letter(parts, sender=f"s{n}") for n in range(5)]
         seen: list[UUID] = []
         cursor: str | None = None
         for _ in range(3):
-            outcome = await desk.bulk(OPERATOR, Bulk(LetterFilter(), "reroute", "x", limit=2, after=cursor))
+            outcome = await service.bulk(OPERATOR, Bulk(DeadLetterFilter(), "reroute", "x", limit=2, after=cursor))
             seen += [failure.dead_letter_id for failure in outcome.failed]
             cursor = outcome.next_cursor
         assert cursor is None
@@ -712,12 +734,12 @@ async def _bulks_on_record(parts: Lab) -> list[dict[str, Any]]:
 
 
 async def test_an_order_for_many_is_on_record_with_its_filter_and_reason(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letters = [await a_letter(parts, sender=f"s{n}", channel="slack") for n in range(2)]
-        order = Bulk(LetterFilter(category="no_route", ids=letters), "reroute", "to stock", to(team="stock"))
-        await desk.bulk(SALES_HANDLER, _with(order, dry_run=True))
-        await desk.bulk(SALES_HANDLER, order)
-        await desk.bulk(SALES_HANDLER, Bulk(LetterFilter(), "handle", "spam"))
+        order = Bulk(DeadLetterFilter(category="no_route", ids=letters), "reroute", "to stock", to(team="stock"))
+        await service.bulk(SALES_HANDLER, _with(order, dry_run=True))
+        await service.bulk(SALES_HANDLER, order)
+        await service.bulk(SALES_HANDLER, Bulk(DeadLetterFilter(), "handle", "spam"))
         first, second = await _bulks_on_record(parts)
         assert first == {
             "action": "reroute",
@@ -732,10 +754,10 @@ async def test_an_order_for_many_is_on_record_with_its_filter_and_reason(databas
 
 
 async def test_what_was_done_for_many_before_the_database_went_away_is_on_record(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letters = [await a_letter(parts, sender=f"s{n}") for n in range(3)]
         async with held(database_url, letters[1]):
-            working = asyncio.create_task(desk.bulk(OPERATOR, Bulk(LetterFilter(), "handle", "spam")))
+            working = asyncio.create_task(service.bulk(OPERATOR, Bulk(DeadLetterFilter(), "handle", "spam")))
             await cut_off(parts, "%dead_letter set%")
             with pytest.raises(Unavailable):
                 await working
@@ -745,14 +767,14 @@ async def test_what_was_done_for_many_before_the_database_went_away_is_on_record
 
 
 async def test_filters_leave_exactly_what_they_say(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         mail = await a_letter(parts, channel="email")
         slack = await a_letter(parts, channel="slack")
-        await desk.handle(OPERATOR, mail, "done")
+        await service.handle(OPERATOR, mail, "done")
         rows = {row["dead_letter_id"]: row for row in await dead_letters(parts)}
 
         async def found(**wanted: Any) -> list[UUID]:
-            page, _ = await desk.list(OPERATOR, LetterFilter(**wanted), limit=10, cursor=None)
+            page, _ = await service.list(OPERATOR, DeadLetterFilter(**wanted), limit=10, cursor=None)
             return [letter.dead_letter_id for letter in page]
 
         assert await found() == [slack, mail]
@@ -763,7 +785,7 @@ async def test_filters_leave_exactly_what_they_say(database_url: str) -> None:
         assert await found(since=rows[slack]["created_at"]) == [slack]
         assert await found(until=rows[slack]["created_at"]) == [mail]
         assert await found(ids=(mail,)) == [mail]
-        page, _ = await desk.list(SALES_HANDLER, LetterFilter(), limit=10, cursor=None)
+        page, _ = await service.list(SALES_HANDLER, DeadLetterFilter(), limit=10, cursor=None)
         assert [letter.dead_letter_id for letter in page] == [slack]
 
 
@@ -772,7 +794,7 @@ async def test_filters_leave_exactly_what_they_say(database_url: str) -> None:
 
 async def test_a_hundred_letters_are_twenty_notices_and_one_digest_and_each_is_told_once(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
-        letters = Letters(parts.database, parts.bell, ())
+        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
         await many_letters(parts, 100)
         await assert_balanced(parts)
         assert await letters.digest() == 80
@@ -784,7 +806,7 @@ async def test_a_hundred_letters_are_twenty_notices_and_one_digest_and_each_is_t
         told: list[str] = []
 
         async def hear(turn: Turn, _: Journal) -> TurnResult:
-            letter = turn.work.dead_letter
+            letter = turn.dead_letter
             assert letter is not None
             if "digest" in letter:
                 assert (letter["letters"], letter["categories"]) == (80, {"no_route": 80})
@@ -801,20 +823,22 @@ async def test_a_hundred_letters_are_twenty_notices_and_one_digest_and_each_is_t
 
 async def test_many_that_wait_are_told_in_bites_so_that_few_conversations_are_held_at_once(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
-        letters = Letters(parts.database, parts.bell, ())
+        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
         await many_letters(parts, 230)
         assert await store.digest(parts.database, "System4/root") == 200
         assert await letters.digest() == 10
         await many_letters(parts, 410, "t")
         assert await letters.digest() == 410
-        rows = await parts.database.rows("select letters from notice where lane like '%:digest' order by seq")
+        rows = await parts.database.rows(
+            "select letters from notice join lane on key = lane where conversation is null order by seq"
+        )
         assert [row["letters"] for row in rows] == [200, 420], "the one that is not next grows"
         await assert_balanced(parts)
 
 
 async def test_a_digest_that_may_have_been_read_does_not_grow(database_url: str) -> None:
     async with opened(database_url) as (parts, _), a_hand(parts.database) as hand:
-        letters = Letters(parts.database, parts.bell, ())
+        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
 
         async def more(count: int, name: str) -> int:
             for n in range(count):
@@ -822,20 +846,22 @@ async def test_a_digest_that_may_have_been_read_does_not_grow(database_url: str)
             return await letters.digest()
 
         assert await more(25, "a") == 5
-        items = await hand.claim(0, 0, 0, 100)
-        assert any(item.lane.endswith(":digest") for item in items)
+        await hand.claim(0, 0, 0, 100)
+        assert await parts.count("select count(*) from lane where conversation is null and state = 'running'") == 1
         assert await more(3, "b") == 3
         assert await more(4, "c") == 4
-        rows = await parts.database.rows("select seq, letters from notice where lane like '%:digest' order by seq")
+        rows = await parts.database.rows(
+            "select seq, letters from notice join lane on key = lane where conversation is null order by seq"
+        )
         assert [(row["seq"], row["letters"]) for row in rows] == [(1, 5), (2, 7)]
         await assert_balanced(parts)
 
 
 async def test_a_letter_that_was_closed_meanwhile_is_not_told(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         waiting = [await a_letter(parts, sender=f"s{n}") for n in range(22)][20:]
-        await desk.handle(OPERATOR, waiting[0], "spam")
-        assert await Letters(parts.database, parts.bell, ()).digest() == 1
+        await service.handle(OPERATOR, waiting[0], "spam")
+        assert await DeadLetterMaintenance(parts.database, parts.notifier, ()).digest() == 1
         rows = [row for row in await dead_letters(parts) if row["notice_lane"] is None]
         assert [row["dead_letter_id"] for row in rows] == [waiting[0]]
         assert (await audit_books(parts.database, patience_s=0)).balanced
@@ -863,9 +889,9 @@ async def test_the_sender_is_told_once_per_message_also_after_a_restart(database
     async with lab(database_url, TEAMS, twice) as parts:
         accepted = await parts.accept.accept(submission(thread="chat-5"))
         assert len(await dead_letters(parts)) == 2
-        both = [Letters(parts.database, parts.bell, ()) for _ in range(2)]
+        both = [DeadLetterMaintenance(parts.database, parts.notifier, ()) for _ in range(2)]
         assert sum(await asyncio.gather(*(letters.tell_senders() for letters in both))) == 1
-        assert await Letters(parts.database, parts.bell, ()).tell_senders() == 0
+        assert await DeadLetterMaintenance(parts.database, parts.notifier, ()).tell_senders() == 0
         [reply] = await told(parts)
         assert (reply["text"], reply["state"], reply["thread"]) == (NOBODY_TEXT, "pending", "chat-5")
         assert reply["request_id"] == accepted.request_id
@@ -879,7 +905,7 @@ async def test_the_sender_is_told_once_per_message_also_after_a_restart(database
 def mail_of(sender: str, **headers: str) -> Submission:
     raw = {"headers": {"From": sender, **{name.replace("_", "-"): value for name, value in headers.items()}}}
     given = envelope_json(channel="email", sender=sender, raw=raw, endpoint="imap:me@example.org")
-    return Submission(checked(Envelope, given), json.dumps(given).encode())
+    return Submission(strict(Envelope, given), json.dumps(given).encode())
 
 
 @pytest.mark.parametrize(
@@ -901,7 +927,7 @@ def mail_of(sender: str, **headers: str) -> Submission:
 async def test_lists_and_machines_are_told_nothing(database_url: str, mail: Submission) -> None:
     async with opened(database_url) as (parts, _):
         await parts.accept.accept(mail)
-        letters = Letters(parts.database, parts.bell, ())
+        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
         assert await letters.tell_senders() == 0
         assert await told(parts) == []
         [row] = await dead_letters(parts)
@@ -914,15 +940,15 @@ async def test_a_mail_in_its_own_form_is_looked_at_as_well(database_url: str) ->
     from_list = b"From: a@example.org\r\nTo: me@example.org\r\nPrecedence: list\r\nMessage-ID: <1@x>\r\n\r\nhello"
     async with opened(database_url) as (parts, _):
         given = envelope_json(channel="email", sender="a@example.org", endpoint="me@example.org")
-        await parts.accept.accept(Submission(checked(Envelope, given), from_list, "message/rfc822"))
-        assert await Letters(parts.database, parts.bell, ()).tell_senders() == 0
+        await parts.accept.accept(Submission(strict(Envelope, given), from_list, "message/rfc822"))
+        assert await DeadLetterMaintenance(parts.database, parts.notifier, ()).tell_senders() == 0
         assert await told(parts) == []
 
 
 async def test_who_was_or_may_still_be_answered_is_told_nothing(database_url: str) -> None:
     both = (rule(ROOT, [to("System1/echo"), to(team="sales")]),)
     async with lab(database_url, TEAMS, both) as parts:
-        letters = Letters(parts.database, parts.bell, ())
+        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
         await parts.accept.accept(submission(channel="telegram"))
         assert await letters.tell_senders() == 0  # one of two may still answer
         await work_off(parts)
@@ -931,16 +957,16 @@ async def test_who_was_or_may_still_be_answered_is_told_nothing(database_url: st
 
 
 async def test_whose_letter_is_in_hand_is_told_nothing(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
-        letters = Letters(parts.database, parts.bell, ())
-        await desk.handle(OPERATOR, await a_letter(parts, sender="a"), "spam")
-        await desk.reroute(OPERATOR, await a_letter(parts, sender="b"), to_butler("spare"))
+    async with opened(database_url) as (parts, service):
+        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
+        await service.handle(OPERATOR, await a_letter(parts, sender="a"), "spam")
+        await service.reroute(OPERATOR, await a_letter(parts, sender="b"), to_butler("spare"))
         assert await letters.tell_senders() == 0
 
 
 async def test_a_machine_that_answers_us_is_not_told_for_ever(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
-        letters = Letters(parts.database, parts.bell, ())
+        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
         for _ in range(8):
             await parts.accept.accept(submission(channel="api", sender="robot"))
             await letters.tell_senders()
@@ -951,7 +977,7 @@ async def test_a_machine_that_answers_us_is_not_told_for_ever(database_url: str)
 async def test_a_machine_that_begins_anew_each_time_is_not_told_for_ever(database_url: str) -> None:
     """A mail without References is a conversation of its own."""
     async with opened(database_url) as (parts, _):
-        letters = Letters(parts.database, parts.bell, ())
+        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
         for n in range(8):
             for sender, endpoint in (
                 ("robot@x.org", "me@y.org"),
@@ -973,28 +999,35 @@ async def test_a_machine_that_begins_anew_each_time_is_not_told_for_ever(databas
         await assert_balanced(parts)
 
 
+async def test_of_a_message_without_a_letter_nobody_is_told_and_no_lane_is_made(database_url: str) -> None:
+    async with opened(database_url) as (parts, _):
+        made = "select tell_sender(gen_random_uuid(), gen_random_uuid(), 'x', null)"
+        assert await parts.database.value(made) is False
+        assert not await parts.count("select count(*) from lane")
+
+
 async def test_a_sender_with_the_longest_of_names_is_told(database_url: str) -> None:
     """More bytes than an entry of an index holds, and none of them twice."""
     names = ["".join(chr(0x10000 + (n * 7919 + start) % 60_000) for n in range(512)) for start in (0, 30_000)]
     async with opened(database_url) as (parts, _):
         await parts.accept.accept(submission(channel="api", sender=names[0], endpoint=names[1]))
-        assert await Letters(parts.database, parts.bell, ()).tell_senders() == 1
+        assert await DeadLetterMaintenance(parts.database, parts.notifier, ()).tell_senders() == 1
 
 
 async def test_at_a_door_the_reply_is_there_at_once(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
         request_id = await request_of(parts, await a_letter(parts, channel="api"))
-        assert await Letters(parts.database, parts.bell, ()).tell_senders() == 1
+        assert await DeadLetterMaintenance(parts.database, parts.notifier, ()).tell_senders() == 1
         assert [row["state"] for row in await told(parts)] == ["sent"]
         assert await parts.replies_to(request_id) == [NOBODY_TEXT]
         await assert_balanced(parts)
 
 
 async def test_told_and_answered_after_all(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         letter = await a_letter(parts, channel="email")
-        await Letters(parts.database, parts.bell, ()).tell_senders()
-        await desk.reroute(OPERATOR, letter, to_butler("spare"))
+        await DeadLetterMaintenance(parts.database, parts.notifier, ()).tell_senders()
+        await service.reroute(OPERATOR, letter, to_butler("spare"))
         await work_off(parts)
         assert await parts.replies_to(await request_of(parts, letter)) == [NOBODY_TEXT, "hello"]
         await assert_balanced(parts)
@@ -1003,27 +1036,33 @@ async def test_told_and_answered_after_all(database_url: str) -> None:
 @pytest.mark.parametrize(("tell", "names"), [(True, {"tell_senders"}), (False, set[str]())])
 async def test_senders_are_told_only_where_that_is_wanted(database_url: str, tell: bool, names: set[str]) -> None:
     async with opened(database_url) as (parts, _):
-        made = chores(parts.database, parts.bell, DeadLetterSettings(tell_sender=tell), ())
-        assert {chore.name for chore in made} == {"expire_leases", "digest", "empty_letters"} | names
+        made = maintenance_tasks(parts.database, parts.notifier, DeadLetterSettings(tell_sender=tell), ())
+        assert {task.name for task in made} == {
+            "expire_leases",
+            "digest",
+            "empty_dead_letters",
+            "make_partitions",
+            "balance_books",
+        } | names
 
 
 # Keeping ----------------------------------------------------------------------------------------------------------
 
 
 async def test_old_handled_letters_lose_what_they_keep_and_the_books_still_balance(database_url: str) -> None:
-    async with opened(database_url) as (parts, desk):
+    async with opened(database_url) as (parts, service):
         old, fresh, pending = [await a_letter(parts, sender=f"s{n}") for n in range(3)]
-        await desk.reroute(OPERATOR, old, to_butler("spare"))
-        await desk.handle(OPERATOR, fresh, "spam")
+        await service.reroute(OPERATOR, old, to_butler("spare"))
+        await service.handle(OPERATOR, fresh, "spam")
         await parts.database.run("update dead_letter set created_at = now() - interval '200 days'")
         await parts.database.run(
             "update dead_letter set handled_at = now() - interval '91 days' where dead_letter_id = $1", old
         )
-        assert await Letters(parts.database, parts.bell, ()).empty(90) == 1
-        assert await Letters(parts.database, parts.bell, ()).empty(90) == 0
-        emptied = await desk.get(OPERATOR, old)
+        assert await DeadLetterMaintenance(parts.database, parts.notifier, ()).empty(90) == 1
+        assert await DeadLetterMaintenance(parts.database, parts.notifier, ()).empty(90) == 0
+        emptied = await service.get(OPERATOR, old)
         assert (emptied.payload, emptied.raw_base64, emptied.emptied_at is not None) == ({}, "", True)
-        assert (await desk.get(OPERATOR, fresh)).payload["sender"]["identity"] == "s1"
-        assert (await desk.get(OPERATOR, pending)).raw_base64 != ""
-        assert (await desk.reroute(OPERATOR, old, to_butler("spare"))).already
+        assert (await service.get(OPERATOR, fresh)).payload["sender"]["identity"] == "s1"
+        assert (await service.get(OPERATOR, pending)).raw_base64 != ""
+        assert (await service.reroute(OPERATOR, old, to_butler("spare"))).already
         await assert_balanced(parts)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from switchboard.app.models import mcp_url
+from switchboard.app.classification.models import mcp_url
 from switchboard.app.settings import Settings
 from switchboard.cli import running
 from switchboard.server.listener import bind

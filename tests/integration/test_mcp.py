@@ -18,8 +18,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent
 from structlog.testing import capture_logs
 
-from tests.doors import AGENT, CONNECTOR, Opened, open_doors
 from tests.lab import envelope_json
+from tests.servers import AGENT, CONNECTOR, Opened, open_server
 
 ALL = {"ingest", "ingest_batch", "outbox_next", "outbox_receipt", "heartbeat"}
 READING = {f"routing_rules_{name}" for name in ("list", "get", "test", "explain")}
@@ -27,16 +27,18 @@ READING = {f"routing_rules_{name}" for name in ("list", "get", "test", "explain"
 
 
 @pytest.fixture
-async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_doors(database_url, tmp_path / "data", worker=True) as opened:
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data", worker=True) as opened:
         yield opened
 
 
 @asynccontextmanager
-async def client_for(doors: Opened, headers: dict[str, str] | None = None, mode: Any = "auto") -> AsyncIterator[Client]:
-    shown = headers or {"authorization": f"Bearer {doors.token}"}
+async def client_for(
+    server: Opened, headers: dict[str, str] | None = None, mode: Any = "auto"
+) -> AsyncIterator[Client]:
+    shown = headers or {"authorization": f"Bearer {server.token}"}
     async with httpx2.AsyncClient(headers=shown, timeout=30) as http:
-        transport = streamable_http_client(f"{doors.url}/mcp", http_client=http)
+        transport = streamable_http_client(f"{server.url}/mcp", http_client=http)
         async with Client(transport, mode=mode) as client:
             yield client
 
@@ -55,8 +57,8 @@ def error_of(result: CallToolResult) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
-async def test_the_whole_life_of_a_connector(doors: Opened, mode: str) -> None:
-    async with client_for(doors, dict(await doors.token_for(CONNECTOR)), mode) as client:
+async def test_the_whole_life_of_a_connector(server: Opened, mode: str) -> None:
+    async with client_for(server, dict(await server.token_for(CONNECTOR)), mode) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == ALL
         accepted = structured(await client.call_tool("ingest", {"envelope": envelope_json("hello")}))
         assert (accepted["status"], accepted["duplicate"]) == ("accepted", False)
@@ -70,8 +72,8 @@ async def test_the_whole_life_of_a_connector(doors: Opened, mode: str) -> None:
         assert structured(await client.call_tool("heartbeat", beat)) == {"status": "ok", "interval_s": 120}
 
 
-async def test_a_batch_answers_per_envelope(doors: Opened) -> None:
-    async with client_for(doors, dict(await doors.token_for(CONNECTOR))) as client:
+async def test_a_batch_answers_per_envelope(server: Opened) -> None:
+    async with client_for(server, dict(await server.token_for(CONNECTOR))) as client:
         envelopes = [
             envelope_json("a", event="1"),
             {"schema_version": "ingest.v1"},
@@ -91,11 +93,11 @@ async def test_a_batch_answers_per_envelope(doors: Opened) -> None:
         assert error_of(too_many)["code"] == "batch_size"
 
 
-async def test_raw_bytes_are_the_canonical_json_of_what_was_given(doors: Opened) -> None:
+async def test_raw_bytes_are_the_canonical_json_of_what_was_given(server: Opened) -> None:
     envelope = envelope_json("hé", raw={"z": 1, "a": [1.5, None]})
-    async with client_for(doors) as client:
+    async with client_for(server) as client:
         request_id = structured(await client.call_tool("ingest", {"envelope": envelope}))["request_id"]
-    raw = await doors.http.get(f"/v1/messages/{request_id}/raw")
+    raw = await server.http.get(f"/v1/messages/{request_id}/raw")
     assert raw.json() == envelope
     assert "hé".encode() in raw.content
 
@@ -114,47 +116,47 @@ async def test_raw_bytes_are_the_canonical_json_of_what_was_given(doors: Opened)
         ("heartbeat", {"channel": "telegram", "endpoint": "x", "instance_id": "i", "state": "great"}, "invalid_input"),
     ],
 )
-async def test_errors_have_code_and_message(doors: Opened, tool: str, arguments: dict[str, Any], code: str) -> None:
-    async with client_for(doors) as client:
+async def test_errors_have_code_and_message(server: Opened, tool: str, arguments: dict[str, Any], code: str) -> None:
+    async with client_for(server) as client:
         error = error_of(await client.call_tool(tool, arguments))
     assert error["code"] == code
     assert error["message"]
 
 
-async def test_what_a_token_may_not_call_is_neither_listed_nor_callable(doors: Opened) -> None:
-    async with client_for(doors, dict(await doors.token_for(AGENT))) as client:
+async def test_what_a_token_may_not_call_is_neither_listed_nor_callable(server: Opened) -> None:
+    async with client_for(server, dict(await server.token_for(AGENT))) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == READING
         with pytest.raises(MCPError, match="unknown tool: ingest"):
             await client.call_tool("ingest", {"envelope": envelope_json("x")})
-    assert await doors.lab.count("select count(*) from audit where action = 'refused:ingest'") == 1
-    assert await doors.lab.count("select count(*) from message_inbox") == 0
+    assert await server.lab.count("select count(*) from audit where action = 'refused:ingest'") == 1
+    assert await server.lab.count("select count(*) from message_inbox") == 0
 
 
-async def test_a_connector_reaches_only_its_own_endpoint(doors: Opened) -> None:
-    async with client_for(doors, dict(await doors.token_for(CONNECTOR))) as client:
+async def test_a_connector_reaches_only_its_own_endpoint(server: Opened) -> None:
+    async with client_for(server, dict(await server.token_for(CONNECTOR))) as client:
         foreign = {"envelope": envelope_json("x", endpoint="bot:other")}
         assert error_of(await client.call_tool("ingest", foreign))["code"] == "forbidden"
         pull = {"channel": "telegram", "endpoint": "bot:other"}
         assert error_of(await client.call_tool("outbox_next", pull))["code"] == "forbidden"
 
 
-async def test_a_lost_database_is_an_error_and_never_a_success(doors: Opened) -> None:
-    async with client_for(doors) as client:
+async def test_a_lost_database_is_an_error_and_never_a_success(server: Opened) -> None:
+    async with client_for(server) as client:
         await client.list_tools()
-        await doors.lab.database.close()
+        await server.lab.database.close()
         lost = await client.call_tool("ingest", {"envelope": envelope_json("x")})
         assert error_of(lost)["code"] == "unavailable"
 
 
-async def test_a_defect_of_ours_is_never_a_success(doors: Opened) -> None:
-    await doors.lab.database.run("alter function accept_messages rename to no_longer_there")
-    await doors.lab.database.run("alter table connector rename to gone")
+async def test_a_defect_of_ours_is_never_a_success(server: Opened) -> None:
+    await server.lab.database.run("alter function accept_messages rename to no_longer_there")
+    await server.lab.database.run("alter table connector rename to gone")
     with capture_logs():  # the trace is long, and its place is not here
-        await _meet_defects(doors)
+        await _meet_defects(server)
 
 
-async def _meet_defects(doors: Opened) -> None:
-    async with client_for(doors) as client:
+async def _meet_defects(server: Opened) -> None:
+    async with client_for(server) as client:
         one = await client.call_tool("ingest", {"envelope": envelope_json("x")})
         assert error_of(one)["code"] == "internal_error"
         [each] = structured(await client.call_tool("ingest_batch", {"envelopes": [envelope_json("x")]}))["results"]
@@ -165,18 +167,18 @@ async def _meet_defects(doors: Opened) -> None:
         assert "connector" not in str(caught.value)
 
 
-async def test_the_door_itself(doors: Opened) -> None:
+async def test_the_door_itself(server: Opened) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ingest", "arguments": {}}}
     headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
-    assert (await doors.http.post("/mcp", json=call, headers={**headers, "authorization": ""})).status_code == 401
-    bare = await doors.http.post("/mcp", json=call, headers=headers)
+    assert (await server.http.post("/mcp", json=call, headers={**headers, "authorization": ""})).status_code == 401
+    bare = await server.http.post("/mcp", json=call, headers=headers)
     assert bare.json()["result"]["isError"] is True
-    rebound = await doors.http.post("/mcp", json=call, headers={**headers, "host": "evil.example:80"})
+    rebound = await server.http.post("/mcp", json=call, headers={**headers, "host": "evil.example:80"})
     assert rebound.status_code == 421
-    from_page = await doors.http.post("/mcp", json=call, headers={**headers, "origin": "http://evil.example"})
+    from_page = await server.http.post("/mcp", json=call, headers={**headers, "origin": "http://evil.example"})
     assert from_page.status_code == 403
-    assert (await doors.http.get("/mcp")).status_code == 405
-    assert (await doors.http.delete("/mcp")).status_code == 405
+    assert (await server.http.get("/mcp")).status_code == 405
+    assert (await server.http.delete("/mcp")).status_code == 405
 
 
 def test_the_sdk_is_not_imported_before_somebody_comes() -> None:

@@ -1,4 +1,4 @@
-"""Migrations: they lead to schema.sql, once, whoever starts first; and never backwards."""
+"""Migrations: applied once, whichever process starts first, and never backwards; functions whenever they differ."""
 
 from __future__ import annotations
 
@@ -7,63 +7,51 @@ import json
 import os
 import re
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
-import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from switchboard.app.embedded_binaries import account_for, find_programs, run
-from switchboard.core.stored import stored_envelope, stored_json
-from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, Unavailable
-from switchboard.domain.ledger import Item, LaneKey
 from switchboard.store.database import SCHEMA, Database
-from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import get_message
-from switchboard.store.ledger import decisions_of
-from switchboard.store.migrate import migrate, migrations
-from switchboard.store.routing import load_route
-from tests.lab import envelope
-from tests.postgres import Postgres
+from switchboard.store.migrate import COMPONENT, Migration, functions, migrate, migrations
 from tests.waiting import eventually
 
-
-async def _dump(url: str) -> str:
-    programs = await find_programs(None, account_for(Path("/")))
-    command = (str(programs.directory / "pg_dump"), "--schema-only", "--no-owner", f"--schema={SCHEMA}", url)
-    outcome = await run(*command, cwd=Path("/"), account=None)
-    assert outcome.code == 0, outcome.text
-    return re.sub(r"^\\(un)?restrict .*$", "", outcome.text, flags=re.MULTILINE)
+PRESENT: Final = migrations()
+NEXT: Final = Migration(COMPONENT, 2, "next", "alter table message_inbox alter column envelope type jsonb")
+BLOCKED: Final = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
-async def test_the_migrations_lead_to_exactly_the_schema(postgres: Postgres, database_url: str) -> None:
-    other = await postgres.create()
-    try:
-        by_steps, at_once = await Database.connect(database_url), await Database.connect(postgres.url(other))
-        try:
-            await migrate(by_steps)
-            await at_once.run(f"create schema {SCHEMA}")
-            await at_once.run(files("switchboard.store").joinpath("schema.sql").read_text(encoding="utf-8"))
-        finally:
-            await by_steps.close()
-            await at_once.close()
-        dumped = await _dump(database_url)
-        assert dumped == await _dump(postgres.url(other))
-        assert "CREATE TABLE" in dumped
-    finally:
-        await postgres.drop(other)
+@pytest.fixture
+def database_url(empty_database_url: str) -> str:
+    """In this module nothing is migrated yet."""
+    return empty_database_url
+
+
+@pytest.fixture
+async def migrated(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Database]:
+    """A database at the present schema, and a release that brings one more migration."""
+    database = await Database.connect(database_url)
+    await migrate(database)
+    monkeypatch.setattr("switchboard.store.migrate.migrations", lambda: (*PRESENT, NEXT))
+    yield database
+    await database.close()
+
+
+def functions_are(monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
+    monkeypatch.setattr("switchboard.store.migrate.functions", lambda: sql)
 
 
 async def test_migrating_again_changes_nothing(database_url: str) -> None:
     database = await Database.connect(database_url)
     try:
-        assert await migrate(database) == migrations()
+        assert await migrate(database) == PRESENT
         assert await migrate(database) == ()
-        assert await database.value("select count(*) from migration") == len(migrations())
+        assert await database.value("select count(*) from migration") == len(PRESENT)
     finally:
         await database.close()
 
@@ -72,7 +60,7 @@ async def test_of_several_that_migrate_at_once_one_does_it_and_all_succeed(datab
     databases = [await Database.connect(database_url) for _ in range(4)]
     try:
         done = await asyncio.gather(*(migrate(database) for database in databases))
-        assert sorted(done, key=len) == [(), (), (), migrations()]
+        assert sorted(done, key=len) == [(), (), (), PRESENT]
     finally:
         for database in databases:
             await database.close()
@@ -82,7 +70,9 @@ async def test_a_database_of_a_newer_release_is_refused_and_left_alone(database_
     database = await Database.connect(database_url)
     try:
         await migrate(database)
-        await database.run("insert into migration (number, name) values (9999, 'from_the_future')")
+        await database.run(
+            "insert into migration (component, number, name) values ('switchboard', 9999, 'from_the_future')"
+        )
         with pytest.raises(ConfigurationError, match=r"schema 9999.*newer release"):
             await migrate(database)
     finally:
@@ -93,7 +83,7 @@ async def test_the_time_of_a_migration_is_its_own_and_not_that_of_other_statemen
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shown the other way round, so that no machine is too slow for it: what has a day is given a moment."""
-    slow = (replace(migrations()[0], sql="select pg_sleep(600)"),)
+    slow = (replace(PRESENT[0], sql="select pg_sleep(600)"),)
     monkeypatch.setattr("switchboard.store.migrate.migrations", lambda: slow)
     monkeypatch.setattr("switchboard.store.migrate._A_DAY_S", 0.1)
     database, other = [await Database.connect(database_url) for _ in range(2)]
@@ -113,130 +103,109 @@ async def test_the_time_of_a_migration_is_its_own_and_not_that_of_other_statemen
         await other.close()
 
 
-async def _at_7(database: Database) -> None:
-    await database.run(f"create schema {SCHEMA}")
-    for old in migrations()[:7]:
-        await database.run(old.sql)
-        await database.run("insert into migration (number, name) values ($1, $2)", old.number, old.name)
-
-
-async def test_what_the_release_before_has_stored_is_read_as_before(database_url: str) -> None:
-    """Messages, decisions and what waits to be classified were jsonb up to 0007."""
-    given, facts = envelope("old"), {"channel": "telegram", "sender": "alice"}
-    database = await Database.connect(database_url)
-    try:
-        await _at_7(database)
-        ids = [new_uuid7(), new_uuid7()]
-        for one in ids:
-            await database.run(
-                "insert into message_inbox values"
-                " ($1, 'c', 'telegram', 'e', 'alice', null, $2::text::jsonb, 'raw', 'text/plain', now())",
-                one,
-                stored_json(given).decode(),
-            )
-        trail = [{"team_id": "root", "reason": "catch_all"}]
-        await database.run("insert into decision values ($1, 'c', 1, 1, 0, $2, now(), $3)", ids[0], trail, facts)
-        await database.run(
-            "insert into routing (lane, seq, conversation, request_id, facts, created_at)"
-            " values ('route:c', 1, 'c', $1, $2, now())",
-            *(ids[1], facts),
-        )
-        assert [one.number for one in await migrate(database)] == [one.number for one in migrations()[7:]]
-        stored = await get_message(database, ids[0])
-        assert stored is not None
-        assert msgspec.convert(stored.envelope, Envelope) == stored_envelope(stored_json(given))
-        [decision] = await decisions_of(database, ids[0])
-        assert (decision.trail, decision.facts) == (trail, facts)
-        waiting = await load_route(database, Item(LaneKey("route:c"), "route", 1, 1, 1, 1))
-        assert (waiting.facts, stored_envelope(waiting.envelope)) == (facts, stored_envelope(stored_json(given)))
-    finally:
-        await database.close()
-
-
-async def test_a_door_in_the_middle_of_a_batch_and_the_migration_do_not_wait_for_each_other(database_url: str) -> None:
+async def test_a_server_in_the_middle_of_a_batch_and_the_migration_do_not_block_each_other(migrated: Database) -> None:
     """accept_messages reads routing first, and writes message_inbox and decision after it."""
-    stuck = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-    database = await Database.connect(database_url)
-    try:
-        await _at_7(database)
 
-        async def is_stuck() -> bool:
-            return bool(await database.value(stuck))
+    async def is_stuck() -> bool:
+        return bool(await migrated.value(BLOCKED))
 
-        async with database.connection() as door, door.transaction():
-            await door.execute("select from routing")
-            migrating = asyncio.create_task(migrate(database))
-            await eventually(is_stuck)
-            await door.execute("lock table message_inbox, routing, decision in row exclusive mode")
-        assert [one.number for one in await migrating] == [one.number for one in migrations()[7:]]
-    finally:
-        await database.close()
+    async with migrated.connection() as server, server.transaction():
+        await server.execute("select from message_inbox")
+        migrating = asyncio.create_task(migrate(migrated))
+        await eventually(is_stuck)
+        await server.execute("lock table routing, decision in row exclusive mode")
+    assert await migrating == (NEXT,)
 
 
-async def test_a_migration_does_not_stand_in_everybodys_way_for_a_table_that_somebody_holds(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_migration_does_not_block_everybody_for_a_table_that_somebody_holds(
+    migrated: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchboard.store.migrate._LOCK_WAIT", "100ms")
-    database = await Database.connect(database_url)
-    try:
-        await _at_7(database)
-        async with database.connection() as reader, reader.transaction():
-            await reader.execute("select from message_inbox")
-            with pytest.raises(Unavailable, match="lock timeout"):
-                await migrate(database)
-        assert await migrate(database)
-    finally:
-        await database.close()
+    async with migrated.connection() as reader, reader.transaction():
+        await reader.execute("select from message_inbox")
+        with pytest.raises(Unavailable, match="lock timeout"):
+            await migrate(migrated)
+    assert await migrate(migrated) == (NEXT,)
 
 
-@pytest.mark.parametrize(
-    ("theirs", "named"),
-    [
-        ("create view reports as select envelope from message_inbox", "view reports"),
-        ("create index by_facts on decision using gin (facts)", "json"),
-    ],
-)
-async def test_what_is_not_ours_and_in_the_way_is_named(database_url: str, theirs: str, named: str) -> None:
-    database = await Database.connect(database_url)
-    try:
-        await _at_7(database)
-        await database.run(theirs)
-        with pytest.raises(ConfigurationError, match=f"{named}.*drop the view or index"):
-            await migrate(database)
-    finally:
-        await database.close()
+async def test_a_view_that_is_not_ours_and_in_the_way_is_named(migrated: Database) -> None:
+    await migrated.run("create view reports as select envelope from message_inbox")
+    with pytest.raises(ConfigurationError, match=r"view reports.*drop the view or index"):
+        await migrate(migrated)
 
 
-async def test_an_upgrade_says_what_it_does_and_a_new_database_is_no_upgrade(database_url: str) -> None:
-    database = await Database.connect(database_url)
-    try:
-        await _at_7(database)
-        with capture_logs() as logs:
-            await migrate(database)
-        assert [entry["to"] for entry in logs] == [f"{one.number:04} {one.name}" for one in migrations()[7:]]
-        await database.run(f"drop schema {SCHEMA} cascade")
-        with capture_logs() as logs:
-            await migrate(database)
-        assert logs == []
-    finally:
-        await database.close()
+async def test_an_upgrade_says_what_it_does_and_a_new_database_is_no_upgrade(migrated: Database) -> None:
+    with capture_logs() as logs:
+        await migrate(migrated)
+    assert [entry["to"] for entry in logs] == ["0002 next"]
+    await migrated.run(f"drop schema {SCHEMA} cascade")
+    with capture_logs() as logs:
+        assert await migrate(migrated) == (*PRESENT, NEXT)
+    assert logs == []
 
 
 async def test_what_an_upgrade_says_does_not_stand_in_its_answer(database_url: str, tmp_path: Path) -> None:
-    database = await Database.connect(database_url)
-    await _at_7(database)
-    await database.close()
+    """Another process holds the lock of migrations, and the command says that it waits for it."""
     environment = {**os.environ, "SWITCHBOARD_DATABASE_URL": database_url, "SWITCHBOARD_DATA_DIR": str(tmp_path)}
     command = (sys.executable, "-m", "switchboard", "db", "migrate", "--json")
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, env=environment, cwd=tmp_path, stdout=pipe, stderr=pipe)
-    said, told = await process.communicate()
-    assert json.loads(said) == {"applied": [f"{one.number:04}_{one.name}" for one in migrations()[7:]]}
-    assert b"migrating the database" in told
+    database = await Database.connect(database_url)
+
+    async def is_stuck() -> bool:
+        return bool(await database.value(BLOCKED))
+
+    try:
+        async with database.connection() as other, other.transaction():
+            await other.execute("select pg_advisory_xact_lock($1)", 0x5357_4244)
+            process = await asyncio.create_subprocess_exec(
+                *command, env=environment, cwd=tmp_path, stdout=pipe, stderr=pipe
+            )
+            await eventually(is_stuck)
+        said, told = await process.communicate()
+    finally:
+        await database.close()
+    assert json.loads(said) == {"applied": [f"{one.number:04}_{one.name}" for one in PRESENT]}
+    assert b"waiting for another process" in told
+
+
+async def test_functions_are_replaced_when_they_differ_and_only_then(
+    migrated: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrate(migrated)
+    text = "create or replace function answer() returns integer language sql as 'select {}'"
+    for sql, answer in ((text.format(42), 42), (text.format(43), 43)):
+        functions_are(monkeypatch, sql)
+        assert await migrate(migrated) == ()
+        assert await migrated.value("select answer()") == answer
+    await migrated.run(text.format(44))
+    await migrate(migrated)
+    assert await migrated.value("select answer()") == 44, "the same functions are not applied again"
+
+
+async def test_an_older_release_that_starts_again_leaves_the_functions_of_a_newer_one(
+    migrated: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.store.migrate.__version__", "0.10.0")
+    functions_are(monkeypatch, "create or replace function answer() returns integer language sql as 'select 2'")
+    await migrate(migrated)
+    monkeypatch.setattr("switchboard.store.migrate.__version__", "0.9.1")
+    functions_are(monkeypatch, "create or replace function answer() returns integer language sql as 'select 1'")
+    await migrate(migrated)
+    assert await migrated.value("select answer()") == 2
+
+
+async def test_the_bodies_of_all_functions_are_sound(migrated: Database) -> None:
+    """A migration takes them unseen, because some come before those that they call."""
+    await migrated.run(functions())
+
+
+def test_migrations_have_no_functions_and_functions_no_tables() -> None:
+    assert not any(re.search(r"^create (or replace )?function", one.sql, re.MULTILINE) for one in PRESENT)
+    assert not re.search(r"^(create|alter|drop) (?!or replace function)", functions(), re.MULTILINE)
 
 
 def test_migrations_are_numbered_without_gaps() -> None:
-    assert [m.number for m in migrations()] == list(range(1, len(migrations()) + 1))
+    assert [m.number for m in PRESENT] == list(range(1, len(PRESENT) + 1))
 
 
 async def test_a_user_who_may_not_create_schemas_is_told_what_to_do(database_url: str) -> None:
@@ -248,7 +217,7 @@ async def test_a_user_who_may_not_create_schemas_is_told_what_to_do(database_url
         with pytest.raises(ConfigurationError, match=f"create schema {SCHEMA} authorization"):
             await migrate(database)
         await owner.run(f"create schema {SCHEMA} authorization {guest}")
-        assert await migrate(database) == migrations()
+        assert await migrate(database) == PRESENT
     finally:
         await database.close()
         await owner.run(f"drop owned by {guest} cascade")

@@ -17,12 +17,14 @@ from typing import Any, Final
 
 import pytest
 
+from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
-from switchboard.app.wiring import Core, make_worker, open_core, open_switchboard
+from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.server.listener import bind
-from switchboard.server.serve import run_doors
+from switchboard.server.serve import run_server
 from switchboard.store import classification
 from switchboard.store.classification import Logged
+from switchboard.store.inbox import unpack_raw
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm
 from tests.chaos import claude, model
 from tests.hands import at_work
@@ -47,14 +49,14 @@ API: Final = {
     "cut_off": r"first: garbage: the answer was cut off",
     "garbage": r"first: garbage: ",
     "refused": r"first: refused: ",
-    "no_call": r"ended \(stop\) without a call of route_to_butler",
+    "no_call": r"ended \(end\) without a call of route_to_butler",
     "wrong_butler": r"no candidate 'ghost'",
     "unknown_tool": r"without a call of route_to_butler",
     "expensive": r"first: budget: .* of a message",
 }
 CLI: Final = {
     "mcp_down": r"first: unavailable: claude-code did not get our MCP server",
-    "no doors": r"first: unavailable: our MCP server is not reached",
+    "no server": r"first: unavailable: Switchboard's MCP server cannot be reached",
     "denied": r"first: defect: claude-code did not allow the call",
     "no_call": r"without a call of route_to_butler",
     "api_error": r"first: unavailable: claude-code broke off \(exit status 1\)",
@@ -103,12 +105,12 @@ class Fault:
 
 
 @asynccontextmanager
-async def working(fault: Fault, database_url: str, place: Path, *names: str) -> AsyncIterator[Core]:
-    """A worker and doors as they are wired for real, over the models that are named."""
+async def working(fault: Fault, database_url: str, place: Path, *names: str) -> AsyncIterator[Runtime]:
+    """A worker and a server as they are wired in production, with the named models."""
     async with contextlib.AsyncExitStack() as stack:
         llm = await stack.enter_async_context(ScriptedLlm(fault.brain))
         listener = bind("127.0.0.1", 0)
-        mcp = f"http://127.0.0.1:{9 if fault.way == 'no doors' else listener.getsockname()[1]}/mcp"
+        mcp = f"http://127.0.0.1:{9 if fault.way == 'no server' else listener.getsockname()[1]}/mcp"
         given = {
             "database_url": database_url,
             "data_dir": place,
@@ -122,62 +124,64 @@ async def working(fault: Fault, database_url: str, place: Path, *names: str) -> 
                 "mcp_url": mcp,
             },
         }
-        core = await stack.enter_async_context(open_core(Settings.model_validate(given)))
-        switchboard = await stack.enter_async_context(open_switchboard(core))
+        runtime = await stack.enter_async_context(open_runtime(Settings.model_validate(given)))
+        switchboard = await stack.enter_async_context(open_switchboard(runtime))
         stop, open_ = asyncio.Event(), asyncio.Event()
-        serving = asyncio.create_task(run_doors(switchboard, listener, stop, lambda *_: open_.set()))
+        serving = asyncio.create_task(run_server(switchboard, listener, stop, lambda *_: open_.set()))
         await open_.wait()
         try:
-            async with at_work(make_worker(core)):
+            async with at_work(make_worker(runtime)):
                 await switchboard.accept.accept(submission(TEXT, channel="api"))
-                await eventually(lambda: _over(core))
-                yield core
+                await eventually(lambda: _over(runtime))
+                yield runtime
         finally:
             stop.set()
             await serving
 
 
-async def _over(core: Core) -> bool:
-    return not await core.database.value("select count(*) from lane where state <> 'idle'")
+async def _over(runtime: Runtime) -> bool:
+    return not await runtime.database.value("select count(*) from lane where state <> 'idle'")
 
 
-async def _log(core: Core) -> list[Logged]:
-    request_id = await core.database.value("select request_id from message_inbox")
-    return await classification.attempts(core.database, request_id)
+async def _log(runtime: Runtime) -> list[Logged]:
+    request_id = await runtime.database.value("select request_id from message_inbox")
+    return await classification.attempts(runtime.database, request_id)
 
 
-async def _deliveries(core: Core) -> list[tuple[str, str]]:
-    rows = await core.database.rows("select system_id, state from delivery")
+async def _deliveries(runtime: Runtime) -> list[tuple[str, str]]:
+    rows = await runtime.database.rows("select system_id, state from delivery")
     return [(row["system_id"], row["state"]) for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "way"), EVERY_WAY)
 async def test_with_no_other_model_it_ends_as_a_dead_letter_that_says_why(
     database_url: str, tmp_path: Path, kind: str, way: str
 ) -> None:
     fault = Fault(kind, way)
-    async with working(fault, database_url, tmp_path, "first") as core:
-        assert await _deliveries(core) == []
-        [letter] = await core.database.rows("select category, reason, payload, raw from dead_letter")
+    async with working(fault, database_url, tmp_path, "first") as runtime:
+        assert await _deliveries(runtime) == []
+        [letter] = await runtime.database.rows("select category, reason, payload, raw from dead_letter")
         assert letter["category"] == "classification_failed"
         assert re.search({"api": API, "cli": CLI}[kind][way], letter["reason"]), letter["reason"]
         assert letter["payload"]["payload"]["normalized_text"] == TEXT
-        assert TEXT.encode() in letter["raw"]
-        log = await _log(core)
+        assert TEXT.encode() in unpack_raw(letter["raw"])
+        log = await _log(runtime)
         assert log
         assert all(row.error for row in log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "way"), [one for one in EVERY_WAY if one != ("api", "expensive")])
 async def test_with_another_model_it_ends_at_the_butler(database_url: str, tmp_path: Path, kind: str, way: str) -> None:
-    async with working(Fault(kind, way), database_url, tmp_path, "first", "second") as core:
-        assert await _deliveries(core) == [("System1/b1", "answered")]
-        assert await core.database.value("select count(*) from dead_letter") == 0
-        assert [(row.model, row.error is None) for row in await _log(core)] == [("first", False), ("second", True)]
+    async with working(Fault(kind, way), database_url, tmp_path, "first", "second") as runtime:
+        assert await _deliveries(runtime) == [("System1/b1", "answered")]
+        assert await runtime.database.value("select count(*) from dead_letter") == 0
+        assert [(row.model, row.error is None) for row in await _log(runtime)] == [("first", False), ("second", True)]
 
 
 @pytest.mark.parametrize(("kind", "way"), NO_FAILURE)
 async def test_what_is_no_failure_to_us(database_url: str, tmp_path: Path, kind: str, way: str) -> None:
-    async with working(Fault(kind, way), database_url, tmp_path, "first", "second") as core:
-        assert await _deliveries(core) == [("System1/b1", "answered")]
-        assert {row.model for row in await _log(core)} == {"first"}
+    async with working(Fault(kind, way), database_url, tmp_path, "first", "second") as runtime:
+        assert await _deliveries(runtime) == [("System1/b1", "answered")]
+        assert {row.model for row in await _log(runtime)} == {"first"}

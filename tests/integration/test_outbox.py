@@ -10,13 +10,15 @@ import pytest
 
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import OutboxRow
-from switchboard.journey.reply import Callback, PullRequest, ReplyDesk, SendLeg, reply_pool
+from switchboard.journey.reply import Callback, PullRequest, ReplyService, SendLeg, reply_pool
 from switchboard.journey.turn import TurnLeg, TurnLimits
-from switchboard.lanes.bell import CHANNEL, Bell
+from switchboard.lanes.kinds import NOTICE, SEND, TURN
+from switchboard.lanes.notifier import CHANNEL, Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
+from switchboard.ports.channel import Receipt, SendOutcome
 from switchboard.store import outbox
 from switchboard.store.database import Database
-from switchboard.store.outbox import MAX_SENDS, Receipt
+from switchboard.store.outbox import MAX_SENDS
 from switchboard.testing.echo import Echo
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import Lab, lab, submission
@@ -151,7 +153,7 @@ async def test_attempts_used_up_end_the_reply_and_the_conversation_goes_on(datab
 
 
 @pytest.mark.parametrize("outcome", ["failed", "uncertain"])
-async def test_a_final_receipt_lets_the_next_reply_go(database_url: str, outcome: outbox.SendOutcome) -> None:
+async def test_a_final_receipt_lets_the_next_reply_go(database_url: str, outcome: SendOutcome) -> None:
     async with lab(database_url) as parts:
         await answered(parts, "1", "2")
         [reply] = await parts.replies.pull(PULL)
@@ -269,10 +271,10 @@ async def test_a_long_poll_wakes_when_another_process_rings(database_url: str, m
         mine = await Database.connect(database_url)
         ears = await mine.dedicated()
         try:
-            bell = Bell(mine)
-            await ears.add_listener(CHANNEL, lambda *args: bell.heard(str(args[3])))
-            desk = ReplyDesk(mine, bell)
-            waiting = asyncio.create_task(desk.pull(PullRequest("telegram", "bot:house", wait_s=600)))
+            notifier = Notifier(mine)
+            await ears.add_listener(CHANNEL, lambda *args: notifier.heard(str(args[3])))
+            service = ReplyService(mine, notifier)
+            waiting = asyncio.create_task(service.pull(PullRequest("telegram", "bot:house", wait_s=600)))
             await answered(parts, "wake up")
             async with asyncio.timeout(SOON):
                 [reply] = await waiting
@@ -314,9 +316,9 @@ def worker(parts: Lab, callbacks: dict[str, Callback], *, configured: dict[str, 
     """`configured` is what the send leg knows, if that is not what the turn leg knew."""
     limits = TurnLimits(attempts=3, timeout=10, backoff_base=0.05, backoff_cap=0.2)
     pool = reply_pool(callbacks)
-    turn = TurnLeg(parts.database, parts.bell, parts.rule_book, {"echo": Echo()}, pool, limits)
+    turn = TurnLeg(parts.database, parts.notifier, parts.rule_book, {"echo": Echo()}, pool, limits)
     send = SendLeg(parts.database, callbacks if configured is None else configured)
-    return Worker(parts.database, parts.bell, {"turn": turn, "notice": turn, "send": send}, WorkerSettings(poll=0.05))
+    return Worker(parts.database, parts.notifier, {TURN: turn, NOTICE: turn, SEND: send}, WorkerSettings(poll=0.05))
 
 
 async def test_replies_with_a_callback_are_posted_in_order_by_the_workers(database_url: str) -> None:
@@ -352,6 +354,7 @@ async def test_a_callback_that_fails_or_breaks_its_promise_is_tried_again_until_
         await assert_balanced(parts)
 
 
+@pytest.mark.slow
 async def test_a_callback_that_kills_every_worker_that_tries_is_not_tried_for_ever(database_url: str) -> None:
     platform = Platform()
     async with lab(database_url) as parts:

@@ -10,7 +10,7 @@ import pytest
 
 from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.journey.reply import PullRequest
-from switchboard.store.outbox import Receipt
+from switchboard.ports.channel import Receipt
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.waiting import eventually
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,21 +16,21 @@ import pytest
 
 import switchboard.pipeline
 from switchboard.app.access import Access
-from switchboard.app.upkeep import Forgetting
-from switchboard.core.pipeline.transcript import ToolCall, Transcript, Usage
+from switchboard.app.ops.maintenance import Retention
 from switchboard.core.policy.budget import Amount, Cap, Refusal
+from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import Forbidden, InvalidInput, Unauthenticated
-from switchboard.domain.pipeline import Candidate
+from switchboard.domain.llm import Bill, Reply, ToolCall, Usage
 from switchboard.domain.routing import Member, SystemId, Team, TeamId
-from switchboard.journey.pipeline import _routing_ctx_var
 from switchboard.journey.route_call import take
 from switchboard.pipeline import (
-    Dispatched,
+    Attempt,
     MessagePipeline,
+    Report,
     RoutingContext,
     RoutingResult,
     RoutingTask,
-    Tried,
+    _routing_ctx_var,
     email_check_and_route_inbox,
     routing_context,
 )
@@ -39,6 +39,7 @@ from switchboard.store.database import query
 from switchboard.store.ids import new_uuid7
 from tests.documents import HOME, blocks
 from tests.lab import ROOT, Lab, butler, lab, submission
+from tests.postgres import AN_ID
 
 HEALTH, FINANCE = "System1/health", "System1/finance"
 CARE = TeamId("care")
@@ -106,17 +107,17 @@ def calling(*calls: Mapping[str, Any], **more: Any) -> Model:
     return Model(says={"tool_calls": list(calls), "ended": "tool_calls", **more})
 
 
-def by_token(house: Lab, *arguments: Mapping[str, Any], claims: Transcript | None = None) -> Model:
+def by_token(house: Lab, *arguments: Mapping[str, Any], claims: Reply | None = None) -> Model:
     """A session that calls our server with its token, as a command line does."""
 
-    async def play(task: RoutingTask) -> Dispatched:
+    async def play(task: RoutingTask) -> Reply:
         session = (await Access(house.database).authenticate(f"Bearer {task.token}")).session
         assert session is not None
         calls = []
         for one in arguments:
             result = await take(house.database, session, one)
             calls.append(ToolCall("mcp__switchboard__route_to_butler", one, result, result["status"] == "accepted"))
-        return Dispatched(claims or Transcript(calls=tuple(calls), ended="end"), by_token=True)
+        return replace(claims or Reply(calls=tuple(calls), stop_reason="end"), by_program=True)
 
     return Model(play)
 
@@ -166,6 +167,17 @@ async def test_a_context_that_is_none_is_refused(pool: asyncpg.Pool) -> None:
     pipeline = MessagePipeline(pool, Model(), "switchboard")
     with pytest.raises(InvalidInput, match="request_id"):
         await pipeline.process("hello", {}, request_context={"request_id": "17"})
+    model = Model()
+    for unknown in (
+        uuid4(),
+        UUID("00000000-0001-7000-8000-000000000000"),
+        UUID("ffffffff-ffff-7fff-bfff-ffffffffffff"),
+    ):
+        with pytest.raises(InvalidInput, match="UUIDv7"):
+            await MessagePipeline(pool, model, "switchboard").process(
+                "hello", {}, request_context=context(request_id=str(unknown))
+            )
+    assert model.contexts == []
     with pytest.raises(InvalidInput, match="candidates"):
         await pipeline.process("hello", {}, request_context=context(candidates=[{"called": "health"}]))
 
@@ -189,7 +201,7 @@ async def test_the_prompt_holds_all_that_it_should(pool: asyncpg.Pool) -> None:
     assert data["message"]["text"] == nasty
     assert data["message"]["sender_name"] == "Alice"
     assert data["attachments"] == [{"media_type": "image/png", "size_bytes": 3, "filename": "x-ray.png"}]
-    assert model.tasks[0].tool["properties"]["butler"]["enum"] == ["health", "finance"]
+    assert model.tasks[0].tool.parameters["properties"]["butler"]["enum"] == ["health", "finance"]
 
 
 @dataclass(frozen=True)
@@ -306,22 +318,24 @@ async def talk(house: Lab, said: Sequence[tuple[str, timedelta]], thread: str | 
     for text, ago in said:
         accepted = await house.accept.accept(submission(text, channel="telegram", thread=thread))
         row = await house.database.row(
-            "select conversation from message_inbox where request_id = $1", accepted.request_id
+            "select name from message_inbox join conversation using (conversation) where request_id = $1",
+            accepted.request_id,
         )
         assert row is not None
-        key, at = row["conversation"], now - ago
+        key, at = row["name"], now - ago
         moved = UUID(int=(int(at.timestamp() * 1000) << 80) | (accepted.request_id.int & ((1 << 80) - 1)))
         ids = (accepted.request_id, moved)
+        await house.database.run("select make_partitions($1, $1)", at)
         await house.database.run("update dedupe set request_id = $2 where request_id = $1", *ids)
         await house.database.run(
             "update message_inbox set request_id = $2, received_at = $3 where request_id = $1", *ids, at
         )
         await house.database.run(
-            "insert into outbox (lane, seq, outbox_id, conversation, request_id, system_id, channel, endpoint,"
+            "insert into outbox (lane, seq, outbox_id, request_id, system_id, channel, endpoint,"
             " recipient, reply_to, text, state, created_at)"
-            " select 'send:' || $1, coalesce(max(seq), 0) + 1, $2, $1, $3, 'System1/health', 'telegram',"
-            " 'bot:house', 'alice', 'e', 're: ' || $4, 'sent', $5 from outbox"
-            " where lane = 'send:' || $1",
+            " select lane_key('send', null, conversation_key($1)), coalesce(max(seq), 0) + 1, $2, $3, 'System1/health',"
+            " 'telegram', 'bot:house', 'alice', 'e', 're: ' || $4, 'sent', $5 from outbox"
+            " where lane = lane_key('send', null, conversation_key($1))",
             *(key, uuid4(), moved, text, at + timedelta(seconds=1)),
         )
     return new_uuid7(), key
@@ -402,34 +416,36 @@ async def test_of_other_conversations_nothing_is_shown(house: Lab, pool: asyncpg
 
 
 FILL = """
+insert into conversation
+select conversation_key('telegram/bot/' || n), 'telegram/bot/' || n from generate_series(0, 999) n;
 insert into message_inbox
-select md5('m' || n)::uuid, 'telegram/bot/' || n % 1000, 'telegram', 'bot', 's', null,
-       '{"payload": {"normalized_text": "hello"}}', '{}', 'application/json', now() from generate_series(1, 10000) n;
-insert into dedupe select conversation, request_id::text, request_id from message_inbox;
-insert into outbox select 'send:' || conversation, row_number() over (partition by conversation), request_id,
-       conversation, request_id, 'System1/health', 'telegram', 'bot', null, 'x', 'e', 'text', 'sent', false, null, null,
+select AN_ID, conversation_key('telegram/bot/' || n % 1000), 'telegram', 'bot', 's', null,
+       '{"payload": {"normalized_text": "hello"}}', 'application/json', now() from generate_series(1, 10000) n;
+insert into outbox
+select lane_key('send', null, conversation), row_number() over (partition by conversation), request_id,
+       request_id, 'System1/health', 'telegram', 'bot', null, 'x', 'e', 'text', 'sent', false, null, null,
        now(), now() from message_inbox;
 insert into session_token (session_id, hash, conversation, request_id, team_id, candidates, expires_at)
 select request_id, decode(md5(request_id::text), 'hex'), conversation, request_id, 'root', '[]', now() + interval '1 h'
 from message_inbox;
-insert into route_call select conversation, request_id, 1, request_id, 'health', null, '', true, '' from message_inbox;
+insert into route_call select request_id, 1, request_id, 'health', null, '', true, '' from message_inbox;
 insert into classification (request_id, conversation, team_id, n, candidates, verdict, tokens_in, tokens_out, ms)
 select request_id, conversation, 'root', 1, '{}', '{}', 1, 1, 1 from message_inbox;
 analyze;
-"""
+""".replace("AN_ID", AN_ID)
 
 
 async def test_what_runs_for_every_message_reads_by_index(house: Lab) -> None:
     await house.database.run(FILL)
     now, some = datetime.now(UTC), UUID(int=7)
     asked: dict[str, tuple[object, ...]] = {
-        "history_in": ("telegram/bot/7", UUID(int=0), UUID(int=2**128 - 1), 30, 400_000),
+        "history_in": ("telegram/bot/7", UUID(int=0), new_uuid7(), 30, 400_000),
         "history_out": ("telegram/bot/7", now, 30, 400_000),
         "find_session": (b"x",),
         "end_session": (some,),
         "open_session": (some, b"x", "c", some, None, None, "root", "[]", timedelta(minutes=1)),
         "record_call": (some, 5, "health", None, "", True, "", some),
-        "calls": ("telegram/bot/7", some),
+        "calls": (some, some),
         "log": (some, "c", "root", None, [], "{}", None, 1, 1, None, 1, None),
         "attempts": (some,),
     }
@@ -503,12 +519,15 @@ def test_the_result_has_the_fields_of_the_document() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert sorted(switchboard.pipeline.__all__) == [
-        "Dispatched",
+        "Attempt",
         "MessagePipeline",
+        "Reply",
+        "Report",
         "RoutingContext",
         "RoutingResult",
         "RoutingTask",
-        "Tried",
+        "ToolCall",
+        "Usage",
         "email_check_and_route_inbox",
         "routing_context",
     ]
@@ -604,10 +623,10 @@ async def test_a_key_outlives_the_log_and_is_forgotten_when_it_is_as_old(house: 
 
     await aged(20)
     assert (await pipeline.process("hello", args)).route_result["status"] == "duplicate"
-    await Forgetting(house.database).verdicts(1)
+    await Retention(house.database).verdicts(1)
     assert (await pipeline.process("hello", args)).route_result["status"] == "duplicate"
     await aged(25)
-    await Forgetting(house.database).verdicts(1)
+    await Retention(house.database).verdicts(1)
     assert (await pipeline.process("hello", args)).route_result["status"] == "routed"
 
 
@@ -691,11 +710,11 @@ async def test_partial_success_is_told_as_it_is(pool: asyncpg.Pool) -> None:
 
 
 async def test_what_our_server_saw_wins_over_what_the_transcript_claims(house: Lab, pool: asyncpg.Pool) -> None:
-    lie = Transcript(
+    lie = Reply(
         calls=(ToolCall("mcp__switchboard__route_to_butler", {"butler": "finance"}, {"status": "ok"}, ok=True),),
         usage=Usage(5, 6),
         model="m",
-        ended="end",
+        stop_reason="end",
     )
     model = by_token(
         house, {"butler": "health", "segment": "my head"}, {"butler": "care", "segment": "hurts"}, claims=lie
@@ -724,14 +743,14 @@ async def test_what_comes_in_until_the_session_is_over_is_in_its_record(house: L
     """A call at the last moment, as a program makes it that goes on while its transcript is read already."""
     await house.database.run(
         "create function last_moment() returns trigger language plpgsql as $$ begin"
-        " insert into switchboard.route_call (conversation, session_id, n, request_id, butler, reason, ok, why)"
-        " values (new.conversation, new.session_id, 1, new.request_id, 'health', '', true, ''); return new; end $$"
+        " insert into switchboard.route_call (session_id, n, request_id, butler, reason, ok, why)"
+        " values (new.session_id, 1, new.request_id, 'health', '', true, ''); return new; end $$"
     )
     await house.database.run(
         "create trigger last_moment before update of ended_at on session_token"
         " for each row execute function last_moment()"
     )
-    model = Model(says=Dispatched(Transcript(ended="end"), by_token=True))
+    model = Model(says=Reply(stop_reason="end", by_program=True))
     result = await MessagePipeline(pool, model, "switchboard").process("x", {}, request_context=context())
     assert (result.acked_targets, result.classification_error) == (["health"], None)
 
@@ -739,7 +758,7 @@ async def test_what_comes_in_until_the_session_is_over_is_in_its_record(house: L
 async def test_a_token_dies_with_its_session(house: Lab, pool: asyncpg.Pool) -> None:
     access, model = Access(house.database), by_token(house, {"butler": "health"})
     await MessagePipeline(pool, model, "switchboard").process("x", {}, request_context=context())
-    with pytest.raises(Unauthenticated, match="over"):
+    with pytest.raises(Unauthenticated, match="ended"):
         await access.authenticate(f"Bearer {model.tasks[0].token}")
 
     async def broken(task: RoutingTask) -> object:
@@ -747,7 +766,7 @@ async def test_a_token_dies_with_its_session(house: Lab, pool: asyncpg.Pool) -> 
         raise RuntimeError
 
     await MessagePipeline(pool, broken, "switchboard").process("x", {}, request_context=context())
-    with pytest.raises(Unauthenticated, match="over"):
+    with pytest.raises(Unauthenticated, match="ended"):
         await access.authenticate(f"Bearer {model.tasks[1].token}")
 
 
@@ -765,7 +784,7 @@ async def test_a_token_dies_after_minutes_and_with_the_next_session_of_its_messa
     assert await classification.find_session(house.database, bytes([1])) is None
     with pytest.raises(Forbidden):
         await take(house.database, found, {"butler": "health"})
-    assert await classification.calls_of(house.database, "c", ids[1]) == []
+    assert await classification.calls_of(house.database, found.request_id, ids[1]) == []
 
 
 def _of(session: classification.Session, session_id: UUID) -> classification.Session:
@@ -803,7 +822,7 @@ async def test_a_session_cannot_call_for_ever(house: Lab, pool: asyncpg.Pool) ->
             await take(house.database, session, {"butler": "ghost"})
         with pytest.raises(Forbidden):
             await take(house.database, session, {"butler": "health"})
-        return Dispatched(Transcript(), by_token=True)
+        return Reply(by_program=True)
 
     result = await MessagePipeline(pool, play, "switchboard").process("x", {}, request_context=context())
     assert result.acked_targets == []
@@ -819,19 +838,34 @@ async def test_nobody_to_choose_from_is_told_and_logged(house: Lab, pool: asyncp
 
 
 async def test_the_log_has_a_row_for_every_attempt(house: Lab, pool: asyncpg.Pool) -> None:
-    tried = (Tried("first", "status 500", Usage(10, 0, 0.001), 7), Tried("second", "open"))
-    answer = Transcript(
-        calls=(ToolCall("route_to_butler", {"butler": "health"}),), usage=Usage(3, 4), model="third", ended="end"
+    tried = (
+        Attempt("first", "unavailable", "status 500", Usage(10), micros=1000, ms=7),
+        Attempt("second", "open", "for 3 s more"),
+        Attempt("third", "answered", usage=Usage(3, 4)),
     )
-    model = Model(says=Dispatched(answer, tried=tried))
+    answer = Reply(
+        calls=(ToolCall("route_to_butler", {"butler": "health"}),), usage=Usage(3, 4), model="third", stop_reason="end"
+    )
+    model = Model(says=Report(answer, tried))
     result = await MessagePipeline(pool, model, "switchboard").process("x", {}, request_context=context())
     rows = await logged(house, result)
     assert [(r.n, r.model, r.error, r.tokens_in, r.tokens_out, r.cost) for r in rows] == [
-        (1, "first", "status 500", 10, 0, 1000),
-        (2, "second", "open", 0, 0, None),
+        (1, "first", "unavailable: status 500", 10, 0, 1000),
+        (2, "second", "open: for 3 s more", 0, 0, None),
         (3, "third", None, 3, 4, None),
     ]
     assert rows[2].candidates == ("health", "finance")
+
+
+async def test_in_the_log_of_what_nobody_answered_the_last_attempt_stands_last(house: Lab, pool: asyncpg.Pool) -> None:
+    """And what nobody told the price of is not free."""
+    tried = (Attempt("first", "timeout", "late", Usage(10)), Attempt("second", "open", "left alone"))
+    result = await MessagePipeline(pool, Model(says=Report(None, tried)), "switchboard").process(
+        "x", {}, request_context=context()
+    )
+    assert "second: open: left alone" in (result.classification_error or "")
+    rows = await logged(house, result)
+    assert [(r.n, r.model, r.tokens_in, r.cost) for r in rows] == [(1, "first", 10, None), (2, "second", 0, None)]
 
 
 async def test_the_context_is_there_within_and_gone_after(pool: asyncpg.Pool) -> None:
@@ -870,7 +904,7 @@ async def test_the_account_of_a_day_is_shared_and_never_overdrawn(house: Lab) ->
     held = [one for one in made if isinstance(one, classification.Reservation)]
     assert len(held) == 3
     assert all(one.used == 90 for one in made if isinstance(one, Refusal))
-    await classification.settle_day(house.database, held[0], Amount(10, 2))
+    await classification.settle_day(house.database, held[0], Bill("test", "m", Usage(8, 2), 2))
     assert await classification.spent_on(house.database, day) == Amount(10, 2)
     assert isinstance(
         await classification.reserve_day(house.database, day, Amount(30), cap, hour), classification.Reservation

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchboard.app.access import SCOPES
-from tests.doors import AGENT, open_doors
 from tests.integration import test_classifier as classifier
 from tests.integration import test_engine_memo as memo
 from tests.integration import test_injection as injection
 from tests.integration import test_isolation as isolation
 from tests.integration import test_pipeline as pipeline
 from tests.lab import envelope_json
+from tests.servers import AGENT, open_server
 
 Held = tuple[Callable[..., Any], ...]
 NO_MODULES: Final = (
@@ -26,9 +26,9 @@ NO_MODULES: Final = (
 
 
 async def test_butlers_do_not_ingest(database_url: str, tmp_path: Path) -> None:
-    async with open_doors(database_url, tmp_path / "data") as doors:
-        header = dict(await doors.token_for(AGENT))
-        answer = await doors.submit(envelope_json("from a module"), **header)
+    async with open_server(database_url, tmp_path / "data") as server:
+        header = dict(await server.token_for(AGENT))
+        answer = await server.submit(envelope_json("from a module"), **header)
         assert answer.status_code == 403
     assert SCOPES["ingest"] == {"operator", "connector"}
 

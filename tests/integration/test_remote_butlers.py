@@ -15,24 +15,24 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
-from switchboard.agents.mcp import McpEngine, StoredRegister
+from switchboard.agents.mcp import McpEngine
 from switchboard.app.access import Principal
-from switchboard.app.doctor import check_database
+from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import Settings
 from switchboard.core.policy.liveness import Patience
-from switchboard.domain.pipeline import Candidate
+from switchboard.domain.classification import Candidate
 from switchboard.domain.routing import Classified, Member, Route, SystemId, Target, Team
-from switchboard.journey.classify import Question
+from switchboard.journey.ask import Question
 from switchboard.journey.rulebook import RuleBook
-from switchboard.journey.turn import Engine, TurnLimits
-from switchboard.lanes.bell import RULES, Bell
-from switchboard.lanes.journal import Journal
-from switchboard.store import audit, presence, teams
+from switchboard.journey.turn import TurnLimits
+from switchboard.lanes.notifier import RULES, Notifier
+from switchboard.ports.engine import Engine, Journal
+from switchboard.store import audit, remote_agents, teams
 from switchboard.testing.echo import Echo
-from tests.doors import Opened, Tree, open_doors
 from tests.hands import assert_balanced, at_work, dead_letters, settled, turns
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.remotes import TOKEN, Remote, a_remote
+from tests.servers import Opened, Tree, open_server
 from tests.waiting import eventually
 
 FAR, NEAR = SystemId("System1/far"), SystemId("System1/near")
@@ -77,33 +77,33 @@ async def silent_for(parts: Lab, seconds: float, system_id: str = FAR, *, promis
 
 @asynccontextmanager
 async def doors_with(database_url: str, tmp_path: Path, *members: Member) -> AsyncIterator[Opened]:
-    async with open_doors(database_url, tmp_path / "data", tree=tree(*members)) as opened:
+    async with open_server(database_url, tmp_path / "data", tree=tree(*members)) as opened:
         yield opened
 
 
-async def beat(doors: Opened, header: Mapping[str, str], **said: Any) -> httpx2.Response:
-    return await doors.http.post("/v1/agents/heartbeat", json=said, headers=header)
+async def beat(server: Opened, header: Mapping[str, str], **said: Any) -> httpx2.Response:
+    return await server.http.post("/v1/agents/heartbeat", json=said, headers=header)
 
 
-async def agent(doors: Opened, system_id: str = FAR) -> dict[str, Any]:
-    agents: list[dict[str, Any]] = (await doors.http.get("/v1/agents")).json()["agents"]
+async def agent(server: Opened, system_id: str = FAR) -> dict[str, Any]:
+    agents: list[dict[str, Any]] = (await server.http.get("/v1/agents")).json()["agents"]
     return next(one for one in agents if one["system_id"] == system_id)
 
 
-async def actions(doors: Opened) -> list[str]:
-    return [entry.action for entry in await audit.list_entries(doors.lab.database)][::-1]
+async def actions(server: Opened) -> list[str]:
+    return [entry.action for entry in await audit.list_entries(server.lab.database)][::-1]
 
 
 async def test_a_butler_announces_itself_and_beats(database_url: str, tmp_path: Path) -> None:
-    async with doors_with(database_url, tmp_path, far(), far_away("near")) as doors:
-        header = await doors.token_for(FAR_TOKEN)
-        assert (await agent(doors))["liveness"] == "unwatched"
-        first = await beat(doors, header, description="knows the sea", capabilities=["tides"], instance_id="a")
+    async with doors_with(database_url, tmp_path, far(), far_away("near")) as server:
+        header = await server.token_for(FAR_TOKEN)
+        assert (await agent(server))["liveness"] == "unwatched"
+        first = await beat(server, header, description="knows the sea", capabilities=["tides"], instance_id="a")
         assert first.status_code == 200, first.text
         assert first.json()["liveness"] == "active"
         assert first.json()["interval_s"] == 100
-        assert (await beat(doors, header)).status_code == 200
-        shown = await agent(doors)
+        assert (await beat(server, header)).status_code == 200
+        shown = await agent(server)
         assert (shown["description"], shown["capabilities"], shown["liveness"]) == (
             "knows the sea",
             ["tides"],
@@ -111,42 +111,42 @@ async def test_a_butler_announces_itself_and_beats(database_url: str, tmp_path: 
         )
         assert shown["endpoint"] == PUBLIC_URL
         assert shown["last_seen_at"] is not None
-        assert (await agent(doors, NEAR))["last_seen_at"] is None
-        assert [a for a in await actions(doors) if a.startswith("agent:")] == ["agent:announced"]
+        assert (await agent(server, NEAR))["last_seen_at"] is None
+        assert [a for a in await actions(server) if a.startswith("agent:")] == ["agent:announced"]
 
 
 @pytest.fixture
 def rung(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The topics that were rung in this process."""
     topics: list[str] = []
-    really = Bell.ring
+    really = Notifier.notify
 
-    def ring(bell: Bell, topic: str) -> None:
+    def ring(notifier: Notifier, topic: str) -> None:
         topics.append(topic)
-        really(bell, topic)
+        really(notifier, topic)
 
-    monkeypatch.setattr(Bell, "ring", ring)
+    monkeypatch.setattr(Notifier, "notify", ring)
     return topics
 
 
 async def test_something_new_is_announced_once_in_five_seconds(
     database_url: str, tmp_path: Path, rung: list[str]
 ) -> None:
-    async with doors_with(database_url, tmp_path, far(announces_endpoint=True), far_away("near")) as doors:
-        header, near = await doors.token_for(FAR_TOKEN), await doors.token_for(NEAR_TOKEN)
-        assert (await beat(doors, header, description="first", instance_id="a")).status_code == 200
+    async with doors_with(database_url, tmp_path, far(announces_endpoint=True), far_away("near")) as server:
+        header, near = await server.token_for(FAR_TOKEN), await server.token_for(NEAR_TOKEN)
+        assert (await beat(server, header, description="first", instance_id="a")).status_code == 200
         for said in ({"description": "second"}, {"capabilities": ["x"]}, {"endpoint": "https://1.1.1.1/mcp"}):
-            refused = await beat(doors, header, **said)
+            refused = await beat(server, header, **said)
             assert (refused.status_code, refused.json()["error"]["code"]) == (429, "overloaded"), said
             assert 1 <= int(refused.headers["retry-after"]) <= 5
-        shown = await agent(doors)
+        shown = await agent(server)
         assert (shown["description"], shown["capabilities"], shown["endpoint"]) == ("first", [], PUBLIC_URL)
         assert rung.count(RULES) == 1
-        assert (await beat(doors, header, description="first", instance_id="b")).status_code == 200, "nothing new"
-        assert (await beat(doors, near, description="mine")).status_code == 200, "each butler by itself"
-        await doors.lab.database.run("update member set announced_at = announced_at - interval '5 s'")
-        assert (await beat(doors, header, description="second")).status_code == 200
-        announced = [a for a in await actions(doors) if a.startswith("agent:")]
+        assert (await beat(server, header, description="first", instance_id="b")).status_code == 200, "without changes"
+        assert (await beat(server, near, description="mine")).status_code == 200, "each butler by itself"
+        await server.lab.database.run("update member set announced_at = announced_at - interval '5 s'")
+        assert (await beat(server, header, description="second")).status_code == 200
+        announced = [a for a in await actions(server) if a.startswith("agent:")]
         assert announced == ["agent:announced"] * 3
         assert rung.count(RULES) == 3
 
@@ -154,64 +154,64 @@ async def test_something_new_is_announced_once_in_five_seconds(
 async def test_a_mere_heartbeat_rings_only_when_it_brings_him_back(
     database_url: str, tmp_path: Path, rung: list[str]
 ) -> None:
-    async with doors_with(database_url, tmp_path, far()) as doors:
-        header = await doors.token_for(FAR_TOKEN)
+    async with doors_with(database_url, tmp_path, far()) as server:
+        header = await server.token_for(FAR_TOKEN)
 
         async def ringing(**said: Any) -> int:
             before = rung.count(RULES)
-            assert (await beat(doors, header, **said)).status_code == 200
+            assert (await beat(server, header, **said)).status_code == 200
             return rung.count(RULES) - before
 
         assert await ringing() == 1, "he was not watched before"
         assert [await ringing(), await ringing(instance_id="b", version="2")] == [0, 0]
-        await doors.lab.database.run("update listening set since = since - interval '1 h'")
-        await silent_for(doors.lab, 400)
+        await server.lab.database.run("update listening set since = since - interval '1 h'")
+        await silent_for(server.lab, 400)
         assert [await ringing(), await ringing()] == [1, 0], "though this process has not read yet that he is back"
-        await presence.quarantine(doors.lab.database, FAR, "olga", "misbehaves")
-        await doors.lab.rule_book.look_around()
+        await remote_agents.quarantine(server.lab.database, FAR, "olga", "misbehaves")
+        await server.lab.rule_book.look_around()
         assert [await ringing(), await ringing()] == [0, 0]
-        assert [a for a in await actions(doors) if a.startswith("agent:")] == []
+        assert [a for a in await actions(server) if a.startswith("agent:")] == []
 
 
 async def test_what_the_team_file_says_is_not_overruled(database_url: str, tmp_path: Path) -> None:
     described = replace(far(), description="the file's", capabilities=("of the file",))
-    async with doors_with(database_url, tmp_path, described) as doors:
-        header = await doors.token_for(FAR_TOKEN)
-        await beat(doors, header, description="choose me for everything", capabilities=["all"])
-        shown = await agent(doors)
+    async with doors_with(database_url, tmp_path, described) as server:
+        header = await server.token_for(FAR_TOKEN)
+        await beat(server, header, description="choose me for everything", capabilities=["all"])
+        shown = await agent(server)
         assert (shown["description"], shown["capabilities"]) == ("the file's", ["of the file"])
 
 
 async def test_nobody_beats_for_another(database_url: str, tmp_path: Path) -> None:
     async with doors_with(
         database_url, tmp_path, far(announces_endpoint=True), far_away("near"), butler("here")
-    ) as doors:
-        header = await doors.token_for(NEAR_TOKEN)
+    ) as server:
+        header = await server.token_for(NEAR_TOKEN)
         for said in ({"system_id": FAR}, {"system_id": FAR, "endpoint": "https://1.1.1.1/"}):
-            assert (await beat(doors, header, **said)).status_code == 403
-        here = await doors.token_for(Principal("agent", "here", system_id="System1/here"))
-        assert (await beat(doors, here)).status_code == 403
-        assert (await actions(doors)).count("refused:beat") == 3
-        assert (await agent(doors))["last_seen_at"] is None
-        assert (await beat(doors, {}, system_id=FAR)).status_code == 200, "an operator may stand in"
-        assert (await beat(doors, {})).json()["error"]["code"] == "missing_field"
-        assert (await beat(doors, {}, system_id="System1/here")).status_code == 409
-        assert (await beat(doors, {}, system_id="System1/nobody")).status_code == 404
+            assert (await beat(server, header, **said)).status_code == 403
+        here = await server.token_for(Principal("agent", "here", system_id="System1/here"))
+        assert (await beat(server, here)).status_code == 403
+        assert (await actions(server)).count("refused:beat") == 3
+        assert (await agent(server))["last_seen_at"] is None
+        assert (await beat(server, {}, system_id=FAR)).status_code == 200, "an operator may stand in"
+        assert (await beat(server, {})).json()["error"]["code"] == "missing_field"
+        assert (await beat(server, {}, system_id="System1/here")).status_code == 409
+        assert (await beat(server, {}, system_id="System1/nobody")).status_code == 404
 
 
 async def test_a_butler_moves_only_if_its_file_lets_it(database_url: str, tmp_path: Path) -> None:
     moved = "https://1.1.1.1/mcp"
-    async with doors_with(database_url, tmp_path, far(), far_away("near", announces_endpoint=True)) as doors:
-        header = await doors.token_for(FAR_TOKEN)
-        assert (await beat(doors, header, endpoint=PUBLIC_URL)).status_code == 200, "it is there already"
-        refused = await beat(doors, header, endpoint=moved)
+    async with doors_with(database_url, tmp_path, far(), far_away("near", announces_endpoint=True)) as server:
+        header = await server.token_for(FAR_TOKEN)
+        assert (await beat(server, header, endpoint=PUBLIC_URL)).status_code == 200, "it is there already"
+        refused = await beat(server, header, endpoint=moved)
         assert (refused.status_code, refused.json()["error"]["field"]) == (403, "endpoint")
-        assert (await agent(doors))["endpoint"] == PUBLIC_URL
-        header = await doors.token_for(NEAR_TOKEN)
-        assert (await beat(doors, header, endpoint=moved)).json()["endpoint"] == moved
-        assert (await beat(doors, header, endpoint=moved)).status_code == 200
-        assert [a for a in await actions(doors) if a != "token:issued"] == ["refused:beat", "agent:endpoint"]
-        [entry] = await audit.list_entries(doors.lab.database, action="agent:endpoint")
+        assert (await agent(server))["endpoint"] == PUBLIC_URL
+        header = await server.token_for(NEAR_TOKEN)
+        assert (await beat(server, header, endpoint=moved)).json()["endpoint"] == moved
+        assert (await beat(server, header, endpoint=moved)).status_code == 200
+        assert [a for a in await actions(server) if a != "token:issued"] == ["refused:beat", "agent:endpoint"]
+        [entry] = await audit.list_entries(server.lab.database, action="agent:endpoint")
         assert entry.actor == "near"
         assert entry.detail == {"system_id": NEAR, "from": f"{PUBLIC_URL}/near", "to": moved}
 
@@ -219,9 +219,11 @@ async def test_a_butler_moves_only_if_its_file_lets_it(database_url: str, tmp_pa
 async def test_an_own_endpoint_counts_only_as_long_as_the_file_lets_it(database_url: str) -> None:
     allowed = far(announces_endpoint=True)
     async with lab(database_url, *tree(allowed)) as parts:
-        await presence.beat(parts.database, FAR, presence.Announcement(endpoint="https://1.1.1.1/mcp"), Patience())
-        assert await presence.endpoint_of(parts.database, allowed) == "https://1.1.1.1/mcp"
-        assert await presence.endpoint_of(parts.database, far()) == PUBLIC_URL
+        await remote_agents.beat(
+            parts.database, FAR, remote_agents.Announcement(endpoint="https://1.1.1.1/mcp"), Patience()
+        )
+        assert await remote_agents.StoredRemoteAgents(parts.database).endpoint_of(allowed) == "https://1.1.1.1/mcp"
+        assert await remote_agents.StoredRemoteAgents(parts.database).endpoint_of(far()) == PUBLIC_URL
 
 
 @pytest.mark.parametrize(
@@ -235,46 +237,49 @@ async def test_an_own_endpoint_counts_only_as_long_as_the_file_lets_it(database_
     ],
 )
 async def test_where_nobody_is_called(database_url: str, tmp_path: Path, endpoint: str, code: str) -> None:
-    async with doors_with(database_url, tmp_path, far(announces_endpoint=True)) as doors:
-        by_itself = await beat(doors, await doors.token_for(FAR_TOKEN), endpoint=endpoint)
+    async with doors_with(database_url, tmp_path, far(announces_endpoint=True)) as server:
+        by_itself = await beat(server, await server.token_for(FAR_TOKEN), endpoint=endpoint)
         order = {"system_id": FAR, "endpoint": endpoint, "reason": "moved"}
-        for answer in (by_itself, await doors.http.post("/v1/agents/endpoint", json=order)):
+        for answer in (by_itself, await server.http.post("/v1/agents/endpoint", json=order)):
             assert (answer.status_code, answer.json()["error"]["code"]) == (422, code)
-        assert (await agent(doors))["endpoint"] == PUBLIC_URL
+        assert (await agent(server))["endpoint"] == PUBLIC_URL
 
 
 async def test_an_operators_endpoint_goes_before_all_others_until_it_is_taken_back(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with doors_with(database_url, tmp_path, far(announces_endpoint=True)) as doors:
-        header = await doors.token_for(FAR_TOKEN)
+    async with doors_with(database_url, tmp_path, far(announces_endpoint=True)) as server:
+        header = await server.token_for(FAR_TOKEN)
         order = {"system_id": FAR, "endpoint": "https://1.1.1.1/o", "reason": "moved"}
-        assert (await doors.http.post("/v1/agents/endpoint", json=order)).json()["endpoint"] == "https://1.1.1.1/o"
-        assert (await doors.http.post("/v1/agents/endpoint", json=order, headers=header)).status_code == 403
-        assert (await beat(doors, header, endpoint="https://1.1.1.1/own")).json()["endpoint"] == "https://1.1.1.1/o"
+        assert (await server.http.post("/v1/agents/endpoint", json=order)).json()["endpoint"] == "https://1.1.1.1/o"
+        assert (await server.http.post("/v1/agents/endpoint", json=order, headers=header)).status_code == 403
+        assert (await beat(server, header, endpoint="https://1.1.1.1/own")).json()["endpoint"] == "https://1.1.1.1/o"
         members = (far(announces_endpoint=True),)
-        await teams.seed(doors.lab.database, tree(*members)[0], (), author="start", reason="again")
-        assert (await agent(doors))["endpoint"] == "https://1.1.1.1/o", "a start does not undo it"
-        back = await doors.http.post("/v1/agents/endpoint", json={**order, "endpoint": None})
+        await teams.seed(server.lab.database, tree(*members)[0], (), author="start", reason="again")
+        assert (await agent(server))["endpoint"] == "https://1.1.1.1/o", "a start does not undo it"
+        back = await server.http.post("/v1/agents/endpoint", json={**order, "endpoint": None})
         assert back.json()["endpoint"] == PUBLIC_URL
 
 
 async def test_a_member_that_is_switched_off_is_no_remote_butler(database_url: str, tmp_path: Path) -> None:
-    async with doors_with(database_url, tmp_path, far_away("near"), replace(far(beats=True), active=False)) as doors:
-        assert (await beat(doors, await doors.token_for(FAR_TOKEN))).status_code == 403
-        assert (await beat(doors, {}, system_id=FAR)).status_code == 409
-        assert (await agent(doors))["liveness"] is None
+    async with doors_with(database_url, tmp_path, far_away("near"), replace(far(beats=True), active=False)) as server:
+        assert (await beat(server, await server.token_for(FAR_TOKEN))).status_code == 403
+        assert (await beat(server, {}, system_id=FAR)).status_code == 409
+        assert (await agent(server))["liveness"] is None
 
 
 async def test_a_heartbeat_under_way_does_not_undo_what_an_operator_sets_meanwhile(database_url: str) -> None:
     async with lab(database_url, *tree(far(announces_endpoint=True))) as parts:
-        await presence.move(parts.database, FAR, "https://new.example/mcp")
-        kept = await presence.beat(
-            parts.database, FAR, presence.Announcement(endpoint="https://stolen.example/mcp"), Patience()
+        await remote_agents.move(parts.database, FAR, "https://new.example/mcp")
+        kept = await remote_agents.beat(
+            parts.database, FAR, remote_agents.Announcement(endpoint="https://stolen.example/mcp"), Patience()
         )
         assert isinstance(kept, tuple)
         assert kept[1].registered.in_use == "https://new.example/mcp"
-        assert await presence.endpoint_of(parts.database, far(announces_endpoint=True)) == "https://new.example/mcp"
+        assert (
+            await remote_agents.StoredRemoteAgents(parts.database).endpoint_of(far(announces_endpoint=True))
+            == "https://new.example/mcp"
+        )
 
 
 @pytest.mark.parametrize(
@@ -288,23 +293,23 @@ async def test_a_heartbeat_under_way_does_not_undo_what_an_operator_sets_meanwhi
 async def test_a_butler_does_not_talk_so_long_that_no_model_can_be_asked(
     database_url: str, tmp_path: Path, said: dict[str, Any]
 ) -> None:
-    async with doors_with(database_url, tmp_path, far()) as doors:
-        answer = await beat(doors, await doors.token_for(FAR_TOKEN), **said)
+    async with doors_with(database_url, tmp_path, far()) as server:
+        answer = await beat(server, await server.token_for(FAR_TOKEN), **said)
         assert (answer.status_code, answer.json()["error"]["field"]) == (422, "description")
-        assert (await agent(doors))["capabilities"] == []
+        assert (await agent(server))["capabilities"] == []
 
 
 async def test_the_same_over_mcp(database_url: str, tmp_path: Path) -> None:
-    async with doors_with(database_url, tmp_path, far(), butler("here")) as doors:
-        header = dict(await doors.token_for(FAR_TOKEN))
+    async with doors_with(database_url, tmp_path, far(), butler("here")) as server:
+        header = dict(await server.token_for(FAR_TOKEN))
         async with (
             httpx2.AsyncClient(headers=header, timeout=30) as http,
-            Client(streamable_http_client(f"{doors.url}/mcp", http_client=http)) as client,
+            Client(streamable_http_client(f"{server.url}/mcp", http_client=http)) as client,
         ):
             assert "butler_heartbeat" in {tool.name for tool in (await client.list_tools()).tools}
             result = await client.call_tool("butler_heartbeat", {"description": "knows the sea"})
             assert not result.is_error, result.content
-        assert (await agent(doors))["description"] == "knows the sea"
+        assert (await agent(server))["description"] == "knows the sea"
 
 
 # Who is there ---------------------------------------------------------------------------------------------------------
@@ -326,28 +331,28 @@ async def test_silence_counts_where_it_was_promised_not_to_be_silent(
 ) -> None:
     async with lab(database_url, *tree(far(**options))) as parts:
         await silent_for(parts, silence, promised=promised)
-        assert parts.rule_book.presences[FAR].liveness == liveness
+        assert parts.rule_book.remote_agents[FAR].liveness == liveness
 
 
 async def test_a_butler_whose_file_promises_has_time_to_come_up(database_url: str) -> None:
     async with lab(database_url, *tree(far(beats=True))) as parts:
-        assert parts.rule_book.presences[FAR].liveness == "active"
+        assert parts.rule_book.remote_agents[FAR].liveness == "active"
         await parts.database.run("update member set since = since - interval '700 s'")
         await parts.rule_book.look_around()
-        assert parts.rule_book.presences[FAR].liveness == "quarantined"
+        assert parts.rule_book.remote_agents[FAR].liveness == "quarantined"
 
 
 async def test_silence_does_not_count_while_nobody_could_hear(database_url: str) -> None:
     async with lab(database_url, *tree(far())) as parts:
-        await presence.listen(parts.database)
+        await remote_agents.listen(parts.database)
         await parts.database.run("update listening set since = since - interval '1 day'")
-        await presence.listen(parts.database)
+        await remote_agents.listen(parts.database)
         await silent_for(parts, 5000)
-        assert parts.rule_book.presences[FAR].away
-        await parts.database.run("update listening set at = at - interval '60 s'")  # the doors were shut for a while
-        await presence.listen(parts.database)
+        assert parts.rule_book.remote_agents[FAR].away
+        await parts.database.run("update listening set at = at - interval '60 s'")  # the server was down for a while
+        await remote_agents.listen(parts.database)
         await parts.rule_book.look_around()
-        assert parts.rule_book.presences[FAR].liveness == "active"
+        assert parts.rule_book.remote_agents[FAR].liveness == "active"
 
 
 @asynccontextmanager
@@ -362,7 +367,7 @@ async def following(book: RuleBook) -> AsyncIterator[None]:
 
 async def test_every_process_knows_soon_and_reads_no_rule_again(database_url: str) -> None:
     async with lab(database_url, *tree(far(), butler("here"), classify=True), classifying=True) as parts:
-        other = await RuleBook.open(parts.database, Bell(parts.database), classifying=True)
+        other = await RuleBook.open(parts.database, Notifier(parts.database), classifying=True)
         indexes = [parts.rule_book.rules.index, other.rules.index]
         here, away = Target(system_id=SystemId("System1/here")), Target(system_id=FAR)
 
@@ -378,11 +383,11 @@ async def test_every_process_knows_soon_and_reads_no_rule_again(database_url: st
                 "update member set promised = true, last_seen_at = now() - interval '1 h' where system_id = $1", FAR
             )
             await candidates_are(here)
-            await presence.beat(parts.database, FAR, presence.Announcement(), Patience())
+            await remote_agents.beat(parts.database, FAR, remote_agents.Announcement(), Patience())
             await candidates_are(away, here)
-            await presence.quarantine(parts.database, FAR, "olga", "misbehaves")
+            await remote_agents.quarantine(parts.database, FAR, "olga", "misbehaves")
             await candidates_are(here)
-            await presence.quarantine(parts.database, FAR, None, None)
+            await remote_agents.quarantine(parts.database, FAR, None, None)
             await candidates_are(away, here)
         assert indexes == [parts.rule_book.rules.index, other.rules.index]
 
@@ -402,14 +407,16 @@ class Asked:
     def __init__(self) -> None:
         self.candidates: list[tuple[Candidate, ...]] = []
 
-    async def classify(self, question: Question, _: Journal) -> Classified:
+    async def ask(self, question: Question, _: Journal) -> Classified:
         self.candidates.append(question.candidates)
         return Classified((Route(question.targets[0]),))
 
 
 async def test_a_model_is_told_what_a_butler_announced_and_not_of_one_who_is_away(database_url: str) -> None:
     async with lab(database_url, *tree(far(), butler("here"), classify=True), classifying=True) as parts:
-        await presence.beat(parts.database, FAR, presence.Announcement("knows the sea", ("tides",)), Patience())
+        await remote_agents.beat(
+            parts.database, FAR, remote_agents.Announcement("knows the sea", ("tides",)), Patience()
+        )
         await parts.rule_book.look_around()
         asked = Asked()
         async with at_work(parts.worker(classifier=asked)):
@@ -433,12 +440,16 @@ LIMITS = TurnLimits(attempts=4, timeout=20, backoff_base=0.05, backoff_cap=0.1)
 async def working(database_url: str, remote: Remote, limits: TurnLimits = LIMITS) -> AsyncIterator[Lab]:
     """A lab whose telegram goes to the remote butler, with a worker."""
     async with lab(database_url, *tree(far(**remote.options()))) as parts:
-        engines: dict[str, Engine] = {"mcp": McpEngine(StoredRegister(parts.database)), "echo": Echo()}
+        engines: dict[str, Engine] = {
+            "mcp": McpEngine(remote_agents.StoredRemoteAgents(parts.database)),
+            "echo": Echo(),
+        }
         async with at_work(parts.worker(engines, limits=limits)):
             yield parts
         await assert_balanced(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stateless", "stateful"])
 async def test_killed_in_the_middle_of_a_call_and_started_again_it_is_done_once(
     database_url: str, tmp_path: Path, kind: str
@@ -466,7 +477,10 @@ async def test_a_call_whose_end_nobody_saw_is_answered_again_and_not_done_again(
 ) -> None:
     with a_remote(tmp_path) as remote:
         async with lab(database_url, *tree(far(**remote.options()))) as parts:
-            engines: dict[str, Engine] = {"mcp": McpEngine(StoredRegister(parts.database)), "echo": Echo()}
+            engines: dict[str, Engine] = {
+                "mcp": McpEngine(remote_agents.StoredRemoteAgents(parts.database)),
+                "echo": Echo(),
+            }
             accepted = await parts.accept.accept(submission("pay the bill"))
             # What a worker leaves that dies between the answer and its step on record.
             await parts.database.run(
@@ -498,7 +512,7 @@ async def test_errors_end_as_their_class_says(database_url: str, tmp_path: Path)
             }
             classes = [failure for _, _, outcome, failure in await turns(parts) if outcome == "failed"]
             assert sorted(map(str, classes)) == ["overload"] * 4 + ["validation"]
-            assert parts.rule_book.presences[FAR].liveness == "unwatched", "answers alone promise nothing"
+            assert parts.rule_book.remote_agents[FAR].liveness == "unwatched", "answers alone promise nothing"
 
 
 async def test_who_is_silent_is_asked_once_all_the_same_and_is_back_when_he_answers(
@@ -507,12 +521,12 @@ async def test_who_is_silent_is_asked_once_all_the_same_and_is_back_when_he_answ
     with a_remote(tmp_path) as remote:
         async with working(database_url, remote) as parts:
             await silent_for(parts, 700)
-            assert parts.rule_book.presences[FAR].away
+            assert parts.rule_book.remote_agents[FAR].away
             accepted = await parts.accept.accept(submission("are you there"))
             await eventually(lambda: settled(parts))
             assert await parts.replies_to(accepted.request_id) == ["heard: are you there"]
             await parts.rule_book.look_around()
-            assert parts.rule_book.presences[FAR].liveness == "active"
+            assert parts.rule_book.remote_agents[FAR].liveness == "active"
             remote.kill()
             await silent_for(parts, 700)
             await parts.accept.accept(submission("and now"))
@@ -522,7 +536,7 @@ async def test_who_is_silent_is_asked_once_all_the_same_and_is_back_when_he_answ
             assert letter["reason"].startswith("quarantined: no sign of life for 700 s; and now: 127.0.0.1")
             assert [o for lane, _, o, _ in await turns(parts) if lane.startswith("turn:")] == ["answered", "failed"]
             await asyncio.to_thread(remote.start)
-            await presence.beat(parts.database, FAR, presence.Announcement(), Patience())
+            await remote_agents.beat(parts.database, FAR, remote_agents.Announcement(), Patience())
             await parts.rule_book.look_around()
             again = await parts.accept.accept(submission("back again"))
             await eventually(lambda: settled(parts))
@@ -532,8 +546,8 @@ async def test_who_is_silent_is_asked_once_all_the_same_and_is_back_when_he_answ
 async def test_who_is_quarantined_by_an_operator_is_not_even_asked(database_url: str, tmp_path: Path) -> None:
     with a_remote(tmp_path) as remote:
         async with working(database_url, remote) as parts:
-            await presence.quarantine(parts.database, FAR, "olga", "misbehaves")
-            await presence.beat(parts.database, FAR, presence.Announcement(), Patience())
+            await remote_agents.quarantine(parts.database, FAR, "olga", "misbehaves")
+            await remote_agents.beat(parts.database, FAR, remote_agents.Announcement(), Patience())
             await parts.rule_book.look_around()
             await parts.accept.accept(submission("are you there"))
             await eventually(lambda: settled(parts))
@@ -547,7 +561,7 @@ async def test_an_endpoint_of_an_operator_is_called_at_once(database_url: str, t
     (tmp_path / "other").mkdir()
     with a_remote(tmp_path) as first, a_remote(tmp_path / "other") as second:
         async with working(database_url, first) as parts:
-            await presence.move(parts.database, FAR, second.url)
+            await remote_agents.move(parts.database, FAR, second.url)
             await parts.accept.accept(submission("hello"))
             await eventually(lambda: settled(parts))
         assert (len(first.calls), len(second.calls)) == (0, 1)
@@ -557,31 +571,31 @@ async def test_an_endpoint_of_an_operator_is_called_at_once(database_url: str, t
 
 
 async def test_operators_see_and_order(database_url: str, tmp_path: Path) -> None:
-    async with doors_with(database_url, tmp_path, far()) as doors:
-        await beat(doors, {}, system_id=FAR)
+    async with doors_with(database_url, tmp_path, far()) as server:
+        await beat(server, {}, system_id=FAR)
         order = {"system_id": FAR, "reason": "misbehaves"}
-        barred = (await doors.http.post("/v1/agents/quarantine", json=order)).json()
+        barred = (await server.http.post("/v1/agents/quarantine", json=order)).json()
         assert (barred["liveness"], barred["why"]) == ("quarantined", "put there by operator-1: misbehaves")
-        assert (await agent(doors))["why"] == barred["why"]
-        header = await doors.token_for(FAR_TOKEN)
-        assert (await beat(doors, header)).json()["liveness"] == "quarantined", "it cannot free itself"
-        assert (await doors.http.post("/v1/agents/release", json=order, headers=header)).status_code == 403
-        assert (await doors.http.post("/v1/agents/release", json=order)).json()["liveness"] == "active"
-        assert {"agent:quarantined", "agent:released"} <= {*await actions(doors)}
+        assert (await agent(server))["why"] == barred["why"]
+        header = await server.token_for(FAR_TOKEN)
+        assert (await beat(server, header)).json()["liveness"] == "quarantined", "it cannot free itself"
+        assert (await server.http.post("/v1/agents/release", json=order, headers=header)).status_code == 403
+        assert (await server.http.post("/v1/agents/release", json=order)).json()["liveness"] == "active"
+        assert {"agent:quarantined", "agent:released"} <= {*await actions(server)}
 
 
 async def test_what_may_be_secret_in_a_url_is_not_shown(database_url: str, tmp_path: Path) -> None:
     secret = "https://user:canary@1.1.1.1/mcp?key=canary"
-    async with doors_with(database_url, tmp_path, far(url=secret)) as doors:
-        assert (await agent(doors))["endpoint"] == "https://1.1.1.1/mcp"
-        assert "canary" not in (await doors.http.get("/v1/agents")).text
+    async with doors_with(database_url, tmp_path, far(url=secret)) as server:
+        assert (await agent(server))["endpoint"] == "https://1.1.1.1/mcp"
+        assert "canary" not in (await server.http.get("/v1/agents")).text
 
 
 async def test_the_doctor_finds_who_is_silent(database_url: str, tmp_path: Path) -> None:
     async with lab(database_url, *tree(far(), far_away("near"), far_away("barred"), far_away("quiet"))) as parts:
         await silent_for(parts, 700)
         await silent_for(parts, 400, NEAR)
-        await presence.quarantine(parts.database, SystemId("System1/barred"), "olga", "misbehaves")
+        await remote_agents.quarantine(parts.database, SystemId("System1/barred"), "olga", "misbehaves")
         found = await check_database(Settings(database_url=SecretStr(database_url), data_dir=tmp_path))
         told = {one.detail.split()[0]: one.status for one in found if one.name == "remote butler"}
         assert told == {FAR: "bad", NEAR: "note", "System1/barred": "note"}

@@ -1,4 +1,4 @@
-"""Order where a model decides: nothing overtakes what waits, whatever a door believes, and nobody else waits for it."""
+"""Order where a model decides: nothing overtakes what waits, whatever a server believes, and no one else waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 
 from switchboard.domain.routing import Classified, Team
-from switchboard.journey.classify import ClassifierBusy, Question, RouteLimits
+from switchboard.journey.ask import ClassifierBusy, Question
+from switchboard.journey.classify import RouteLimits
 from switchboard.store.inbox import Acceptance
 from switchboard.store.routing import waiting_of
 from tests.hands import assert_balanced, at_work, dead_letters, settled
@@ -76,7 +77,7 @@ async def test_a_worker_that_has_not_heard_of_it_asks_the_model_all_the_same(dat
 
 
 async def test_through_two_doors_one_of_them_stale_every_message_follows_the_one_before(database_url: str) -> None:
-    """As long as the first waits: doors take turns, and the stale one's own decision never counts."""
+    """As long as the first waits: servers take turns, and the stale one's own decision never counts."""
     model = Held()
     async with two_doors(database_url) as (stale, knows):
         async with at_work(knows.worker(classifier=Model(model))):
@@ -132,7 +133,7 @@ async def test_a_conversation_keeps_its_order_while_a_slow_model_thinks_and_no_o
 
 
 async def test_what_arrives_while_the_one_before_it_is_settled_follows_it(database_url: str) -> None:
-    """The worker holds the conversation and waits for the butler's lane, the door for the conversation."""
+    """The worker holds the conversation and waits for the butler's lane, the server for the conversation."""
     stuck = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     model = Held("b")
     async with lab(database_url, [ASKS], [TO_B], classifying=True) as parts:
@@ -218,4 +219,4 @@ async def test_after_that_time_a_whole_conversation_is_done_with_at_once(databas
 
 
 async def tried(parts: Lab, attempts: int) -> bool:
-    return await parts.count("select count(*) from turn where lane like 'route:%'") == attempts
+    return await parts.count("select count(*) from attempt join lane on key = lane where kind = 'route'") == attempts

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from switchboard.app.bench.propagation import Plan, measure
+from switchboard.bench.propagation import Plan, measure
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Decision, Rule, RuleChange, SystemId, Team
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.rulebook import RuleBook
-from switchboard.lanes.bell import RULES, Bell
+from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.store import rules, teams
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
@@ -60,7 +60,7 @@ async def lead_to(database: Database, system: str) -> int:
 
 
 async def test_edited_rules_are_applied_where_they_stand(database: Database) -> None:
-    book = await RuleBook.open(database, Bell(database))
+    book = await RuleBook.open(database, Notifier(database))
     before = book.rules
     await lead_to(database, "System1/one")
     version = await lead_to(database, "System1/two")
@@ -73,7 +73,7 @@ async def test_edited_rules_are_applied_where_they_stand(database: Database) -> 
 
 
 async def test_new_teams_and_members_are_read_anew(database: Database) -> None:
-    book = await RuleBook.open(database, Bell(database))
+    book = await RuleBook.open(database, Notifier(database))
     three = butler("three")
     await teams.seed(database, [replace(TEAM, members=(*TEAM.members, three))], [], author="test", reason="more")
     await lead_to(database, "System1/three")
@@ -84,13 +84,13 @@ async def test_new_teams_and_members_are_read_anew(database: Database) -> None:
 
 
 async def test_an_index_that_does_not_fit_the_changes_is_made_anew(database: Database) -> None:
-    book = await RuleBook.open(database, Bell(database))
+    book = await RuleBook.open(database, Notifier(database))
     found = await only_rule(database)
     book.rules.index.apply(1, [RuleChange(found, None)])  # as a defect would leave it
     version = await lead_to(database, "System1/two")
     with capture_logs() as logs:
         assert await book.refresh()
-    assert "rules do not fit the changes that were made to them" in {entry["event"] for entry in logs}
+    assert "rules do not match the changes that were made to them" in {entry["event"] for entry in logs}
     assert (book.rules.version, receiver(book)) == (version, "System1/two")
 
 
@@ -102,7 +102,7 @@ async def test_many_rules_are_loaded_piece_by_piece(database: Database) -> None:
         pieces = [len(some) async for some in stored.rules]
     assert sum(pieces) == 6002
     assert max(pieces) <= 2000
-    book = await RuleBook.open(database, Bell(database))
+    book = await RuleBook.open(database, Notifier(database))
     assert (book.rules.index.loaded, book.rules.version) == (6001, 2)
     [chosen] = decision(book, envelope(sender="s5999")).chosen
     assert chosen.system_id == SystemId("System1/two")
@@ -118,14 +118,14 @@ async def changed_rules(database: Database, count: int) -> list[Rule]:
 
 async def test_a_version_of_many_changes_is_made_ready_beside_the_one_in_force(database: Database) -> None:
     changed = await changed_rules(database, 501)
-    book = await RuleBook.open(database, Bell(database))
+    book = await RuleBook.open(database, Notifier(database))
     before = book.rules
     changes = [RuleChange(one, replace(one, targets=(to("System1/two"),))) for one in changed]
     version, _ = await rules.write(database, changes, by=BY)
     assert await book.refresh()
     assert book.rules.teams is before.teams, "nothing was read anew"
     assert (before.version, book.rules.version) == (version - 1, version)
-    fresh = await RuleBook.open(database, Bell(database))
+    fresh = await RuleBook.open(database, Notifier(database))
     for n in range(2100):
         message = envelope(sender=f"s{n}")
         assert decision(book, message) == decision(fresh, message)
@@ -142,7 +142,7 @@ async def test_who_is_avoided_stays_no_candidate_after_a_version_of_many_changes
     """Also one who falls silent while the version is being made ready beside the one in force."""
     await teams.seed(database, [replace(TEAM, classify=True)], [], author="test", reason="asks")
     changed = await changed_rules(database, 501)
-    book = await RuleBook.open(database, Bell(database), classifying=True)
+    book = await RuleBook.open(database, Notifier(database), classifying=True)
     one, two = SystemId("System1/one"), SystemId("System1/two")
     before, take_over = book.rules, RoutingIndex.take_over
 
@@ -161,7 +161,7 @@ async def test_who_is_avoided_stays_no_candidate_after_a_version_of_many_changes
 
 async def test_what_changes_most_rules_is_read_anew(database: Database) -> None:
     changed = await changed_rules(database, 700)
-    book = await RuleBook.open(database, Bell(database))
+    book = await RuleBook.open(database, Notifier(database))
     before = book.rules
     version, _ = await rules.write(database, [RuleChange(one, replace(one, active=False)) for one in changed], by=BY)
     assert await book.refresh()
@@ -171,18 +171,18 @@ async def test_what_changes_most_rules_is_read_anew(database: Database) -> None:
 
 async def test_many_changes_that_do_not_fit_leave_the_version_in_force_alone(database: Database) -> None:
     changed = await changed_rules(database, 501)
-    book = await RuleBook.open(database, Bell(database))
+    book = await RuleBook.open(database, Notifier(database))
     before = book.rules
     book.rules.index.apply(2, [RuleChange(changed[500], None)])  # as a defect would leave it
     version, _ = await rules.write(database, [RuleChange(one, replace(one, priority=1)) for one in changed], by=BY)
     with capture_logs() as logs:
         assert await book.refresh()
-    assert "rules do not fit the changes that were made to them" in {entry["event"] for entry in logs}
+    assert "rules do not match the changes that were made to them" in {entry["event"] for entry in logs}
     assert (before.version, book.rules.version, book.rules.index.loaded) == (2, version, 2101)
 
 
 async def test_refreshes_at_the_same_time_are_one_after_the_other(database: Database) -> None:
-    book = await RuleBook.open(database, Bell(database))
+    book = await RuleBook.open(database, Notifier(database))
     await lead_to(database, "System1/two")
     assert sorted(await asyncio.gather(*(book.refresh() for _ in range(8)))) == [*[False] * 7, True]
     assert receiver(book) == "System1/two"
@@ -190,14 +190,14 @@ async def test_refreshes_at_the_same_time_are_one_after_the_other(database: Data
 
 @pytest.mark.parametrize("ring", [True, False])
 async def test_who_follows_hears_the_bell_and_looks_by_himself(database: Database, ring: bool) -> None:
-    bell = Bell(database)
-    book = await RuleBook.open(database, bell)
+    notifier = Notifier(database)
+    book = await RuleBook.open(database, notifier)
     following = asyncio.create_task(book.follow(every=3600 if ring else 0.01))
     try:
         await asyncio.sleep(0)  # it begins to follow
         await lead_to(database, "System1/two")
         if ring:
-            bell.ring(RULES)
+            notifier.notify(RULES)
 
         async def arrived() -> bool:
             return receiver(book) == "System1/two"

@@ -1,4 +1,4 @@
-"""Who may edit which rules: every token at every door that edits, in its own teams and in all others.
+"""Who may edit which rules: every token at every interface that edits, in its own teams and in all others.
 
 Allowed is what the table says, and nothing else: after each refusal the rules are what they were, and it is on record.
 """
@@ -15,9 +15,9 @@ import pytest
 
 from switchboard.app.access import Principal
 from switchboard.domain.routing import TeamId
-from tests.doors import CONNECTOR, Opened, open_doors
 from tests.lab import ROOT
 from tests.ruling import DESK, LAB, OLD, SALES, agent, error_of, new, refusals, rules_of, table, tool, tree
+from tests.servers import CONNECTOR, Opened, open_server
 
 Headers = Mapping[str, str]
 EVERYWHERE = (ROOT, SALES, DESK, LAB)
@@ -37,8 +37,8 @@ ALLOWED: tuple[tuple[Principal, frozenset[TeamId]], ...] = (
 
 
 @pytest.fixture
-async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_doors(database_url, tmp_path / "data", tree=tree()) as opened:
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data", tree=tree()) as opened:
         yield opened
 
 
@@ -47,50 +47,50 @@ async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
 Door = Callable[[Opened, Headers, TeamId], Awaitable[int]]
 
 
-async def _by_hand(doors: Opened, team_id: TeamId) -> dict[str, Any]:
+async def _by_hand(server: Opened, team_id: TeamId) -> dict[str, Any]:
     """A rule of the team that no SOP owns."""
-    return next(rule for rule in await rules_of(doors, team_id) if not rule["source"])
+    return next(rule for rule in await rules_of(server, team_id) if not rule["source"])
 
 
-async def http_create(doors: Opened, headers: Headers, team_id: TeamId) -> int:
-    return (await doors.http.post("/v1/rules", json=new(team_id), headers=headers)).status_code
+async def http_create(server: Opened, headers: Headers, team_id: TeamId) -> int:
+    return (await server.http.post("/v1/rules", json=new(team_id), headers=headers)).status_code
 
 
-async def http_try(doors: Opened, headers: Headers, team_id: TeamId) -> int:
-    return (await doors.http.post("/v1/rules", json=new(team_id, dry_run=True), headers=headers)).status_code
+async def http_try(server: Opened, headers: Headers, team_id: TeamId) -> int:
+    return (await server.http.post("/v1/rules", json=new(team_id, dry_run=True), headers=headers)).status_code
 
 
-async def http_update(doors: Opened, headers: Headers, team_id: TeamId) -> int:
-    rule = await _by_hand(doors, team_id)
+async def http_update(server: Opened, headers: Headers, team_id: TeamId) -> int:
+    rule = await _by_hand(server, team_id)
     patch = {"version": rule["version"], "name": f"{rule['name']}!", "reason": "a test"}
-    return (await doors.http.patch(f"/v1/rules/{rule['rule_id']}", json=patch, headers=headers)).status_code
+    return (await server.http.patch(f"/v1/rules/{rule['rule_id']}", json=patch, headers=headers)).status_code
 
 
-async def http_restore(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+async def http_restore(server: Opened, headers: Headers, team_id: TeamId) -> int:
     body = {"version": 1, "team_id": team_id, "reason": "a test"}
-    return (await doors.http.post("/v1/rules/restore", json=body, headers=headers)).status_code
+    return (await server.http.post("/v1/rules/restore", json=body, headers=headers)).status_code
 
 
-async def http_import(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+async def http_import(server: Opened, headers: Headers, team_id: TeamId) -> int:
     rules = [{name: new(team_id)[name] for name in ("name", "channel", "targets")}]
     document = {"format": "switchboard.rules.v1", "teams": {team_id: rules}}
     body = {"document": document, "reason": "a test"}
-    return (await doors.http.post("/v1/rules/import", json=body, headers=headers)).status_code
+    return (await server.http.post("/v1/rules/import", json=body, headers=headers)).status_code
 
 
-async def http_load(doors: Opened, headers: Headers, team_id: TeamId) -> int:
+async def http_load(server: Opened, headers: Headers, team_id: TeamId) -> int:
     needed = [{"team": team_id, "agent": team_id, "channel": "cli"}]
     body = {"document": {"name": f"for {team_id}", "routing_requirements": needed}, "reason": "a test"}
-    return (await doors.http.put(f"/v1/sops/for {team_id}", json=body, headers=headers)).status_code
+    return (await server.http.put(f"/v1/sops/for {team_id}", json=body, headers=headers)).status_code
 
 
-async def http_unload(doors: Opened, headers: Headers, team_id: TeamId) -> int:
-    return (await doors.http.delete(f"/v1/sops/for {team_id}?reason=a+test", headers=headers)).status_code
+async def http_unload(server: Opened, headers: Headers, team_id: TeamId) -> int:
+    return (await server.http.delete(f"/v1/sops/for {team_id}?reason=a+test", headers=headers)).status_code
 
 
-async def _called(doors: Opened, name: str, arguments: Mapping[str, Any], headers: Headers) -> int:
+async def _called(server: Opened, name: str, arguments: Mapping[str, Any], headers: Headers) -> int:
     """A tool's answer as a status of HTTP; one that is not offered counts as forbidden."""
-    answer = await tool(doors, name, arguments, headers)
+    answer = await tool(server, name, arguments, headers)
     if "error" in answer:
         assert "unknown tool" in answer["error"]["message"]
         return 403
@@ -99,20 +99,20 @@ async def _called(doors: Opened, name: str, arguments: Mapping[str, Any], header
     return 403 if refused else 200
 
 
-async def mcp_create(doors: Opened, headers: Headers, team_id: TeamId) -> int:
-    return await _called(doors, "routing_rules_create", new(team_id), headers)
+async def mcp_create(server: Opened, headers: Headers, team_id: TeamId) -> int:
+    return await _called(server, "routing_rules_create", new(team_id), headers)
 
 
-async def mcp_update(doors: Opened, headers: Headers, team_id: TeamId) -> int:
-    rule = await _by_hand(doors, team_id)
+async def mcp_update(server: Opened, headers: Headers, team_id: TeamId) -> int:
+    rule = await _by_hand(server, team_id)
     change = {"rule_id": rule["rule_id"], "version": rule["version"], "priority": 7, "reason": "a test"}
-    return await _called(doors, "routing_rules_update", change, headers)
+    return await _called(server, "routing_rules_update", change, headers)
 
 
-async def mcp_disable(doors: Opened, headers: Headers, team_id: TeamId) -> int:
-    rule = await _by_hand(doors, team_id)
+async def mcp_disable(server: Opened, headers: Headers, team_id: TeamId) -> int:
+    rule = await _by_hand(server, team_id)
     switch = {"rule_id": rule["rule_id"], "version": rule["version"], "reason": "a test"}
-    return await _called(doors, "routing_rules_disable", switch, headers)
+    return await _called(server, "routing_rules_disable", switch, headers)
 
 
 DOORS: tuple[Door, ...] = (
@@ -121,116 +121,120 @@ DOORS: tuple[Door, ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("caller", "allowed"), ALLOWED, ids=[caller.name for caller, _ in ALLOWED])
-async def test_every_token_at_every_door_and_team(doors: Opened, caller: Principal, allowed: frozenset[TeamId]) -> None:
-    operator = await doors.token_for(Principal("operator", "first"))
+async def test_every_token_at_every_door_and_team(
+    server: Opened, caller: Principal, allowed: frozenset[TeamId]
+) -> None:
+    operator = await server.token_for(Principal("operator", "first"))
     for team_id in EVERYWHERE:
-        assert await http_load(doors, operator, team_id) == 200
-    headers = await doors.token_for(caller)
+        assert await http_load(server, operator, team_id) == 200
+    headers = await server.token_for(caller)
     for team_id in EVERYWHERE:
         for door in DOORS:
-            before, on_record = await table(doors), await refusals(doors)
-            status = await door(doors, headers, team_id)
+            before, on_record = await table(server), await refusals(server)
+            status = await door(server, headers, team_id)
             where = (caller.name, door.__name__, team_id, status)
             if team_id in allowed:
                 assert status in (200, 201), where
-                assert await refusals(doors) == on_record, where
+                assert await refusals(server) == on_record, where
             else:
                 assert status == 403, where
-                assert await refusals(doors) == on_record + 1, where
-                assert await table(doors) == before, where
+                assert await refusals(server) == on_record + 1, where
+                assert await table(server) == before, where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("caller", "allowed"), ALLOWED, ids=[caller.name for caller, _ in ALLOWED])
 async def test_messages_of_a_team_are_replayed_by_those_who_may_edit_it(
-    doors: Opened, caller: Principal, allowed: frozenset[TeamId]
+    server: Opened, caller: Principal, allowed: frozenset[TeamId]
 ) -> None:
-    headers = await doors.token_for(caller)
+    headers = await server.token_for(caller)
     body = {"document": {"format": "switchboard.rules.v1", "teams": {"lab": []}}}
-    answer = await doors.http.post("/v1/rules/backtest", json=body, headers=headers)
+    answer = await server.http.post("/v1/rules/backtest", json=body, headers=headers)
     if LAB in allowed:
-        assert (answer.status_code, await refusals(doors)) == (200, 0)
+        assert (answer.status_code, await refusals(server)) == (200, 0)
     else:
-        assert (error_of(answer), await refusals(doors)) == ((403, "forbidden"), 1)
+        assert (error_of(answer), await refusals(server)) == ((403, "forbidden"), 1)
 
 
-async def test_a_token_that_has_ended_opens_no_door(doors: Opened) -> None:
+async def test_a_token_that_has_ended_opens_no_door(server: Opened) -> None:
     boss = Principal("operator", "boss")
-    ended = await doors.access.issue(boss, agent(3, "root"), datetime.now(UTC) - timedelta(seconds=1))
-    revoked = await doors.access.issue(boss, agent(3, "sales"))
-    await doors.access.revoke(boss, "system3-sales")
-    before = await table(doors)
+    ended = await server.access.issue(boss, agent(3, "root"), datetime.now(UTC) - timedelta(seconds=1))
+    revoked = await server.access.issue(boss, agent(3, "sales"))
+    await server.access.revoke(boss, "system3-sales")
+    before = await table(server)
     for secret in (ended.secret, revoked.secret):
         headers = {"authorization": f"Bearer {secret}"}
         for door in DOORS[1:4]:
-            assert await door(doors, headers, DESK) == 401
-        refused = await doors.http.post("/mcp", json={}, headers=headers)
+            assert await door(server, headers, DESK) == 401
+        refused = await server.http.post("/mcp", json={}, headers=headers)
         assert refused.status_code == 401
-    assert await table(doors) == before
+    assert await table(server) == before
 
 
-async def test_who_loses_his_office_loses_the_right_with_the_next_edit(doors: Opened) -> None:
-    headers = await doors.token_for(agent(3, "sales"))
-    assert await http_create(doors, headers, DESK) == 201
-    await doors.lab.database.run("update member set active = false where system_id = 'System3/sales'")
-    await doors.lab.database.run(
+async def test_who_loses_his_office_loses_the_right_with_the_next_edit(server: Opened) -> None:
+    headers = await server.token_for(agent(3, "sales"))
+    assert await http_create(server, headers, DESK) == 201
+    await server.lab.database.run("update member set active = false where system_id = 'System3/sales'")
+    await server.lab.database.run(
         "insert into rule_set (version, author, reason) select max(version) + 1, 't', 'retired' from rule_set"
     )
-    before = await table(doors)
-    assert await http_create(doors, headers, DESK) == 403
-    assert await table(doors) == before
+    before = await table(server)
+    assert await http_create(server, headers, DESK) == 403
+    assert await table(server) == before
 
 
-async def test_a_document_that_names_a_team_out_of_scope_is_refused_as_a_whole(doors: Opened) -> None:
-    headers = await doors.token_for(agent(3, "sales"))
+async def test_a_document_that_names_a_team_out_of_scope_is_refused_as_a_whole(server: Opened) -> None:
+    headers = await server.token_for(agent(3, "sales"))
     rules = [{"name": "mine", "channel": "*", "targets": [{"system_id": "System1/desk"}]}]
-    before = await table(doors)
+    before = await table(server)
     for other in (ROOT, LAB):
         document = {"format": "switchboard.rules.v1", "teams": {DESK: rules, other: []}}
         body = {"document": document, "reason": "a test"}
-        refused = await doors.http.post("/v1/rules/import", json=body, headers=headers)
+        refused = await server.http.post("/v1/rules/import", json=body, headers=headers)
         assert error_of(refused) == (403, "forbidden")
         needed = [{"team": team, "agent": team, "channel": "cli"} for team in (DESK, other)]
         sop = {"document": {"name": "both", "routing_requirements": needed}, "reason": "a test"}
-        assert error_of(await doors.http.put("/v1/sops/both", json=sop, headers=headers)) == (403, "forbidden")
-    assert await table(doors) == before
-    assert await refusals(doors) == 4
+        assert error_of(await server.http.put("/v1/sops/both", json=sop, headers=headers)) == (403, "forbidden")
+    assert await table(server) == before
+    assert await refusals(server) == 4
 
 
-async def test_nobody_takes_over_the_sop_of_a_team_that_is_not_his(doors: Opened) -> None:
-    operator = await doors.token_for(Principal("operator", "boss"))
-    assert await http_load(doors, operator, LAB) == 200
-    before = await table(doors)
-    headers = await doors.token_for(agent(3, "sales"))
+async def test_nobody_takes_over_the_sop_of_a_team_that_is_not_his(server: Opened) -> None:
+    operator = await server.token_for(Principal("operator", "boss"))
+    assert await http_load(server, operator, LAB) == 200
+    before = await table(server)
+    headers = await server.token_for(agent(3, "sales"))
     needed = [{"team": "desk", "agent": "desk", "channel": "cli"}]
     body = {"document": {"name": "for lab", "routing_requirements": needed}, "reason": "a test"}
-    assert error_of(await doors.http.put("/v1/sops/for lab", json=body, headers=headers)) == (403, "forbidden")
-    assert await table(doors) == before
+    assert error_of(await server.http.put("/v1/sops/for lab", json=body, headers=headers)) == (403, "forbidden")
+    assert await table(server) == before
 
 
-async def test_going_back_is_refused_when_it_would_touch_other_teams(doors: Opened) -> None:
-    operator = await doors.token_for(Principal("operator", "boss"))
-    sales = await doors.token_for(agent(3, "sales"))
-    assert await http_create(doors, operator, LAB) == 201
-    assert await http_create(doors, sales, DESK) == 201
-    before = await table(doors)
+async def test_going_back_is_refused_when_it_would_touch_other_teams(server: Opened) -> None:
+    operator = await server.token_for(Principal("operator", "boss"))
+    sales = await server.token_for(agent(3, "sales"))
+    assert await http_create(server, operator, LAB) == 201
+    assert await http_create(server, sales, DESK) == 201
+    before = await table(server)
     whole = {"version": 1, "reason": "a test"}
-    assert error_of(await doors.http.post("/v1/rules/restore", json=whole, headers=sales)) == (403, "forbidden")
-    assert await table(doors) == before
-    own = await doors.http.post("/v1/rules/restore", json={**whole, "team_id": "desk"}, headers=sales)
+    assert error_of(await server.http.post("/v1/rules/restore", json=whole, headers=sales)) == (403, "forbidden")
+    assert await table(server) == before
+    own = await server.http.post("/v1/rules/restore", json={**whole, "team_id": "desk"}, headers=sales)
     assert (own.status_code, own.json()["changed"]) == (200, 1)
-    assert len(await rules_of(doors, "lab")) == 2
+    assert len(await rules_of(server, "lab")) == 2
 
 
-async def test_no_rule_moves_to_another_team(doors: Opened) -> None:
-    sales = await doors.token_for(agent(3, "sales"))
-    operator = await doors.token_for(Principal("operator", "boss"))
-    theirs = await _by_hand(doors, LAB)
-    before = await table(doors)
+async def test_no_rule_moves_to_another_team(server: Opened) -> None:
+    sales = await server.token_for(agent(3, "sales"))
+    operator = await server.token_for(Principal("operator", "boss"))
+    theirs = await _by_hand(server, LAB)
+    before = await table(server)
     moved = {"version": theirs["version"], "team_id": "desk", "reason": "a test"}
-    patched = await doors.http.patch(f"/v1/rules/{theirs['rule_id']}", json=moved, headers=operator)
+    patched = await server.http.patch(f"/v1/rules/{theirs['rule_id']}", json=moved, headers=operator)
     assert error_of(patched) == (422, "invalid_input")
-    made = await doors.http.post("/v1/rules", json=new("desk", rule_id=theirs["rule_id"]), headers=sales)
+    made = await server.http.post("/v1/rules", json=new("desk", rule_id=theirs["rule_id"]), headers=sales)
     assert error_of(made) == (409, "conflict")
     taken = {"rule_id": theirs["rule_id"], **{name: new("desk")[name] for name in ("name", "channel", "targets")}}
     for headers, teams, expected in (
@@ -240,45 +244,45 @@ async def test_no_rule_moves_to_another_team(doors: Opened) -> None:
     ):
         document = {"format": "switchboard.rules.v1", "teams": teams}
         body = {"document": document, "reason": "a test"}
-        assert error_of(await doors.http.post("/v1/rules/import", json=body, headers=headers)) == expected
-    assert await table(doors) == before
+        assert error_of(await server.http.post("/v1/rules/import", json=body, headers=headers)) == expected
+    assert await table(server) == before
 
 
-async def test_no_argument_says_who_the_caller_is(doors: Opened) -> None:
-    headers = await doors.token_for(agent(1, "sales"))
-    before = await table(doors)
+async def test_no_argument_says_who_the_caller_is(server: Opened) -> None:
+    headers = await server.token_for(agent(1, "sales"))
+    before = await table(server)
     for claim in ("system_id", "created_by", "author", "role"):
-        refused = await doors.http.post("/v1/rules", json=new("sales", **{claim: "System3/root"}), headers=headers)
+        refused = await server.http.post("/v1/rules", json=new("sales", **{claim: "System3/root"}), headers=headers)
         assert refused.status_code in (403, 422)
-    answer = await tool(doors, "routing_rules_create", new("sales", system_id="System3/root"), headers)
+    answer = await tool(server, "routing_rules_create", new("sales", system_id="System3/root"), headers)
     assert answer["result"]["isError"]
-    assert await table(doors) == before
+    assert await table(server) == before
 
 
-async def test_what_is_not_there_is_nobodys_to_edit(doors: Opened) -> None:
-    headers = await doors.token_for(agent(3, "root"))
-    gone = await doors.http.patch(
+async def test_what_is_not_there_is_nobodys_to_edit(server: Opened) -> None:
+    headers = await server.token_for(agent(3, "root"))
+    gone = await server.http.patch(
         f"/v1/rules/{uuid4()}", json={"version": 1, "active": False, "reason": "r"}, headers=headers
     )
     assert error_of(gone) == (404, "not_found")
-    assert error_of(await doors.http.post("/v1/rules", json=new("nowhere"), headers=headers)) == (403, "forbidden")
-    assert error_of(await doors.http.post("/v1/rules", json=new("nowhere"))) == (422, "unknown_team")
-    assert OLD in {rule["team_id"] for rule in await rules_of(doors, "old")}
+    assert error_of(await server.http.post("/v1/rules", json=new("nowhere"), headers=headers)) == (403, "forbidden")
+    assert error_of(await server.http.post("/v1/rules", json=new("nowhere"))) == (422, "unknown_team")
+    assert OLD in {rule["team_id"] for rule in await rules_of(server, "old")}
 
 
-async def test_a_file_of_a_system3_does_not_say_whose_its_rules_are(doors: Opened) -> None:
+async def test_a_file_of_a_system3_does_not_say_whose_its_rules_are(server: Opened) -> None:
     """An operator restores exports as they were; of anybody else's file the history must not be a forgery."""
     long_ago = "2001-01-01T00:00:00+00:00"
     forged = {"source": "sop:trusted", "created_by": "boss", "updated_by": "boss", "updated_at": long_ago}
     rule = {name: new(SALES)[name] for name in ("name", "channel", "targets")}
     body = {"document": {"format": "switchboard.rules.v1", "teams": {SALES: [rule | forged]}}, "reason": "a test"}
-    imported = await doors.http.post("/v1/rules/import", json=body, headers=await doors.token_for(agent(3, "sales")))
+    imported = await server.http.post("/v1/rules/import", json=body, headers=await server.token_for(agent(3, "sales")))
     assert imported.status_code == 200, imported.text
-    [kept] = await rules_of(doors, SALES)
+    [kept] = await rules_of(server, SALES)
     author = "system3-sales (System3/sales)"
     assert (kept["source"], kept["created_by"], kept["updated_by"]) == ("", author, author)
     assert kept["updated_at"] > forged["updated_at"]
-    again = await doors.http.post("/v1/rules/import", json=body)
+    again = await server.http.post("/v1/rules/import", json=body)
     assert again.status_code == 200, again.text
-    [kept] = await rules_of(doors, SALES)
+    [kept] = await rules_of(server, SALES)
     assert (kept["source"], kept["created_by"]) == ("sop:trusted", "boss")

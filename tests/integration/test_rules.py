@@ -1,4 +1,4 @@
-"""Rules at run time over real doors: edits and what they answer, history, tests, dry runs, backtests, SOPs, MCP."""
+"""Rules at run time over a real server: edits and what they answer, history, tests, dry runs, backtests, SOPs, MCP."""
 
 from __future__ import annotations
 
@@ -16,209 +16,209 @@ import pytest
 from structlog.testing import capture_logs
 
 from switchboard.app.access import Principal
-from switchboard.app.proposals import edit_by, new_one
-from switchboard.app.replays import Replays
+from switchboard.app.rules.proposals import edit_by, new_one
+from switchboard.app.rules.replays import Replays
 from switchboard.core.routing.backtest import Case
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.routing import RuleChange, TeamId
 from switchboard.store import rules as store
 from switchboard.store.database import Database
 from switchboard.store.rules import Authorship
-from tests.doors import CONNECTOR, Opened, open_doors
 from tests.lab import envelope_json
 from tests.ruling import agent, error_of, mcp, new, refusals, rules_of, table, tool, tree
+from tests.servers import CONNECTOR, Opened, open_server
 
 
 @pytest.fixture
-async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_doors(database_url, tmp_path / "data", tree=tree()) as opened:
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data", tree=tree()) as opened:
         yield opened
 
 
-async def made(doors: Opened, team_id: str = "root", **more: Any) -> dict[str, Any]:
+async def made(server: Opened, team_id: str = "root", **more: Any) -> dict[str, Any]:
     """A new rule, as it was answered."""
-    answer = await doors.http.post("/v1/rules", json=new(team_id, **more))
+    answer = await server.http.post("/v1/rules", json=new(team_id, **more))
     assert answer.status_code == 201, answer.text
     written: dict[str, Any] = answer.json()
     return written
 
 
-async def patch(doors: Opened, rule: Mapping[str, Any], **more: Any) -> httpx2.Response:
+async def patch(server: Opened, rule: Mapping[str, Any], **more: Any) -> httpx2.Response:
     body = {"version": rule["version"], "reason": "a test", **more}
-    return await doors.http.patch(f"/v1/rules/{rule['rule_id']}", json=body)
+    return await server.http.patch(f"/v1/rules/{rule['rule_id']}", json=body)
 
 
-async def goes_to(doors: Opened, **more: Any) -> str:
+async def goes_to(server: Opened, **more: Any) -> str:
     """Where a new message goes."""
-    return str((await doors.submit(envelope_json("hello", **more))).json()["triage_target"])
+    return str((await server.submit(envelope_json("hello", **more))).json()["triage_target"])
 
 
-async def version(doors: Opened) -> int:
-    return int((await doors.http.get("/v1/rules?limit=1")).json()["version"])
+async def version(server: Opened) -> int:
+    return int((await server.http.get("/v1/rules?limit=1")).json()["version"])
 
 
 # Edits ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_new_rule_decides_the_next_message(doors: Opened) -> None:
-    assert await goes_to(doors, channel="email") == "root"  # a dead letter
-    written = await made(doors, filters={"email_domain": "example.org", "sender": 5})
+async def test_a_new_rule_decides_the_next_message(server: Opened) -> None:
+    assert await goes_to(server, channel="email") == "root"  # a dead letter
+    written = await made(server, filters={"email_domain": "example.org", "sender": 5})
     assert (written["version"], written["fresh"]) == (2, True)
     assert written["rule"]["filters"] == {"email_domain": "example.org", "sender": "5"}
     assert written["rule"]["created_by"] == "operator-1"
-    await made(doors)
-    assert await goes_to(doors, channel="email") == "System1/root"
+    await made(server)
+    assert await goes_to(server, channel="email") == "System1/root"
 
 
-async def test_a_rule_is_made_once_however_often_it_is_asked_for(doors: Opened) -> None:
+async def test_a_rule_is_made_once_however_often_it_is_asked_for(server: Opened) -> None:
     body = new("root", rule_id=str(uuid4()))
-    answers = await asyncio.gather(*(doors.http.post("/v1/rules", json=body) for _ in range(4)))
+    answers = await asyncio.gather(*(server.http.post("/v1/rules", json=body) for _ in range(4)))
     assert sorted(a.status_code for a in answers) == [200, 200, 200, 201]
     assert {a.json()["rule"]["rule_id"] for a in answers} == {body["rule_id"]}
-    assert await version(doors) == 2
-    other = await doors.http.post("/v1/rules", json={**body, "priority": 1})
+    assert await version(server) == 2
+    other = await server.http.post("/v1/rules", json={**body, "priority": 1})
     assert (error_of(other), other.json()["error"]["field"]) == ((409, "conflict"), "rule_id")
 
 
-async def test_who_saw_an_older_rule_is_told_what_has_happened(doors: Opened) -> None:
-    [rule] = await rules_of(doors, "lab")
-    headers = await doors.token_for(agent(3, "lab"))
+async def test_who_saw_an_older_rule_is_told_what_has_happened(server: Opened) -> None:
+    [rule] = await rules_of(server, "lab")
+    headers = await server.token_for(agent(3, "lab"))
     body = {"version": rule["version"], "reason": "the lab moves", "priority": 3}
-    changed = await doors.http.patch(f"/v1/rules/{rule['rule_id']}", json=body, headers=headers)
+    changed = await server.http.patch(f"/v1/rules/{rule['rule_id']}", json=body, headers=headers)
     assert (changed.status_code, changed.json()["rule"]["version"]) == (200, 2)
-    late = await patch(doors, rule, priority=4)
+    late = await patch(server, rule, priority=4)
     assert error_of(late) == (409, "conflict")
     for words in ("system3-lab (System3/lab)", "the lab moves", "version 2"):
         assert words in late.json()["error"]["message"]
-    assert (await patch(doors, changed.json()["rule"], priority=4)).status_code == 200
+    assert (await patch(server, changed.json()["rule"], priority=4)).status_code == 200
 
 
-async def test_of_two_edits_at_once_one_is_done(doors: Opened) -> None:
-    [rule] = await rules_of(doors, "lab")
-    answers = await asyncio.gather(*(patch(doors, rule, priority=n) for n in range(1, 6)))
+async def test_of_two_edits_at_once_one_is_done(server: Opened) -> None:
+    [rule] = await rules_of(server, "lab")
+    answers = await asyncio.gather(*(patch(server, rule, priority=n) for n in range(1, 6)))
     assert sorted(a.status_code for a in answers) == [200, 409, 409, 409, 409]
-    assert await version(doors) == 2
+    assert await version(server) == 2
 
 
-async def test_an_edit_that_changes_nothing_makes_no_version(doors: Opened) -> None:
-    [rule] = await rules_of(doors, "lab")
-    same = await patch(doors, rule, name=rule["name"], active=True)
-    assert (same.status_code, same.json()["fresh"], await version(doors)) == (200, False, 1)
-    assert error_of(await patch(doors, rule)) == (422, "invalid_rule")
+async def test_an_edit_that_changes_nothing_makes_no_version(server: Opened) -> None:
+    [rule] = await rules_of(server, "lab")
+    same = await patch(server, rule, name=rule["name"], active=True)
+    assert (same.status_code, same.json()["fresh"], await version(server)) == (200, False, 1)
+    assert error_of(await patch(server, rule)) == (422, "invalid_rule")
 
 
-async def test_what_is_wrong_is_said_with_what_would_be_right(doors: Opened) -> None:
-    before = await table(doors)
-    key = await doors.http.post("/v1/rules", json=new("root", filters={"email_domian": "x"}))
+async def test_what_is_wrong_is_said_with_what_would_be_right(server: Opened) -> None:
+    before = await table(server)
+    key = await server.http.post("/v1/rules", json=new("root", filters={"email_domian": "x"}))
     assert error_of(key) == (422, "unknown_filter_key")
     assert key.json()["error"]["field"] == "filters.email_domian"
     assert "email_domain" in key.json()["error"]["message"]
-    target = await doors.http.post("/v1/rules", json=new("root", targets=[{"system_id": "System1/rot"}]))
+    target = await server.http.post("/v1/rules", json=new("root", targets=[{"system_id": "System1/rot"}]))
     assert error_of(target) == (422, "unknown_target")
     assert "System1/root" in target.json()["error"]["message"]
     several = new("root", channel="emial", targets=[{"team_id": "desk"}, {"team_id": "sales"}])
-    answer = await doors.http.post("/v1/rules", json=several)
+    answer = await server.http.post("/v1/rules", json=several)
     problems = answer.json()["error"]["details"]["problems"]
     assert [one["code"] for one in problems] == ["unknown_channel", "target_not_in_team"]
     assert all(one["message"] in answer.json()["error"]["message"] for one in problems)
     for reason in ("", " ", "two\nlines", "x" * 513):
-        assert error_of(await doors.http.post("/v1/rules", json=new("root", reason=reason))) == (422, "invalid_input")
-    assert await table(doors) == before
+        assert error_of(await server.http.post("/v1/rules", json=new("root", reason=reason))) == (422, "invalid_input")
+    assert await table(server) == before
 
 
-async def test_a_rule_whose_target_has_gone_can_still_be_switched_off(doors: Opened) -> None:
-    [rule] = await rules_of(doors, "lab")
-    await doors.lab.database.run("update member set active = false where system_id = 'System1/lab'")
-    await doors.lab.database.run("insert into rule_set (version, author, reason) values (2, 't', 'gone')")
-    assert error_of(await patch(doors, rule, priority=1)) == (422, "inactive_target")
-    off = await patch(doors, rule, active=False)
+async def test_a_rule_whose_target_has_gone_can_still_be_switched_off(server: Opened) -> None:
+    [rule] = await rules_of(server, "lab")
+    await server.lab.database.run("update member set active = false where system_id = 'System1/lab'")
+    await server.lab.database.run("insert into rule_set (version, author, reason) values (2, 't', 'gone')")
+    assert error_of(await patch(server, rule, priority=1)) == (422, "inactive_target")
+    off = await patch(server, rule, active=False)
     assert off.status_code == 200
-    assert error_of(await patch(doors, off.json()["rule"], active=True)) == (422, "inactive_target")
+    assert error_of(await patch(server, off.json()["rule"], active=True)) == (422, "inactive_target")
 
 
-async def test_a_dry_run_says_what_would_happen_and_writes_nothing(doors: Opened) -> None:
+async def test_a_dry_run_says_what_would_happen_and_writes_nothing(server: Opened) -> None:
     for number in range(3):
-        await goes_to(doors, channel="email", sender=f"s{number}")
-    before = await table(doors)
-    answer = await doors.http.post("/v1/rules", json=new("root", filters={"sender": "s1"}, dry_run=True))
-    assert (answer.status_code, await table(doors)) == (200, before)
+        await goes_to(server, channel="email", sender=f"s{number}")
+    before = await table(server)
+    answer = await server.http.post("/v1/rules", json=new("root", filters={"sender": "s1"}, dry_run=True))
+    assert (answer.status_code, await table(server)) == (200, before)
     [example] = answer.json()["blast"]["examples"]
     lost = [{"team": "root", "category": "no_route"}]
     assert example["before"] == {"butlers": [], "dead_letters": lost, "models": []}
     assert example["after"] == {"butlers": ["System1/root"], "dead_letters": [], "models": []}
-    [rule] = await rules_of(doors, "lab")
-    tried = await patch(doors, rule, active=False, dry_run=True)
-    assert (tried.status_code, await table(doors)) == (200, before)
+    [rule] = await rules_of(server, "lab")
+    tried = await patch(server, rule, active=False, dry_run=True)
+    assert (tried.status_code, await table(server)) == (200, before)
 
 
-async def test_the_blast_radius_counts_the_messages_that_would_go_elsewhere(doors: Opened) -> None:
+async def test_the_blast_radius_counts_the_messages_that_would_go_elsewhere(server: Opened) -> None:
     for number in range(12):
-        await goes_to(doors, channel="slack", sender=f"s{number}")
-    await goes_to(doors, channel="telegram")
-    written = await made(doors, channel="slack", name="all of slack", priority=1)
+        await goes_to(server, channel="slack", sender=f"s{number}")
+    await goes_to(server, channel="telegram")
+    written = await made(server, channel="slack", name="all of slack", priority=1)
     blast = written["blast"]
     assert (blast["looked_at"], blast["changed"], len(blast["examples"]), blast["complete"]) == (13, 12, 10, True)
-    back = await patch(doors, written["rule"], active=False)
+    back = await patch(server, written["rule"], active=False)
     assert back.json()["blast"]["changed"] == 12
 
 
 async def test_an_edit_is_done_though_its_blast_radius_is_out_of_reach(
-    doors: Opened, monkeypatch: pytest.MonkeyPatch
+    server: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: object, **__: object) -> AsyncIterator[list[Case]]:
         raise Unavailable("gone")
 
-    monkeypatch.setattr("switchboard.app.replays.cases_since", lost)
-    written = await made(doors)
-    assert (written["blast"], written["version"], await version(doors)) == (None, 2, 2)
+    monkeypatch.setattr("switchboard.app.rules.replays.cases_since", lost)
+    written = await made(server)
+    assert (written["blast"], written["version"], await version(server)) == (None, 2, 2)
 
 
 async def test_a_defect_after_the_write_does_not_look_like_a_failure(
-    doors: Opened, monkeypatch: pytest.MonkeyPatch
+    server: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def defect(*_: object, **__: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("switchboard.app.rule_records.lint_change", defect)
+    monkeypatch.setattr("switchboard.app.rules.records.lint_change", defect)
     with capture_logs() as logs:
-        written = await made(doors)
+        written = await made(server)
     assert (written["warnings"], written["version"]) == (None, 2)
     assert [entry["event"] for entry in logs if entry["log_level"] == "error"]
 
 
-async def test_a_blast_radius_of_other_rules_is_none(doors: Opened) -> None:
-    core = doors.switchboard.core
+async def test_a_blast_radius_of_other_rules_is_none(server: Opened) -> None:
+    runtime = server.switchboard.runtime
     fields = {name: new("root")[name] for name in ("name", "channel", "targets")}
-    replays, change = Replays(core), new_one(TeamId("root"), fields, edit_by("test"))
+    replays, change = Replays(runtime), new_one(TeamId("root"), fields, edit_by("test"))
     never_there = RuleChange(change.after, None)
     assert await replays.blast(replays.before([never_there]), [never_there]) is None
 
 
-async def test_an_edit_warns_of_rules_that_never_fire(doors: Opened) -> None:
-    await made(doors, name="wide", channel="email", priority=5)
-    hidden = await made(doors, name="narrow", channel="email", filters={"sender": "x"})
+async def test_an_edit_warns_of_rules_that_never_fire(server: Opened) -> None:
+    await made(server, name="wide", channel="email", priority=5)
+    hidden = await made(server, name="narrow", channel="email", filters={"sender": "x"})
     assert "shadowed" in {finding["code"] for finding in hidden["warnings"]}
-    found = (await doors.http.get("/v1/rules/lint")).json()
+    found = (await server.http.get("/v1/rules/lint")).json()
     assert hidden["rule"]["rule_id"] in {one["rule_id"] for one in found["findings"] if one["code"] == "shadowed"}
 
 
-async def test_an_edit_warns_of_the_team_to_which_no_rule_leads_any_more(doors: Opened) -> None:
-    [way] = [rule for rule in await rules_of(doors, "root") if rule["targets"] == [{"team_id": "sales"}]]
-    off = (await patch(doors, way, active=False, dry_run=True)).json()
+async def test_an_edit_warns_of_the_team_to_which_no_rule_leads_any_more(server: Opened) -> None:
+    [way] = [rule for rule in await rules_of(server, "root") if rule["targets"] == [{"team_id": "sales"}]]
+    off = (await patch(server, way, active=False, dry_run=True)).json()
     assert [(one["code"], one["team_id"]) for one in off["warnings"]] == [("unreachable", "sales")]
-    second = await made(doors, channel="email", targets=[{"team_id": "sales"}])
-    assert (await patch(doors, way, active=False)).json()["warnings"] == []
-    last = (await patch(doors, second["rule"], active=False)).json()
+    second = await made(server, channel="email", targets=[{"team_id": "sales"}])
+    assert (await patch(server, way, active=False)).json()["warnings"] == []
+    last = (await patch(server, second["rule"], active=False)).json()
     assert [(one["code"], one["team_id"]) for one in last["warnings"]] == [("unreachable", "sales")]
-    found = (await doors.http.get("/v1/rules/lint")).json()["findings"]
+    found = (await server.http.get("/v1/rules/lint")).json()["findings"]
     assert last["warnings"][0]["message"] in {one["message"].split(";")[0] for one in found}
 
 
-async def test_an_import_that_leaves_a_team_without_rules_warns_of_it(doors: Opened) -> None:
+async def test_an_import_that_leaves_a_team_without_rules_warns_of_it(server: Opened) -> None:
     document = {"format": "switchboard.rules.v1", "teams": {"lab": []}}
     body = {"document": document, "reason": "a test"}
     for dry_run in (True, False):
-        answer = (await doors.http.post("/v1/rules/import", json={**body, "dry_run": dry_run})).json()
+        answer = (await server.http.post("/v1/rules/import", json={**body, "dry_run": dry_run})).json()
         found = [(one["code"], one["team_id"]) for one in answer["warnings"]]
         assert found == [("dead_letters_everything", "lab")]
 
@@ -226,24 +226,24 @@ async def test_an_import_that_leaves_a_team_without_rules_warns_of_it(doors: Ope
 # Lists and history ---------------------------------------------------------------------------------------------------
 
 
-async def test_rules_are_listed_page_by_page(doors: Opened) -> None:
+async def test_rules_are_listed_page_by_page(server: Opened) -> None:
     seen: list[str] = []
     query: dict[str, Any] = {"limit": 3}
     while True:
-        page = (await doors.http.get("/v1/rules", params=query)).json()
+        page = (await server.http.get("/v1/rules", params=query)).json()
         seen += [rule["rule_id"] for rule in page["rules"]]
         if page["next_cursor"] is None:
             break
         query["cursor"] = page["next_cursor"]
     assert seen == sorted(seen)
     assert len(set(seen)) == 7
-    assert error_of(await doors.http.get("/v1/rules?cursor=x")) == (422, "invalid_cursor")
+    assert error_of(await server.http.get("/v1/rules?cursor=x")) == (422, "invalid_cursor")
 
 
-async def test_everything_that_was_done_to_a_rule_is_told(doors: Opened) -> None:
-    rule = (await made(doors, reason="first"))["rule"]
-    await patch(doors, rule, priority=2, reason="second")
-    found = (await doors.http.get(f"/v1/rules/{rule['rule_id']}")).json()
+async def test_everything_that_was_done_to_a_rule_is_told(server: Opened) -> None:
+    rule = (await made(server, reason="first"))["rule"]
+    await patch(server, rule, priority=2, reason="second")
+    found = (await server.http.get(f"/v1/rules/{rule['rule_id']}")).json()
     assert found.keys() == {"rule", "history"}
     assert [(e["version"], e["reason"], e["author"]) for e in found["history"]] == [
         (3, "second", "operator-1"),
@@ -251,50 +251,52 @@ async def test_everything_that_was_done_to_a_rule_is_told(doors: Opened) -> None
     ]
     assert found["history"][1]["before"] is None
     assert (found["history"][0]["before"]["priority"], found["rule"]["priority"]) == (0, 2)
-    versions = (await doors.http.get("/v1/rules/versions?limit=2")).json()
+    versions = (await server.http.get("/v1/rules/versions?limit=2")).json()
     assert [v["version"] for v in versions["versions"]] == [3, 2]
     assert versions["next_before"] == 2
-    one = (await doors.http.get("/v1/rules/versions/3")).json()
+    one = (await server.http.get("/v1/rules/versions/3")).json()
     assert (one["changed"], one["changes"][0]["fields"]) == (1, {"priority": [0, 2]})
-    diff = (await doors.http.get("/v1/rules/diff?from=1&to=3")).json()
+    diff = (await server.http.get("/v1/rules/diff?from=1&to=3")).json()
     assert [(c["before"], c["after"]["priority"]) for c in diff["changes"]] == [(None, 2)]
-    way_back = (await doors.http.get("/v1/rules/diff?from=3&to=1")).json()
+    way_back = (await server.http.get("/v1/rules/diff?from=3&to=1")).json()
     assert way_back["changes"][0]["after"] is None
     for path in (f"/v1/rules/{uuid4()}", "/v1/rules/versions/99", "/v1/rules/diff?from=1&to=99"):
-        assert error_of(await doors.http.get(path)) == (404, "not_found")
+        assert error_of(await server.http.get(path)) == (404, "not_found")
 
 
-async def test_an_export_imported_again_changes_nothing(doors: Opened) -> None:
-    document = (await doors.http.get("/v1/rules/export")).json()
+async def test_an_export_imported_again_changes_nothing(server: Opened) -> None:
+    document = (await server.http.get("/v1/rules/export")).json()
     assert document["teams"].keys() == {"root", "sales", "desk", "lab", "old"}
     body = {"document": document, "reason": "again", "expected_version": 1}
-    answer = await doors.http.post("/v1/rules/import", json=body)
-    assert (answer.status_code, answer.json()["changed"], await version(doors)) == (200, 0, 1)
-    await made(doors, "lab")
-    one = (await doors.http.get("/v1/rules/export?team_id=lab&version=1")).json()
+    answer = await server.http.post("/v1/rules/import", json=body)
+    assert (answer.status_code, answer.json()["changed"], await version(server)) == (200, 0, 1)
+    await made(server, "lab")
+    one = (await server.http.get("/v1/rules/export?team_id=lab&version=1")).json()
     assert [len(rules) for rules in one["teams"].values()] == [1]
-    stale = await doors.http.post("/v1/rules/import", json=body)
+    stale = await server.http.post("/v1/rules/import", json=body)
     assert error_of(stale) == (409, "conflict")
-    assert error_of(await doors.http.get("/v1/rules/export?team_id=lob")) == (404, "not_found")
-    assert error_of(await doors.http.get("/v1/rules/export?version=77")) == (404, "not_found")
+    assert error_of(await server.http.get("/v1/rules/export?team_id=lob")) == (404, "not_found")
+    assert error_of(await server.http.get("/v1/rules/export?version=77")) == (404, "not_found")
 
 
-async def test_an_export_makes_another_installation_the_same_to_the_last_date(doors: Opened) -> None:
-    rule = (await made(doors, "lab"))["rule"]
-    await patch(doors, rule, priority=3)
-    await load(doors)
-    document = (await doors.http.get("/v1/rules/export")).json()
-    await doors.lab.database.run("delete from rule")
-    await doors.lab.database.run("insert into rule_set (version, author, reason, teams) values (99, 't', 'gone', true)")
+async def test_an_export_makes_another_installation_the_same_to_the_last_date(server: Opened) -> None:
+    rule = (await made(server, "lab"))["rule"]
+    await patch(server, rule, priority=3)
+    await load(server)
+    document = (await server.http.get("/v1/rules/export")).json()
+    await server.lab.database.run("delete from rule")
+    await server.lab.database.run(
+        "insert into rule_set (version, author, reason, teams) values (99, 't', 'gone', true)"
+    )
     body = {"document": document, "reason": "a new house"}
-    assert (await doors.http.post("/v1/rules/import", json=body)).json()["version"] == 100
-    assert (await doors.http.get("/v1/rules/export")).json()["teams"] == document["teams"]
+    assert (await server.http.post("/v1/rules/import", json=body)).json()["version"] == 100
+    assert (await server.http.get("/v1/rules/export")).json()["teams"] == document["teams"]
 
 
 # Edits that others overtake ------------------------------------------------------------------------------------------
 
 
-def overtaken(doors: Opened, monkeypatch: pytest.MonkeyPatch, times: int = 1, **rule: Any) -> None:
+def overtaken(server: Opened, monkeypatch: pytest.MonkeyPatch, times: int = 1, **rule: Any) -> None:
     """Whoever writes next finds that another process has made a rule of the team lab since he looked, `times` times."""
     write, left = store.write, [None] * times
 
@@ -303,7 +305,7 @@ def overtaken(doors: Opened, monkeypatch: pytest.MonkeyPatch, times: int = 1, **
             left.pop()
             fields = {name: new("lab", **rule)[name] for name in ("name", "channel", "targets", *rule)}
             other = new_one(TeamId("lab"), fields, edit_by("another"))
-            await write(doors.lab.database, [other], by=Authorship("another", "in between"))
+            await write(server.lab.database, [other], by=Authorship("another", "in between"))
         return await write(database, changes, **order)
 
     monkeypatch.setattr(store, "write", late)
@@ -316,139 +318,139 @@ SLACK_OF_LAB: dict[str, Any] = {
 LAB_OF_SLACK = {"name": "P", "routing_requirements": [{"team": "lab", "agent": "lab", "channel": "slack", "name": "x"}]}
 
 
-async def test_an_import_leaves_no_rule_that_came_in_between(doors: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    overtaken(doors, monkeypatch)
+async def test_an_import_leaves_no_rule_that_came_in_between(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    overtaken(server, monkeypatch)
     body = {"document": SLACK_OF_LAB, "reason": "a test"}
-    answer = await doors.http.post("/v1/rules/import", json=body)
+    answer = await server.http.post("/v1/rules/import", json=body)
     assert (answer.status_code, answer.json()["changed"], answer.json()["version"]) == (200, 3, 3)
-    assert [rule["name"] for rule in await rules_of(doors, "lab")] == ["slack"]
+    assert [rule["name"] for rule in await rules_of(server, "lab")] == ["slack"]
 
 
-async def test_going_back_leaves_no_rule_that_came_in_between(doors: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = (await doors.http.get("/v1/rules/export")).json()["teams"]
-    await made(doors, "lab")
-    overtaken(doors, monkeypatch)
+async def test_going_back_leaves_no_rule_that_came_in_between(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (await server.http.get("/v1/rules/export")).json()["teams"]
+    await made(server, "lab")
+    overtaken(server, monkeypatch)
     body = {"version": 1, "team_id": "lab", "reason": "a test"}
-    assert (await doors.http.post("/v1/rules/restore", json=body)).json()["version"] == 4
-    assert (await doors.http.get("/v1/rules/export")).json()["teams"] == before
+    assert (await server.http.post("/v1/rules/restore", json=body)).json()["version"] == 4
+    assert (await server.http.get("/v1/rules/export")).json()["teams"] == before
 
 
-async def test_an_sop_is_loaded_although_others_edit(doors: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    overtaken(doors, monkeypatch)
-    answer = await doors.http.put("/v1/sops/P", json={"document": LAB_OF_SLACK, "reason": "a test"})
+async def test_an_sop_is_loaded_although_others_edit(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    overtaken(server, monkeypatch)
+    answer = await server.http.put("/v1/sops/P", json={"document": LAB_OF_SLACK, "reason": "a test"})
     assert (answer.json()["changed"], answer.json()["version"]) == (1, 3)
-    overtaken(doors, monkeypatch)
-    answer = await doors.http.delete("/v1/sops/P?reason=done")
+    overtaken(server, monkeypatch)
+    answer = await server.http.delete("/v1/sops/P?reason=done")
     assert (answer.json()["changed"], answer.json()["version"]) == (1, 5)
 
 
 async def test_the_rules_that_are_tested_are_those_that_are_written(
-    doors: Opened, monkeypatch: pytest.MonkeyPatch
+    server: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mail = {"name": "all", "channel": "*", "targets": [{"team_id": "lab"}]}
     document = {"format": "switchboard.rules.v1", "teams": {"root": [mail]}}
     case = {"facts": {"channel": "email"}, "expect": {"dead_letters": [{"team": "lab", "category": "no_route"}]}}
     body = {"document": document, "reason": "a test", "tests": {"cases": [case]}}
-    tried = await doors.http.post("/v1/rules/import", json={**body, "dry_run": True})
-    assert (tried.status_code, await version(doors)) == (200, 1)
-    overtaken(doors, monkeypatch, channel="email")
-    assert error_of(await doors.http.post("/v1/rules/import", json=body)) == (422, "route_tests_failed")
-    assert await version(doors) == 2, "only the other one's"
+    tried = await server.http.post("/v1/rules/import", json={**body, "dry_run": True})
+    assert (tried.status_code, await version(server)) == (200, 1)
+    overtaken(server, monkeypatch, channel="email")
+    assert error_of(await server.http.post("/v1/rules/import", json=body)) == (422, "route_tests_failed")
+    assert await version(server) == 2, "only the other one's"
 
 
 async def test_who_names_a_version_or_is_overtaken_again_is_told(
-    doors: Opened, monkeypatch: pytest.MonkeyPatch
+    server: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"document": SLACK_OF_LAB, "reason": "a test"}
-    overtaken(doors, monkeypatch)
-    seen = await doors.http.post("/v1/rules/import", json={**body, "expected_version": 1})
-    assert (error_of(seen), await version(doors)) == ((409, "conflict"), 2)
-    overtaken(doors, monkeypatch, times=5)
-    twice = await doors.http.post("/v1/rules/import", json=body)
-    assert (error_of(twice), await version(doors)) == ((409, "conflict"), 7)
-    assert "slack" not in {rule["name"] for rule in await rules_of(doors, "lab")}
+    overtaken(server, monkeypatch)
+    seen = await server.http.post("/v1/rules/import", json={**body, "expected_version": 1})
+    assert (error_of(seen), await version(server)) == ((409, "conflict"), 2)
+    overtaken(server, monkeypatch, times=5)
+    twice = await server.http.post("/v1/rules/import", json=body)
+    assert (error_of(twice), await version(server)) == ((409, "conflict"), 7)
+    assert "slack" not in {rule["name"] for rule in await rules_of(server, "lab")}
 
 
-async def test_going_back_is_a_version_of_its_own(doors: Opened) -> None:
-    written = (await made(doors))["rule"]
-    [lab] = await rules_of(doors, "lab")
-    await patch(doors, lab, priority=9)
+async def test_going_back_is_a_version_of_its_own(server: Opened) -> None:
+    written = (await made(server))["rule"]
+    [lab] = await rules_of(server, "lab")
+    await patch(server, lab, priority=9)
     body = {"version": 1, "reason": "it was better before"}
-    tried = await doors.http.post("/v1/rules/restore", json={**body, "dry_run": True})
-    assert (tried.json()["changed"], await version(doors)) == (2, 3)
-    back = (await doors.http.post("/v1/rules/restore", json=body)).json()
+    tried = await server.http.post("/v1/rules/restore", json={**body, "dry_run": True})
+    assert (tried.json()["changed"], await version(server)) == (2, 3)
+    back = (await server.http.post("/v1/rules/restore", json=body)).json()
     assert (back["version"], back["changed"]) == (4, 2)
-    [again] = await rules_of(doors, "lab")
+    [again] = await rules_of(server, "lab")
     assert (again["priority"], again["version"]) == (0, 4)
-    removed = (await doors.http.get(f"/v1/rules/{written['rule_id']}")).json()
+    removed = (await server.http.get(f"/v1/rules/{written['rule_id']}")).json()
     assert removed["history"][0]["after"] is None
-    assert await goes_to(doors, channel="email") == "root"
-    assert error_of(await doors.http.post("/v1/rules/restore", json={**body, "version": 99})) == (404, "not_found")
-    unknown = await doors.http.post("/v1/rules/restore", json={**body, "team_id": "x"})
+    assert await goes_to(server, channel="email") == "root"
+    assert error_of(await server.http.post("/v1/rules/restore", json={**body, "version": 99})) == (404, "not_found")
+    unknown = await server.http.post("/v1/rules/restore", json={**body, "team_id": "x"})
     assert error_of(unknown) == (422, "unknown_team")
 
 
-async def test_rules_that_fail_their_tests_are_not_imported(doors: Opened) -> None:
+async def test_rules_that_fail_their_tests_are_not_imported(server: Opened) -> None:
     rules = [{"name": "all", "channel": "email", "targets": [{"system_id": "System1/lab"}]}]
     document = {"format": "switchboard.rules.v1", "teams": {"lab": rules}}
     case = {"name": "mail", "facts": {"channel": "email"}, "expect": "System1/root"}
     body = {"document": document, "reason": "r", "tests": {"cases": [case]}}
-    before = await table(doors)
-    refused = await doors.http.post("/v1/rules/import", json=body)
+    before = await table(server)
+    refused = await server.http.post("/v1/rules/import", json=body)
     assert error_of(refused) == (422, "route_tests_failed")
     [result] = refused.json()["error"]["details"]["results"]
     assert (result["name"], result["got"]["dead_letters"][0]["team"]) == ("mail", "root")
-    assert await table(doors) == before
+    assert await table(server) == before
     body["tests"] = {"cases": [{**case, "expect": {"dead_letters": [{"team": "root", "category": "no_route"}]}}]}
-    assert (await doors.http.post("/v1/rules/import", json=body)).json()["changed"] == 2
+    assert (await server.http.post("/v1/rules/import", json=body)).json()["changed"] == 2
 
 
 # Rules tried ---------------------------------------------------------------------------------------------------------
 
 
-async def test_cases_are_run_on_the_rules_in_force_or_on_those_of_a_file(doors: Opened) -> None:
+async def test_cases_are_run_on_the_rules_in_force_or_on_those_of_a_file(server: Opened) -> None:
     cases = [
         {"facts": {"channel": "telegram"}, "expect": "System1/root"},
         {"name": "mail", "facts": {"channel": "email"}, "expect": "System1/root"},
     ]
-    run = (await doors.http.post("/v1/rules/test", json={"cases": cases})).json()
+    run = (await server.http.post("/v1/rules/test", json={"cases": cases})).json()
     assert (run["passed"], run["failed"], [r["passed"] for r in run["results"]]) == (1, 1, [True, False])
     rules = [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/root"}]}]
     document = {"format": "switchboard.rules.v1", "teams": {"root": rules}}
-    proposed = (await doors.http.post("/v1/rules/test", json={"cases": cases, "document": document})).json()
-    assert (proposed["passed"], await version(doors)) == (2, 1)
-    wrong = await doors.http.post("/v1/rules/test", json={"cases": [{"facts": {"channel": "x"}, "expect": "y"}]})
+    proposed = (await server.http.post("/v1/rules/test", json={"cases": cases, "document": document})).json()
+    assert (proposed["passed"], await version(server)) == (2, 1)
+    wrong = await server.http.post("/v1/rules/test", json={"cases": [{"facts": {"channel": "x"}, "expect": "y"}]})
     assert (error_of(wrong), wrong.json()["error"]["field"]) == ((422, "unknown_channel"), "cases[0].facts.channel")
 
 
-async def explain(doors: Opened, **question: Any) -> dict[str, Any]:
-    answer = await doors.http.post("/v1/rules/explain", json=question)
+async def explain(server: Opened, **question: Any) -> dict[str, Any]:
+    answer = await server.http.post("/v1/rules/explain", json=question)
     assert answer.status_code == 200, answer.text
     explained: dict[str, Any] = answer.json()
     return explained
 
 
-async def test_a_message_that_nobody_sent_is_explained(doors: Opened) -> None:
-    await made(doors, channel="telegram", name="later")
-    await made(doors, channel="telegram", name="special", filters={"sender": "bob", "chat_type": "group"}, priority=-1)
-    said = await explain(doors, facts={"channel": "telegram", "sender": "alice"})
+async def test_a_message_that_nobody_sent_is_explained(server: Opened) -> None:
+    await made(server, channel="telegram", name="later")
+    await made(server, channel="telegram", name="special", filters={"sender": "bob", "chat_type": "group"}, priority=-1)
+    said = await explain(server, facts={"channel": "telegram", "sender": "alice"})
     [step] = said["trail"]
     assert said["receivers"]["butlers"] == ["System1/root"]
     assert [one["fired"] for one in step["considered"]] == [False] * (len(step["considered"]) - 1) + [True]
     assert [(one["name"], one["by"]) for one in step["beaten"]] == [("later", "older")]
-    down = await explain(doors, envelope=envelope_json("hello", channel="slack"))
+    down = await explain(server, envelope=envelope_json("hello", channel="slack"))
     assert [one["team_id"] for one in down["trail"]] == ["root", "sales", "desk"]
-    assert await doors.lab.count("select count(*) from message_inbox") == 0
-    pinned = await explain(doors, facts={"channel": "slack"}, pinned="System1/desk")
+    assert await server.lab.count("select count(*) from message_inbox") == 0
+    pinned = await explain(server, facts={"channel": "slack"}, pinned="System1/desk")
     assert (pinned["trail"][0]["reason"], pinned["receivers"]["butlers"]) == ("pin", ["System1/desk"])
-    named = await explain(doors, envelope=envelope_json("hello", channel="slack", pinned="System1/lab"))
+    named = await explain(server, envelope=envelope_json("hello", channel="slack", pinned="System1/lab"))
     assert named["receivers"]["butlers"] == ["System1/lab"]
 
 
-async def test_when_nothing_matches_the_nearest_rules_are_named(doors: Opened) -> None:
-    await made(doors, channel="email", name="two off", filters={"sender": "x", "email_domain": "y"})
-    await made(doors, channel="email", name="one off", filters={"sender": "x"})
-    said = await explain(doors, facts={"channel": "email", "sender": "z"})
+async def test_when_nothing_matches_the_nearest_rules_are_named(server: Opened) -> None:
+    await made(server, channel="email", name="two off", filters={"sender": "x", "email_domain": "y"})
+    await made(server, channel="email", name="one off", filters={"sender": "x"})
+    said = await explain(server, facts={"channel": "email", "sender": "z"})
     nearest = said["trail"][0]["nearest"]
     assert [(one["name"], one["failed"]) for one in nearest[:1]] == [("one off", 1)]
     assert (nearest[0]["failed_filter"], nearest[0]["expected"], nearest[0]["actual"]) == ("sender", "x", "z")
@@ -466,18 +468,20 @@ async def test_when_nothing_matches_the_nearest_rules_are_named(doors: Opened) -
         ({}, "invalid_input"),
     ],
 )
-async def test_a_question_that_makes_no_sense_is_refused(doors: Opened, question: Mapping[str, Any], code: str) -> None:
+async def test_a_question_that_makes_no_sense_is_refused(
+    server: Opened, question: Mapping[str, Any], code: str
+) -> None:
     headers = {"content-type": "application/json"}
-    answer = await doors.http.post("/v1/rules/explain", content=json.dumps(question), headers=headers)
+    answer = await server.http.post("/v1/rules/explain", content=json.dumps(question), headers=headers)
     assert error_of(answer) == (422, code)
 
 
-async def test_the_past_is_explained_by_the_rules_of_the_past(doors: Opened) -> None:
-    request_id = (await doors.submit(envelope_json("hello"))).json()["request_id"]
-    root = next(rule for rule in await rules_of(doors, "root") if rule["channel"] == "telegram")
-    await patch(doors, root, channel="email", name="another name")
-    await made(doors, channel="telegram", priority=9)
-    found = (await doors.http.get(f"/v1/messages/{request_id}/explain")).json()
+async def test_the_past_is_explained_by_the_rules_of_the_past(server: Opened) -> None:
+    request_id = (await server.submit(envelope_json("hello"))).json()["request_id"]
+    root = next(rule for rule in await rules_of(server, "root") if rule["channel"] == "telegram")
+    await patch(server, root, channel="email", name="another name")
+    await made(server, channel="telegram", priority=9)
+    found = (await server.http.get(f"/v1/messages/{request_id}/explain")).json()
     [decision] = found["decisions"]
     [step] = decision["trail"]
     assert (decision["version"], [(one["name"], one["fired"]) for one in step["considered"]]) == (
@@ -489,35 +493,35 @@ async def test_the_past_is_explained_by_the_rules_of_the_past(doors: Opened) -> 
 # Backtests -----------------------------------------------------------------------------------------------------------
 
 
-async def backtest(doors: Opened, **body: Any) -> list[dict[str, Any]]:
-    answer = await doors.http.post("/v1/rules/backtest", json=body)
+async def backtest(server: Opened, **body: Any) -> list[dict[str, Any]]:
+    answer = await server.http.post("/v1/rules/backtest", json=body)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-ndjson"), answer.text
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-async def test_a_backtest_shows_only_what_would_change(doors: Opened) -> None:
+async def test_a_backtest_shows_only_what_would_change(server: Opened) -> None:
     for number in range(5):
-        await goes_to(doors, channel="slack", sender=f"s{number}")
-    await goes_to(doors, channel="telegram")
-    before = await table(doors)
+        await goes_to(server, channel="slack", sender=f"s{number}")
+    await goes_to(server, channel="telegram")
+    before = await table(server)
     one = {**{k: v for k, v in new("root", channel="slack", priority=1).items() if k != "reason"}}
-    *progress, last = await backtest(doors, changes=[{**one, "filters": {"sender": "s3"}}])
+    *progress, last = await backtest(server, changes=[{**one, "filters": {"sender": "s3"}}])
     assert [line["progress"] for line in progress] == [{"looked_at": 0, "of": 6}, {"looked_at": 6, "of": 6}]
     assert (last["result"]["looked_at"], last["result"]["changed"]) == (6, 1)
     [example] = last["result"]["examples"]
     assert (example["before"]["butlers"], example["after"]["butlers"]) == ([], ["System1/root"])
     rules = [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/root"}]}]
     document = {"format": "switchboard.rules.v1", "teams": {"root": rules}}
-    newest = (await backtest(doors, document=document, last=2))[-1]["result"]
+    newest = (await backtest(server, document=document, last=2))[-1]["result"]
     assert (newest["looked_at"], newest["changed"]) == (2, 1)
-    assert (await backtest(doors, document=document, days=1))[-1]["result"]["changed"] == 5
-    [rule] = await rules_of(doors, "desk")
+    assert (await backtest(server, document=document, days=1))[-1]["result"]["changed"] == 5
+    [rule] = await rules_of(server, "desk")
     off = {"rule_id": rule["rule_id"], "active": False}
-    assert (await backtest(doors, changes=[off]))[-1]["result"]["changed"] == 0
-    assert await table(doors) == before
+    assert (await backtest(server, changes=[off]))[-1]["result"]["changed"] == 0
+    assert await table(server) == before
 
 
-async def test_a_proposal_that_makes_no_sense_is_refused_before_the_first_line(doors: Opened) -> None:
+async def test_a_proposal_that_makes_no_sense_is_refused_before_the_first_line(server: Opened) -> None:
     wrong = {"team_id": "root", "name": "n", "channel": "slack", "targets": [{"team_id": "desk"}]}
     for body, expected in (
         ({"changes": [wrong]}, (422, "target_not_in_team")),
@@ -525,10 +529,10 @@ async def test_a_proposal_that_makes_no_sense_is_refused_before_the_first_line(d
         ({"document": {"format": "x"}}, (422, "invalid_rule_file")),
         ({}, (422, "invalid_input")),
     ):
-        assert error_of(await doors.http.post("/v1/rules/backtest", json=body)) == expected
+        assert error_of(await server.http.post("/v1/rules/backtest", json=body)) == expected
 
 
-async def test_a_backtest_ends_when_nobody_reads_it(doors: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_backtest_ends_when_nobody_reads_it(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = asyncio.Event()
 
     async def endless(*_: object, **__: object) -> AsyncIterator[list[Case]]:
@@ -538,9 +542,9 @@ async def test_a_backtest_ends_when_nobody_reads_it(doors: Opened, monkeypatch: 
         finally:
             ended.set()
 
-    monkeypatch.setattr("switchboard.app.replays.cases_since", endless)
+    monkeypatch.setattr("switchboard.app.rules.replays.cases_since", endless)
     document = {"format": "switchboard.rules.v1", "teams": {"lab": []}}
-    async with doors.http.stream("POST", "/v1/rules/backtest", json={"document": document}) as answer:
+    async with server.http.stream("POST", "/v1/rules/backtest", json={"document": document}) as answer:
         lines = answer.aiter_lines()
         assert "progress" in json.loads(await anext(lines))
     async with asyncio.timeout(20):
@@ -558,64 +562,64 @@ SOP = {
 }
 
 
-async def load(doors: Opened, document: Mapping[str, Any] = SOP) -> dict[str, Any]:
-    answer = await doors.http.put("/v1/sops/First run", json={"document": document, "reason": "a test"})
+async def load(server: Opened, document: Mapping[str, Any] = SOP) -> dict[str, Any]:
+    answer = await server.http.put("/v1/sops/First run", json={"document": document, "reason": "a test"})
     assert answer.status_code == 200, answer.text
     written: dict[str, Any] = answer.json()
     return written
 
 
-async def test_an_sop_registers_exactly_its_own_rules(doors: Opened) -> None:
-    assert (await load(doors))["changed"] == 2
-    assert await goes_to(doors, channel="email") == "System1/lab"
-    assert ((await load(doors))["changed"], await version(doors)) == (0, 2)
+async def test_an_sop_registers_exactly_its_own_rules(server: Opened) -> None:
+    assert (await load(server))["changed"] == 2
+    assert await goes_to(server, channel="email") == "System1/lab"
+    assert ((await load(server))["changed"], await version(server)) == (0, 2)
     shorter = {**SOP, "routing_requirements": SOP["routing_requirements"][:1]}
-    assert (await load(doors, shorter))["changed"] == 1
-    listed = (await doors.http.get("/v1/sops")).json()["sops"]
+    assert (await load(server, shorter))["changed"] == 1
+    listed = (await server.http.get("/v1/sops")).json()["sops"]
     assert listed == [{"source": "sop:First run", "rules": 2, "active": 1, "teams": ["lab", "root"]}]
-    gone = await doors.http.delete("/v1/sops/First run?reason=done")
-    assert (gone.json()["changed"], await goes_to(doors, channel="email")) == (1, "root")
-    assert (await load(doors))["changed"] == 2
-    assert len(await rules_of(doors, "lab", source="sop:First run")) == 1
+    gone = await server.http.delete("/v1/sops/First run?reason=done")
+    assert (gone.json()["changed"], await goes_to(server, channel="email")) == (1, "root")
+    assert (await load(server))["changed"] == 2
+    assert len(await rules_of(server, "lab", source="sop:First run")) == 1
 
 
-async def test_an_sop_may_have_any_name(doors: Opened) -> None:
+async def test_an_sop_may_have_any_name(server: Opened) -> None:
     for name in ("a/b", "50 %", "ü?"):
         url = f"/v1/sops/{quote(name, safe='')}"
         body = {"document": {**SOP, "name": name}, "reason": "a test"}
-        assert (await doors.http.put(url, json=body)).json()["changed"] == 2
-        assert (await doors.http.delete(f"{url}?reason=done")).json()["changed"] == 2
+        assert (await server.http.put(url, json=body)).json()["changed"] == 2
+        assert (await server.http.delete(f"{url}?reason=done")).json()["changed"] == 2
 
 
-async def test_the_rules_of_an_sop_are_its_own_to_change(doors: Opened) -> None:
-    await load(doors)
-    [rule] = await rules_of(doors, "lab", source="sop:First run")
-    changed = await patch(doors, rule, priority=1)
+async def test_the_rules_of_an_sop_are_its_own_to_change(server: Opened) -> None:
+    await load(server)
+    [rule] = await rules_of(server, "lab", source="sop:First run")
+    changed = await patch(server, rule, priority=1)
     assert error_of(changed) == (409, "conflict")
     assert "First run" in changed.json()["error"]["message"]
-    assert (await patch(doors, rule, active=False)).status_code == 200
-    document = (await doors.http.get("/v1/rules/export?team_id=lab")).json()
+    assert (await patch(server, rule, active=False)).status_code == 200
+    document = (await server.http.get("/v1/rules/export?team_id=lab")).json()
     [exported] = [one for one in document["teams"]["lab"] if one["source"]]
     exported["priority"] = 99
-    imported = await doors.http.post("/v1/rules/import", json={"document": document, "reason": "a whole file"})
+    imported = await server.http.post("/v1/rules/import", json={"document": document, "reason": "a whole file"})
     assert (imported.status_code, imported.json()["changed"]) == (200, 1)
-    await load(doors)
-    [again] = await rules_of(doors, "lab", source="sop:First run")
+    await load(server)
+    [again] = await rules_of(server, "lab", source="sop:First run")
     assert (again["priority"], again["active"]) == (0, True), "its own again"
-    other = await doors.http.put("/v1/sops/Second", json={"document": SOP, "reason": "r"})
+    other = await server.http.put("/v1/sops/Second", json={"document": SOP, "reason": "r"})
     assert error_of(other) == (422, "invalid_sop")
-    assert error_of(await doors.http.delete("/v1/sops/Second?reason=r")) == (404, "not_found")
+    assert error_of(await server.http.delete("/v1/sops/Second?reason=r")) == (404, "not_found")
 
 
 # Audit ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_operators_read_what_was_refused(doors: Opened) -> None:
-    headers = await doors.token_for(agent(1, "lab"))
+async def test_operators_read_what_was_refused(server: Opened) -> None:
+    headers = await server.token_for(agent(1, "lab"))
     for _ in range(3):
-        await doors.http.post("/v1/rules", json=new("lab"), headers=headers)
-    first = (await doors.http.get("/v1/audit?action=refused:rules_edit&limit=2")).json()
-    [rest] = (await doors.http.get(f"/v1/audit?action=refused:rules_edit&cursor={first['next_cursor']}")).json()[
+        await server.http.post("/v1/rules", json=new("lab"), headers=headers)
+    first = (await server.http.get("/v1/audit?action=refused:rules_edit&limit=2")).json()
+    [rest] = (await server.http.get(f"/v1/audit?action=refused:rules_edit&cursor={first['next_cursor']}")).json()[
         "entries"
     ]
     entries = [*first["entries"], rest]
@@ -631,25 +635,25 @@ READING = {f"routing_rules_{name}" for name in ("list", "get", "test", "explain"
 EDITING = {f"routing_rules_{name}" for name in ("create", "update", "disable")}
 
 
-async def tools_of(doors: Opened, principal: Principal) -> set[str]:
-    headers = await doors.token_for(principal)
-    listed = await mcp(doors, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers)
+async def tools_of(server: Opened, principal: Principal) -> set[str]:
+    headers = await server.token_for(principal)
+    listed = await mcp(server, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers)
     return {name for one in listed["result"]["tools"] if (name := one["name"]).startswith("routing_rules_")}
 
 
-async def test_tools_are_listed_to_those_who_may_call_them(doors: Opened) -> None:
-    assert await tools_of(doors, Principal("operator", "boss")) == READING | EDITING
-    assert await tools_of(doors, agent(3, "desk")) == READING | EDITING
+async def test_tools_are_listed_to_those_who_may_call_them(server: Opened) -> None:
+    assert await tools_of(server, Principal("operator", "boss")) == READING | EDITING
+    assert await tools_of(server, agent(3, "desk")) == READING | EDITING
     for principal in (agent(1, "desk"), agent(4, "root"), agent(3, "old")):
-        assert await tools_of(doors, principal) == READING
-    assert await tools_of(doors, CONNECTOR) == set()
+        assert await tools_of(server, principal) == READING
+    assert await tools_of(server, CONNECTOR) == set()
 
 
-async def test_a_system3_edits_by_its_tools(doors: Opened) -> None:
-    headers = await doors.token_for(agent(3, "sales"))
+async def test_a_system3_edits_by_its_tools(server: Opened) -> None:
+    headers = await server.token_for(agent(3, "sales"))
 
     async def call(name: str, /, **arguments: Any) -> Any:
-        answer = await tool(doors, f"routing_rules_{name}", arguments, headers)
+        answer = await tool(server, f"routing_rules_{name}", arguments, headers)
         assert not answer["result"].get("isError"), answer
         return answer["result"]["structuredContent"]
 
@@ -665,36 +669,36 @@ async def test_a_system3_edits_by_its_tools(doors: Opened) -> None:
     assert (await call("explain", facts={"channel": "slack"}))["trail"][0]["team_id"] == "root"
 
 
-async def test_a_refused_edit_is_an_error_with_its_reason_and_on_record(doors: Opened) -> None:
-    headers = await doors.token_for(agent(3, "sales"))
-    answer = await tool(doors, "routing_rules_create", new("lab"), headers)
+async def test_a_refused_edit_is_an_error_with_its_reason_and_on_record(server: Opened) -> None:
+    headers = await server.token_for(agent(3, "sales"))
+    answer = await tool(server, "routing_rules_create", new("lab"), headers)
     error = json.loads(answer["result"]["content"][0]["text"])["error"]
     assert (answer["result"]["isError"], error["code"]) == (True, "forbidden")
     assert "lab" in error["message"]
-    assert await refusals(doors) == 1
-    wrong = await tool(doors, "routing_rules_create", new("desk", filters={"x": "y"}), headers)
+    assert await refusals(server) == 1
+    wrong = await tool(server, "routing_rules_create", new("desk", filters={"x": "y"}), headers)
     error = json.loads(wrong["result"]["content"][0]["text"])["error"]
     assert (error["code"], error["details"]["problems"][0]["field"]) == ("unknown_filter_key", "filters.x")
-    missing = await tool(doors, "routing_rules_update", {"rule_id": "x"}, headers)
+    missing = await tool(server, "routing_rules_update", {"rule_id": "x"}, headers)
     assert '"invalid_input"' in missing["result"]["content"][0]["text"]
 
 
 # What an attacker tried -----------------------------------------------------------------------------------------------
 
 
-async def test_an_id_that_was_another_teams_is_nobodys(doors: Opened) -> None:
+async def test_an_id_that_was_another_teams_is_nobodys(server: Opened) -> None:
     """Who took it would stand in the way of that team's restoration."""
-    [removed] = await rules_of(doors, "lab")
+    [removed] = await rules_of(server, "lab")
     empty = {"document": {"format": "switchboard.rules.v1", "teams": {"lab": []}}, "reason": "a test"}
-    assert (await doors.http.post("/v1/rules/import", json=empty)).status_code == 200
-    taken = await doors.http.post("/v1/rules", json=new("sales", rule_id=removed["rule_id"]))
+    assert (await server.http.post("/v1/rules/import", json=empty)).status_code == 200
+    taken = await server.http.post("/v1/rules", json=new("sales", rule_id=removed["rule_id"]))
     assert error_of(taken) == (409, "conflict")
-    back = await doors.http.post("/v1/rules/restore", json={"version": 1, "reason": "a test"})
+    back = await server.http.post("/v1/rules/restore", json={"version": 1, "reason": "a test"})
     assert back.status_code == 200, back.text
-    assert [rule["rule_id"] for rule in await rules_of(doors, "lab")] == [removed["rule_id"]]
+    assert [rule["rule_id"] for rule in await rules_of(server, "lab")] == [removed["rule_id"]]
 
 
-async def test_a_team_filters_by_so_many_sets_of_keys_and_no_more(doors: Opened) -> None:
+async def test_a_team_filters_by_so_many_sets_of_keys_and_no_more(server: Opened) -> None:
     """A decision looks up each of them."""
     keys = (
         "channel",
@@ -714,22 +718,22 @@ async def test_a_team_filters_by_so_many_sets_of_keys_and_no_more(doors: Opened)
         for n, chosen in enumerate(sets)
     ]
     body = {"document": {"format": "switchboard.rules.v1", "teams": {"lab": rules}}, "reason": "a test"}
-    assert error_of(await doors.http.post("/v1/rules/import", json=body)) == (422, "too_many_key_sets")
+    assert error_of(await server.http.post("/v1/rules/import", json=body)) == (422, "too_many_key_sets")
     body["document"] = {"format": "switchboard.rules.v1", "teams": {"lab": rules[:200]}}
-    assert (await doors.http.post("/v1/rules/import", json=body)).status_code == 200
+    assert (await server.http.post("/v1/rules/import", json=body)).status_code == 200
 
 
 TO_LAB = [{"system_id": "System1/lab"}]
 
 
-async def test_a_backtest_names_messages_of_ones_own_teams_only(doors: Opened) -> None:
-    headers = await doors.token_for(agent(3, "desk"))
+async def test_a_backtest_names_messages_of_ones_own_teams_only(server: Opened) -> None:
+    headers = await server.token_for(agent(3, "desk"))
     fields = {key: value for key, value in new("root", filters={"sender": "victim"}).items() if key != "reason"}
-    before = await refusals(doors)
-    refused = await doors.http.post("/v1/rules/backtest", json={"changes": [fields]}, headers=headers)
-    assert (refused.status_code, await refusals(doors)) == (403, before + 1)
+    before = await refusals(server)
+    refused = await server.http.post("/v1/rules/backtest", json={"changes": [fields]}, headers=headers)
+    assert (refused.status_code, await refusals(server)) == (403, before + 1)
     own = {key: value for key, value in new("desk").items() if key != "reason"}
-    assert (await doors.http.post("/v1/rules/backtest", json={"changes": [own]}, headers=headers)).status_code == 200
+    assert (await server.http.post("/v1/rules/backtest", json={"changes": [own]}, headers=headers)).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -737,9 +741,9 @@ async def test_a_backtest_names_messages_of_ones_own_teams_only(doors: Opened) -
     [
         ("/v1/rules?team_id=sale", "there is no team 'sale'; did you mean sales?"),
         ("/v1/rules/export?team_id=sale", "there is no team 'sale'; did you mean sales?"),
-        ("/v1/rules?source=sop:typo", "no rule was ever registered by 'sop:typo'; there are none"),
+        ("/v1/rules?source=sop:typo", "no rule has ever been registered by 'sop:typo'; there are none"),
     ],
 )
-async def test_rules_of_what_does_not_exist_are_not_found(doors: Opened, path: str, said: str) -> None:
-    answer = await doors.http.get(path)
+async def test_rules_of_what_does_not_exist_are_not_found(server: Opened, path: str, said: str) -> None:
+    answer = await server.http.get(path)
     assert (answer.status_code, answer.json()["error"]["message"]) == (404, said)

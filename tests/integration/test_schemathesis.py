@@ -15,8 +15,8 @@ from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation, BaseSchema
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from tests.doors import serve_in_process
 from tests.postgres import Postgres
+from tests.servers import serve_in_process
 
 pytestmark = pytest.mark.slow
 

@@ -809,7 +809,7 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_is_a_stray() -> No
 
         await eventually(noted)
         assert (llm.left, llm.requests) == (1, ())
-        assert llm.strays == ("POST /v1/chat/completions: the client left in the middle of its body",)
+        assert llm.strays == ("POST /v1/chat/completions: the client disconnected while sending its body",)
 
 
 @pytest.mark.parametrize("keep", [(0, 1, 2), (0, 1, 3), (0, 1, 2, 1), (0, 1, 2, 3, 3)])

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from switchboard.app.seed import seed_teams
+from switchboard.app.rules.seed import seed_teams
 from switchboard.app.settings import Settings
-from switchboard.app.wiring import make_worker, open_core
+from switchboard.app.wiring import make_worker, open_runtime
+from switchboard.core.channels.registry import CHANNELS
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import RuleSet
 from switchboard.store.database import Database
@@ -101,7 +102,7 @@ async def test_what_makes_no_sense_is_refused_before_anything_is_written(
 async def test_channels_of_plug_ins_may_be_named(database: Database, tmp_path: Path) -> None:
     rule = {"name": "r", "channel": "pager", "targets": [{"system_id": "System1/memo"}]}
     write_teams(tmp_path, root(routing_rules=[rule]))
-    await seed_teams(database, tmp_path, {"pager"})
+    await seed_teams(database, tmp_path, CHANNELS.adding([], {"pager": ["pager"]}))
     assert await rule_set_version(database) == 1
 
 
@@ -120,6 +121,6 @@ async def test_an_engine_that_is_not_installed_stops_the_start(database: Databas
 
 async def test_wrong_options_of_an_engine_stop_the_start_of_a_worker(database_url: str, tmp_path: Path) -> None:
     write_teams(tmp_path, root(systems=[butler("memo"), butler("clerk") | {"engine": "command", "config": {}}]))
-    async with open_core(Settings(database_url=SecretStr(database_url), teams_dir=tmp_path)) as core:
+    async with open_runtime(Settings(database_url=SecretStr(database_url), teams_dir=tmp_path)) as runtime:
         with pytest.raises(ConfigurationError, match="the options of System1/clerk are wrong: command: Field required"):
-            make_worker(core)
+            make_worker(runtime)

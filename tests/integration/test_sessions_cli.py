@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.agents.programs import death_guard
-from switchboard.agents.sessions.cli import CliSession
-from switchboard.agents.sessions.port import CliKind, EstimatedUsage, FailureKind, SessionFailure, SessionTask
-from switchboard.agents.sessions.spec import CLI_KINDS, ModelSpec, Passed
-from switchboard.agents.sessions.web import open_client
-from switchboard.core.pipeline.transcript import Transcript
-from switchboard.core.pipeline.verdict import is_ours
-from tests.asking import REQUEST, task
-from tests.routing_door import TOKEN, routing_door
+from switchboard.core.classification.judge import is_ours
+from switchboard.domain.llm import FailureKind, ModelFailure, Reply, Request
+from switchboard.llm.cli import CliSession
+from switchboard.llm.port import CliKind
+from switchboard.llm.spec import CLI_KINDS, ModelSpec, Passed
+from switchboard.llm.web import open_client
+from switchboard.transport.programs import death_guard
+from tests.asking import REQUEST, prompt, request
+from tests.routing_server import TOKEN, routing_door
 from tests.waiting import eventually
 
 RECORDINGS: Final = Path(__file__).parents[1] / "fixtures" / "cli"
@@ -44,18 +44,18 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Fake:
-    """A program, and the door of the session that runs it."""
+    """A program, and the MCP server of the session that runs it."""
 
     session: CliSession
     url: str
 
-    async def run(self, **more: Any) -> Transcript:
+    async def run(self, **more: Any) -> Reply:
         """One session."""
-        return await self.session.run(self.task(**more))
+        return await self.session.run(self.request(**more))
 
-    def task(self, **more: Any) -> SessionTask:
+    def request(self, **more: Any) -> Request:
         """A question for it."""
-        return task(**{"token": TOKEN, "mcp_url": self.url, "deadline": 30.0, **more})
+        return request(**{"token": TOKEN, "mcp_url": self.url, "deadline": 30.0, **more})
 
 
 @asynccontextmanager
@@ -136,7 +136,7 @@ async def test_calls_are_read_with_their_results(tmp_path: Path, kind: CliKind, 
     assert [call.ok for call in transcript.calls] == calls
     assert all(map(is_ours, transcript.calls))
     assert transcript.usage.input_tokens > 0
-    assert not isinstance(transcript.usage, EstimatedUsage)
+    assert not transcript.usage.estimated
 
 
 @every_cli
@@ -164,10 +164,10 @@ async def test_exit_codes_are_not_believed(tmp_path: Path, kind: CliKind, case: 
         if (kind, case) in SILENT:
             assert (await program.run()).calls == ()
             return
-        with pytest.raises(SessionFailure) as caught:
+        with pytest.raises(ModelFailure) as caught:
             await program.run()
     assert caught.value.kind == failure, caught.value.message
-    assert caught.value.transcript.usage.input_tokens > 0
+    assert caught.value.reply.usage.input_tokens > 0
 
 
 # Our MCP server -------------------------------------------------------------------------------------------------------
@@ -178,15 +178,15 @@ async def test_exit_codes_are_not_believed(tmp_path: Path, kind: CliKind, case: 
 async def test_without_our_tool_no_program_is_started(tmp_path: Path, kind: CliKind) -> None:
     async with fake(tmp_path, "mark('started')", kind) as program:
         for more, said in (
-            ({"mcp_url": "http://127.0.0.1:9/mcp"}, "is not reached"),
+            ({"mcp_url": "http://127.0.0.1:9/mcp"}, "cannot be reached"),
             ({"token": "wrong"}, "status 401"),
             ({"token": None}, "a token of its own"),
             ({"mcp_url": None}, "needs an MCP server"),
         ):
-            with pytest.raises(SessionFailure, match=said):
+            with pytest.raises(ModelFailure, match=said):
                 await program.run(**more)
         async with routing_door((), tool="another_tool") as other:
-            with pytest.raises(SessionFailure, match="no route_to_butler") as caught:
+            with pytest.raises(ModelFailure, match="no route_to_butler") as caught:
                 await program.run(mcp_url=other.url)
     assert caught.value.alive  # no fault of the model
     assert not (tmp_path / "started").exists()
@@ -208,7 +208,7 @@ async def test_what_a_program_is_given(tmp_path: Path, kind: CliKind, monkeypatc
                                   os.getpid(), place.stat().st_mode & 0o777]))
     """
     async with fake(tmp_path, body, kind) as program:
-        with pytest.raises(SessionFailure):
+        with pytest.raises(ModelFailure):
             await program.run()
     argv, env, files, given, cwd, sid, pid, mode = json.loads((tmp_path / "given").read_text())
     assert "canary-of-ours" not in json.dumps([env, argv, files])
@@ -222,7 +222,7 @@ async def test_what_a_program_is_given(tmp_path: Path, kind: CliKind, monkeypatc
     assert "/scratch/switchboard-session-" in env["HOME"]
     assert cwd == str(Path(env["HOME"]).parent / "work")
     assert sid == pid
-    asked = task().prompt
+    asked = prompt()
     assert given == (asked.question if kind == "claude-code" else asked.text)
     assert kind != "claude-code" or asked.instructions in argv
 
@@ -239,8 +239,8 @@ async def test_of_our_proxies_and_certificates_it_gets_what_the_settings_let_thr
         for name in ("no_proxy", "NODE_EXTRA_CA_CERTS"):
             monkeypatch.delenv(name, raising=False)
         session = replace(program.session, spec=replace(program.session.spec, pass_env=allowed))
-        with pytest.raises(SessionFailure):
-            await session.run(program.task())
+        with pytest.raises(ModelFailure):
+            await session.run(program.request())
     env = json.loads((tmp_path / "given").read_text())
     named = ("PROXY", "CERT", "CA_BUNDLE")
     found = {name: value for name, value in env.items() if any(word in name.upper() for word in named)}
@@ -262,7 +262,7 @@ async def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -
         time.sleep(600)
     """
     async with fake(tmp_path, body, grace=0.2) as program:
-        with pytest.raises(SessionFailure) as caught:
+        with pytest.raises(ModelFailure) as caught:
             await program.run(deadline=4.0)
     assert caught.value.kind == "timeout"
     assert caught.value.retryable
@@ -313,7 +313,7 @@ async def test_a_call_that_was_taken_counts_though_the_program_was_killed(tmp_pa
     async with fake(tmp_path, body, grace=0.2) as program:
         transcript = await program.run(deadline=4.0)
     assert [call.ok for call in transcript.calls] == [True]
-    assert transcript.ended is None
+    assert transcript.stop_reason is None
 
 
 @pytest.mark.parametrize(
@@ -336,11 +336,11 @@ async def test_whatever_a_program_does_is_one_failure(
     tmp_path: Path, body: str, failure: FailureKind, said: str
 ) -> None:
     async with fake(tmp_path, body, grace=0.2) as program:
-        with pytest.raises(SessionFailure) as caught:
+        with pytest.raises(ModelFailure) as caught:
             await program.run()
     assert caught.value.kind == failure
     assert said in caught.value.message
-    assert isinstance(caught.value.transcript.usage, EstimatedUsage)
+    assert caught.value.reply.usage.estimated
 
 
 @every_cli
@@ -348,8 +348,8 @@ async def test_whatever_a_program_does_is_one_failure(
 async def test_a_program_that_is_not_there(kind: CliKind, tmp_path: Path) -> None:
     model = ModelSpec("fake", kind, "m", "http://127.0.0.1:9", program=str(tmp_path / "nothing"))
     async with routing_door(()) as door, open_client() as http:
-        with pytest.raises(SessionFailure, match="is not installed") as caught:
-            await CliSession(model, kind, None, http).run(task(token=TOKEN, mcp_url=door.url))
+        with pytest.raises(ModelFailure, match="is not installed") as caught:
+            await CliSession(model, kind, None, http).run(request(token=TOKEN, mcp_url=door.url))
     assert (caught.value.kind, caught.value.retryable) == ("defect", False)
 
 
@@ -357,9 +357,9 @@ async def test_a_program_that_is_not_there(kind: CliKind, tmp_path: Path) -> Non
 async def test_a_huge_message_goes_in_whole(tmp_path: Path) -> None:
     body = "mark('size', str(len(sys.stdin.read())))\n" + textwrap.dedent(replay("claude-code", "ok"))
     async with fake(tmp_path, body) as program:
-        asked = task("x" * 300_000, token=TOKEN, mcp_url=program.url)
+        asked = request("x" * 300_000, token=TOKEN, mcp_url=program.url)
         await program.session.run(asked)
-    assert int((tmp_path / "size").read_text()) == len(asked.prompt.question)
+    assert int((tmp_path / "size").read_text()) == len(asked.said)
 
 
 @pytest.mark.usefixtures("scratch")

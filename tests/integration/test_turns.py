@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from switchboard.domain.routing import Member, Rule, SystemId, Team
-from switchboard.journey.turn import Answer, Engine, EngineFailure, NoReply, Refusal, Turn, TurnLimits, TurnResult
-from switchboard.lanes.journal import Journal
+from switchboard.journey.turn import TurnLimits
+from switchboard.ports.engine import Answer, Engine, EngineFailure, Journal, NoReply, Refusal, Turn, TurnResult
 from switchboard.store import teams
 from switchboard.store.inbox import get_message
 from tests.hands import Scripted, assert_balanced, at_work, dead_letters, settled, turns
@@ -76,7 +76,7 @@ async def test_no_reply_is_declined_without_a_reply_or_a_dead_letter(database_ur
         assert delivery["state"] == "declined"
         assert await parts.replies_to(delivery["request_id"]) == []
         assert await dead_letters(parts) == []
-        assert await parts.count("select count(*) from turn where error = 'spam'") == 1
+        assert await parts.count("select count(*) from attempt where error = 'spam'") == 1
 
 
 async def test_a_refusal_is_a_dead_letter_that_system4_is_told_of_as_a_turn_of_its_engine(database_url: str) -> None:
@@ -88,8 +88,8 @@ async def test_a_refusal_is_a_dead_letter_that_system4_is_told_of_as_a_turn_of_i
         assert (dead["category"], dead["reason"], dead["handler"]) == ("refused", "not mine", "System4/root")
         [told] = scout.told
         assert told.member.system_id == "System4/root"
-        assert told.work.envelope.payload.normalized_text == "x"
-        assert told.work.dead_letter == {
+        assert told.text == "x"
+        assert told.dead_letter == {
             "dead_letter_id": str(dead["dead_letter_id"]),
             "team_id": "root",
             "category": "refused",
@@ -196,7 +196,7 @@ async def test_a_butler_that_has_left_meanwhile_gives_a_dead_letter(database_url
             await eventually(lambda: settled(parts))
         [dead] = await dead_letters(parts)
         assert dead["category"] == "target_unavailable"
-        assert "not a member" in dead["reason"]
+        assert "no longer a member" in dead["reason"]
         await assert_balanced(parts)
 
 
@@ -217,9 +217,9 @@ async def test_what_nobody_can_take_is_a_dead_letter_that_system4_is_told_of(dat
     [dead] = await _unroutable(database_url, rules, team(butler("echo")), scout)
     assert (dead["category"], dead["handler"], dead["lane"]) == ("no_route", "System4/root", None)
     [told] = scout.told
-    assert told.work.dead_letter is not None
-    assert told.work.dead_letter["category"] == "no_route"
-    assert told.work.dead_letter["system_id"] is None
+    assert told.dead_letter is not None
+    assert told.dead_letter["category"] == "no_route"
+    assert told.dead_letter["system_id"] is None
 
 
 async def test_what_nobody_can_take_in_a_tree_without_system4_is_kept_all_the_same(database_url: str) -> None:
@@ -234,8 +234,7 @@ async def test_the_notices_of_one_conversation_are_told_in_order(database_url: s
             await parts.accept.accept(submission(str(n), channel="api"))
         async with at_work(parts.worker({"scout": scout})):
             await eventually(lambda: settled(parts))
-        assert [t.work.envelope.payload.normalized_text for t in scout.told] == [str(n) for n in range(8)]
-        assert [t.work.seq for t in scout.told] == list(range(1, 9))
+        assert [t.text for t in scout.told] == [str(n) for n in range(8)]
         await assert_balanced(parts)
 
 

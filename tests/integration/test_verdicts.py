@@ -1,4 +1,4 @@
-"""What models chose at the doors: logged, accounted for, put right, and shown to nobody whom it is no business of."""
+"""What models chose: logged, accounted for, corrected, and shown only to those who may see it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from uuid import UUID, uuid4
 import httpx2
 import pytest
 
-from switchboard.agents.sessions.dispatch import Limits
 from switchboard.app.access import Access, Principal
-from switchboard.app.doctor import check_database
+from switchboard.app.ops.doctor import check_database
+from switchboard.app.ops.maintenance import Retention
+from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
-from switchboard.app.upkeep import Forgetting
-from switchboard.app.wiring import Core, make_worker, open_core, open_switchboard
+from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.core.policy.budget import Amount
 from switchboard.core.uuid7 import next_uuid7
 from switchboard.domain.ledger import Item, LaneKey
 from switchboard.journey.classify import RouteLimits
+from switchboard.llm.dispatch import Limits
 from switchboard.server.listener import bind
-from switchboard.server.serve import run_doors
+from switchboard.server.serve import run_server
 from switchboard.store import classification, routing, verdicts
 from switchboard.store.books import audit_books
 from switchboard.store.classification import NewSession
@@ -71,9 +72,9 @@ def to(*butlers: str, **more: Any) -> Reply:
 
 @dataclass(frozen=True)
 class House:
-    """Doors, a worker and a database; `http` shows the operator's token."""
+    """A server, a worker and a database; `http` sends the operator's token."""
 
-    core: Core
+    runtime: Runtime
     http: httpx2.AsyncClient
     settings: Settings
 
@@ -87,7 +88,7 @@ class House:
         return bool((await self.http.get(f"/v1/messages/{request_id}")).json()["state"] != "in_flight")
 
     async def token(self, role: Any, name: str, **more: Any) -> Mapping[str, str]:
-        issued = await Access(self.core.database).issue(Principal("operator", "t"), Principal(role, name, **more))
+        issued = await Access(self.runtime.database).issue(Principal("operator", "t"), Principal(role, name, **more))
         return {"authorization": f"Bearer {issued.secret}"}
 
     async def agent(self, system_id: str) -> Mapping[str, str]:
@@ -100,7 +101,7 @@ class House:
     async def deliveries(self, request_id: str) -> list[tuple[str, int]]:
         """(butler, number of the decision) of each."""
         sql = "select system_id, n from delivery where request_id = $1 order by n, system_id"
-        return [(row["system_id"], row["n"]) for row in await self.core.database.rows(sql, UUID(request_id))]
+        return [(row["system_id"], row["n"]) for row in await self.runtime.database.rows(sql, UUID(request_id))]
 
     async def log(self, headers: Mapping[str, str] | None = None, **wanted: Any) -> list[dict[str, Any]]:
         answer = await self.http.get("/v1/classifications", params=wanted, headers=headers)
@@ -113,7 +114,7 @@ class House:
         return dict(answer.json())
 
     async def balanced(self) -> None:
-        books = await audit_books(self.core.database)
+        books = await audit_books(self.runtime.database)
         assert (books.balanced, list(books.problems)) == (True, [])
 
 
@@ -140,18 +141,18 @@ def opened(database_url: str, tmp_path: Path) -> Open:
                 "classify": {"models": names, "attempts": 1, **classify},
             }
         )
-        async with open_core(settings) as core, at_work(make_worker(core)), _served(core, tmp_path) as http:
-            yield House(core, http, settings)
+        async with open_runtime(settings) as runtime, at_work(make_worker(runtime)), _served(runtime, tmp_path) as http:
+            yield House(runtime, http, settings)
 
     return opened
 
 
 @asynccontextmanager
-async def _served(core: Core, data_dir: Path) -> AsyncIterator[httpx2.AsyncClient]:
-    async with open_switchboard(core) as switchboard:
+async def _served(runtime: Runtime, data_dir: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    async with open_switchboard(runtime) as switchboard:
         stop, at = asyncio.Event(), asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(
-            run_doors(
+            run_server(
                 switchboard, bind("127.0.0.1", 0), stop, lambda host, port: at.set_result(f"http://{host}:{port}")
             )
         )
@@ -221,7 +222,7 @@ async def test_the_account_by_everything_adds_up(opened: Open) -> None:
         two = await house.message("My head hurts. Pay the rent.", sender="a")
         deep = await house.message("a plaster", sender="b")
         lost = await house.message("what?", sender="c")
-        found = {by: await house.usage(by=by) for by in ("day", "model", "butler", "team", "message")}
+        found = {by: await house.usage(by=by) for by in ("day", "model", "butler", "team", "message", "asker")}
         rows = {by: {one["key"]: one for one in answer["rows"]} for by, answer in found.items()}
         assert found["day"]["total"] == {
             "messages": 3,
@@ -236,6 +237,8 @@ async def test_the_account_by_everything_adds_up(opened: Open) -> None:
             assert summed == {"tokens_in": 400, "tokens_out": 44, "cost": 400}, by
         assert rows["day"].keys() == {datetime.now(UTC).date().isoformat()}
         assert rows["model"].keys() == {"first"}
+        [asked] = found["asker"]["rows"]
+        assert (asked["key"], asked["messages"], asked["attempts"], asked["failed"]) == ("classification", 3, 4, 1)
         assert {key: one["tokens_in"] for key, one in rows["team"].items()} == {"root": 300, "care": 100}
         assert {key: one["tokens_in"] for key, one in rows["message"].items()} == {two: 100, deep: 200, lost: 100}
         assert {key: (one["tokens_in"], one["tokens_out"]) for key, one in rows["butler"].items()} == {
@@ -269,9 +272,9 @@ async def test_models_are_listed_in_their_order_with_what_is_left_of_the_day(ope
         assert (tokens["cap"], tokens["left"] + tokens["spent"]) == (100_000, 100_000)
         assert tokens["spent"] == found["tokens"] >= 333
         assert (cost["name"], cost["cap"], cost["reached"]) == ("cost_per_day", 1_000_000, False)
-        [finding] = [one for one in await check_database(house.settings) if one.name == "model left alone"]
+        [finding] = [one for one in await check_database(house.settings) if one.name == "model in cooldown"]
         assert (finding.status, "first, until" in finding.detail) == ("note", True)
-        assert "switchboard_models_resting 1.0" in (await house.http.get("/metrics")).text
+        assert "switchboard_models_in_cooldown 1.0" in (await house.http.get("/metrics")).text
 
 
 async def test_a_verdict_about_a_part_is_not_taken_for_the_whole_after_the_rules_have_changed(
@@ -308,7 +311,7 @@ async def test_a_reached_cap_is_seen_by_doctor_metrics_list_and_trail(
     monkeypatch.setattr("switchboard.app.wiring._route_limits", lambda _: RouteLimits(attempts=1, patience=0.0))
     async with ScriptedLlm([to("System1/health")]) as llm, opened(llm, tokens_per_day=5000) as house:
         await house.message("my head hurts", sender="a")
-        await house.core.database.run("update model_day set tokens = 5000")
+        await house.runtime.database.run("update model_day set tokens = 5000")
         request_id = await house.message("my foot hurts", sender="b")
         assert len(llm.requests) == 1
         [letter] = (await house.http.get("/v1/dead-letters")).json()["dead_letters"]
@@ -388,18 +391,17 @@ async def test_a_correction_waits_for_another_that_has_begun(opened: Open) -> No
     async with ScriptedLlm([to("System1/health")]) as llm, opened(llm) as house:
         request_id = await house.message("pay the doctor")
         await house.correct(request_id, "System1/nurse", only_note=True)  # so that the first has no row to write there
-        lane = "turn:System1/nurse:" + await house.core.database.value("select conversation from message_inbox")
-        first = "select n from correct_route($1, 'System1/nurse', 'x', null, null, 1, '[]', 2::smallint, $2, 'care')"
+        first = "select n from correct_route($1, 'System1/nurse', 'x', null, null, 1, '[]', 2::smallint, 'care')"
         waiting = (
             "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%correct_route%'"
         )
 
         async def waits() -> bool:
-            return bool(await house.core.database.value(waiting) == 1)
+            return bool(await house.runtime.database.value(waiting) == 1)
 
-        async with house.core.database.connection() as connection:
+        async with house.runtime.database.connection() as connection:
             async with connection.transaction():
-                assert await connection.fetchval(first, UUID(request_id), lane) == 2
+                assert await connection.fetchval(first, UUID(request_id)) == 2
                 second = asyncio.create_task(house.correct(request_id, "System1/finance"))
                 await eventually(waits)
             assert (await second).json()["decision_n"] == 3
@@ -483,10 +485,10 @@ async def test_who_may_correct(opened: Open) -> None:
         }
         refused = "select count(*) from audit where action = 'refused:correct'"
         for name, header in strangers.items():
-            before = await house.core.database.value(refused)
+            before = await house.runtime.database.value(refused)
             answer = await house.correct(above, "System1/finance", header)
             assert answer.status_code == (403 if name == "connector" else 404), name
-            assert await house.core.database.value(refused) == before + 1
+            assert await house.runtime.database.value(refused) == before + 1
         never = await house.correct(str(uuid4()), "System1/nurse", care3)
         foreign = await house.correct(above, "System1/nurse", care3)
         assert never.status_code == foreign.status_code == 404
@@ -563,51 +565,51 @@ async def test_what_is_old_goes_but_for_corrections_and_the_account_of_days(open
     async with ScriptedLlm(replies) as llm, opened(llm) as house:
         old, corrected, new = [await house.message(text, sender=text) for text in ("a", "b", "c")]
         await house.correct(corrected, "System1/finance", only_note=True)
-        database = house.core.database
+        database = house.runtime.database
         await database.run("update classification set at = at - interval '40 days' where request_id <> $1", UUID(new))
         await database.run("update route_call set at = at - interval '60 days' where request_id = $1", UUID(old))
-        forgetting = Forgetting(database)
-        assert await forgetting.verdicts(50) == 1  # the call alone is older
-        assert await forgetting.verdicts(30) == 1
+        retention_tasks = Retention(database)
+        assert await retention_tasks.verdicts(50) == 1  # the call alone is older
+        assert await retention_tasks.verdicts(30) == 1
         assert {row["request_id"] for row in await house.log()} == {corrected, new}
         kept = {row["request_id"] for row in await database.rows("select request_id from route_call")}
         assert kept == {UUID(corrected), UUID(new)}
-        assert await forgetting.verdicts(30) == 0
-        assert await forgetting.sessions() == 0, "they may still be looked at"
+        assert await retention_tasks.verdicts(30) == 0
+        assert await retention_tasks.sessions() == 0, "they may still be looked at"
         await database.run(
             "update session_token set expires_at = now() - interval '61 minutes' where request_id = $1", UUID(old)
         )
         today = datetime.now(UTC).date()
         held = await classification.reserve_day(database, today, Amount(5), Limits().day, timedelta(hours=1))
         gone = await classification.reserve_day(database, today, Amount(5), Limits().day, timedelta(seconds=-1))
-        await verdicts.rest(database, new_uuid7(), "first", -1, "it failed")
-        await verdicts.rest(database, new_uuid7(), "first", 60, "it fails")
+        await verdicts.cooldown(database, new_uuid7(), "first", -1, "it failed")
+        await verdicts.cooldown(database, new_uuid7(), "first", 60, "it fails")
         assert held != gone
-        assert await forgetting.sessions() == 3
+        assert await retention_tasks.sessions() == 3
         assert await database.value("select count(*) from session_token") == 2
         assert await database.value("select count(*) from model_reservation") == 1
         assert await database.value("select count(*) from model_rest") == 1
-        assert (await verdicts.account_of(database, today)).tokens >= 333
+        assert (await verdicts.spending_of(database, today)).tokens >= 333
 
 
 async def test_keys_of_long_ago_are_forgotten(opened: Open) -> None:
     async with ScriptedLlm([]) as llm, opened(llm) as house:
-        database, now = house.core.database, time.time()
+        database, now = house.runtime.database, time.time()
         ages = {"old": 31, "young": 29}
         for key, days in ages.items():
             id_then = next_uuid7(None, int((now - days * 86_400) * 1000), 0)
             assert await classification.claim_key(database, "mine", key, id_then) is None
             await classification.keep_key(database, "mine", key, id_then)
-        assert await Forgetting(database).verdicts(30) == 1
+        assert await Retention(database).verdicts(30) == 1
         assert [row["key"] for row in await database.rows("select key from pipeline_key")] == ["young"]
 
 
 async def test_open_sessions_are_never_forgotten(opened: Open) -> None:
     async with ScriptedLlm([]) as llm, opened(llm) as house:
         new = NewSession("c", new_uuid7(), "root", (), timedelta(minutes=5))
-        await classification.open_session(house.core.database, new, b"digest")
-        assert await Forgetting(house.core.database).sessions() == 0
-        assert await classification.find_session(house.core.database, b"digest") is not None
+        await classification.open_session(house.runtime.database, new, b"digest")
+        assert await Retention(house.runtime.database).sessions() == 0
+        assert await classification.find_session(house.runtime.database, b"digest") is not None
 
 
 # Messages that a model split ------------------------------------------------------------------------------------------
@@ -625,7 +627,7 @@ def parts(*given: tuple[str, str]) -> Reply:
 async def texts(house: House, request_id: str) -> list[tuple[str, int, str | None]]:
     """(butler, number of the decision, its part) of each delivery."""
     sql = "select system_id, n, text from delivery where request_id = $1 order by n, system_id"
-    return [tuple(row) for row in await house.core.database.rows(sql, UUID(request_id))]
+    return [tuple(row) for row in await house.runtime.database.rows(sql, UUID(request_id))]
 
 
 def with_refuser(team: int) -> tuple[dict[str, Any], ...]:
@@ -685,9 +687,9 @@ async def test_a_letter_below_a_split_is_told_shown_and_sent_on_as_the_part_that
         assert (whole["text"], whole["part"]) == (SPLIT, WASH), "operators see all"
         assert whole["raw_base64"]
         sql = "select lane, seq from notice where request_id = $1"
-        [notice] = await house.core.database.rows(sql, UUID(request_id))
+        [notice] = await house.runtime.database.rows(sql, UUID(request_id))
         item = Item(LaneKey(notice["lane"]), "notice", 3, notice["seq"], 1, 1)
-        [work] = await load_work(house.core.database, [item])
+        [work] = await load_work(house.runtime.database, [item])
         assert work.envelope.payload.normalized_text == WASH
         order = {"to": {"system_id": "System1/nurse"}, "reason": "she washes"}
         sent = await house.http.post(f"{path}/reroute", json=order, headers=care)

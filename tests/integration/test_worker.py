@@ -7,22 +7,22 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from switchboard.app.embedded import embedded_postgres, stop
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
-from switchboard.journey.turn import Answer, Turn, TurnResult
-from switchboard.lanes.journal import Journal
+from switchboard.embedded.postmaster import stop
+from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.lanes.worker import Worker
+from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.store import lanes
 from switchboard.store.database import Database
-from tests.hands import Scripted, assert_balanced, at_work, settled, turns
+from tests.hands import Scripted, assert_balanced, at_work, rescue, settled, turns
 from tests.lab import Lab, lab, submission
 from tests.waiting import SOON, eventually
 
@@ -37,7 +37,7 @@ class Slow:
         self.cancelled = Counter[str]()
 
     async def run(self, turn: Turn, _: Journal) -> TurnResult:
-        who = turn.work.envelope.sender.identity
+        who = turn.envelope.sender.identity
         self.begun[who] += 1
         self.running.add(who)
         try:
@@ -76,13 +76,13 @@ async def test_a_worker_that_is_cut_off_cancels_its_turns_registers_anew_and_ans
         await fill(parts, 3)
         async with at_work(parts.worker({"echo": slow})):
             await slow.busy(3)
-            before = await parts.count("select max(worker_id) from worker")
+            before = await parts.count("select max(process_id) from process")
             await cut_off(parts)
             await eventually(lambda: _is(slow.cancelled.total() == 3))
             await slow.busy(3)
             slow.go.set()
             await eventually(lambda: settled(parts))
-            assert await parts.count("select max(worker_id) from worker") > before
+            assert await parts.count("select max(process_id) from process") > before
         assert slow.begun == {"s0": 2, "s1": 2, "s2": 2}
         assert Counter(t[2] for t in await turns(parts)) == {"lost": 3, "answered": 3}
         assert await parts.count("select count(*) from outbox") == 3
@@ -95,7 +95,7 @@ async def test_a_worker_that_was_declared_dead_stops_itself_before_anything_else
         await fill(parts, 1)
         async with at_work(parts.worker({"echo": slow}, ttl=0.8)):
             await slow.busy(1)
-            await parts.database.run("delete from worker")
+            await parts.database.run("delete from process")
             await eventually(lambda: _is(slow.cancelled.total() == 1))
             slow.go.set()
             await eventually(lambda: settled(parts))
@@ -143,7 +143,7 @@ async def test_a_worker_that_is_told_to_stop_finishes_what_runs_and_begins_nothi
             await running
         assert slow.begun.total() <= 4, "what had been handed on already may still be begun"
         assert slow.cancelled.total() == 0
-        assert await parts.count("select count(*) from worker") == 0
+        assert await parts.count("select count(*) from process") == 0
         assert await parts.count("select count(*) from lane where state = 'running'") == 0
         async with at_work(parts.worker({"echo": slow})):
             await eventually(lambda: settled(parts))
@@ -187,11 +187,11 @@ class _LateClaim:
         self._claim = lanes.claim
 
     async def __call__(
-        self, database: Database, worker: int, quota: Sequence[int], routes: Sequence[int] = (), *, pool: str = "work"
+        self, database: Database, worker: int, kinds: Sequence[str], quota: Mapping[str, Sequence[int]]
     ) -> list[Item]:
         async def at_the_server() -> list[Item]:
             await self.go_on.wait()
-            return await self._claim(database, worker, quota, routes, pool=pool)
+            return await self._claim(database, worker, kinds, quota)
 
         self.tasks.append(asyncio.create_task(at_the_server()))
         self.under_way.set()
@@ -243,7 +243,7 @@ async def test_a_worker_without_advisory_locks_is_taken_over_by_its_ttl_alone(da
         running = asyncio.create_task(parts.worker({"echo": slow}, use_lock=False, ttl=1.0).run())
         await slow.busy(1)
         async with at_work(parts.worker(use_lock=False, ttl=1.0)):
-            assert await lanes.rescue(parts.database) == 0
+            assert await rescue(parts.database) == 0
             running.cancel()
             await asyncio.wait([running])
             await eventually(lambda: settled(parts))
@@ -251,17 +251,17 @@ async def test_a_worker_without_advisory_locks_is_taken_over_by_its_ttl_alone(da
 
 
 async def test_a_message_wakes_a_sleeping_worker_of_another_process(database_url: str) -> None:
-    async with lab(database_url) as doors, lab(database_url) as elsewhere:
+    async with lab(database_url) as server, lab(database_url) as elsewhere:
         async with at_work(elsewhere.worker(poll=60)):
             await eventually(lambda: _sleeping(elsewhere))
             for n in range(3):
-                await doors.accept.accept(submission(str(n), channel="api"))
-                await eventually(lambda: settled(doors))
-        await assert_balanced(doors)
+                await server.accept.accept(submission(str(n), channel="api"))
+                await eventually(lambda: settled(server))
+        await assert_balanced(server)
 
 
 async def _sleeping(parts: Lab) -> bool:
-    return await parts.count("select count(*) from worker") == 1
+    return await parts.count("select count(*) from process") == 1
 
 
 async def test_many_workers_that_are_cut_off_at_random_answer_everything_once_and_in_order(database_url: str) -> None:
@@ -277,7 +277,7 @@ async def test_many_workers_that_are_cut_off_at_random_answer_everything_once_an
 
     async with lab(database_url) as parts:
         await fill(parts, 10, each=20)
-        workers: list[Worker] = [parts.worker({"echo": Scripted(play)}, concurrency=6) for _ in range(3)]
+        workers: list[Worker] = [parts.worker({"echo": Scripted(play)}, pools={"work": 6}) for _ in range(3)]
 
         async def cut_one_or_see_the_end() -> bool:
             pids = await parts.database.rows(
@@ -309,6 +309,7 @@ async def a_server(place: Path) -> AsyncIterator[str]:
         yield server.url
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("immediate", [False, True], ids=["restarted", "crashed"])
 async def test_a_worker_lives_through_a_restart_of_postgresql(open_place: Path, immediate: bool) -> None:
     place = open_place / "data"

@@ -1,4 +1,4 @@
-"""Who is told nothing unasked: machines, and whoever writes to many."""
+"""Who gets no unsolicited replies: machines, and senders of bulk mail."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from switchboard.core.policy.automatic import automatic_sign
+from switchboard.core.channels.registry import CHANNELS
 from tests.lab import envelope
 
 
 def sign_of(headers: Any, sender: str = "ann@example.org", channel: str = "email") -> str | None:
-    return automatic_sign(envelope(channel=channel, sender=sender, raw={"headers": headers}))
+    return CHANNELS[channel].automatic(envelope(channel=channel, sender=sender, raw={"headers": headers}))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_who_writes_it(sender: str, sign: str | None) -> None:
     ],
 )
 def test_our_own_mailbox_does_not_wait_for_an_answer(sender: str, endpoint: str, own: bool) -> None:
-    sign = automatic_sign(envelope(channel="email", sender=sender, endpoint=endpoint, raw={}))
+    sign = CHANNELS["email"].automatic(envelope(channel="email", sender=sender, endpoint=endpoint, raw={}))
     assert sign == (f"from {sender}, which is this mailbox" if own else None)
 
 

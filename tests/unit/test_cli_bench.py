@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from switchboard.app.bench import classify, propagation
-from switchboard.app.bench.propagation import Plan, Result
+from switchboard import bench
+from switchboard.bench import classify, grow, propagation
+from switchboard.bench.propagation import Plan, Result
 from switchboard.cli.main import main
 
 GOOD = Result(waits_ms=(1.0, 2.0, 900.0), edits=3, messages=10, lost=0, torn=0, versions=3)
@@ -69,12 +70,33 @@ def test_what_a_model_costs_in_time_is_shown_beside_its_bare_client(
     )
 
 
+def test_growth_is_shown_per_table_and_as_the_ratio_of_times(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def measure(messages: int, aged: float, say: grow.Say) -> grow.Result:
+        say(f"filling {aged}")
+        return grow.Result(messages, (grow.Size("outbox", 500.0, 200.0),), {"explain": 2.0}, {"explain": 3.0})
+
+    monkeypatch.setattr(grow, "measure", measure)
+    with pytest.raises(SystemExit):
+        main(["bench", "grow", "--messages", "2000", "--aged", "0.5", "--json"])
+    shown = capsys.readouterr()
+    outbox = {"rows": 500.0, "indexes": 200.0, "total": 700.0}
+    assert json.loads(shown.out) == {
+        "messages": 2000,
+        "bytes_per_message": [{"table": "outbox", **outbox}, {"table": "all tables", **outbox}],
+        "times": [{"look-up": "explain", "ms at 200": 2.0, "ms at 2,000": 3.0, "ratio": 1.5}],
+    }
+    assert shown.err == "filling 0.5\n"
+
+
 @pytest.mark.parametrize(("missing", "extras"), [("openai", "[bench,models]"), ("aiohttp", "[bench]")])
 def test_what_is_missing_is_named_with_its_extra(
     missing: str, extras: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, classify.__name__)
+    monkeypatch.delattr(bench, "classify")
     with pytest.raises(SystemExit):
         main(["bench", "classify"])
     said = " ".join(capsys.readouterr().err.split())

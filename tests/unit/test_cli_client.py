@@ -11,7 +11,7 @@ import pytest
 from switchboard.app.settings import Settings
 from switchboard.cli.client import open_client
 from switchboard.cli.output import NoServer
-from switchboard.cli.rule_checks import replay
+from switchboard.cli.rules.checks import replay
 from switchboard.domain.errors import InvalidInput, SwitchboardError, Unavailable
 
 PROGRESS = b'{"progress": {"looked_at": 1, "of": 2}}\n'

@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 import typer
 
-from switchboard.cli.dead_letters import _rule_wish
-from switchboard.cli.letter_views import print_letter, print_letters, print_outcome
-from switchboard.cli.rule_options import moment
+from switchboard.cli.dead_letters.commands import _rule_wish
+from switchboard.cli.dead_letters.views import print_dead_letter, print_dead_letters, print_outcome
+from switchboard.cli.rules.options import moment
 
 ID = str(UUID(int=7))
 ENVELOPE = {
@@ -47,7 +47,7 @@ def test_times_may_be_dates_and_are_local_without_a_zone() -> None:
     assert told is not None
     assert datetime.fromisoformat(told) == datetime(2026, 1, 31).astimezone()
     assert moment(None, "--since") is None
-    with pytest.raises(typer.BadParameter, match="'yesterday' is no time") as refused:
+    with pytest.raises(typer.BadParameter, match="'yesterday' is not a time") as refused:
         moment("yesterday", "--since")
     assert refused.value.param_hint == "--since"
 
@@ -78,7 +78,7 @@ def test_what_is_no_rule_of_a_letter(name: str | None, filters: list[str], prior
 
 
 def test_a_letter_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    print_letter(letter())
+    print_dead_letter(letter())
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     for line in (
         "endpoint house@home.example",
@@ -92,16 +92,16 @@ def test_a_letter_whole(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_emptied_letter_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     gone = letter(status="handled", emptied_at="2026-05-01T12:00:00Z", payload={}, resolution="spam")
-    print_letter(gone | {"handled_at": "2026-02-01T12:00:00Z", "handled_by_system_id": "System4/root"})
+    print_dead_letter(gone | {"handled_at": "2026-02-01T12:00:00Z", "handled_by_system_id": "System4/root"})
     said = capsys.readouterr().out
-    assert "its message is not kept any more" in said
+    assert "its message has been erased" in said
     assert "by System4/root" in said
-    print_letters([gone])
+    print_dead_letters([gone])
     assert "(emptied)" in capsys.readouterr().out
 
 
 def test_a_list_shows_who_and_what(capsys: pytest.CaptureFixture[str]) -> None:
-    print_letters([letter(text="line one\nline two " + "x" * 500)])
+    print_dead_letters([letter(text="line one\nline two " + "x" * 500)])
     said = capsys.readouterr().out
     assert "a@x.example" in said
     assert "line one line two x" in said
@@ -131,7 +131,7 @@ def test_what_became_of_many(
 
 def test_a_dry_run_says_to_whom(capsys: pytest.CaptureFixture[str]) -> None:
     would = [{"dead_letter_id": ID, "to": ["System1/a", "System1/b"]}]
-    print_outcome({"matched": 30, "done": 30, "failed": [], "dry_run": True, "would": would * 30}, "sent on")
+    print_outcome({"matched": 30, "done": 30, "failed": [], "dry_run": True, "would": would * 30}, "rerouted")
     shown = capsys.readouterr()
     assert shown.out.splitlines()[1] == f"  {ID} → System1/a, System1/b"
     assert shown.err == "and 10 more\n"

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from switchboard.cli import client
-from switchboard.cli.demonstration import run_demo
+from switchboard.cli.demo.demonstration import run_demo
 from switchboard.cli.main import COMMANDS, build, main
 from switchboard.cli.output import NoServer, clean, exit_code, more, one_line, out, print_json, report, table, when
 from switchboard.domain.errors import (

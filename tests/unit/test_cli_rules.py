@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from switchboard.cli.explain import tree_of
-from switchboard.cli.rule_checks import changed_rule, print_outcomes
-from switchboard.cli.rule_options import pairs, reason_for, targets
-from switchboard.cli.rule_views import (
+from switchboard.cli.messages.explain import tree_of
+from switchboard.cli.rules.checks import changed_rule, print_outcomes
+from switchboard.cli.rules.options import pairs, reason_for, targets
+from switchboard.cli.rules.views import (
     blast_lines,
     change_lines,
     finding_lines,
@@ -74,7 +74,7 @@ def test_a_reason_is_asked_for_on_a_terminal_only(monkeypatch: pytest.MonkeyPatc
     assert reason_for(None, dry_run=True) == "dry run"
     monkeypatch.setattr(sys, "stdin", io.StringIO("never read\n"))
     for nothing in (None, "", "  "):
-        with pytest.raises(typer.BadParameter, match="an edit says why: --reason TEXT"):
+        with pytest.raises(typer.BadParameter, match="an edit needs a reason: --reason TEXT"):
             reason_for(nothing)
 
 
@@ -157,11 +157,11 @@ def test_changes_say_what_was_and_what_is() -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (blast(1204, 17, shown=0), "of 1,204 messages of the last day 17 would now go elsewhere"),
+        (blast(1204, 17, shown=0), "17 of 1,204 messages of the last day would now be routed differently"),
         (blast(20_000, 1500, complete=False, shown=0),
-         "of the newest 20,000 messages of the last day 1,500 would now go elsewhere"),
-        (blast(5, 0), "of 5 messages of the last day none would now go elsewhere"),
-        (blast(1, 0), "of 1 message of the last day none would now go elsewhere"),
+         "1,500 of the newest 20,000 messages of the last day would now be routed differently"),
+        (blast(5, 0), "none of 5 messages of the last day would now be routed differently"),
+        (blast(1, 0), "none of 1 message of the last day would now be routed differently"),
         (blast(0, 0), "there are no messages of the last day to compare with"),
     ],
 )  # fmt: skip
@@ -171,10 +171,10 @@ def test_the_blast_radius_in_one_line(found: dict[str, Any], said: str) -> None:
 
 def test_examples_of_the_blast_and_how_many_are_not_shown() -> None:
     lines = _lines(blast_lines(blast(30, 12, shown=2), period="", dry_run=True))
-    assert lines[0] == "of 30 messages 12 would go elsewhere"
+    assert lines[0] == "12 of 30 messages would be routed differently"
     assert lines[1] == f"  {UUID(int=0)}  dead letter of root (no_route) → System1/memo, System1/diary"
     assert lines[3:] == ["  … and 10 more"]
-    assert _lines(blast_lines(None)) == ["how many messages would go elsewhere could not be told"]
+    assert _lines(blast_lines(None)) == ["the effect on stored messages could not be computed"]
 
 
 def test_nobody_is_a_receiver_too() -> None:
@@ -195,7 +195,7 @@ def test_findings_come_with_the_worst_first() -> None:
         finding | {"severity": "warning"},
     ]
     assert _lines(finding_lines(findings)) == [
-        "error: root  mail  no way in (right would be System1/a)",
+        "error: root  mail  no way in (correct would be System1/a)",
         "warning: root  no way in",
         "note: root  no way in",
     ]
@@ -292,7 +292,7 @@ def test_a_closed_letter_says_by_whom_and_why() -> None:
     said = _explained({"dead_letter": closed | {"rerouted_n": None}, "notices": []})
     assert "closed by System4/root" in said
     assert "“spam”" in said
-    assert "sent on (decision 2) by System4/root" in _explained(
+    assert "rerouted (decision 2) by System4/root" in _explained(
         {"dead_letter": closed | {"rerouted_n": 2}, "notices": []}
     )
 
@@ -305,7 +305,7 @@ def test_the_nearest_and_the_beaten() -> None:
         "priority": "its priority is lower",
         "more_filters": "it has fewer filters",
         "named_channel": "it is for every channel (*)",
-        "older": "it is younger",
+        "older": "it is newer",
         "id": "its id is higher",
         "catch_all_last": "it is a catch-all",
     }

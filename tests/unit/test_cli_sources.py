@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard.cli.sources import Kind, find_sources, read_items, thread_of
+from switchboard.cli.importing.sources import Kind, find_sources, read_items, thread_of
 from switchboard.core.imports import MAX_ENTRY
 from switchboard.domain.errors import InvalidInput, NotFound
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_imported_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="--kind"):
         find_sources([tmp_path / "log"])
     (tmp_path / "log").unlink()
-    with pytest.raises(InvalidInput, match="holds no"):
+    with pytest.raises(InvalidInput, match="contains no"):
         find_sources([tmp_path])
 
 

@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from switchboard.core.wire import parse_envelope
+from switchboard.core.envelope.read import parse_envelope
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 from tests.strategies import (

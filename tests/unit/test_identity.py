@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.identity import MAX_KEY, conversation, dedupe_key
+from switchboard.core import identity
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.identity import MAX_KEY
 from switchboard.domain.envelope import Control, Envelope, Event, Payload, Sender, Source
 from tests.strategies import NOW, envelopes, json_values, words
 
@@ -33,6 +35,14 @@ def envelope(
         payload=Payload(raw=raw, normalized_text=text),
         control=Control(idempotency_key=key),
     )
+
+
+def dedupe_key(one: Envelope) -> str:
+    return identity.dedupe_key(one, CHANNELS[one.source.channel])
+
+
+def conversation(one: Envelope) -> str:
+    return identity.conversation(one, CHANNELS[one.source.channel])
 
 
 SLACK = {"team_id": "T1", "event": {"channel": "C2", "ts": "1700000000.000100", "type": "message"}}

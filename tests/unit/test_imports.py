@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core import imports
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.core.imports import read_jsonl, read_mbox
-from switchboard.core.mail import envelope_from_mail
-from switchboard.core.wire import parse_envelope
+from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput
 from tests.strategies import NOW
 
@@ -122,8 +123,9 @@ def test_the_example_mails() -> None:
     with (INBOX / "household.mbox").open("rb") as stream:
         taken = [envelope_from_mail(raw, endpoint="house@home.example", now=NOW) for _, raw in read_mbox(stream)]
     envelopes = [mail.envelope for mail in taken]
-    assert len({dedupe_key(one) for one in envelopes}) == len(envelopes) == 8
-    assert sorted(Counter(conversation(one) for one in envelopes).values()) == [1, 1, 1, 1, 1, 3]
+    assert len({dedupe_key(one, CHANNELS[one.source.channel]) for one in envelopes}) == len(envelopes) == 8
+    talks = Counter(conversation(one, CHANNELS[one.source.channel]) for one in envelopes)
+    assert sorted(talks.values()) == [1, 1, 1, 1, 1, 3]
     texts = [one.payload.normalized_text for one in envelopes]
     assert "\nFrom the second floor" in texts[0]
     assert texts[3] == (
@@ -156,9 +158,9 @@ def test_the_example_envelopes() -> None:
         lines = list(read_jsonl(stream))
     envelopes = [parse_envelope(line, now=parse_time(line)) for _, line in lines]
     assert len(envelopes) == 8
-    assert len({dedupe_key(one) for one in envelopes}) == 7
+    assert len({dedupe_key(one, CHANNELS[one.source.channel]) for one in envelopes}) == 7
     assert lines[3][1] == lines[5][1]
-    chats = Counter(conversation(one).rpartition("/")[2] for one in envelopes)
+    chats = Counter(conversation(one, CHANNELS[one.source.channel]).rpartition("/")[2] for one in envelopes)
     assert chats["5488423581"] == 4
     assert {"-1002144870032", "-1009977001234"} < set(chats)
     with (INBOX / "api.jsonl").open("rb") as stream:

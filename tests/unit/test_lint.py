@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchboard.core.channels import CHANNELS
+from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.routing.check import check_rule
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.lint import Finding, lint, lint_change
+from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member, Rule, RuleChange, SystemId, SystemNumber, Target, Team, TeamId
+from switchboard.ports.channel import Channel
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = TeamId("root")
@@ -104,6 +106,7 @@ RULES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(rules=RULES)
 def test_a_rule_is_said_never_to_fire_iff_no_message_makes_it_fire(rules: list[Rule]) -> None:
@@ -164,8 +167,8 @@ def test_many_sets_of_keys_are_looked_up_from_either_side() -> None:
 @pytest.mark.parametrize(
     ("by", "why"),
     [
-        (WIDE, "comes first because its priority is 1, of this one 0"),
-        (replace(RULE, rule_id=UUID(int=10), name="wide", targets=(B,)), "its id is smaller"),
+        (WIDE, "comes first because its priority is 1, that of this rule 0"),
+        (replace(RULE, rule_id=UUID(int=10), name="wide", targets=(B,)), "its id is lower"),
         (
             replace(WIDE, filters={"sender": "1"}, priority=0, targets=(B,), created_at=NEW_YEAR - timedelta(1)),
             "it is older",
@@ -180,7 +183,7 @@ def test_a_shadowed_rule_is_told_by_which_rule_and_why(by: Rule, why: str) -> No
         "rule",
         by.rule_id,
     )
-    assert finding.message.startswith("can never fire: 'wide' takes" if by.name == "wide" else "can never fire")
+    assert finding.message.startswith("can never fire: 'wide' matches" if by.name == "wide" else "can never fire")
     assert finding.message.endswith(why)
 
 
@@ -227,9 +230,15 @@ def test_filters_that_no_message_meets_together(filters: dict[str, str], message
     assert (finding.code, finding.message) == ("unmatchable", f"can never fire: {message}")
 
 
-def test_a_plug_ins_channel_may_have_any_keys() -> None:
-    rule = replace(RULE, channel="*", filters={"email_domain": "x.org", "telegram_user_id": "1"})
-    assert lint((TEAM,), [rule], channels=(*CHANNELS, "pigeon")) == []
+def test_a_plug_ins_channel_may_have_keys_of_its_own() -> None:
+    rule = replace(RULE, channel="*", filters={"email_domain": "x.org", "sent_by": "pigeon"})
+    mail = Channel(name="pigeon", keys={**dict.fromkeys(CHANNELS["email"].keys, "lower"), "sent_by": "text"})
+    with pytest.raises(ConfigurationError, match="a fact of another"):
+        CHANNELS.adding([mail], {})
+    pigeon = replace(mail, keys={**CHANNELS["email"].keys, "sent_by": "text"})
+    assert lint((TEAM,), [rule], channels=CHANNELS.adding([pigeon], {})) == []
+    found = lint((TEAM,), [rule], channels=CHANNELS.adding([replace(pigeon, keys={"sent_by": "text"})], {}))
+    assert "unmatchable" in {one.code for one in found}
 
 
 def test_inactive_rules_neither_fire_nor_are_in_the_way() -> None:
@@ -271,14 +280,14 @@ def about(findings: list[Finding], code: str) -> dict[str, str]:
 def test_a_team_that_no_rule_leads_to_is_unreachable() -> None:
     found = about(lint(HOUSE, [TO_HOUSE, IN_HOUSE, IN_CELLAR]), "unreachable")
     assert found == {
-        "cellar": "no message comes to team cellar: its parent is house, and no rule of it leads here; "
+        "cellar": "no message reaches team cellar: its parent is house, and no rule of it leads here; "
         "it has 1 active rules"
     }
     found = about(lint(HOUSE, [RULE, IN_HOUSE]), "unreachable")
     assert found == {
-        "house": "no message comes to team house: its parent is root, and no rule of it leads here; "
+        "house": "no message reaches team house: its parent is root, and no rule of it leads here; "
         "it has 1 active rules",
-        "cellar": "no message comes to team cellar: its parent is house, and no rule reaches it either",
+        "cellar": "no message reaches team cellar: its parent is house, and no rule leads to it either",
     }
 
 
@@ -342,12 +351,12 @@ def test_targets_that_nobody_runs() -> None:
         one for one in lint(HOUSE, rules, live=[SystemId("System1/b")]) if one.code == "target_without_live_member"
     ]
     assert [(one.rule_name, one.field, one.message) for one in found] == [
-        ("in house", "targets[0]", "nobody runs System1/cook at the moment; messages wait there until somebody does"),
-        ("rule", "targets[0]", "nobody runs System1/a at the moment; messages wait there until somebody does"),
+        ("in house", "targets[0]", "no worker currently runs System1/cook; messages wait until one does"),
+        ("rule", "targets[0]", "no worker currently runs System1/a; messages wait until one does"),
         (
             "to house",
             "targets[0]",
-            "nobody runs a butler in team house or below at the moment; messages wait there until somebody does",
+            "no worker currently runs a butler in team house or below; messages wait until one does",
         ),
     ]
     mouse = lint(HOUSE, rules, live=[SystemId("System1/mouse")])
@@ -415,7 +424,7 @@ def test_whoever_takes_the_last_way_to_a_team_is_told(case: tuple[list[Rule], Ru
     others, change = case
     rules = [ONLY_HERE, *others, *([] if change.after is None else [change.after])]
     found = about(lint_change(HOUSE, rules, [change]), "unreachable")
-    assert found == {"house": "no message comes to team house: its parent is root, and no rule of it leads here"}
+    assert found == {"house": "no message reaches team house: its parent is root, and no rule of it leads here"}
     another = replace(TO_HOUSE, rule_id=UUID(int=53), channel="cli")
     assert about(lint_change(HOUSE, [*rules, another], [change]), "unreachable") == {}
 
@@ -453,6 +462,7 @@ HOUSE_RULES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(before=HOUSE_RULES, gone=st.sets(st.integers(0, 7)))
 def test_a_change_that_cuts_a_team_off_is_told_of_at_once(before: list[Rule], gone: set[int]) -> None:

@@ -1,4 +1,4 @@
-"""`core/mail.py`, `core/mime.py` and `core/hypertext.py`: mails as strangers write them."""
+"""`core/mail`: mails as strangers write them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchboard.core.hypertext import MAX_HTML, text_of_html
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.envelope.read import read_envelope
 from switchboard.core.identity import dedupe_key
-from switchboard.core.mail import envelope_from_mail
-from switchboard.core.wire import read_envelope
+from switchboard.core.mail.hypertext import MAX_HTML, text_of_html
+from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.envelope import MAX_TEXT, Envelope
 from switchboard.domain.errors import InvalidInput
 from tests.strategies import NOW
@@ -69,14 +70,14 @@ def test_a_plain_mail() -> None:
     assert one.event.observed_at == datetime(2026, 6, 1, 7, tzinfo=UTC)
     assert one.payload.normalized_text == "Hello\n\nHow are you?"
     assert headers(raw)["to"] == "house@home.example"
-    assert dedupe_key(one) == "event:m1@home.example"
+    assert dedupe_key(one, CHANNELS["email"]) == "event:m1@home.example"
 
 
 def test_without_message_id_the_bytes_are_the_id() -> None:
     raw = b"From: a@b.example\n\nhi"
     one = read(raw)
     assert one.event.external_event_id == "sha256:" + sha256(raw).hexdigest()
-    assert dedupe_key(one) == f"event:{one.event.external_event_id}"
+    assert dedupe_key(one, CHANNELS["email"]) == f"event:{one.event.external_event_id}"
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from switchboard.agents.sessions.build import Sessions
-from switchboard.agents.sessions.cli import CliSession, program_of
-from switchboard.agents.sessions.commands import Way, command_for
-from switchboard.agents.sessions.port import Kind
-from switchboard.agents.sessions.spec import CLI_KINDS
-from switchboard.app.models import mcp_url
+from switchboard.app.classification.models import mcp_url
 from switchboard.app.settings import Settings, load_settings
-from tests.asking import task
+from switchboard.llm import anthropic_api, openai_api
+from switchboard.llm.build import Sessions
+from switchboard.llm.cli import CliSession, program_of
+from switchboard.llm.commands import Way, command_for
+from switchboard.llm.port import Kind
+from switchboard.llm.spec import CLI_KINDS
+from tests.asking import request
 from tests.documents import HOME, Block, blocks
 
 PAGE: Final = HOME / "docs" / "models.md"
@@ -69,22 +71,38 @@ def test_there_is_a_set_up_for_each() -> None:
     assert _set_ups().keys() == ASKED.keys()
 
 
+def _opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
+    """The addresses and keys with which clients of the SDKs are made."""
+    opened: list[tuple[str, str | None]] = []
+    for module in (openai_api, anthropic_api):
+        really: Callable[..., object] = module.open_sdk
+
+        def open_sdk(http: object, at: str, key: str | None, really: Callable[..., object] = really) -> object:
+            opened.append((at, key))
+            return really(http, at, key)
+
+        monkeypatch.setattr(module, "open_sdk", open_sdk)
+    return opened
+
+
 @pytest.mark.parametrize("name", ASKED)
 async def test_a_set_up_asks_whom_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, url, keyed = ASKED[name]
     settings = _read(_set_ups()[name], tmp_path, monkeypatch)
     assert settings.classify.models == (name,)
+    opened = _opened(monkeypatch)
     sessions = Sessions(model.spec for model in settings.models)
     [(spec, session)] = sessions.models
     assert (spec.name, session.kind) == (name, kind)
     if isinstance(session, CliSession):
-        asked = task(token="t", mcp_url=mcp_url(settings))
-        command = command_for(session.kind, asked, Way(spec, session.key, tmp_path))
+        asked = request(token="t", mcp_url=mcp_url(settings))
+        assert asked.server is not None
+        command = command_for(session.kind, asked, asked.server, Way(spec, session.key, tmp_path))
         told = " ".join((*command.words, *command.env.values(), *command.files.values()))
         assert (url in told, "sk-canary" in told, spec.model in told) == (True, keyed, True)
         assert "http://127.0.0.1:8470/mcp" in told
     else:
-        [(_, at, key)] = sessions._sdks
+        [(at, key)] = opened
         assert (at, key) == (url, "sk-canary" if keyed else None)
         assert (spec.profile == "local") is not keyed
     await sessions.aclose()

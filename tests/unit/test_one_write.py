@@ -1,4 +1,4 @@
-"""`server/one_write.py` over real connections: the same bytes in the same order, in as few writes as can be."""
+"""`server/fastpath/one_write.py` over real connections: the same bytes in the same order, in the fewest writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from switchboard.server.one_write import OneWrite
+from switchboard.server.fastpath.one_write import OneWrite
 
 
 class Counted:

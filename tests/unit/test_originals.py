@@ -1,12 +1,12 @@
-"""`app/originals.py`: the bytes that arrived, read again as they were taken."""
+"""`app/messages/originals.py`: the bytes that arrived, read again as they were taken."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from switchboard.app.originals import Original, whole_envelope
-from switchboard.core.wire import parse_envelope
+from switchboard.app.messages.originals import Original, whole_envelope
+from switchboard.core.envelope.read import parse_envelope
 from tests.lab import envelope_json
 from tests.strategies import NOW
 

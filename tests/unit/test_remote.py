@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.policy.liveness import Patience, liveness
-from switchboard.core.remote import read_response, response_schema, route_schema
+from switchboard.core.remote_agents import RouteResponse, read_response, response_schema, route_schema
 from switchboard.domain.errors import InvalidInput
-from switchboard.domain.remote import Presence, RouteResponse, self_description
+from switchboard.domain.remote_agents import RemoteAgent, self_description
 from switchboard.domain.routing import Member, SystemId, TeamId
 
 # jsonschema has no type stubs.
@@ -113,7 +113,7 @@ def test_two_heartbeats_may_get_lost() -> None:
 
 
 def test_what_the_file_leaves_open_is_as_announced() -> None:
-    announced = Presence(SystemId("System1/x"), "active", description="its own", capabilities=("own",))
+    announced = RemoteAgent(SystemId("System1/x"), "active", description="its own", capabilities=("own",))
     bare = Member(SystemId("System1/x"), TeamId("root"), 1, "mcp")
     described = Member(SystemId("System1/x"), TeamId("root"), 1, "mcp", description="the file's")
     assert self_description(bare, None) == ("", ())

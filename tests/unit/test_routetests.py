@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.routing.backtest import DeadEnd, Receivers
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.routetests import RouteCase, parse_cases, run_cases
@@ -146,9 +147,9 @@ REFUSED: dict[str, tuple[object, str | None, str]] = {
         "cases[0].envelope.event.observed_at",
         "cases[0].envelope: event.observed_at",
     ),
-    "a time that YAML has made": (enveloped(("event", "observed_at"), NOW), "cases[0].envelope", "put them in quotes"),
-    "nobody expected": (broken(expect=[]), "cases[1].expect", "must name somebody"),
-    "nobody in the long form": (broken(expect={"butlers": []}), "cases[1].expect", "must name somebody"),
+    "a time that YAML has made": (enveloped(("event", "observed_at"), NOW), "cases[0].envelope", "put it in quotes"),
+    "nobody expected": (broken(expect=[]), "cases[1].expect", "must name a recipient"),
+    "nobody in the long form": (broken(expect={"butlers": []}), "cases[1].expect", "must name a recipient"),
     "a team expected": (broken(expect="below"), "cases[1].expect", "must be a butler such as System1/NAME"),
     "a System4 expected": (broken(expect=["System4/root"]), "cases[1].expect[0]", "not 'System4/root'"),
     "expected in another form": (broken(expect={"butler": "a"}), "cases[1].expect.butler", "did you mean butlers?"),
@@ -201,5 +202,5 @@ def test_facts_that_no_message_has_are_refused_as_those_of_a_dry_run(
 
 def test_a_plug_ins_channel_is_known_where_it_is_named() -> None:
     form = {"facts": {"channel": "pigeon", "sender": "coo"}, "expect": "System1/memo"}
-    (case,) = parse_cases({"cases": [form]}, NOW, ["pigeon"])
+    (case,) = parse_cases({"cases": [form]}, NOW, CHANNELS.adding([], {"pigeon": ["post"]}))
     assert case.facts == {"channel": "pigeon", "sender": "coo"}

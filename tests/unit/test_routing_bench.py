@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from switchboard.app.bench import route
-from switchboard.app.bench.peers import PEERS, Name, loader
+from switchboard.bench import route
+from switchboard.bench.peers import PEERS, Name, loader
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.index import RoutingIndex, rank
 from switchboard.domain.routing import TeamId

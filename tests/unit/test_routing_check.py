@@ -9,11 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from switchboard.core.channels import CHANNELS
+from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.routing.check import MAX_PRIORITY, Problem, check_rule, check_teams
 from switchboard.core.routing.index import RoutingIndex, rank
 from switchboard.core.routing.teamfile import DEFAULT_TEAM
 from switchboard.domain.routing import Member, Rule, SystemId, SystemNumber, Target, Team, TeamId
+from switchboard.ports.channel import Channel
 
 
 def member(number: SystemNumber, name: str, team_id: str, *, active: bool = True) -> Member:
@@ -91,10 +92,14 @@ RULE_CASES: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
     "a name where an id belongs": (
         {"filters": {"telegram_user_id": "@ann"}},
         ("unmatchable_value", "filters.telegram_user_id"),
-        "a number in digits",
+        "it is a number",
     ),
     "an empty value": ({"filters": {"sender": ""}}, ("unmatchable_value", "filters.sender"), "never empty"),
-    "blanks around a value": ({"filters": {"sender": " a"}}, ("unmatchable_value", "filters.sender"), "no blanks"),
+    "blanks around a value": (
+        {"filters": {"sender": " a"}},
+        ("unmatchable_value", "filters.sender"),
+        "no surrounding whitespace",
+    ),
     "the channel contradicted": (
         {"filters": {"channel": "email"}},
         ("unmatchable_value", "filters.channel"),
@@ -138,7 +143,7 @@ RULE_CASES: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
     "the team itself": (
         {"targets": sub_team("root")},
         ("target_not_in_team", "targets[0].team_id"),
-        "only down",
+        "only move down",
     ),
     "inactive butler": (
         {"targets": system("System1/asleep")},
@@ -148,7 +153,7 @@ RULE_CASES: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
     "System3": (
         {"targets": system("System3/root")},
         ("target_not_a_butler", "targets[0].system_id"),
-        "takes no messages",
+        "receives no messages",
     ),
 }
 
@@ -181,7 +186,15 @@ def test_what_is_offered_instead() -> None:
 def test_a_plug_ins_channel_is_known_where_it_is_named() -> None:
     pigeon = replace(GOOD, channel="pigeon", filters={"sender": "coo"})
     assert brief(check_rule(pigeon, BY_ID)) == [("unknown_channel", "channel")]
-    assert check_rule(pigeon, BY_ID, {*CHANNELS, "pigeon"}) == []
+    loft = Channel(name="pigeon", keys={"pigeon_loft": "lower"})
+    channels = CHANNELS.adding([loft], {"smoke": ["hill"]})
+    assert check_rule(pigeon, BY_ID, channels) == []
+    assert check_rule(replace(pigeon, filters={"pigeon_loft": "north"}), BY_ID, channels) == []
+    assert check_rule(replace(pigeon, channel="*", filters={"pigeon_loft": "north"}), BY_ID, channels) == []
+    shouted = replace(pigeon, filters={"pigeon_loft": "North"})
+    assert brief(check_rule(shouted, BY_ID, channels)) == [("unmatchable_value", "filters.pigeon_loft")]
+    foreign = replace(pigeon, channel="smoke", filters={"pigeon_loft": "north"})
+    assert brief(check_rule(foreign, BY_ID, channels)) == [("unknown_filter_key", "filters.pigeon_loft")]
 
 
 def test_every_priority_that_is_let_in_can_be_ranked() -> None:
@@ -231,7 +244,7 @@ TEAM_CASES: dict[str, tuple[tuple[Team, ...], list[tuple[str, str]], str]] = {
     "a member that says it is elsewhere": (
         (team("root", None, member(1, "a", "b")),),
         [("member_of_another_team", "teams.root.systems.System1/a")],
-        "says it is in team b",
+        "claims to be in team b",
     ),
 }
 

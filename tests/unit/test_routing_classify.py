@@ -11,7 +11,7 @@ import pytest
 
 from switchboard.core.routing.backtest import Case as Stored
 from switchboard.core.routing.backtest import Receivers, compare, receivers
-from switchboard.core.routing.decide import Deciding, decide, decide_now, deciding, foresee
+from switchboard.core.routing.decide import Deciding, decide, decide_now, deciding, simulate
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.lint import lint
 from switchboard.core.routing.teamfile import parse_team_file
@@ -113,7 +113,7 @@ def test_an_unreachable_butler_is_no_candidate_until_it_is_back() -> None:
 
 def test_a_rule_that_fires_asks_nobody() -> None:
     by = index(rule(ROOT, A, channel="cli"), rule(ROOT, B))
-    assert decide_now(by, FACTS) == decide(by, FACTS) == foresee(by, FACTS)
+    assert decide_now(by, FACTS) == decide(by, FACTS) == simulate(by, FACTS)
     assert [chosen.system_id for chosen in decide(by, FACTS).chosen] == [A]
 
 
@@ -176,10 +176,10 @@ def test_a_part_that_nobody_takes_is_lost_as_that_part_and_what_came_to_each_tea
     [
         (Classified(failed="HTTP 500"), "HTTP 500"),
         (Classified(failed=""), "the model failed"),
-        (Classified(), "chose nobody"),
-        (routes("System1/d"), "System1/d, which this team may not reach"),
-        (routes(A, "deep"), "deep, which this team may not reach"),
-        (routes("empty"), "empty, which this team may not reach"),
+        (Classified(), "chose no candidate"),
+        (routes("System1/d"), "System1/d, which is not reachable from this team"),
+        (routes(A, "deep"), "deep, which is not reachable from this team"),
+        (routes("empty"), "empty, which is not reachable from this team"),
         (routes(HANDLER), "System4/root, which"),
         (Classified((Route(Target()),)), "nobody, which"),
         (Classified((Route(Target(A, EAST)),)), "System1/a, which"),
@@ -219,7 +219,7 @@ def test_a_pinned_message_asks_nobody() -> None:
 def test_where_nobody_can_be_asked_the_ladder_is_gone_down_and_what_is_foreseen_says_so() -> None:
     assert lost(decide(index(), FACTS)) == [("root", "classification_failed")]
     assert steps(decide(index(rule(ROOT, B)), FACTS)) == ["root classification_failed", "root catch_all"]
-    ahead = foresee(index(rule(ROOT, B)), FACTS)
+    ahead = simulate(index(rule(ROOT, B)), FACTS)
     assert (steps(ahead), ahead.chosen, ahead.unrouted) == (["root undecided"], (), ())
     assert ahead.trail[0].targets == index().candidates(ROOT)
     assert receivers(ahead) == Receivers(models=(ROOT,))

@@ -308,7 +308,7 @@ def test_a_pin_goes_before_the_rules_of_any_team() -> None:
 def test_a_team_that_no_way_leads_to_is_a_dead_letter_for_the_roots_system4() -> None:
     decision = decide(INDEX, CASES[0].facts, start=TeamId("gone"))
     assert (butlers(decision), dead(decision)) == ((), ("gone no_route System4/root",))
-    assert decision.trail[0].detail == decision.unrouted[0].reason == "no way leads from the root to gone"
+    assert decision.trail[0].detail == decision.unrouted[0].reason == "there is no path from the root to gone"
 
 
 def test_a_decision_keeps_the_facts_it_was_made_of() -> None:

@@ -41,9 +41,13 @@ def test_a_draft_needs_three_parts() -> None:
 REFUSED: dict[str, tuple[object, str | None, str]] = {
     "null": (None, None, "the rule must be an object"),
     "no channel": ({"name": "a", "targets": []}, "channel", "channel is missing"),
-    "misspelt": (FORM | {"prio": 1}, "prio", "prio is not known here; did you mean priority?"),
-    "an endless key": (FORM | {"k" * 10_000: 1}, "k" * 64, "is not known here"),
-    "priority in quotes": (FORM | {"priority": "1"}, "priority", "must be a whole number; higher is looked at first"),
+    "misspelt": (FORM | {"prio": 1}, "prio", "prio is unknown; did you mean priority?"),
+    "an endless key": (FORM | {"k" * 10_000: 1}, "k" * 64, "is unknown"),
+    "priority in quotes": (
+        FORM | {"priority": "1"},
+        "priority",
+        "must be an integer; higher priorities are evaluated first",
+    ),
     "active in words": (FORM | {"active": "no"}, "active", "must be true or false"),
     "a target that is a text": (FORM | {"targets": ["System1/memo"]}, "targets[0]", 'an object: {"system_id"'),
     "a target of another key": (
@@ -53,8 +57,8 @@ REFUSED: dict[str, tuple[object, str | None, str]] = {
     ),
     "targets without a list": (FORM | {"targets": {"team_id": "below"}}, "targets", "must be a list"),
     "an endless filter key": (FORM | {"filters": {"k" * 10_000: "1"}}, "filters." + "k" * 64, "of 1 to 512 characters"),
-    "a filter key with a line break": (FORM | {"filters": {"a\nb": "1"}}, "filters.a\nb", "a text of one line"),
-    "a filter of null": (FORM | {"filters": {"thread": None}}, "filters.thread", "must be a text; put it in quotes"),
+    "a filter key with a line break": (FORM | {"filters": {"a\nb": "1"}}, "filters.a\nb", "must be a string: one line"),
+    "a filter of null": (FORM | {"filters": {"thread": None}}, "filters.thread", "must be a string; put it in quotes"),
 }
 
 
@@ -68,7 +72,7 @@ def test_what_is_refused_names_its_place(case: tuple[object, str | None, str]) -
 
 
 def test_the_path_begins_where_the_caller_says() -> None:
-    with pytest.raises(InvalidInput, match=r"changes\[2\]\.name must be a text") as caught:
+    with pytest.raises(InvalidInput, match=r"changes\[2\]\.name must be a string") as caught:
         parse_draft(FORM | {"name": ""}, "changes[2]")
     assert caught.value.field == "changes[2].name"
 
@@ -95,10 +99,10 @@ def test_a_patch_changes_what_it_names_and_nothing_else(case: tuple[dict[str, An
     ("patch", "field", "hint"),
     [
         ({}, None, "the rule must change something: name at least one of active, channel, filters"),
-        ({"rule_id": "x"}, "rule_id", "is not known here"),
-        ({"team_id": "other"}, "team_id", "is not known here"),
-        ({"source": ""}, "source", "is not known here"),
-        ({"name": None}, "name", "must be a text"),
+        ({"rule_id": "x"}, "rule_id", "is unknown"),
+        ({"team_id": "other"}, "team_id", "is unknown"),
+        ({"source": ""}, "source", "is unknown"),
+        ({"name": None}, "name", "must be a string"),
         ([], None, "must be an object"),
     ],
 )

@@ -168,6 +168,7 @@ def kinds(decision: Decision, oracle: Oracle) -> Counter[str]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_hundred_thousand_decisions_equal_the_oracle(part: int) -> None:
     random, seen = Random(part), Counter[str]()

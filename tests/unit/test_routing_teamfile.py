@@ -139,7 +139,7 @@ REFUSED: dict[str, tuple[object, str | None, str]] = {
     "type six": (changed((*SYSTEM, "type"), 6), "systems[0].type", "from 1 to 5"),
     "type against name": (changed((*SYSTEM, "type"), "policy"), "systems[0].type", "called System1/root"),
     "no type and a plain name": (changed(SYSTEM, {"name": "a"}), "systems[0].type", "System1/NAME"),
-    "a butler without a name": (changed(SYSTEM, {"type": "operation"}), "systems[0].name", "must be a text"),
+    "a butler without a name": (changed(SYSTEM, {"type": "operation"}), "systems[0].name", "must be a string"),
     "a name like an address": (
         changed(SYSTEM, {"type": 1, "name": "System9/a"}),
         "systems[0].name",
@@ -147,21 +147,25 @@ REFUSED: dict[str, tuple[object, str | None, str]] = {
     ),
     "config is a list": (changed((*SYSTEM, "config"), []), "systems[0].config", "options of the engine"),
     "active is a word": (changed((*SYSTEM, "active"), "yes"), "systems[0].active", "true or false"),
-    "capability is null": (changed((*SYSTEM, "capabilities"), ["a", None]), "systems[0].capabilities[1]", "text"),
+    "capability is null": (changed((*SYSTEM, "capabilities"), ["a", None]), "systems[0].capabilities[1]", "string"),
     "unknown key of a rule": (changed((*RULE, "chanel"), "x"), "routing_rules[0].chanel", "did you mean channel?"),
     "rule without targets": (
         changed(RULE, {"name": "a", "channel": "*"}),
         "routing_rules[0].targets",
         "is missing",
     ),
-    "priority is true": (changed((*RULE, "priority"), True), "routing_rules[0].priority", "whole number"),
+    "priority is true": (changed((*RULE, "priority"), True), "routing_rules[0].priority", "integer"),
     "filters is a text, as the seed's skill had it": (
         changed((*RULE, "filters"), "{}"),
         "routing_rules[0].filters",
         "must be an object",
     ),
-    "a filter is null": (changed((*RULE, "filters"), {"thread": None}), "routing_rules[0].filters.thread", "text"),
-    "a filter is a fraction": (changed((*RULE, "filters"), {"thread": 1.5}), "routing_rules[0].filters.thread", "text"),
+    "a filter is null": (changed((*RULE, "filters"), {"thread": None}), "routing_rules[0].filters.thread", "string"),
+    "a filter is a fraction": (
+        changed((*RULE, "filters"), {"thread": 1.5}),
+        "routing_rules[0].filters.thread",
+        "string",
+    ),
     "a target with both": (
         changed((*RULE, "targets"), [{"system_id": "a", "team_id": "b"}]),
         "routing_rules[0].targets[0]",
@@ -171,7 +175,7 @@ REFUSED: dict[str, tuple[object, str | None, str]] = {
     "a team id that is a number": (
         changed((*RULE, "targets"), [{"team_id": 5}]),
         "routing_rules[0].targets[0].team_id",
-        "must be a text",
+        "must be a string",
     ),
     "a list": ([], None, "the file must be an object"),
 }

@@ -170,6 +170,7 @@ def names_one_team(before: list[Rule], after: list[Rule]) -> list[Rule]:
     return [replace(rule, team_id=homes.get(rule.rule_id, rule.team_id)) for rule in after]
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(before=SETS, after=SETS)
 def test_an_import_makes_the_rules_those_of_the_file_and_touches_no_other_team(
@@ -185,6 +186,7 @@ def test_an_import_makes_the_rules_those_of_the_file_and_touches_no_other_team(
         assert changed_fields(change), "nothing is written that says the same"
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(before=SETS, after=SETS)
 def test_the_difference_leads_from_one_to_the_other(before: list[Rule], after: list[Rule]) -> None:
@@ -319,11 +321,11 @@ REFUSED: dict[str, tuple[object, str | None, str]] = {
     "no format": ({"teams": {}}, "format", "format must be 'switchboard.rules.v1'"),
     "another format": (changed(("format",), "v2"), "format", "must be 'switchboard.rules.v1'"),
     "no teams": ({"format": FORMAT}, "teams", "teams is missing"),
-    "misspelt": (changed(("team",), {}), "team", "team is not known here; did you mean teams?"),
+    "misspelt": (changed(("team",), {}), "team", "team is unknown; did you mean teams?"),
     "teams are a list": (changed(("teams",), []), "teams", "the name of a team, and a list of its rules"),
-    "a version in words": (changed(("version",), "latest"), "version", "a file written by hand needs none"),
-    "a team without a name": (changed(("teams", " "), []), "teams. ", "must be a text of one line"),
-    "a team twice": (changed(("teams", "root "), []), "teams", "two names differ only by blanks"),
+    "a version in words": (changed(("version",), "latest"), "version", "optional in a handwritten file"),
+    "a team without a name": (changed(("teams", " "), []), "teams. ", "must be a string: one line"),
+    "a team twice": (changed(("teams", "root "), []), "teams", "two names differ only in whitespace"),
     "rules of a team are an object": (changed(("teams", "root"), {}), "teams.root", "must be a list"),
     "a rule is a text": (changed(ALL, "all"), "teams.root[0]", "must be an object"),
     "misspelt key of a rule": (changed((*MINE, "chanel"), "x"), "teams.root[1].chanel", "did you mean channel?"),
@@ -334,7 +336,7 @@ REFUSED: dict[str, tuple[object, str | None, str]] = {
         "teams.root[0].filters",
         "at most 64 keys, not 65",
     ),
-    "no UUID": (changed((*ALL, "rule_id"), "7"), "teams.root[0].rule_id", "leave it out for a new rule"),
+    "no UUID": (changed((*ALL, "rule_id"), "7"), "teams.root[0].rule_id", "omit it for a new rule"),
     "a UUID that is a number": (changed((*ALL, "rule_id"), 7), "teams.root[0].rule_id", "must be the UUID"),
     "a source that is none of ours": (changed((*ALL, "source"), "me"), "teams.root[0].source", '"sop:NAME"'),
     "a time without a zone": (changed((*ALL, "created_at"), "2026-01-31T09:30"), "teams.root[0].created_at", "zone"),

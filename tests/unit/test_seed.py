@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from switchboard.app.seed import parents_first, read_teams
+from switchboard.app.rules.seed import parents_first, read_teams
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Team, TeamId
 
@@ -36,7 +36,7 @@ def test_files_are_read_by_name(tmp_path: Path) -> None:
         ('{"team": {"name": "root"},\n "systems": [}', "root.json, line 2, column 14"),
         ('{"team": {"name": "root"}, "sistems": []}', "did you mean systems"),
         ('{"team": {"name": "root"}, "systems": [{"name": "x"}]}', "systems[0].type is missing"),
-        ('{"team": {"name": "root"}, "team": {"name": "x"}}', "'team' stands twice"),
+        ('{"team": {"name": "root"}, "team": {"name": "x"}}', "'team' occurs twice"),
         ("[" * 100_000, "root.json cannot be read"),
     ],
 )
@@ -59,7 +59,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 def test_a_directory_that_is_not_there_or_empty(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is not a directory"):
         read_teams(tmp_path / "nowhere")
-    with pytest.raises(ConfigurationError, match="holds no team files"):
+    with pytest.raises(ConfigurationError, match="contains no team files"):
         read_teams(tmp_path)
 
 

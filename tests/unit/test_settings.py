@@ -16,7 +16,7 @@ from switchboard.domain.errors import ConfigurationError
         ("port = 'x'", "line 1: port: Input should be a valid integer"),
         ("\n[turn]\ntimeout = 'x'", "line 3: turn.timeout: Input should be a valid number"),
         ("teams_dir = 5", "line 1: teams_dir: Input is not a valid path"),
-        ("prot = 1", "line 1: prot: there is no such setting"),
+        ("prot = 1", "line 1: prot: unknown setting"),
         ("port =\n", "line 1"),
         ("port = 1\nturn.attempts = 'x'", "line 2: turn.attempts: Input should be a valid integer"),
         ("turn = {attempts = 'x'}", "line 1: turn.attempts: Input should be a valid integer"),
@@ -43,7 +43,7 @@ def test_what_is_wrong_in_the_file(tmp_path: Path, text: str, said: str) -> None
         ("SWITCHBOARD_PORT", "x", "Input should be a valid integer"),
         ("SWITCHBOARD_TURN__TIMEOUT", "0", "greater than 0"),
         ("SWITCHBOARD_CHANNELS", "doorbell", "must be JSON"),
-        ("SWITCHBOARD_PROT", "1", "there is no such setting; did you mean SWITCHBOARD_PORT?"),
+        ("SWITCHBOARD_PROT", "1", "unknown setting; did you mean SWITCHBOARD_PORT?"),
     ],
 )
 def test_what_is_wrong_in_the_environment(
@@ -72,7 +72,7 @@ def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ('[classify]\nmodels = "a"\n', 'line 2: classify.models: must be a list: ["…"]'),
         (
             '[[models]]\nname = "a"\nkind = "openai"\nmodel = "m"\nbase_ulr = "x"\n',
-            "line 5: models.0.base_ulr: there is no such setting; did you mean base_url?",
+            "line 5: models.0.base_ulr: unknown setting; did you mean base_url?",
         ),
         (
             '[[models]]\nname = "a"\nkind = "openai"\nmodel = "m"\napi_key = "x"\n',

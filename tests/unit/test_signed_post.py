@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from switchboard.agents.signed_post import (
+from switchboard.domain.errors import ConfigurationError
+from switchboard.transport.signed_post import (
     Destination,
     PostError,
     Verdict,
@@ -19,7 +20,6 @@ from switchboard.agents.signed_post import (
     sign,
     verify,
 )
-from switchboard.domain.errors import ConfigurationError
 
 SECRET = b"canary-7f3a"
 BODY = b'{"text":"hello"}'

@@ -130,12 +130,12 @@ REFUSED: dict[str, tuple[object, str | None, str]] = {
     "a team without roles": (
         changed(FIRST, {"team": "root", "role": "translator", "channel": "*"}),
         "routing_requirements[0].role",
-        "its butlers have no capabilities at all",
+        "its butlers have no capabilities",
     ),
     "one name twice": (
         changed((*FIRST, "name"), "First Run: System4/root"),
         "routing_requirements[3].name",
-        "is the name of routing_requirements[0] too",
+        "is the name of routing_requirements[0] as well",
     ),
     "a filter of null": (
         changed((*FIRST, "filters"), {"thread": None}),

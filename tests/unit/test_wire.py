@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from switchboard.core.stored import stored_envelope, stored_json
-from switchboard.core.wire import MAX_BATCH, json_schema, parse_envelope, split_batch
+from switchboard.core.envelope.read import MAX_BATCH, json_schema, parse_envelope, split_batch
+from switchboard.core.envelope.stored import stored_envelope, stored_json
 from switchboard.domain.envelope import MAX_TEXT
 from switchboard.domain.errors import InvalidInput
 from tests.strategies import NOW, broken_envelope_dicts, envelope_dicts

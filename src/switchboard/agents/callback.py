@@ -1,7 +1,7 @@
-"""Replies of `api` endpoints, posted to whoever wants them pushed.
+"""Replies of `api` endpoints, posted to clients that want them pushed.
 
-`app/wiring.py` makes the callbacks from the settings; `journey/reply.py` calls `send` with a reply of the outbox; a
-receipt leaves, never an exception. Next: `store/outbox.py`, where the receipt is settled.
+`app/wiring.py` makes the callbacks from the settings; `journey/reply.py` calls `send` with a reply from the outbox,
+which returns a receipt and never raises. Next: `store/outbox.py`, where the receipt is settled.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from typing import Final, Protocol
 
 import msgspec
 
-from switchboard.agents.signed_post import RETRYABLE, Destination, Posted, PostError, check_url, post, read_secret
+from switchboard.core.storable import storable_text
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.ledger import OutboxRow
-from switchboard.journey.reply import Callback
-from switchboard.store.database import storable_text, to_json
-from switchboard.store.outbox import Receipt
+from switchboard.ports.channel import Receipt
+from switchboard.transport.signed_post import RETRYABLE, Destination, Posted, PostError, check_url, post, read_secret
 
 SCHEMA_VERSION: Final = "reply.v1"
 _TIMEOUT_S: Final = 30.0
 
 
 class CallbackLike(Protocol):
-    """What is needed of a setting; `app/settings.py` has such a thing, and must not be imported from here."""
+    """What a callback needs of its settings, which `app/settings.py` provides but must not be imported from here."""
 
     @property
     def endpoint(self) -> str: ...
@@ -43,9 +42,9 @@ class _Acknowledged(msgspec.Struct, frozen=True):
     id: str | int | None = None
 
 
-def callbacks_from(settings: Sequence[CallbackLike]) -> dict[str, Callback]:
-    """The callbacks by `api` endpoint. Raises `ConfigurationError` that names the endpoint and what would be right."""
-    callbacks: dict[str, Callback] = {}
+def callbacks_from(settings: Sequence[CallbackLike]) -> dict[str, SignedCallback]:
+    """The callbacks by `api` endpoint. Raises `ConfigurationError` with the endpoint and the fix."""
+    callbacks: dict[str, SignedCallback] = {}
     for setting in settings:
         if setting.endpoint in callbacks:
             raise ConfigurationError(f"there are two callbacks for the api endpoint {setting.endpoint!r}; keep one")
@@ -64,25 +63,25 @@ def _destination(setting: CallbackLike) -> Destination:
 
 @dataclass(frozen=True, slots=True)
 class SignedCallback:
-    """Posts `reply.v1`; the receiver knows a repetition by its `Idempotency-Key`, the outbox id."""
+    """Posts `reply.v1`; the receiver recognises a repetition by its `Idempotency-Key`, the outbox id."""
 
     to: Destination
 
     async def send(self, reply: OutboxRow) -> Receipt:
-        """Try once; what went wrong is in the receipt."""
+        """Try once; a failure is reported in the receipt."""
         try:
             return _receipt(await post(self.to, reply_json(reply), reply.outbox_id))
         except PostError as error:
             return Receipt(
                 "failed" if error.kind == "forbidden" else "retryable", error=storable_text(str(error))[:500]
             )
-        except Exception as error:  # the send lane must hear of a defect here, and go on
+        except Exception as error:  # the send lane must learn of a defect here, and go on
             return Receipt("retryable", error=storable_text(repr(error))[:500])
 
 
 def reply_json(reply: OutboxRow) -> bytes:
     """`reply.v1`."""
-    return to_json(
+    return msgspec.json.encode(
         {
             "schema_version": SCHEMA_VERSION,
             "outbox_id": reply.outbox_id,
@@ -94,7 +93,7 @@ def reply_json(reply: OutboxRow) -> bytes:
             "text": reply.text,
             "created_at": reply.created_at,
         }
-    ).encode()
+    )
 
 
 def _receipt(posted: Posted) -> Receipt:

@@ -1,19 +1,19 @@
 """Engine `command`: any program answers for the butler.
 
-`journey/turn.py` calls `CommandEngine.run`; the delivery enters the program on standard input (`delivery.v1`), the
-reply leaves it on standard output, and the exit status says how it went. Next: `programs.py`, which runs it.
+`journey/turn.py` calls `CommandEngine.run`; the program reads the delivery from standard input (`delivery.v1`), writes
+the reply to standard output, and reports the outcome by its exit status. Next: `programs.py`, which runs it.
 
-    exit 0    the output is the reply; no output, no reply          75 (EX_TEMPFAIL)  not now: tried again
-    exit 65   (EX_DATAERR) refused, the end of stderr is why        other             failed: tried again
+    exit 0    the output is the reply; no output, no reply            75 (EX_TEMPFAIL)  not now: tried again
+    exit 65   (EX_DATAERR) refused, the end of stderr is the reason   other             failed: tried again
     cannot be started: the delivery ends at once
 
 Options of the member: `command` (a list, no shell), `timeout` (seconds), `cwd`, `env`, `effect`, `max_output` (bytes),
-`output` (`text`, or `json` for the three answers of `delivery.py`). Of an `effectful` program only status 75 is tried
-again: it promises that nothing has happened; after any other failure the outcome is unknown.
+`output` (`text`, or `json` for the three answers of `delivery.py`). An `effectful` program is tried again only after
+status 75, which promises that nothing has happened; after any other failure the outcome is unknown.
 
-The program has a session of its own, and nothing in it outlives the turn. If the worker itself is killed with -9, then
-on Linux with util-linux's `setpriv` the program is killed by the kernel; what it has started is not, nor is anything on
-other systems.
+The program runs in its own session, and nothing in it outlives the turn. If the worker itself is killed with -9, then
+on Linux with util-linux's `setpriv` the kernel kills the program, but not the processes that it has started; on other
+systems nothing is killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from pydantic import Field, PositiveInt
 
 from switchboard.agents.delivery import (
     EngineOptions,
-    NoEffect,
     delivery_json,
     parse_said,
     read_options,
@@ -36,11 +35,10 @@ from switchboard.agents.delivery import (
     run_step,
     text_result,
 )
-from switchboard.agents.programs import Ended, Program, death_guard, run_program
+from switchboard.core.storable import storable_text
 from switchboard.domain.routing import Member
-from switchboard.journey.turn import Engine, EngineFailure, Turn, TurnResult
-from switchboard.lanes.journal import Journal
-from switchboard.store.database import Database, storable_text
+from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoEffect, Turn, TurnResult
+from switchboard.transport.programs import Ended, Program, death_guard, run_program
 
 _NOT_EXECUTED: Final = (126, 127)
 _TAIL: Final = 500
@@ -56,24 +54,24 @@ class CommandOptions(EngineOptions):
     output: Literal["text", "json"] = "text"
 
 
-def engine(_: Database) -> Engine:
+def engine(_: EngineContext) -> Engine:
     """The entry point `command` of `switchboard.engines`."""
     return CommandEngine(death_guard())
 
 
 class CommandEngine:
-    """Runs programs; `guard` goes before each command, `grace` is the seconds from SIGTERM to SIGKILL."""
+    """Runs programs; `guard` precedes each command, `grace` is the seconds from SIGTERM to SIGKILL."""
 
     def __init__(self, guard: tuple[str, ...] = (), *, grace: float = 3.0) -> None:
         self._guard = guard
         self._grace = grace
 
     def check(self, member: Member) -> None:
-        """Raises `EngineFailure` that names each wrong option. Whether the program is there shows when it is run."""
+        """Raises `EngineFailure` that names each wrong option. Does not check that the program exists."""
         read_options(CommandOptions, member)
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
-        """Do the turn. Raises `EngineFailure`; a program that is not there is not retryable."""
+        """Do the turn. Raises `EngineFailure`; a missing program is not retryable."""
         options = read_options(CommandOptions, turn.member)
 
         async def act(key: UUID) -> TurnResult:
@@ -89,7 +87,7 @@ class CommandEngine:
             ended = await run_program(program, self._grace)
         except (FileNotFoundError, PermissionError, NotADirectoryError, ValueError) as error:
             raise _not_there(options, str(error)) from error
-        except OSError as error:  # no memory, no descriptors, no processes: of the moment
+        except OSError as error:  # no memory, no descriptors, no processes: temporary
             message = f"{options.command[0]} could not be started: {error}"
             raise NoEffect(message, error_class="overload") from error
         if ended.late:
@@ -122,7 +120,7 @@ def _not_there(options: CommandOptions, why: str) -> EngineFailure:
 
 
 def _environment(options: CommandOptions, key: UUID) -> dict[str, str]:
-    """From scratch: what is secret in our own environment is none of the program's business."""
+    """Built from scratch: the program must not see the secrets in our own environment."""
     ours = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     base = {"PATH": os.defpath, "LANG": "C.UTF-8", **ours}
     return {**base, **options.env, "SWITCHBOARD_IDEMPOTENCY_KEY": str(key)}

@@ -1,23 +1,33 @@
-"""What a program or a webhook is handed and may say: `delivery.v1` out, one of three answers back.
+"""What a program or a webhook receives and may answer: `delivery.v1` out, one of three answers back.
 
-`command.py` and `http.py` call it with a turn; a step of the journal enters, a `TurnResult` leaves. No process and no
-network here. Next: `journey/turn.py`, which settles the result.
+`command.py` and `http.py` call it with a turn; it reads the answer into a `TurnResult`. No process and no network
+here. Next: `journey/turn.py`, which settles the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError
 
-from switchboard.core.stored import stored_json
+from switchboard.core.envelope.stored import stored_json
+from switchboard.core.storable import storable_text
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Member
-from switchboard.journey.turn import Answer, EngineFailure, ErrorClass, NoReply, Refusal, Turn, TurnResult
-from switchboard.lanes.journal import Journal
-from switchboard.store.database import storable_text, to_json
+from switchboard.ports.engine import (
+    Answer,
+    EngineFailure,
+    Journal,
+    NoEffect,
+    NoReply,
+    Refusal,
+    StepFailed,
+    Turn,
+    TurnResult,
+)
 
 SCHEMA_VERSION: Final = "delivery.v1"
 
@@ -25,12 +35,12 @@ Effect = Literal["idempotent", "effectful"]
 
 
 class EngineOptions(BaseModel):
-    """The options of a member that every outside engine knows; `timeout` and `on_dead` belong to the leg as well."""
+    """The options that every external engine knows; `timeout` and `on_dead` are read by the leg as well."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     timeout: PositiveFloat | None = None
-    """Seconds of one attempt; None: only the leg's own limit."""
+    """Seconds per attempt; None: only the leg's own limit."""
     on_dead: str | None = None
     effect: Effect = "idempotent"
 
@@ -38,12 +48,8 @@ class EngineOptions(BaseModel):
 Options = TypeVar("Options", bound=EngineOptions)
 
 
-class NoEffect(EngineFailure):
-    """It failed, and surely nothing has happened: it may be tried again even where repeating is not allowed."""
-
-
 class Said(msgspec.Struct, frozen=True):
-    """The JSON that comes back; exactly one of the first three is given."""
+    """The JSON answer; exactly one of the first three is given."""
 
     reply: str | None = None
     no_reply: bool = False
@@ -64,32 +70,31 @@ def read_options(model: type[Options], member: Member) -> Options:
 def delivery_json(turn: Turn, idempotency_key: UUID) -> bytes:
     """`delivery.v1`: the work, the envelope without `payload.raw`, and for a notice its dead letter.
 
-    A digest is a notice whose `dead_letter` also has `letters`, how many there are, `categories`, how many of each, and
-    `digest`, the first 200 of them; the envelope is that of the first.
+    In a digest, `dead_letter` also has `letters` (their number), `categories` (the number of each) and `digest` (the
+    first 200 of them); the envelope is that of the first.
     """
-    work = turn.work
-    delivery: dict[str, Any] = {
+    delivery: JsonObject = {
         "schema_version": SCHEMA_VERSION,
-        "kind": "delivery" if work.dead_letter is None else "notice",
-        "request_id": work.request_id,
-        "conversation": work.conversation,
-        "system_id": work.system_id,
-        "team_id": work.team_id,
-        "segment": work.segment,
+        "kind": "delivery" if turn.dead_letter is None else "notice",
+        "request_id": turn.request_id,
+        "conversation": turn.conversation,
+        "system_id": turn.member.system_id,
+        "team_id": turn.team_id,
+        "segment": turn.segment,
         "attempt": turn.attempt,
         "idempotency_key": idempotency_key,
-        "received_at": work.received_at,
-        "envelope": msgspec.Raw(stored_json(work.envelope)),
+        "received_at": turn.received_at,
+        "envelope": msgspec.Raw(stored_json(turn.envelope)),
     }
-    if work.dead_letter is not None:
-        delivery["dead_letter"] = work.dead_letter
-    return to_json(delivery).encode()
+    if turn.dead_letter is not None:
+        delivery["dead_letter"] = turn.dead_letter
+    return msgspec.json.encode(delivery)
 
 
 def parse_said(body: bytes) -> TurnResult:
-    """Read `{"reply": text}`, `{"no_reply": true, "reason"?}` or `{"refuse": reason}`; an empty reply is none.
+    """Read `{"reply": text}`, `{"no_reply": true, "reason"?}` or `{"refuse": reason}`; an empty reply counts as none.
 
-    Raises `EngineFailure` (not retryable): asking again would give the same.
+    Raises `EngineFailure` (not retryable): another attempt would give the same answer.
     """
     try:
         said = msgspec.json.decode(body, type=Said)
@@ -103,17 +108,17 @@ def parse_said(body: bytes) -> TurnResult:
 
 
 def _not_understood(problem: str) -> EngineFailure:
-    return EngineFailure(f"the answer is not understood: {problem}", retryable=False)
+    return EngineFailure(f"the answer is invalid: {problem}", retryable=False)
 
 
 def text_result(text: str) -> TurnResult:
-    """Plain text as an answer; nothing but space is no reply."""
+    """Plain text as an answer; only whitespace is no reply."""
     stripped = storable_text(text).strip()
     return Answer(stripped) if stripped else NoReply()
 
 
 def refusal(reason: str) -> Refusal:
-    """A refusal always has a reason to show."""
+    """The reason of a refusal, never empty."""
     return Refusal(storable_text(reason).strip() or "no reason was given")
 
 
@@ -122,28 +127,31 @@ async def run_step(
 ) -> TurnResult:
     """Run `act(idempotency_key)` as a journaled step.
 
-    An effectful one that raises `NoEffect` has that on record as the end of its step, so that the next attempt begins a
-    new step instead of finding one whose outcome is unknown. Raises what `act` and the journal raise.
+    If an effectful one raises `NoEffect`, that is recorded as the end of the step, so that the next attempt begins a
+    new step (`name/2`) instead of finding one whose outcome is unknown. Raises what `act` and the journal raise.
     """
 
-    async def recorded(key: UUID) -> dict[str, Any]:
+    async def recorded(key: UUID) -> JsonObject:
         try:
             return _to_record(await act(key))
         except NoEffect as error:
             if effect == "idempotent":
                 raise
-            return {"failed": storable_text(str(error)), "error_class": error.error_class, "attempt": turn.attempt}
+            failed = {"failed": storable_text(str(error)), "error_class": error.error_class, "attempt": turn.attempt}
+            raise StepFailed(failed) from error
 
+    path, n = name, 1
     while True:
-        record = await journal.step(name, recorded, effect=effect)
-        if "failed" not in record:
-            return _from_record(record)
-        if record["attempt"] == turn.attempt:
-            error_class: ErrorClass = record["error_class"]
-            raise EngineFailure(record["failed"], error_class=error_class)
+        try:
+            return _from_record(await journal.step(path, recorded, effect=effect))
+        except StepFailed as error:
+            if error.result["attempt"] == turn.attempt:
+                raise EngineFailure(error.result["failed"], error_class=error.result["error_class"]) from error
+        n += 1
+        path = f"{name}/{n}"
 
 
-def _to_record(result: TurnResult) -> dict[str, Any]:
+def _to_record(result: TurnResult) -> JsonObject:
     match result:
         case Answer(text):
             return {"reply": text}
@@ -153,7 +161,7 @@ def _to_record(result: TurnResult) -> dict[str, Any]:
             return {"refuse": reason}
 
 
-def _from_record(record: Mapping[str, Any]) -> TurnResult:
+def _from_record(record: JsonMapping) -> TurnResult:
     if "reply" in record:
         return Answer(record["reply"])
     return Refusal(record["refuse"]) if "refuse" in record else NoReply(record["reason"])

@@ -1,10 +1,10 @@
 """Engine `http`: a webhook answers for the butler.
 
-`journey/turn.py` calls `HttpEngine.run`; the delivery leaves as a signed POST, the reply, a refusal or nothing comes
-back. Next: `callback.py`, which posts replies in the same way.
+`journey/turn.py` calls `HttpEngine.run`; the delivery is sent as a signed POST, and the response holds a reply, a
+refusal or nothing. Next: `callback.py`, which posts replies in the same way.
 
 Options of the member: `url`, `secret_env` or `secret_file`, `timeout` (seconds, 30), `allow_private`, `effect`. An
-`effectful` webhook is called again only when it surely has done nothing: not connected, 425 or 429.
+`effectful` webhook is called again only if it certainly has done nothing: not connected, 425 or 429.
 """
 
 from __future__ import annotations
@@ -13,25 +13,17 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from switchboard.agents.delivery import (
-    EngineOptions,
-    NoEffect,
-    delivery_json,
-    parse_said,
-    read_options,
-    run_step,
-    text_result,
-)
-from switchboard.agents.signed_post import RETRYABLE, Destination, Posted, PostError, check_url, post, read_secret
+from switchboard.agents.delivery import EngineOptions, delivery_json, parse_said, read_options, run_step, text_result
+from switchboard.core.storable import storable_text
 from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.ledger import FailureClass
 from switchboard.domain.routing import Member
-from switchboard.journey.turn import Engine, EngineFailure, ErrorClass, NoReply, Turn, TurnResult
-from switchboard.lanes.journal import Journal
-from switchboard.store.database import Database, storable_text
+from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoEffect, NoReply, Turn, TurnResult
+from switchboard.transport.signed_post import RETRYABLE, Destination, Posted, PostError, check_url, post, read_secret
 
 _UNTOUCHED: Final = frozenset({425, 429})
-"""Statuses that say: the request was turned away before anything was done about it."""
-_CLASSES: Final[dict[int, ErrorClass]] = {408: "timeout", 429: "overload", 503: "overload", 504: "timeout"}
+"""Statuses with which a server turns a request away before acting on it."""
+_CLASSES: Final[dict[int, FailureClass]] = {408: "timeout", 429: "overload", 503: "overload", 504: "timeout"}
 
 
 class HttpOptions(EngineOptions):
@@ -43,7 +35,7 @@ class HttpOptions(EngineOptions):
     allow_private: bool = False
 
 
-def engine(_: Database) -> Engine:
+def engine(_: EngineContext) -> Engine:
     """The entry point `http` of `switchboard.engines`."""
     return HttpEngine()
 
@@ -82,7 +74,7 @@ async def _post(to: Destination, body: bytes, key: UUID) -> Posted:
         if error.kind == "forbidden":
             raise EngineFailure(str(error), error_class="target_unavailable", retryable=False) from error
         failure = EngineFailure if error.sent else NoEffect
-        error_class: ErrorClass = "timeout" if error.kind == "timeout" else "target_unavailable"
+        error_class: FailureClass = "timeout" if error.kind == "timeout" else "target_unavailable"
         raise failure(str(error), error_class=error_class) from error
 
 

@@ -1,32 +1,27 @@
 """Engine `mcp`: a remote butler answers, through the tool `route.execute` of its MCP server.
 
-`journey/turn.py` calls `McpEngine.run`; the delivery leaves as the arguments of the tool (`route.v1`), its result
-(`route_response.v1`) comes back. Next: `mcp_session.py`, which speaks MCP and is imported when the first call is made.
+`journey/turn.py` calls `McpEngine.run`; the delivery is sent as the arguments of the tool (`route.v1`), whose result
+is `route_response.v1`. Next: `mcp_session.py`, which speaks MCP and is imported when the first call is made.
 
 Options of the member: `url`, `token_env` or `token_file`, `tool`, `timeout` (seconds, 30), `allow_private`,
-`max_response` (bytes), `effect`, and for the registry `beats` and `announces_endpoint`. Each attempt shows the same
-idempotency key, so a call whose end nobody saw is made again; of an `effectful` butler only one that surely did not get
-as far as the tool.
+`max_response` (bytes), `effect`, and for remote agents `beats` and `announces_endpoint`. Each attempt sends the same
+idempotency key, so a call with an unknown outcome is repeated; for an `effectful` butler only if the call certainly
+did not reach the tool.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from dataclasses import dataclass, field
-from importlib import import_module
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Final
 from uuid import UUID
 
 import msgspec
 from pydantic import Field, PositiveInt
 
-from switchboard.agents.delivery import EngineOptions, NoEffect, read_options, refusal, run_step, text_result
-from switchboard.agents.signed_post import check_url, read_secret
-from switchboard.core.remote import read_response
-from switchboard.domain.errors import ConfigurationError, InvalidInput, Unavailable
-from switchboard.domain.remote import (
+from switchboard.agents.delivery import EngineOptions, read_options, refusal, run_step, text_result
+from switchboard.core.remote_agents import (
     Route,
     RouteContext,
     RouteError,
@@ -37,15 +32,27 @@ from switchboard.domain.remote import (
     RouteTarget,
     SourceMetadata,
     Subrequest,
+    read_response,
 )
-from switchboard.domain.routing import Member, SystemId
-from switchboard.journey.turn import Engine, EngineFailure, ErrorClass, NoReply, Turn, TurnResult
-from switchboard.lanes.journal import Journal
-from switchboard.store import presence
-from switchboard.store.database import Database, storable_text
+from switchboard.core.storable import storable_text
+from switchboard.domain.errors import ConfigurationError, InvalidInput
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.routing import Member
+from switchboard.ports.engine import (
+    Engine,
+    EngineContext,
+    EngineFailure,
+    Journal,
+    NoEffect,
+    NoReply,
+    RemoteAgents,
+    Turn,
+    TurnResult,
+)
+from switchboard.transport.mcp_call import Called, CallFailed, Remote
+from switchboard.transport.signed_post import check_url, read_secret
 
 TOOL: Final = "route.execute"
-_SESSION: Final = "switchboard.agents.mcp_session"
 _TIMEOUT_S: Final = 30.0
 _SHOWN: Final = 500
 
@@ -60,87 +67,21 @@ class McpOptions(EngineOptions):
     allow_private: bool = False
     max_response: PositiveInt = 1_048_576
     beats: bool | None = None
-    """True: he says that he lives, so silence counts from the start; False: silence never counts."""
+    """True: it sends heartbeats, so silence counts from the start; False: silence never counts."""
     announces_endpoint: bool = False
-    """Whether he may say himself where he is."""
+    """Whether it may announce its own URL."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """Where to call which tool; `timeout` in seconds is for all of it, `max_response` in bytes for each answer."""
-
-    url: str
-    tool: str = TOOL
-    token: bytes | None = field(default=None, repr=False)
-    timeout: float = _TIMEOUT_S
-    allow_private: bool = False
-    max_response: int = 1_048_576
-
-
-@dataclass(frozen=True, slots=True)
-class Called:
-    """What the tool gave. `failed`: it is marked as an error."""
-
-    structured: object
-    texts: tuple[str, ...]
-    failed: bool
-
-
-class CallFailed(Exception):
-    """The tool gave nothing. `reached` False: surely it was not even called."""
-
-    def __init__(
-        self,
-        message: str,
-        error_class: ErrorClass = "target_unavailable",
-        *,
-        retryable: bool = True,
-        reached: bool = True,
-    ) -> None:
-        super().__init__(message)
-        self.error_class = error_class
-        self.retryable = retryable
-        self.reached = reached
-
-
-class Register(Protocol):
-    """What the engine asks and tells of remote butlers."""
-
-    async def endpoint_of(self, member: Member) -> str | None:
-        """The URL to call at this moment."""
-        ...
-
-    async def seen(self, system_id: SystemId) -> None:
-        """He has just answered."""
-        ...
-
-
-class StoredRegister:
-    """The register in the database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def endpoint_of(self, member: Member) -> str | None:
-        """The URL to call at this moment. Raises Unavailable."""
-        return await presence.endpoint_of(self._database, member)
-
-    async def seen(self, system_id: SystemId) -> None:
-        """He has just answered; not worth losing the answer for."""
-        with contextlib.suppress(Unavailable):
-            await presence.seen(self._database, system_id)
-
-
-def engine(database: Database) -> Engine:
+def engine(context: EngineContext) -> Engine:
     """The entry point `mcp` of `switchboard.engines`."""
-    return McpEngine(StoredRegister(database))
+    return McpEngine(context.remote_agents)
 
 
 class McpEngine:
     """Calls the tool with `route.v1` and reads `route_response.v1`."""
 
-    def __init__(self, register: Register) -> None:
-        self._register = register
+    def __init__(self, remote_agents: RemoteAgents) -> None:
+        self._remote_agents = remote_agents
 
     def check(self, member: Member) -> None:
         """Raises `EngineFailure` that names each wrong option, a missing token included."""
@@ -157,13 +98,13 @@ class McpEngine:
         async def act(key: UUID) -> TurnResult:
             to = await self._remote(turn.member, options)
             response = _response(await _call(to, route_request(turn, key, to.tool)), turn)
-            await self._register.seen(turn.member.system_id)
+            await self._remote_agents.seen(turn.member.system_id)
             return _result(response)
 
         return await run_step(turn, journal, "mcp", act, options.effect)
 
     async def _remote(self, member: Member, options: McpOptions) -> Remote:
-        url = await self._register.endpoint_of(member)
+        url = await self._remote_agents.endpoint_of(member)
         if url is None:
             raise NoEffect(f"{member.system_id} has not yet said where it is", error_class="target_unavailable")
         _checked(url)
@@ -193,17 +134,17 @@ def _token(options: McpOptions) -> bytes | None:
 
 
 def route_request(turn: Turn, idempotency_key: UUID, tool: str) -> Route:
-    """`route.v1`; of a message that a model split, `input.prompt` is the part for this butler."""
-    work, envelope = turn.work, turn.work.envelope
+    """`route.v1`; if a model split the message, `input.prompt` is the part for this butler."""
+    envelope = turn.envelope
     source, event, sender = envelope.source, envelope.event, envelope.sender
     return Route(
-        kind="delivery" if work.dead_letter is None else "notice",
+        kind="delivery" if turn.dead_letter is None else "notice",
         idempotency_key=idempotency_key,
         attempt=turn.attempt,
         request_context=RouteContext(
-            request_id=work.request_id,
-            received_at=work.received_at,
-            conversation=work.conversation,
+            request_id=turn.request_id,
+            received_at=turn.received_at,
+            conversation=turn.conversation,
             source_channel=source.channel,
             source_endpoint_identity=source.endpoint_identity,
             source_sender_identity=sender.identity,
@@ -211,7 +152,7 @@ def route_request(turn: Turn, idempotency_key: UUID, tool: str) -> Route:
         ),
         input=RouteInput(
             prompt=envelope.payload.normalized_text,
-            context=None if work.dead_letter is None else {"dead_letter": work.dead_letter},
+            context=None if turn.dead_letter is None else {"dead_letter": turn.dead_letter},
             attachments=msgspec.to_builtins(envelope.payload.attachments),
         ),
         sender=RouteSender(
@@ -220,7 +161,7 @@ def route_request(turn: Turn, idempotency_key: UUID, tool: str) -> Route:
             chat_type=sender.chat_type,
             participants=sender.participants,
         ),
-        target=RouteTarget(butler=turn.member.name, system_id=work.system_id, team_id=work.team_id, tool=tool),
+        target=RouteTarget(butler=turn.member.name, system_id=turn.member.system_id, team_id=turn.team_id, tool=tool),
         source_metadata=SourceMetadata(
             channel=source.channel,
             provider=source.provider,
@@ -229,22 +170,28 @@ def route_request(turn: Turn, idempotency_key: UUID, tool: str) -> Route:
             observed_at=event.observed_at,
             policy_tier=envelope.control.policy_tier,
         ),
-        subrequest=Subrequest(segment=work.segment) if work.segment else None,
+        subrequest=Subrequest(segment=turn.segment) if turn.segment else None,
         trace_context=envelope.control.trace_context,
     )
 
 
 async def _call(to: Remote, route: Route) -> Called:
-    session: Any = await asyncio.to_thread(import_module, _SESSION)
+    call_tool = await asyncio.to_thread(_imported)
     try:
-        called: Called = await session.call_tool(to, route.model_dump(mode="json", exclude_none=True))
+        return await call_tool(to, route.model_dump(mode="json", exclude_none=True))
     except CallFailed as error:
         message = storable_text(str(error))
         if not error.retryable:
             raise EngineFailure(message, error_class=error.error_class, retryable=False) from error
         failure = EngineFailure if error.reached else NoEffect
         raise failure(message, error_class=error.error_class) from error
-    return called
+
+
+def _imported() -> Callable[[Remote, JsonObject], Awaitable[Called]]:
+    """The SDK takes most of a second to import, so a thread does it at the first call."""
+    from switchboard.transport.mcp_session import call_tool
+
+    return call_tool
 
 
 def _response(called: Called, turn: Turn) -> RouteResponse:
@@ -256,13 +203,13 @@ def _response(called: Called, turn: Turn) -> RouteResponse:
             raise EngineFailure(f"the tool failed: {said}") from error
         raise EngineFailure(storable_text(error.message), retryable=False) from error
     answered = response.request_context
-    if answered is not None and answered.request_id != turn.work.request_id:
+    if answered is not None and answered.request_id != turn.request_id:
         raise EngineFailure(f"the answer is to another request, {answered.request_id}", retryable=False)
     return response
 
 
 def _result(response: RouteResponse) -> TurnResult:
-    """Exactly one of the two is there."""
+    """Check that exactly one of the two is present."""
     if response.error is not None:
         raise _failure(response.error)
     result = response.result or RouteResult(no_reply=True)
@@ -272,7 +219,7 @@ def _result(response: RouteResponse) -> TurnResult:
 
 
 def _failure(error: RouteError) -> EngineFailure:
-    """Of what can be tried again at all, `overload` and `target_unavailable` say that nothing was done."""
+    """Among retryable errors, `overload` and `target_unavailable` say that nothing was done."""
     message = f"{error.error_class}: {storable_text(error.message)}"
     untouched = error.retryable and error.error_class in {"overload", "target_unavailable"}
     failure = NoEffect if untouched else EngineFailure

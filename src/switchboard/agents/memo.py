@@ -1,72 +1,68 @@
-"""Engine `memo`: files every message and finds earlier ones; it needs no model, and says so.
+"""Engine `memo`: stores every message and finds earlier ones; it needs no model, and says so.
 
-`journey/turn.py` calls `MemoEngine.run`; the message enters, a memo is kept in the database, an answer with the nearest
-earlier memos leaves. Next: `store/memos.py`.
+`journey/turn.py` calls `MemoEngine.run`, which stores the message as a memo in the database and answers with the
+nearest earlier memos. Next: `store/memos.py`.
 
-What one person wrote is never shown to another: where only the two of us speak, that person's own memos may be shown;
-where others listen, only what was said in this same conversation.
+What one person wrote is never shown to another: in a private chat, that person's own memos may be shown; where others
+can read along, only what was said in this same conversation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 from uuid import UUID
 
+from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import own_conversation
 from switchboard.domain.envelope import Envelope
-from switchboard.journey.reply import DOOR_CHANNELS
-from switchboard.journey.turn import Answer, Engine, NoReply, Turn, TurnResult
-from switchboard.lanes.journal import Journal
-from switchboard.store.database import Database
-from switchboard.store.lanes import Work
-from switchboard.store.memos import Found, Memo, file_memo, nearest_memos
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.ports.engine import Answer, Engine, EngineContext, Journal, NoReply, Turn, TurnResult
+from switchboard.ports.memos import FoundMemo, Memo, Memos
 
 _SHOWN: Final = 3
 _EXCERPT: Final = 160
 _MAX_PERSON: Final = 400
-_TO_THE_SENDER: Final = frozenset({"email", *DOOR_CHANNELS})
 _HONEST: Final = "I answer without a model, so I have filed this and searched what I filed before."
 
 
-def engine(database: Database) -> Engine:
+def engine(context: EngineContext) -> Engine:
     """The entry point `memo` of `switchboard.engines`."""
-    return MemoEngine(database)
+    return MemoEngine(context.memos)
 
 
 class MemoEngine:
-    """Files and searches; the memories of different butlers are apart."""
+    """Stores and searches; the memos of different butlers are separate."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, memos: Memos) -> None:
+        self._memos = memos
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
-        """Do the turn: a delivery is answered, a notice is filed without reply. Raises `Unavailable`."""
-        work = turn.work
+        """Do the turn: a delivery is answered, a notice is stored without a reply. Raises `Unavailable`."""
 
-        async def file(key: UUID) -> dict[str, Any]:
-            # The key is the same in every attempt, so what is repeated is kept once.
-            await file_memo(self._database, memo_of(work, key))
+        async def file(key: UUID) -> JsonObject:
+            # The key is the same in every attempt, so a repeated memo is kept once.
+            await self._memos.file(memo_of(turn, key))
             return {"memo_id": str(key)}
 
         filed = await journal.step("file", file)
-        if work.dead_letter is not None:
+        if turn.dead_letter is not None:
             return NoReply("the dead letter is filed")
-        memo = memo_of(work, UUID(filed["memo_id"]))
-        return Answer(answer_text(memo.text, await nearest_memos(self._database, memo, _SHOWN)))
+        memo = memo_of(turn, UUID(filed["memo_id"]))
+        return Answer(answer_text(memo.text, await self._memos.nearest(memo, _SHOWN)))
 
 
-def memo_of(work: Work, memo_id: UUID) -> Memo:
-    """The memo of a delivery, or of a notice: that one is shown to nobody, for its reason may hold what is internal."""
-    envelope = work.envelope
-    if work.dead_letter is None:
-        person, private = person_of(envelope), is_private(envelope, work.conversation)
+def memo_of(turn: Turn, memo_id: UUID) -> Memo:
+    """The memo of a delivery or of a notice. The latter is shown to nobody: its reason may contain internals."""
+    envelope = turn.envelope
+    if turn.dead_letter is None:
+        person, private = person_of(envelope), is_private(envelope, turn.conversation)
         text = message_text(envelope)
     else:
-        person, private, text = "", True, _dead_letter_text(work.dead_letter, work)
-    return Memo(memo_id, work.conversation, work.system_id, work.request_id, person, private, text)
+        person, private, text = "", True, _dead_letter_text(turn.dead_letter, envelope)
+    return Memo(memo_id, turn.conversation, turn.member.system_id, turn.request_id, person, private, text)
 
 
 def person_of(envelope: Envelope) -> str:
@@ -76,7 +72,7 @@ def person_of(envelope: Envelope) -> str:
     key = "/".join(quote(part, safe="") for part in parts)
     if len(key) <= _MAX_PERSON:
         return key
-    # The key is indexed. Quoting never leaves a `=`, so a shortened key is no other person's whole one.
+    # The key is indexed. Quoting never leaves a `=`, so a shortened key cannot equal another person's full one.
     mark = "=" + sha256(key.encode()).hexdigest()
     return key[: _MAX_PERSON - len(mark)] + mark
 
@@ -84,33 +80,33 @@ def person_of(envelope: Envelope) -> str:
 def is_private(envelope: Envelope, conversation: str) -> bool:
     """Whether only this sender hears the answer; several writers of one message are a group, whatever it says.
 
-    A chat that does not say what it is counts as private only where nobody else can be: the answer goes to the sender
-    by mail or at the door, or the chat is the sender's own.
+    A chat of unknown kind counts as private only if nobody else can read it: the answer goes to the sender by mail or
+    over the API, or the chat is the sender's own.
     """
     sender = envelope.sender
     if len(sender.participants or ()) > 1:
         return False
     if sender.chat_type is not None:
         return sender.chat_type == "private"
-    return envelope.source.channel in _TO_THE_SENDER or conversation == own_conversation(envelope)
+    return CHANNELS[envelope.source.channel].personal or conversation == own_conversation(envelope)
 
 
 def message_text(envelope: Envelope) -> str:
-    """The text, and the names of what was attached."""
+    """The text, and the names of the attachments."""
     attached = (a.filename or a.media_type for a in envelope.payload.attachments)
     return "\n".join(part for part in (envelope.payload.normalized_text, *(f"[{name}]" for name in attached)) if part)
 
 
-def _dead_letter_text(letter: Mapping[str, Any], work: Work) -> str:
-    """What is filed of a notice: the letter with its message, or of a digest a line per letter that it shows."""
+def _dead_letter_text(letter: JsonMapping, envelope: Envelope) -> str:
+    """The text of a notice: the dead letter with its message; for a digest, a line per dead letter shown."""
     digest = letter.get("digest")
     if digest is None:
-        return f"Dead letter ({letter['category']}): {letter.get('reason')}\n{message_text(work.envelope)}"
+        return f"Dead letter ({letter['category']}): {letter.get('reason')}\n{message_text(envelope)}"
     lines = (f"- {one['dead_letter_id']} ({one['category']}): {excerpt(one['text'] or '')}" for one in digest)
     return "\n".join((f"{letter['letters']} dead letters:", *lines))
 
 
-def answer_text(text: str, found: Sequence[Found]) -> str:
+def answer_text(text: str, found: Sequence[FoundMemo]) -> str:
     """One paragraph, then a list of what was found."""
     filed = f"{_HONEST} Filed: “{excerpt(text)}”."
     if not found:

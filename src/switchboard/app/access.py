@@ -1,7 +1,7 @@
 """Who may come in, and what for: bearer tokens, scopes, refusals on record.
 
-Every door calls `authenticate` first and a `check_…` before it acts. In: the Authorization header; out: a `Principal`.
-Next: `app/intake.py` for what goes in, `app/views.py` for what may be seen.
+Every interface calls `authenticate` first and a `check_…` before it acts. In: the Authorization header; out: a
+`Principal`. Next: `app/messages/intake.py` for input, `app/messages/views.py` for what may be seen.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from uuid import UUID
 
 import structlog
@@ -31,6 +31,7 @@ from switchboard.domain.errors import (
     Unauthenticated,
     Unavailable,
 )
+from switchboard.domain.json_values import JsonMapping
 from switchboard.store import audit, classification
 from switchboard.store import tokens as store
 from switchboard.store.audit import AuditEntry
@@ -73,7 +74,7 @@ Action = Literal[
     "correct",
     "route",
 ]
-"""What a door can be asked for; `outbox` is fetching replies and handing in receipts, `replies` is all outbox rows."""
+"""The permissions; `outbox` is fetching replies and submitting receipts, `replies` is all outbox rows."""
 
 AnyRole = Literal[Role, "session"]
 """`session`: one run of a model for one message. Nobody can be given such a token; the pipeline makes it."""
@@ -156,7 +157,7 @@ class Access:
         scheme, _, secret = (header or "").partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
-            raise Unauthenticated("a token is needed: send the header Authorization: Bearer sb_…")
+            raise Unauthenticated("a token is required: send the header Authorization: Bearer sb_…")
         digest = sha256(secret.encode()).digest()
         if secret.startswith(SESSION_PREFIX):
             return await self._session(digest)
@@ -168,10 +169,10 @@ class Access:
         return known.principal
 
     async def _session(self, digest: bytes) -> Principal:
-        """Asked anew every time: a token of a session is dead the moment the session is over."""
+        """Looked up every time: a session's token is invalid as soon as the session is over."""
         session = await classification.find_session(self._database, digest)
         if session is None:
-            raise Unauthenticated("this session is over, or there was none")
+            raise Unauthenticated("this session has ended, or never existed")
         return Principal("session", f"session {session.session_id}", session=session)
 
     async def _look_up(self, digest: bytes) -> _Known | None:
@@ -190,7 +191,7 @@ class Access:
         """Raise Forbidden unless the role may do this at all."""
         if principal.role not in SCOPES[action]:
             await self.refused(principal, action, {})
-            raise Forbidden(f"a token of role {principal.role} may not use {action}")
+            raise Forbidden(f"a token with the role {principal.role} may not use {action}")
 
     async def check_endpoint(self, principal: Principal, action: Action, channel: str, endpoint: str) -> None:
         """Raise Forbidden when a connector acts for another endpoint than its own."""
@@ -209,7 +210,7 @@ class Access:
         await self.refused(principal, action, {"asked_for": what})
         return NotFound(f"there is no {what}")
 
-    async def refused(self, principal: Principal, action: Action, detail: Mapping[str, Any]) -> None:
+    async def refused(self, principal: Principal, action: Action, detail: JsonMapping) -> None:
         """Write a refusal to the audit trail. Refusing goes first: it also works when the trail cannot be written."""
         log.warning("refused", actor=principal.name, action=action)
         with contextlib.suppress(Unavailable):
@@ -232,7 +233,7 @@ class Access:
     async def revoke(self, actor: Principal, name: str) -> None:
         """End a token: here at once, elsewhere within CACHE_S. Raises NotFound."""
         if not await store.revoke(self._database, name):
-            raise NotFound(f"there is no live token named {name!r}")
+            raise NotFound(f"there is no active token named {name!r}")
         self._known.clear()
         await audit.append(self._database, actor.name, "token:revoked", {"name": name})
 
@@ -262,14 +263,16 @@ async def _issue(database: Database, wanted: Principal, expires_at: datetime | N
     secret = f"sb_{wanted.role[0]}_{token_urlsafe(32)}"
     token = _row(wanted, expires_at)
     if not await store.create(database, token, _digest(secret)):
-        raise Conflict(f"there is a live token named {wanted.name!r}; revoke it or choose another name", field="name")
+        raise Conflict(
+            f"there is an active token named {wanted.name!r}; revoke it or choose another name", field="name"
+        )
     return Issued(token, secret)
 
 
 def _row(wanted: Principal, expires_at: datetime | None = None) -> Token:
     w = wanted
     if w.role == "session":
-        raise InvalidInput("a token of a session cannot be issued: it is made when a model is asked", field="role")
+        raise InvalidInput("a session token cannot be issued: it is created when a model is called", field="role")
     return Token(
         new_uuid7(), w.name, w.role, w.channel, w.endpoint, w.system_id, datetime.now(UTC), expires_at, revoked_at=None
     )
@@ -280,7 +283,7 @@ def _digest(secret: str) -> bytes:
 
 
 async def ensure_operator_token(database: Database, data_dir: Path) -> None:
-    """See to it that `<data_dir>/operator.token` holds a token that works; called at every start of the doors.
+    """Ensure that `<data_dir>/operator.token` holds a valid token; called at every start of the server.
 
     The file is new (mode 0600) when there was none, or when what it holds was revoked or has expired. A token that this
     database does not know (the database is new, the directory is not) is entered: who can read the file runs the place.
@@ -294,7 +297,7 @@ async def ensure_operator_token(database: Database, data_dir: Path) -> None:
         _write(file, issued.secret)
     except OSError as error:
         raise ConfigurationError(
-            f"the operator's token cannot be kept in {file}: {error}; make the directory writable, or set data_dir"
+            f"the operator's token cannot be stored in {file}: {error}; make the directory writable, or set data_dir"
         ) from error
     log.info("new operator token", file=str(file), name=issued.token.name)
 

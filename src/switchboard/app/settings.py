@@ -12,16 +12,17 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, get_args
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
-from switchboard.agents.sessions.port import Kind
-from switchboard.agents.sessions.spec import ModelSpec, Passed
 from switchboard.core.policy.budget import Cap
 from switchboard.core.policy.liveness import Patience
 from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.json_values import JsonObject
+from switchboard.llm.port import Kind
+from switchboard.llm.spec import ModelSpec, Passed
 
 FILE_NAME: Final = "switchboard.toml"
 _PREFIX: Final = "SWITCHBOARD_"
@@ -32,7 +33,7 @@ _NOT_SETTINGS: Final = frozenset(
 ENGINES: Final = "switchboard.engines"
 """The entry points by which engines are found."""
 OPERATOR_FILE: Final = "operator.token"
-"""In `data_dir`: the token that the doors make for who runs the place, and that the command line reads."""
+"""In `data_dir`: the token that the server makes for the operator, and that the command line reads."""
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -59,10 +60,17 @@ class AcceptSettings(_Group):
     batch_bytes: Count = 16_777_216
 
 
-class WorkerGroup(_Group):
-    """Of each worker process: turns at the same time, seconds until it counts as dead in silence, seconds to drain."""
+class PoolSettings(_Group):
+    """How many run at the same time in one worker: turns, notices and replies; and messages that models classify."""
 
-    concurrency: Count = 64
+    work: Count = 64
+    route: Count = 16
+
+
+class WorkerGroup(_Group):
+    """Of each worker process: its places, seconds until it counts as dead in silence, seconds to drain."""
+
+    pools: PoolSettings = PoolSettings()
     ttl: Positive = 10.0
     drain: Positive = 20.0
     advisory_locks: bool = True
@@ -172,7 +180,7 @@ class Settings(BaseSettings):
     data_dir: Path = Field(default_factory=default_data_dir)
     postgres_binaries: Path | None = None
     teams_dir: Path | None = None
-    teams: tuple[dict[str, Any], ...] = ()
+    teams: tuple[JsonObject, ...] = ()
     """Teams written here instead of in files of their own, each in the same form."""
     log_level: str = "info"
     accept: AcceptSettings = AcceptSettings()
@@ -192,12 +200,12 @@ class Settings(BaseSettings):
         names = [model.name for model in self.models]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ValueError(f"models: two are named {twice}; each needs a name of its own")
+            raise ValueError(f"models: two are named {twice}; names must be unique")
         for name in self.classify.models:
             if name not in names:
                 raise ValueError(f"classify.models: there is no model {name}; there are: {', '.join(names) or 'none'}")
         if len(set(self.classify.models)) < len(self.classify.models):
-            raise ValueError("classify.models: a model is asked once per message; name each only once")
+            raise ValueError("classify.models: list each model only once")
         return self
 
     @classmethod
@@ -244,7 +252,7 @@ def _refuse_unknown_variables() -> None:
         if name.startswith(_PREFIX) and name.partition("__")[0] not in known:
             meant = get_close_matches(name, known, 1)
             hint = f"; did you mean {meant[0]}?" if meant else ""
-            raise ConfigurationError(f"environment variable {name}: there is no such setting{hint}")
+            raise ConfigurationError(f"environment variable {name}: unknown setting{hint}")
 
 
 def _read(file: Path) -> str:
@@ -272,7 +280,7 @@ def _explain(error: ValidationError, file: Path | None, text: str) -> str:
 def _message(kind: str, place: tuple[int | str, ...], said: str) -> str:
     """What is wrong, in the words of a settings file instead of Python's."""
     if kind == "extra_forbidden":
-        return "there is no such setting" + (_meant_of_table(place) or _meant(".".join(map(str, place))))
+        return "unknown setting" + (_meant_of_table(place) or _meant(".".join(map(str, place))))
     if kind in {"tuple_type", "list_type"}:
         tables = len(place) == 1 and bool(_table_of(place))
         return f"must be a list of tables, each under [[{place[0]}]]" if tables else 'must be a list: ["…"]'

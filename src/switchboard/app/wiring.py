@@ -1,185 +1,139 @@
 """The composition root: settings in, running parts out, one straight way; things close in reverse order.
 
-`cli/running.py` calls it. No part looks for another by itself; what only doors need is put together in
-`server/http/doors.py`, from the `Switchboard` made here.
+`cli/running.py` calls it. No part looks for another by itself; what only the interfaces need is put together in
+`server/http/services.py`, from the `Switchboard` made here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
 
 import structlog
 
 from switchboard.agents.callback import callbacks_from
-from switchboard.app.embedded import embedded_postgres
-from switchboard.app.seed import seed_teams
+from switchboard.app.background import run_in_background
+from switchboard.app.channels import known_channels
+from switchboard.app.database import open_database
+from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
+from switchboard.app.processes import stay_registered
+from switchboard.app.rules.seed import seed_teams
+from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import ENGINES, Settings
-from switchboard.app.upkeep import chores, forgetting
-from switchboard.core.channels import CHANNELS
-from switchboard.domain.errors import ConfigurationError, SwitchboardError, Unavailable
+from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.domain.routing import Member
 from switchboard.journey.accept import AcceptLeg, AcceptLimits
-from switchboard.journey.classify import Classifier, RouteLeg, RouteLimits
+from switchboard.journey.ask import Classifier
+from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
-from switchboard.journey.reply import Callback, ReplyDesk, SendLeg, reply_pool
+from switchboard.journey.reply import Callback, ReplyService, SendLeg, reply_pool
 from switchboard.journey.rulebook import RuleBook
-from switchboard.journey.turn import ChecksOptions, Engine, EngineFailure, TurnLeg, TurnLimits
-from switchboard.lanes.bell import RULES, Bell
+from switchboard.journey.turn import TurnLeg, TurnLimits
+from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
+from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
-from switchboard.store import presence
+from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure
+from switchboard.store import remote_agents
 from switchboard.store.database import Database
-from switchboard.store.migrate import migrate
+from switchboard.store.memos import StoredMemos
+from switchboard.store.remote_agents import StoredRemoteAgents
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
-    """What doors and workers share: database, bell, rules. What is opened later is closed with `closing`."""
-
-    settings: Settings
-    database: Database
-    bell: Bell
-    rule_book: RuleBook
-    closing: AsyncExitStack = field(default_factory=AsyncExitStack)
-
-
-@dataclass(frozen=True, slots=True)
-class Switchboard:
-    """What doors are given."""
-
-    core: Core
-    accept: AcceptLeg
-    replies: ReplyDesk
-
-
-def known_channels(settings: Settings) -> Mapping[str, frozenset[str]]:
-    """Channels with their providers: ours, and those that the settings add."""
-    return {**CHANNELS, **{name: frozenset(given) for name, given in settings.channels.items()}}
-
-
 @asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator[Database]:
-    """The database that the settings name, else the embedded one; migrated. Closed again at the end."""
-    async with AsyncExitStack() as stack:
-        if settings.database_url is not None:
-            url = settings.database_url.get_secret_value()
-        else:
-            server = await stack.enter_async_context(
-                embedded_postgres(settings.data_dir / "postgres", binaries=settings.postgres_binaries)
-            )
-            url = server.url
-        database = await Database.connect(url)
-        stack.push_async_callback(database.close)
-        await migrate(database)
-        # While the process still imports: to open one takes twice as long as to answer a message.
-        await database.warm(4)
-        if settings.database_url is None:
-            await _background(stack, lambda: _keep_embedded(settings, database))
-        yield database
-
-
-async def _keep_embedded(settings: Settings, database: Database, every: float = 1.0) -> None:
-    """Bring the embedded server back when it has crashed under us. Runs until cancelled."""
-    while True:
-        await asyncio.sleep(every)
-        try:
-            await database.ping()
-        except Unavailable:
-            with contextlib.suppress(SwitchboardError):
-                # We are its users already, so leaving this block at once does not stop what it started.
-                async with embedded_postgres(settings.data_dir / "postgres", binaries=settings.postgres_binaries):
-                    log.warning("PostgreSQL was gone and is back")
-
-
-@asynccontextmanager
-async def open_core(settings: Settings) -> AsyncIterator[Core]:
-    """Database, bell and rules, the rules kept up to date."""
+async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
+    """Database, notifier and rules, the rules kept up to date."""
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings))
-        bell = Bell(database)
-        if await seed_teams(database, settings.teams_dir, known_channels(settings), written=settings.teams):
-            bell.ring(RULES)
+        notifier = Notifier(database)
+        channels = known_channels(settings)
+        if await seed_teams(database, settings.teams_dir, channels, written=settings.teams):
+            notifier.notify(RULES)
         classifying, patience = bool(settings.classify.models), settings.liveness.patience
-        rule_book = await RuleBook.open(database, bell, classifying=classifying, patience=patience)
-        await _background(stack, rule_book.follow)
+        rule_book = await RuleBook.open(database, notifier, classifying=classifying, patience=patience)
+        await run_in_background(stack, rule_book.follow)
         closing = await stack.enter_async_context(AsyncExitStack())
-        yield Core(settings, database, bell, rule_book, closing)
+        yield Runtime(settings, database, notifier, rule_book, channels, closing)
 
 
 @asynccontextmanager
-async def open_switchboard(core: Core) -> AsyncIterator[Switchboard]:
-    """The parts behind the doors."""
-    settings = core.settings
+async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
+    """The parts behind the interfaces."""
+    settings = runtime.settings
     limits = AcceptLimits(settings.accept.backlog, settings.accept.message_bytes)
-    accept = AcceptLeg(core.database, DecideLeg(core.rule_book), core.bell, limits, known_channels(settings))
+    accept = AcceptLeg(
+        runtime.database, DecideLeg(runtime.rule_book, runtime.channels), runtime.notifier, limits, runtime.channels
+    )
     async with AsyncExitStack() as stack:
-        await presence.listen(core.database)
-        await core.rule_book.look_around()
-        await _background(stack, lambda: _hear_butlers(core.database))
-        await _background(stack, accept.watch_backlog)
-        await _background(stack, core.bell.listen)
-        yield Switchboard(core, accept, ReplyDesk(core.database, core.bell))
+        await remote_agents.listen(runtime.database)
+        await runtime.rule_book.look_around()
+        await run_in_background(stack, lambda: _hear_butlers(runtime.database))
+        await run_in_background(stack, lambda: stay_registered(runtime.database))
+        await run_in_background(stack, accept.watch_backlog)
+        await run_in_background(stack, runtime.notifier.listen)
+        yield Switchboard(runtime, accept, ReplyService(runtime.database, runtime.notifier))
 
 
 async def _hear_butlers(database: Database, every: float = 5.0) -> None:
-    """Keep that the doors are open for heartbeats: silence counts only as long as they are. Runs until cancelled."""
+    """Record that the server accepts heartbeats: silence counts only while it does. Runs until cancelled."""
     while True:
         await asyncio.sleep(every)
         with contextlib.suppress(Unavailable):  # nobody could be heard either
-            await presence.listen(database)
+            await remote_agents.listen(database)
 
 
-def make_worker(core: Core, *, concurrency: int | None = None) -> Worker:
+def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     """A worker with all legs; the caller runs it."""
-    settings = core.settings
+    settings = runtime.settings
     callbacks: Mapping[str, Callback] = callbacks_from(settings.callbacks)
     limits = TurnLimits(
         settings.turn.attempts, settings.turn.timeout, settings.turn.backoff_base, settings.turn.backoff_cap
     )
-    engines = load_engines(core.database)
-    members = core.rule_book.rules.members.values()
+    engines = load_engines(_engine_context(runtime.database))
+    members = runtime.rule_book.rules.members.values()
     _check_options(engines, members)
     # Rules that name a butler without an engine make dead letters that say so; a model is not to choose one at all.
-    core.rule_book.avoid([member.system_id for member in members if member.engine not in engines])
-    turn = TurnLeg(core.database, core.bell, core.rule_book, engines, reply_pool(callbacks), limits)
-    send = SendLeg(core.database, callbacks)
-    route = RouteLeg(core.database, core.bell, core.rule_book, make_classifier(core), _route_limits(settings))
-    upkeep = chores(core.database, core.bell, settings.dead_letters, callbacks)
-    upkeep += forgetting(core.database, settings.classify.keep_days)
+    runtime.rule_book.avoid([member.system_id for member in members if member.engine not in engines])
+    pool = reply_pool(callbacks, runtime.channels)
+    turn = TurnLeg(runtime.database, runtime.notifier, runtime.rule_book, engines, pool, limits)
+    send = SendLeg(runtime.database, callbacks)
+    route = RouteLeg(
+        runtime.database, runtime.notifier, runtime.rule_book, make_classifier(runtime), _route_limits(settings)
+    )
+    maintenance = maintenance_tasks(
+        runtime.database, runtime.notifier, settings.dead_letters, callbacks, runtime.channels
+    )
+    maintenance += retention_tasks(runtime.database, settings.classify.keep_days)
     group = settings.worker
     return Worker(
-        core.database,
-        core.bell,
-        {"turn": turn, "notice": turn, "send": send, "route": route},
+        runtime.database,
+        runtime.notifier,
+        {TURN: turn, NOTICE: turn, SEND: send, ROUTE: route},
         WorkerSettings(
-            concurrency=concurrency or group.concurrency,
+            pools=group.pools.model_dump() | ({WORK_POOL.name: concurrency} if concurrency else {}),
             ttl=group.ttl,
             drain=group.drain,
             use_lock=group.advisory_locks,
         ),
-        upkeep,
+        maintenance,
     )
 
 
-def make_classifier(core: Core) -> Classifier | None:
+def make_classifier(runtime: Runtime) -> Classifier | None:
     """What asks the models that the settings name; None without any. Closed with the core.
 
     Imported late: who classifies nothing does not pay for SDKs. Raises ConfigurationError that names the model.
     """
-    settings = core.settings
+    settings = runtime.settings
     if not settings.classify.models:
         return None
-    parts: Any = import_module("switchboard.app.models")
-    classifier: Classifier = parts.open_classifier(settings, core.database, core.closing)
-    return classifier
+    from switchboard.app.classification.models import open_classifier
+
+    return open_classifier(settings, runtime.database, runtime.closing)
 
 
 def _route_limits(settings: Settings) -> RouteLimits:
@@ -187,12 +141,16 @@ def _route_limits(settings: Settings) -> RouteLimits:
     return RouteLimits(settings.classify.attempts, settings.classify.timeout + 30.0)
 
 
-def load_engines(database: Database) -> dict[str, Engine]:
+def _engine_context(database: Database) -> EngineContext:
+    return EngineContext(StoredMemos(database), StoredRemoteAgents(database))
+
+
+def load_engines(context: EngineContext) -> dict[str, Engine]:
     """Every engine that is installed, by its entry point's name in `switchboard.engines`."""
     engines: dict[str, Engine] = {}
     for entry in entry_points(group=ENGINES):
         try:
-            engines[entry.name] = entry.load()(database)
+            engines[entry.name] = entry.load()(context)
         except ImportError as error:
             raise ConfigurationError(f"the engine {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
     return engines
@@ -210,30 +168,3 @@ def _check_options(engines: Mapping[str, Engine], members: Iterable[Member]) -> 
                 problems.append(str(error))
     if problems:
         raise ConfigurationError("\n".join(problems))
-
-
-async def _background(stack: AsyncExitStack, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Have `work` done until the stack is left."""
-    task = asyncio.create_task(keep_at(work))
-
-    async def end() -> None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    stack.push_async_callback(end)
-
-
-async def keep_at(work: Callable[[], Coroutine[Any, Any, None]], pause: float = 1.0) -> None:
-    """Do what must never end: after a defect, which is logged, again from the start, `pause` seconds later.
-
-    Nobody waits for what works in the background, so its end would be noticed when it is too late: a process that does
-    not follow the rules any more misroutes for good.
-    """
-    while True:
-        try:
-            await work()
-        except Exception:
-            log.exception("background work failed; it starts again", work=getattr(work, "__qualname__", repr(work)))
-        else:
-            return
-        await asyncio.sleep(pause)

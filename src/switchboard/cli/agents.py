@@ -13,10 +13,10 @@ import typer
 from switchboard.cli.client import ask
 from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, table, when
 
-app = typer.Typer(help="All agents and how much they have done; remote butlers and whether they are there.")
+app = typer.Typer(help="All agents and how much they have done; the state of remote butlers.")
 
 System = Annotated[str, typer.Argument(help="The butler, such as System1/health.")]
-Reason = Annotated[str, typer.Option(help="Why; it is shown, and kept in the audit trail.")]
+Reason = Annotated[str, typer.Option(help="The reason; it is shown, and recorded in the audit trail.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -59,9 +59,7 @@ def release(system: System, *, reason: Reason = "released", as_json: AsJson = Fa
 @app.command("endpoint")
 def endpoint(
     system: System,
-    url: Annotated[
-        str | None, typer.Argument(help="Where it is called from now on; left out: where its file says.")
-    ] = None,
+    url: Annotated[str | None, typer.Argument(help="The new URL; if omitted, the one in its team file.")] = None,
     *,
     reason: Reason,
     as_json: AsJson = False,
@@ -79,7 +77,7 @@ def _show(standing: Json, *, as_json: bool) -> None:
         print_json(standing)
         return
     seen = when(standing["last_seen_at"]) if standing["last_seen_at"] else "never"
-    place = clean(standing["endpoint"] or "nowhere yet")
+    place = clean(standing["endpoint"] or "no endpoint yet")
     why = f" ({clean(standing['why'])})" if standing["why"] else ""
     line = f"{clean(standing['system_id'])} is {standing['liveness']}{why}; last seen {seen}; called at {place}"
     out().print(line, soft_wrap=True, markup=False)

@@ -13,9 +13,9 @@ from switchboard.cli.output import AsJson, more, one_line, out, print_json, tabl
 
 def audit(
     *,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many, the newest first.")] = 50,
-    action: Annotated[str | None, typer.Option(help="Only of this kind, such as refused:rules_edit.")] = None,
-    cursor: Annotated[str | None, typer.Option(help="Go on after this point.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number, newest first.")] = 50,
+    action: Annotated[str | None, typer.Option(help="Only this action, such as refused:rules_edit.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Continue after this point.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """The audit trail: what was refused, tokens made and revoked, dead letters done; the newest first.

@@ -1,19 +1,19 @@
 """`switchboard bench`: measure it, as ratios to a baseline of the same run.
 
-Called by `main.py`. Options enter, a table (or JSON) leaves; what is measured lives in `app/bench/`.
+Called by `main.py`. Options enter, a table (or JSON) leaves; what is measured lives in `bench/`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
-from importlib import import_module
 from typing import Annotated, Any, Final
 
 import typer
 
-from switchboard.cli.output import FAILED, OK, AsJson, done, out, print_json, table
+from switchboard.cli.output import FAILED, OK, AsJson, done, errors, out, print_json, table
 from switchboard.domain.errors import ConfigurationError
 
 app = typer.Typer(no_args_is_help=True)
@@ -22,35 +22,36 @@ _PROMISED_MS: Final = 1000.0
 """Within so many milliseconds an edit decides in every process."""
 
 Rounds = Annotated[int, typer.Option(min=1, max=50, help="Rounds; the median counts.")]
-Seconds = Annotated[float, typer.Option(min=0.5, max=120, help="Seconds for each measurement of a round.")]
+Seconds = Annotated[float, typer.Option(min=0.5, max=120, help="Seconds per measurement of a round.")]
 
 
 @app.command()
 def ingest(*, rounds: Rounds = 5, seconds: Seconds = 2.0, as_json: AsJson = False) -> None:
     """Durable ingest, in batches over MCP and by single POSTs from 64 clients, beside pgbench and an empty door."""
-    module = _bench("ingest")
+    with _extras():
+        from switchboard.bench import ingest as module
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
         result = runner.run(module.measure(rounds, seconds))
     pgbench, nothing = (lambda r: r.pgbench), (lambda r: r.nothing)
     rows = [
         ("pgbench, 64 clients, single-row inserts", result.rate(pgbench), None, None),
-        ("FastAPI door that stores nothing", result.rate(nothing), result.ratio(nothing, pgbench), 1.0),
+        ("FastAPI endpoint that stores nothing", result.rate(nothing), result.ratio(nothing, pgbench), 1.0),
         *(
             (f"ingest_batch over MCP, {size} messages", *_rated(result, lambda r, size=size: r.batches[size]))
             for size in module.BATCHES
         ),
         ("single POSTs, 64 clients", *_rated(result, lambda r: r.single)),
     ]
-    _show(as_json, ("what", "per second", "x pgbench", "x empty door"), rows)
+    _show(as_json, ("what", "per second", "x pgbench", "x empty endpoint"), rows)
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """For the load: its client shares the cores with what is measured. None: Python's own serves."""
     try:
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] = import_module("uvloop").new_event_loop
+        from uvloop import new_event_loop
     except ImportError:
         return None
-    return loop_factory
+    return new_event_loop
 
 
 def _rated(result: Any, of: Any) -> tuple[float, float, float]:
@@ -60,11 +61,12 @@ def _rated(result: Any, of: Any) -> tuple[float, float, float]:
 @app.command()
 def route(
     *,
-    sizes: Annotated[str, typer.Option(help="Numbers of rules, with commas.")] = "10,1000,100000,1000000",
+    sizes: Annotated[str, typer.Option(help="Numbers of rules, separated by commas.")] = "10,1000,100000,1000000",
     as_json: AsJson = False,
 ) -> None:
     """Decisions by rules: a hit, a miss, three levels of teams, beside a linear scan and two rule engines; changes."""
-    module = _bench("route")
+    with _extras():
+        from switchboard.bench import route as module
     measured = [asdict(row) for row in module.measure(_numbers(sizes))]
     _show(as_json, tuple(measured[0]), [tuple(row.values()) for row in measured])
 
@@ -75,14 +77,16 @@ def _numbers(sizes: str) -> list[int]:
     except ValueError:
         numbers = []
     if min(numbers, default=0) < 10:
-        raise typer.BadParameter("numbers of at least 10 are needed, such as 10,1000", param_hint="--sizes")
+        raise typer.BadParameter("give numbers of at least 10, such as 10,1000", param_hint="--sizes")
     return numbers
 
 
 @app.command()
 def turn(*, rounds: Rounds = 3, seconds: Seconds = 5.0, as_json: AsJson = False) -> None:
     """From a message in to its reply in the outbox at 200 a second; and jobs a second with two workers."""
-    result = asyncio.run(_bench("turn").measure(rounds, seconds))
+    with _extras():
+        from switchboard.bench import turn as module
+    result = asyncio.run(module.measure(rounds, seconds))
     rows = [
         ("message in → reply in the outbox at 200/s, p50", f"{result.p50_ms:.1f} ms", None),
         ("message in → reply in the outbox at 200/s, p99", f"{result.p99_ms:.1f} ms", None),
@@ -99,12 +103,14 @@ def turn(*, rounds: Rounds = 3, seconds: Seconds = 5.0, as_json: AsJson = False)
 @app.command()
 def start(*, rounds: Rounds = 3, as_json: AsJson = False) -> None:
     """Start-up, database included, from nothing and warm; resident memory without the database."""
-    result = asyncio.run(_bench("start").measure(rounds))
+    with _extras():
+        from switchboard.bench import start as module
+    result = asyncio.run(module.measure(rounds))
     rows = [
-        ("from nothing until ready", f"{result.cold_s:.2f} s", result.cold_s / result.imports_s),
-        ("warm until ready", f"{result.warm_s:.2f} s", result.warm_s / result.imports_s),
-        ("a Python that imports FastAPI, uvicorn, asyncpg", f"{result.imports_s:.2f} s", 1.0),
-        ("resident memory of doors and worker", f"{result.memory_mb or 0:.0f} MB", None),
+        ("first start until ready", f"{result.cold_s:.2f} s", result.cold_s / result.imports_s),
+        ("later start until ready", f"{result.warm_s:.2f} s", result.warm_s / result.imports_s),
+        ("a Python process that imports FastAPI, uvicorn, asyncpg", f"{result.imports_s:.2f} s", 1.0),
+        ("resident memory of server and worker", f"{result.memory_mb or 0:.0f} MB", None),
     ]
     _show(as_json, ("what", "measured", "x imports"), rows)
 
@@ -115,9 +121,10 @@ def propagation(*, seconds: Seconds = 10.0, as_json: AsJson = False) -> None:
 
     Exit code 1: a message was lost or decided by half a version, or the p99 is over a second.
     """
-    module = _bench("propagation")
+    with _extras():
+        from switchboard.bench import propagation as module
     rows, good = [], True
-    for ring, how in ((True, "told by NOTIFY"), (False, "not told: looked up every 0.5 s")):
+    for ring, how in ((True, "with NOTIFY"), (False, "without: polling every 0.5 s")):
         result = asyncio.run(module.measure(module.Plan(seconds=seconds, ring=ring)))
         waits = (f"{result.percentile(50):.1f} ms", f"{result.percentile(99):.1f} ms", f"{result.waits_ms[-1]:.1f} ms")
         rows.append((how, *waits, result.edits, result.messages, result.lost, result.torn))
@@ -129,12 +136,13 @@ def propagation(*, seconds: Seconds = 10.0, as_json: AsJson = False) -> None:
 @app.command()
 def backtest(*, rounds: Rounds = 3, as_json: AsJson = False) -> None:
     """20,000 stored messages decided again by changed rules, over HTTP, beside the same decisions in memory."""
-    module = _bench("backtest")
+    with _extras():
+        from switchboard.bench import backtest as module
     result = asyncio.run(module.measure(rounds=rounds))
     rows = [
         ("one rule changed", result.one_rule, result.one_rule / result.pure),
         ("a file of 1,001 other rules", result.whole_file, result.whole_file / result.pure),
-        ("the same decisions without database and door", result.pure, 1.0),
+        ("the same decisions without database and server", result.pure, 1.0),
     ]
     _show(as_json, ("proposed", "messages per second", "x in memory"), rows)
 
@@ -142,8 +150,8 @@ def backtest(*, rounds: Rounds = 3, as_json: AsJson = False) -> None:
 @app.command()
 def classify(
     *,
-    messages: Annotated[int, typer.Option(min=1, max=10_000, help="Messages for each kind of API.")] = 200,
-    runs: Annotated[int, typer.Option(min=1, max=1000, help="Messages for each command line.")] = 10,
+    messages: Annotated[int, typer.Option(min=1, max=10_000, help="Messages per kind of API.")] = 200,
+    runs: Annotated[int, typer.Option(min=1, max=1000, help="Messages per command line.")] = 10,
     claude: Annotated[str, typer.Option(help="The program of claude-code.")] = "claude",
     codex: Annotated[str, typer.Option(help="The program of codex.")] = "codex",
     as_json: AsJson = False,
@@ -152,10 +160,38 @@ def classify(
 
     The model is a scripted one on this machine. Command lines are the real ones, or are not measured.
     """
-    module = _bench("classify")
+    with _extras():
+        from switchboard.bench import classify as module
     results = asyncio.run(module.measure(module.Plan(messages, runs, {"claude-code": claude, "codex": codex})))
     columns = ("kind", "what", "p50 ms", "p99 ms", "x bare p50", "x bare p99")
     _show(as_json, columns, [row for result in results for row in _classified(result)])
+
+
+@app.command()
+def grow(
+    *,
+    messages: Annotated[int, typer.Option(min=1000, max=100_000_000, help="Messages in the end.")] = 1_000_000,
+    aged: Annotated[float, typer.Option(min=0, max=1, help="Share of them that goes through real turns.")] = 0.02,
+    as_json: AsJson = False,
+) -> None:
+    """Bytes per message of every table; the time of lists and look-ups at a tenth of the messages and at all of them.
+
+    Most messages are filled in by SQL, as copies of real ones. A million takes minutes and some GB of disk.
+    """
+    with _extras():
+        from switchboard.bench import grow as module
+    result = asyncio.run(module.measure(messages, aged, errors().print))
+    columns = ("table", "rows", "indexes", "total")
+    sizes = [dict(zip(columns, row, strict=True)) for row in module.summary(result)]
+    times = [
+        {"look-up": name, f"ms at {messages // 10:,}": few, f"ms at {messages:,}": many, "ratio": many / few}
+        for (name, few), many in zip(result.few.items(), result.many.values(), strict=True)
+    ]
+    if as_json:
+        print_json({"messages": messages, "bytes_per_message": sizes, "times": times})
+        return
+    _show(False, ("bytes per message", *columns[1:]), [tuple(row.values()) for row in sizes])
+    _show(False, tuple(times[0]), [tuple(row.values()) for row in times])
 
 
 def _classified(result: Any) -> list[tuple[object, ...]]:
@@ -163,17 +199,20 @@ def _classified(result: Any) -> list[tuple[object, ...]]:
     if result.missing:
         return [(result.kind, result.missing, None, None, None, None)]
     bare = "the program, without a tool" if result.called_ms else "the official SDK, the same request"
-    ways = [(bare, result.bare_ms), ("the program, calling our tool", result.called_ms)]
-    ways.append(("message in → its butler begins", result.routed_ms))
-    percentile = import_module("switchboard.app.bench.lab").percentile
+    ways = [(bare, result.bare_ms), ("the program, calling Switchboard's tool", result.called_ms)]
+    ways.append(("message in → butler starts", result.routed_ms))
+    from switchboard.bench.lab import percentile
+
     base = [percentile(result.bare_ms, percent) for percent in (50, 99)]
     rows = ((what, [percentile(times, percent) for percent in (50, 99)]) for what, times in ways if times)
     return [(result.kind, what, *found, *(a / b for a, b in zip(found, base, strict=True))) for what, found in rows]
 
 
-def _bench(name: str) -> Any:
+@contextmanager
+def _extras() -> Iterator[None]:
+    """Around the import of a benchmark. Raises ConfigurationError where a package is missing that it needs."""
     try:
-        return import_module(f"switchboard.app.bench.{name}")
+        yield
     except ModuleNotFoundError as error:
         extras = "bench,models" if error.name in {"anthropic", "openai"} else "bench"
         raise ConfigurationError(

@@ -51,7 +51,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the server is and what opens its doors; `hint` says where a missing token was looked for."""
+    """Where the server is, and the token for it; `hint` says where a missing token was looked for."""
 
     url: str
     token: str | None
@@ -63,7 +63,7 @@ def find_server(settings: Settings) -> Place:
     url = os.environ.get("SWITCHBOARD_URL") or url_of(settings.host, settings.port)
     file = settings.data_dir / OPERATOR_FILE
     token = os.environ.get("SWITCHBOARD_TOKEN")
-    hint = f"set SWITCHBOARD_TOKEN, or SWITCHBOARD_DATA_DIR as the server has it; {file} was looked at"
+    hint = f"set SWITCHBOARD_TOKEN, or SWITCHBOARD_DATA_DIR as for the server; {file} was looked at"
     if not token:
         try:
             token = file.read_text(encoding="utf-8").strip()
@@ -143,11 +143,11 @@ class Client:
         """What it means that there is no answer."""
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
             return NoServer(
-                f"no switchboard answers at {self.place.url}; start it with `switchboard up`, "
-                "or set SWITCHBOARD_URL to where it is"
+                f"no switchboard is running at {self.place.url}; start it with `switchboard up`, "
+                "or set SWITCHBOARD_URL to its address"
             )
         if isinstance(error, httpx2.InvalidURL):
-            return ConfigurationError(f"{self.place.url!r} is no URL of a switchboard: {error}")
+            return ConfigurationError(f"{self.place.url!r} is not the URL of a switchboard: {error}")
         why = str(error) or type(error).__name__
         return Unavailable(f"the connection to {self.place.url} failed: {why}", code="connection")
 
@@ -166,7 +166,7 @@ def _decoded(response: httpx2.Response, place: Place) -> Json:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise Unavailable(f"what answers at {place.url} is no switchboard (it did not send JSON)", code="not_ours")
+        raise Unavailable(f"what answers at {place.url} is not a switchboard (it did not send JSON)", code="not_ours")
     return value
 
 
@@ -177,7 +177,7 @@ def _line(line: str, place: Place) -> Json:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise Unavailable(f"{place.url} sent a line that is no JSON object", code="not_ours")
+        raise Unavailable(f"{place.url} sent a line that is not a JSON object", code="not_ours")
     if isinstance(error := value.get("error"), dict):
         raise SwitchboardError(str(error.get("message", "it failed")), code=str(error.get("code", "internal_error")))
     return value
@@ -188,7 +188,7 @@ def _refusal(response: httpx2.Response, place: Place) -> SwitchboardError:
     error = _error_of(response)
     message = str(error.get("message") or f"{place.url} answered {response.status_code} {response.reason_phrase}")
     if response.status_code == 401 and place.token is None:
-        message = f"a token is needed: {place.hint}"
+        message = f"a token is required: {place.hint}"
     if response.status_code == 429:
         return Overloaded(message, retry_after=_seconds(response.headers.get("retry-after", "1")))
     kind = _KINDS.get(response.status_code, SwitchboardError)
@@ -226,7 +226,7 @@ async def open_client(settings: Settings | None = None) -> AsyncIterator[Client]
         direct = urlsplit(place.url).hostname in _LOOPBACK
         http = httpx2.AsyncClient(base_url=place.url, headers=headers, trust_env=not direct)
     except (httpx2.InvalidURL, ValueError) as error:
-        raise ConfigurationError(f"SWITCHBOARD_URL {place.url!r} is no URL: {error}") from error
+        raise ConfigurationError(f"SWITCHBOARD_URL {place.url!r} is not a URL: {error}") from error
     async with http:
         yield Client(http, place)
 

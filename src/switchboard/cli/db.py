@@ -1,4 +1,4 @@
-"""`switchboard db`: the database's schema and its backups. Called by `main.py`. Next: `app/backup.py`."""
+"""`switchboard db`: the database's schema and its backups. Called by `main.py`. Next: `app/ops/backup.py`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from switchboard.app.backup import Progress, back_up, migrate_database, restore
 from switchboard.app.logs import set_up_logs
+from switchboard.app.ops.backup import Progress, back_up, migrate_database, restore
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.output import AsJson, errors, out, print_json
 
@@ -31,7 +31,9 @@ def migrate(*, as_json: AsJson = False) -> None:
 
 @app.command("backup")
 def backup(
-    file: Annotated[Path, typer.Argument(help="Where to write it; replaced only when it is complete.", dir_okay=False)],
+    file: Annotated[
+        Path, typer.Argument(help="The file to write; it is replaced only when the backup is complete.", dir_okay=False)
+    ],
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +51,7 @@ def backup(
 def restore_backup(
     file: Annotated[Path, typer.Argument(help="A backup made by `db backup`.", dir_okay=False)],
     *,
-    force: Annotated[bool, typer.Option("--force", help="Also in place of a database that is not empty.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a database that is not empty.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Put a backup in place, whole or not at all. The switchboard must be stopped."""

@@ -1,23 +1,29 @@
-"""`switchboard doctor`: the installation, one thing after the other. Called by `main.py`. Next: `app/doctor.py`."""
+"""`switchboard doctor`: the installation, one thing after the other. Called by `main.py`. Next: `app/ops/doctor.py`."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
+import typer
 from rich.text import Text
 
-from switchboard.app.doctor import Finding, check_database, check_machine
+from switchboard.app.ops.doctor import Finding, Told, check_database, check_machine
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import open_client
-from switchboard.cli.output import FAILED, OK, AsJson, NoServer, clean, done, out, print_json
+from switchboard.cli.output import FAILED, OK, AsJson, NoServer, clean, done, errors, out, print_json
 from switchboard.domain.errors import ConfigurationError, Forbidden, SwitchboardError, Unauthenticated
+
+Full = Annotated[
+    bool, typer.Option("--full", help="Check the books of every day, not of the last 24 hours and one past day.")
+]
 
 _MARKS = {"good": ("✓", "green"), "bad": ("✗", "bold red"), "note": ("!", "yellow")}
 
 
-def doctor(*, as_json: AsJson = False) -> None:
-    """Check the installation, and say how to mend what is wrong. Exit code 1: something is."""
-    findings = asyncio.run(_examine())
+def doctor(*, full: Full = False, as_json: AsJson = False) -> None:
+    """Check the installation, and say how to fix what is wrong. Exit code 1: something is."""
+    findings = asyncio.run(_examine(_tell if full else None))
     bad = sum(finding.status == "bad" for finding in findings)
     if as_json:
         listed = [{"name": f.name, "status": f.status, "detail": f.detail, "mend": f.mend} for f in findings]
@@ -25,20 +31,20 @@ def doctor(*, as_json: AsJson = False) -> None:
     else:
         for finding in findings:
             out().print(_line(finding), soft_wrap=True)
-        out().print("all is well" if bad == 0 else f"{bad} of {len(findings)} checks failed", style="bold")
+        out().print("all checks passed" if bad == 0 else f"{bad} of {len(findings)} checks failed", style="bold")
     done(FAILED if bad else OK)
 
 
-async def _examine() -> list[Finding]:
+async def _examine(told: Told | None) -> list[Finding]:
     try:
         settings = load_settings()
     except ConfigurationError as error:
-        return [Finding("settings", "bad", error.message, "correct it; nothing else can be checked before")]
-    return [*check_machine(settings), await _server(settings), *await check_database(settings)]
+        return [Finding("settings", "bad", error.message, "correct it first; nothing else can be checked")]
+    return [*check_machine(settings), await _server(settings), *await check_database(settings, told)]
 
 
 async def _server(settings: Settings) -> Finding:
-    """Whether the doors answer, and let us in."""
+    """Whether the server answers, and accepts our token."""
     try:
         async with open_client(settings) as client:
             health = await client.get("/health", timeout=5)
@@ -47,11 +53,13 @@ async def _server(settings: Settings) -> Finding:
     except NoServer as error:
         return Finding("server", "bad", error.message.partition(";")[0], "switchboard up")
     except (Unauthenticated, Forbidden) as error:
-        return Finding(
-            "server", "bad", f"it does not let us in: {error.message}", "set SWITCHBOARD_TOKEN to a good token"
-        )
+        return Finding("server", "bad", f"it refuses access: {error.message}", "set SWITCHBOARD_TOKEN to a valid token")
     except SwitchboardError as error:
-        return Finding("server", "bad", error.message, "look at the log of the server")
+        return Finding("server", "bad", error.message, "see the log of the server")
+
+
+def _tell(line: str) -> None:
+    errors().print(clean(line), soft_wrap=True)
 
 
 def _line(finding: Finding) -> Text:

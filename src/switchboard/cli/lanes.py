@@ -1,4 +1,4 @@
-"""`switchboard lanes`: what waits, runs or is paused, in order. Called by `main.py`."""
+"""`switchboard lanes`: what waits, runs, is parked or paused, in order. Called by `main.py`."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ import typer
 from switchboard.cli.client import ask
 from switchboard.cli.output import AsJson, clean, out, print_json, state, table, when
 
-app = typer.Typer(help="Lanes that wait, run or are paused; let one go on.", no_args_is_help=True)
+app = typer.Typer(help="Lanes that are waiting, running or paused; resume one.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_lanes(*, as_json: AsJson = False) -> None:
-    """List the lanes that are not idle, the longest waiting first."""
+    """List the lanes that are not idle or hold parked items, the longest waiting first."""
     found = ask(lambda client: client.get("/v1/lanes"))
     if as_json:
         print_json(found)
         return
     rows = (
-        (x["lane"], state(x["state"]), x["waiting"], x["attempts"], when(x["ready_at"], short=True))
+        (x["lane"], state(x["state"]), x["waiting"], x["parked"], x["attempts"], when(x["ready_at"], short=True))
         for x in found["lanes"]
     )
-    out().print(table("lane", "state", "waiting", "attempts", "due", rows=rows, keep=("lane", "state", "due")))
+    out().print(
+        table("lane", "state", "waiting", "parked", "attempts", "due", rows=rows, keep=("lane", "state", "due"))
+    )
 
 
 @app.command("resume")

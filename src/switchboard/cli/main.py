@@ -37,40 +37,61 @@ _STEER: Final = "Steer it"
 _KEEP: Final = "Keep it well"
 
 COMMANDS: Final = (
-    Entry("up", "switchboard.cli.run:up", "Start everything: database, doors and a worker.", _RUN),
-    Entry("serve", "switchboard.cli.run:serve", "Start the doors only (HTTP, MCP).", _RUN),
+    Entry("up", "switchboard.cli.run:up", "Start everything: database, server and a worker.", _RUN),
+    Entry("serve", "switchboard.cli.run:serve", "Start the server only (HTTP, MCP).", _RUN),
     Entry("work", "switchboard.cli.run:work", "Start a worker only.", _RUN),
     Entry(
         "demo",
-        "switchboard.cli.demo:demo",
-        "See it all in a minute: real input, a killed worker, balanced books.",
+        "switchboard.cli.demo.commands:demo",
+        "Show everything in a minute: real input, a killed worker, balanced books.",
         _RUN,
     ),
-    Entry("chat", "switchboard.cli.chat:chat", "Talk to your butlers from the terminal.", _TALK),
-    Entry("send", "switchboard.cli.send:send", "Send one message, and wait for the answer if you like.", _TALK),
-    Entry("import", "switchboard.cli.importing:import_files", "Take in mails and envelopes from files.", _TALK),
-    Entry("messages", "switchboard.cli.messages:app", "List messages, show one, or get its bytes as they came.", _ASK),
+    Entry("chat", "switchboard.cli.messages.chat:chat", "Talk to your butlers from the terminal.", _TALK),
+    Entry("send", "switchboard.cli.messages.send:send", "Send one message, and optionally wait for the answer.", _TALK),
+    Entry("import", "switchboard.cli.importing.commands:import_files", "Import mails and envelopes from files.", _TALK),
     Entry(
-        "explain", "switchboard.cli.explain:explain", "Why a message went where it went, and what became of it.", _ASK
-    ),
-    Entry("teams", "switchboard.cli.teams:teams", "The tree of teams with their members and rules.", _ASK),
-    Entry(
-        "agents", "switchboard.cli.agents:app", "All agents, how much they have done, and who of them is there.", _ASK
+        "messages",
+        "switchboard.cli.messages.commands:app",
+        "List messages, show one, or get its original bytes.",
+        _ASK,
     ),
     Entry(
-        "rules", "switchboard.cli.rules:app", "Look at rules, edit, test and restore them while all is running.", _STEER
+        "explain",
+        "switchboard.cli.messages.explain:explain",
+        "Why a message was routed as it was, and what became of it.",
+        _ASK,
     ),
-    Entry("sops", "switchboard.cli.sops:app", "Rules of standing operating procedures: load and unload.", _STEER),
-    Entry("dlq", "switchboard.cli.dead_letters:app", "Dead letters: what nobody could take, and why.", _ASK),
-    Entry("models", "switchboard.cli.models:app", "Models: list and try them, what they cost, what they chose.", _KEEP),
-    Entry("outbox", "switchboard.cli.outbox:app", "Replies on their way; send one again.", _KEEP),
-    Entry("lanes", "switchboard.cli.lanes:app", "Lanes that wait, run or are paused; let one go on.", _KEEP),
+    Entry("teams", "switchboard.cli.teams:teams", "The tree of teams with members and rules.", _ASK),
+    Entry(
+        "agents", "switchboard.cli.agents:app", "All agents, how much they have done, and which are available.", _ASK
+    ),
+    Entry(
+        "rules",
+        "switchboard.cli.rules.commands:app",
+        "List, edit, test and restore rules at run time.",
+        _STEER,
+    ),
+    Entry("sops", "switchboard.cli.rules.sops:app", "Rules of standard operating procedures: load and unload.", _STEER),
+    Entry(
+        "dlq",
+        "switchboard.cli.dead_letters.commands:app",
+        "Dead letters: messages that could not be delivered, and why.",
+        _ASK,
+    ),
+    Entry(
+        "models",
+        "switchboard.cli.models.commands:app",
+        "Models: list and test them, their cost, their choices.",
+        _KEEP,
+    ),
+    Entry("outbox", "switchboard.cli.outbox:app", "Outgoing replies; send one again.", _KEEP),
+    Entry("lanes", "switchboard.cli.lanes:app", "Lanes that are waiting, running or paused; resume one.", _KEEP),
     Entry("tokens", "switchboard.cli.tokens:app", "Create, list and revoke tokens.", _KEEP),
-    Entry("audit", "switchboard.cli.audit:audit", "What was refused, and what was done with power.", _KEEP),
-    Entry("doctor", "switchboard.cli.doctor:doctor", "Check the installation and say how to mend it.", _KEEP),
+    Entry("audit", "switchboard.cli.audit:audit", "Refused requests and administrative actions.", _KEEP),
+    Entry("doctor", "switchboard.cli.doctor:doctor", "Check the installation and say how to fix it.", _KEEP),
     Entry("db", "switchboard.cli.db:app", "Migrate, back up and restore the database.", _KEEP),
-    Entry("bench", "switchboard.cli.bench:app", "Measure it, as ratios to a baseline of the same run.", _KEEP),
-    Entry("version", "switchboard.cli.version:version", "Say which version this is.", _KEEP),
+    Entry("bench", "switchboard.cli.bench:app", "Run benchmarks, as ratios to a baseline of the same run.", _KEEP),
+    Entry("version", "switchboard.cli.version:version", "Show the version.", _KEEP),
 )
 
 

@@ -10,16 +10,16 @@ import typer
 from switchboard.cli.client import ask, part
 from switchboard.cli.output import AsJson, one_line, out, print_json, state, table, when
 
-app = typer.Typer(help="Replies on their way; send one again.", no_args_is_help=True)
+app = typer.Typer(help="Outgoing replies; send one again.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_replies(
     *,
     only: Annotated[
-        str | None, typer.Option("--state", help="Only these: pending, sending, sent, uncertain, failed or dead.")
+        str | None, typer.Option("--state", help="Only this state: pending, sending, sent, uncertain, failed or dead.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """List replies."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.cells import cell_len
@@ -33,6 +33,7 @@ from switchboard.domain.errors import (
     SwitchboardError,
     Unauthenticated,
 )
+from switchboard.domain.json_values import JsonObject
 
 OK: Final = 0
 FAILED: Final = 1
@@ -42,8 +43,8 @@ NO_SERVER: Final = 3
 NOT_ALLOWED: Final = 4
 NOT_FOUND: Final = 5
 
-Json = dict[str, Any]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines on stdout.")]
+Json = JsonObject
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, for scripts.")]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _PLAIN_WIDTH: Final = 200
@@ -99,7 +100,7 @@ def _sentences(error: SwitchboardError) -> str:
 
 
 def error_json(error: SwitchboardError) -> Json:
-    """The error as doors write it."""
+    """The error as the server writes it."""
     more = {"field": error.field, "details": error.details}
     return {"code": error.code, "message": error.message} | {name: value for name, value in more.items() if value}
 

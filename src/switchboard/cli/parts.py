@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Parts:
     """What this process shall do."""
 
-    doors: bool = False
+    server: bool = False
     worker: bool = False
     extra_workers: int = 0
     concurrency: int | None = None

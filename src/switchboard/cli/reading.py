@@ -39,7 +39,7 @@ def read_object(path: Path) -> Mapping[str, object]:
     """The same for a document that must be one object: key and value."""
     document = read_document(path)
     if not isinstance(document, dict):
-        raise InvalidInput(f"{path} must hold one object (key: value), it holds {_kind(document)}")
+        raise InvalidInput(f"{path} must contain one object (key: value), it contains {_kind(document)}")
     return document
 
 
@@ -68,7 +68,7 @@ def _text(path: Path) -> str:
             with path.open("rb") as file:
                 data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise NotFound(f"there is no file {path}") from None
+        raise NotFound(f"file not found: {path}") from None
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:
@@ -93,13 +93,13 @@ def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     seen: dict[str, object] = {}
     for name, value in pairs:
         if name in seen:
-            raise InvalidInput(f"the key {name!r} stands twice in one object; keep one")
+            raise InvalidInput(f"the key {name!r} occurs twice in one object; remove one")
         seen[name] = value
     return seen
 
 
 def _no_number(word: str) -> object:
-    raise InvalidInput(f"{word} is no number of JSON")
+    raise InvalidInput(f"{word} is not a JSON number")
 
 
 def _from_yaml(text: str, path: Path) -> object:
@@ -145,7 +145,7 @@ class _Loader(yaml.SafeLoader):
         """Refuse aliases: some lines of them make gigabytes."""
         if self.check_event(yaml.AliasEvent):
             mark = self.current_event.start_mark
-            raise yaml.composer.ComposerError(None, None, "aliases are not read here; write it out", mark)
+            raise yaml.composer.ComposerError(None, None, "aliases are not supported here; write it out", mark)
         return super().compose_node(parent, index)
 
 
@@ -155,18 +155,18 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, object]:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str):
             raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key!r} must be a text; put it in quotes", key_node.start_mark
+                None, None, f"the key {key!r} must be a string; put it in quotes", key_node.start_mark
             )
         if key in found:
             raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key!r} stands twice in one object; keep one", key_node.start_mark
+                None, None, f"the key {key!r} occurs twice in one object; remove one", key_node.start_mark
             )
         found[key] = loader.construct_object(value_node, deep=True)
     return found
 
 
 def _unknown(_: _Loader, node: yaml.Node) -> object:
-    raise yaml.constructor.ConstructorError(None, None, f"the tag {node.tag} is not read here", node.start_mark)
+    raise yaml.constructor.ConstructorError(None, None, f"the tag {node.tag} is not supported here", node.start_mark)
 
 
 _Loader.add_constructor(f"{_TAG}map", _mapping)

@@ -8,25 +8,29 @@ ends in good order, a second one at once.
 from __future__ import annotations
 
 import gc
-from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.output import AsJson
 from switchboard.cli.parts import Parts
+from switchboard.domain.json_values import JsonObject
 
-Host = Annotated[str | None, typer.Option(help="The address to listen on; by default that of the settings: 127.0.0.1.")]
+Host = Annotated[str | None, typer.Option(help="The address to listen on; by default as in the settings: 127.0.0.1.")]
 Port = Annotated[
-    int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one. By default 8470, or the settings'.")
+    int | None,
+    typer.Option(min=0, max=65535, help="The port; 0 picks a free one. By default as in the settings: 8470."),
 ]
 Concurrency = Annotated[
-    int | None, typer.Option(min=1, help="Turns at the same time in one process; by default the settings': 64.")
+    int | None, typer.Option(min=1, help="Concurrent turns in one process; by default as in the settings: 64.")
 ]
 
 WhileStdin = Annotated[
-    bool, typer.Option("--while-stdin", hidden=True, help="Stop when stdin ends: when who started us is gone.")
+    bool,
+    typer.Option(
+        "--while-stdin", hidden=True, help="Stop when stdin is closed, that is, when the parent process has ended."
+    ),
 ]
 
 
@@ -34,20 +38,18 @@ def up(
     *,
     host: Host = None,
     port: Port = None,
-    workers: Annotated[
-        int, typer.Option(min=0, max=64, help="So many worker processes more, beside the one inside.")
-    ] = 0,
+    workers: Annotated[int, typer.Option(min=0, max=64, help="Number of additional worker processes.")] = 0,
     concurrency: Concurrency = None,
     as_json: AsJson = False,
 ) -> None:
     """Start everything: the database (embedded, unless SWITCHBOARD_DATABASE_URL is set), doors and a worker."""
-    parts = Parts(doors=True, worker=True, extra_workers=workers, concurrency=concurrency, as_json=as_json)
+    parts = Parts(server=True, worker=True, extra_workers=workers, concurrency=concurrency, as_json=as_json)
     run(_settings(host, port), parts)
 
 
 def serve(*, host: Host = None, port: Port = None, while_stdin: WhileStdin = False, as_json: AsJson = False) -> None:
     """Start the doors only (HTTP, MCP); turns are worked on by `switchboard work`."""
-    run(_settings(host, port), Parts(doors=True, while_stdin=while_stdin, as_json=as_json))
+    run(_settings(host, port), Parts(server=True, while_stdin=while_stdin, as_json=as_json))
 
 
 def work(
@@ -67,13 +69,15 @@ def run(settings: Settings, parts: Parts) -> None:
     # Almost all that is loaded now stays; to look for garbage in it took a fifth of the start. `running` turns it on.
     gc.disable()
     try:
-        import_module("switchboard.cli.running").run(settings, parts)
+        from switchboard.cli import running
+
+        running.run(settings, parts)
     finally:
         gc.enable()
 
 
 def _settings(host: str | None, port: int | None) -> Settings:
-    given: dict[str, Any] = {"host": host, "port": port}
+    given: JsonObject = {"host": host, "port": port}
     chosen = {key: value for key, value in given.items() if value is not None}
     # What was typed goes before the environment, which goes before the file.
     return load_settings().model_copy(update=chosen)

@@ -1,7 +1,7 @@
 """How the parts run together in one process, and end together.
 
 Called by `run.py`. Settings and the parts wanted enter; the process works until a signal or a failed part ends it. All
-is closed in reverse order. Next: `app/wiring.py`, which makes the parts, and `server/serve.py`, the doors.
+is closed in reverse order. Next: `app/wiring.py`, which makes the parts, and `server/serve.py`, the server.
 """
 
 from __future__ import annotations
@@ -15,29 +15,32 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from importlib import import_module
-from types import ModuleType
 from typing import Final
 
 import structlog
 
 from switchboard import __version__
-from switchboard.app import embedded
 from switchboard.app.logs import set_up_logs
+from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import OPERATOR_FILE, Settings
-from switchboard.app.wiring import Switchboard, make_worker, open_core, open_switchboard
+from switchboard.app.supervisor import supervise
+from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.cli.client import url_of
 from switchboard.cli.output import errors, out, print_json, program
 from switchboard.cli.parts import Parts
+from switchboard.embedded import supervisor as embedded
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind
 
-ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+UNLESS_IGNORED: Final = {signal.SIGINT, signal.SIGHUP}
+ENDING: Final = (signal.SIGTERM, *UNLESS_IGNORED)
+
+RunDoors = Callable[[Switchboard, socket.socket, asyncio.Event, Callable[[str, int], None]], Awaitable[None]]
+"""`server/serve.py`; `switchboard work` never imports it."""
 
 log = structlog.get_logger(__name__)
 
 _MODULE: Final = "switchboard.cli.main"
-_DOORS: Final = "switchboard.server.serve"
 
 
 def run(settings: Settings, parts: Parts) -> None:
@@ -47,7 +50,9 @@ def run(settings: Settings, parts: Parts) -> None:
         structlog.contextvars.bind_contextvars(worker_name=parts.name)
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with contextlib.suppress(ImportError):  # not on every system; then Python's own loop serves
-        loop_factory = import_module("uvloop").new_event_loop
+        from uvloop import new_event_loop
+
+        loop_factory = new_event_loop
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         code = runner.run(_until_told_twice(settings, parts))
     if code:
@@ -72,21 +77,21 @@ async def _run(settings: Settings, parts: Parts, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as stack:
         if parts.while_stdin:
             _stop_with_stdin(stop)
-        listener = stack.enter_context(bind(settings.host, settings.port)) if parts.doors else None
-        # The database starts in a process of its own: meanwhile this one imports what the doors need.
-        doors = asyncio.create_task(asyncio.to_thread(_import_doors)) if parts.doors else None
-        if doors is None:
+        listener = stack.enter_context(bind(settings.host, settings.port)) if parts.server else None
+        # The database starts in a process of its own: meanwhile this one imports what the server needs.
+        server = asyncio.create_task(asyncio.to_thread(_import_server)) if parts.server else None
+        if server is None:
             _spare_the_collector()
-        core = await stack.enter_async_context(open_core(_at(settings, listener)))
+        runtime = await stack.enter_async_context(open_runtime(_at(settings, listener)))
         # Before anything is set to work: a wrong option or a missing secret ends the start here.
-        worker = make_worker(core, concurrency=parts.concurrency) if parts.worker else None
+        worker = make_worker(runtime, concurrency=parts.concurrency) if parts.worker else None
         work: list[Coroutine[object, object, None]] = []
-        if doors is not None and listener is not None:
-            switchboard = await stack.enter_async_context(open_switchboard(core))
-            work.append(_serve((await doors).run_doors, switchboard, listener, parts, stop))
+        if server is not None and listener is not None:
+            switchboard = await stack.enter_async_context(open_switchboard(runtime))
+            work.append(_serve(await server, switchboard, listener, parts, stop))
         if worker is not None:
             work.append(_work(worker, stop, parts))
-        work += [_supervise(number, parts, stop) for number in range(1, parts.extra_workers + 1)]
+        work += [supervise(_worker_command(n, parts), n, stop) for n in range(1, parts.extra_workers + 1)]
         _spare_the_collector()  # the rules are there now
         await _together(work, stop)
 
@@ -98,10 +103,11 @@ def _at(settings: Settings, listener: socket.socket | None) -> Settings:
     return settings.model_copy(update={"port": listener.getsockname()[1]})
 
 
-def _import_doors() -> ModuleType:
-    doors = import_module(_DOORS)
+def _import_server() -> RunDoors:
+    from switchboard.server.serve import run_server
+
     _spare_the_collector()  # the database may take minutes: a recovery
-    return doors
+    return run_server
 
 
 def _spare_the_collector() -> None:
@@ -135,12 +141,14 @@ def _listen_for_signals(stop: asyncio.Event, second: asyncio.Future[int]) -> Non
             embedded.tell_to_stop()
             os._exit(128 + number)
         if errors().is_terminal:
-            errors().print("\nending in good order; once more ends at once", style="dim")
+            errors().print("\nshutting down; repeat to exit at once", style="dim")
         stop.set()
 
     loop = asyncio.get_running_loop()
     for number in ENDING:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup a closed terminal is none of our business
+        # Who starts us with nohup, or in the background of a script, keeps the terminal's signals from us. SIGTERM is
+        # no terminal's: without it we could only be killed.
+        if number not in UNLESS_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, heard, number)
 
 
@@ -164,7 +172,7 @@ async def _work(worker: Worker, stop: asyncio.Event, parts: Parts) -> None:
     ready, stopped = asyncio.create_task(worker.ready.wait()), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([working, ready, stopped], return_when=asyncio.FIRST_COMPLETED)
-        if not parts.doors and worker.ready.is_set():
+        if not parts.server and worker.ready.is_set():
             _announce_worker(parts)
         await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
         worker.stop()
@@ -182,21 +190,21 @@ def _announce_worker(parts: Parts) -> None:
 
 
 async def _serve(
-    run_doors: Callable[..., Awaitable[None]],
+    run_server: RunDoors,
     switchboard: Switchboard,
     listener: socket.socket,
     parts: Parts,
     stop: asyncio.Event,
 ) -> None:
-    settings = switchboard.core.settings
+    settings = switchboard.runtime.settings
 
     def started(host: str, port: int) -> None:
-        _announce_doors(settings, parts, url_of(host, port))
+        _announce_server(settings, parts, url_of(host, port))
 
-    await run_doors(switchboard, listener, stop, started)
+    await run_server(switchboard, listener, stop, started)
 
 
-def _announce_doors(settings: Settings, parts: Parts, url: str) -> None:
+def _announce_server(settings: Settings, parts: Parts, url: str) -> None:
     token_file = settings.data_dir / OPERATOR_FILE
     if parts.as_json:
         print_json({"url": url, "token_file": str(token_file), "pid": os.getpid(), "version": __version__})
@@ -209,38 +217,7 @@ def _announce_doors(settings: Settings, parts: Parts, url: str) -> None:
     sys.stdout.flush()
 
 
-async def _supervise(number: int, parts: Parts, stop: asyncio.Event) -> None:
-    """One worker process; a new one whenever it ends before it shall."""
-    delay = 0.1
-    while not stop.is_set():
-        started = asyncio.get_running_loop().time()
-        process = await _spawn(number, parts)
-        ended, stopped = asyncio.create_task(process.wait()), asyncio.create_task(stop.wait())
-        await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if stop.is_set():
-            await _end(process)
-            return
-        log.warning("worker process ended; starting another", number=number, pid=process.pid, code=process.returncode)
-        lived = asyncio.get_running_loop().time() - started
-        delay = 0.1 if lived > 10 else min(delay * 2, 10.0)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), delay)
-
-
-async def _spawn(number: int, parts: Parts) -> asyncio.subprocess.Process:
+def _worker_command(number: int, parts: Parts) -> list[str]:
     options = ["--while-stdin", "--name", f"worker-{number}"]
     options += ["--concurrency", str(parts.concurrency)] if parts.concurrency else []
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", _MODULE, "work", *options),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for us; we tell it
-    )
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Let it drain by the end of its stdin, and wait."""
-    if process.stdin is not None:
-        process.stdin.close()
-    await process.wait()
+    return [sys.executable, "-m", _MODULE, "work", *options]

@@ -11,7 +11,7 @@ from rich.tree import Tree
 
 from switchboard.cli.client import ask, part
 from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json
-from switchboard.cli.rule_views import rule_text
+from switchboard.cli.rules.views import rule_text
 
 
 def teams(

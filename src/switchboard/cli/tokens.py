@@ -11,7 +11,7 @@ from rich.text import Text
 
 from switchboard.cli.client import Client, ask, part
 from switchboard.cli.output import AsJson, Json, clean, errors, out, print_json, table, when
-from switchboard.core.channels import near, or_list
+from switchboard.core.words import near, or_list
 
 app = typer.Typer(help="Create, list and revoke tokens.", no_args_is_help=True)
 
@@ -37,13 +37,13 @@ Name = Annotated[str, typer.Argument(help="The token's name.")]
 def create(  # noqa: PLR0913 - the options of a command
     name: Name,
     *,
-    role: Annotated[Role, typer.Option(help="What it opens: everything, one account, or one agent's own things.")],
+    role: Annotated[
+        Role, typer.Option(help="What it is for: operator (everything), connector (one account) or agent.")
+    ],
     channel: Annotated[str | None, typer.Option(help="A connector's channel.")] = None,
     endpoint: Annotated[str | None, typer.Option(help="A connector's account.")] = None,
     system: Annotated[str | None, typer.Option(help="An agent's id, such as System1/memo.")] = None,
-    expires_in_days: Annotated[
-        int | None, typer.Option(min=1, help="It is good for so many days; by default for ever.")
-    ] = None,
+    expires_in_days: Annotated[int | None, typer.Option(min=1, help="Days until it expires; by default never.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a token. It is shown once, now: only its hash is kept."""
@@ -70,7 +70,7 @@ def create(  # noqa: PLR0913 - the options of a command
     if as_json:
         print_json(made)
     else:
-        errors().print(f"token {name} ({role.value}); it is not shown again:", style="dim")
+        errors().print(f"token {name} ({role.value}); it will not be shown again:", style="dim")
         out().print(made["token"], soft_wrap=True)
 
 
@@ -78,9 +78,9 @@ def _check_bound(role: Role, given: Mapping[str, str | None]) -> None:
     """What a token is bound to: nothing else, nothing less."""
     for option, value in given.items():
         if option in _BOUND[role] and not value:
-            raise typer.BadParameter(f"a token of role {role.value} needs it", param_hint=option)
+            raise typer.BadParameter(f"a token with the role {role.value} needs it", param_hint=option)
         if option not in _BOUND[role] and value is not None:
-            raise typer.BadParameter(f"a token of role {role.value} is not bound to one", param_hint=option)
+            raise typer.BadParameter(f"a token with the role {role.value} is not bound to one", param_hint=option)
 
 
 @app.command("list")

@@ -1,7 +1,7 @@
-"""Files of many messages, cut into single ones.
+"""Splitting files into single messages.
 
-Called by `cli/sources.py` with an open binary stream. Out: where each entry begins, and its
-bytes; never more than one entry is held, files may be gigabytes. Next: `core/mail.py` for mails, `core/wire.py` for
+Called by `cli/importing/sources.py` with an open binary stream. Out: where each entry begins, and its bytes; only one
+entry is held at a time, as files may be gigabytes. Next: `core/mail/parse.py` for mails and `core/envelope/read.py` for
 envelopes, which say what is wrong with an entry.
 """
 
@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 from switchboard.domain.errors import InvalidInput
 
 MAX_ENTRY: Final = 64 * 1024 * 1024
-"""Most bytes of one entry. A longer one is cut to MAX_ENTRY + 1 bytes: whoever takes it can see that and refuse it."""
+"""Maximum bytes of an entry. A longer one is cut to MAX_ENTRY + 1 bytes, so that the caller can tell and refuse it."""
 _CHUNK: Final = 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -26,7 +26,7 @@ _QUOTED_FROM = re.compile(rb">+From ")
 def read_mbox(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Each mail of an mbox file: the offset of its `From ` line in bytes, and the mail without that line.
 
-    One level of `>From ` quoting is taken away (mboxrd), line ends stay as they are. Raises InvalidInput with code
+    One level of `>From ` quoting is removed (mboxrd), line ends stay as they are. Raises InvalidInput with code
     not_mbox when the file does not begin with a `From ` line; an empty file holds no mails.
     """
     entry, started, offset, fresh = _Entry(0), False, 0, True

@@ -1,6 +1,6 @@
 """Identifiers that sort by time: UUID version 7 of RFC 9562, section 5.7.
 
-Called by `store/ids.py`, which knows the clock and the dice. In: the previous identifier, a clock reading and random
+Called by `store/ids.py`, which has clock and randomness. In: the previous identifier, a clock reading and random
 bits; out: the next identifier, always greater than the previous one. Next: `journey/accept.py` makes it a request_id.
 """
 
@@ -33,7 +33,7 @@ def next_uuid7(previous: UUID | None, now_ms: int, random_bits: int) -> UUID:
 
 
 def next_uuid7s(previous: UUID | None, now_ms: int, dice: Iterable[int]) -> list[UUID]:
-    """One for each of `dice`, which are their random bits: the same as one after the other."""
+    """One for each of `dice`, which are their random bits: equivalent to repeated calls."""
     count = -1 if previous is None else _count(previous)
     earliest = min(max(now_ms, 0), MAX_MS) << _RANDOM_BITS
     following: list[UUID] = []
@@ -46,7 +46,7 @@ def next_uuid7s(previous: UUID | None, now_ms: int, dice: Iterable[int]) -> list
 
 
 def uuid7_ms(uuid: UUID) -> int:
-    """When a UUIDv7 was made, in milliseconds since 1970; ahead of the true time where a carry was needed."""
+    """When a UUIDv7 was made, in milliseconds since 1970; ahead of the true time after a carry."""
     return uuid.int >> 80
 
 

@@ -1,25 +1,27 @@
 """The wire form of a message: `ingest.v1`. The one place that lists its fields, their types and their limits.
 
-Every door and connector builds one; `journey/accept.py` takes it. A Struct checks what it is decoded from, and nothing
-where it is built by its name. So what others write comes in by `core/wire.py`, which also refuses unknown fields,
-strips strings and removes NUL (PostgreSQL cannot store it), or by `core/checked.py`. Next: `domain/envelope_model.py`,
-the same for pydantic, and `domain/message.py`, what an envelope becomes once it is accepted.
+Every interface and connector builds one; `journey/accept.py` takes it. A Struct checks what is decoded into it, and
+nothing when it is built by name. Input therefore goes through `core/envelope/`, which also refuses unknown
+fields, strips strings and removes NUL (PostgreSQL cannot store it). Next: `domain/message.py`, what an envelope becomes
+once it is accepted.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 from itertools import repeat
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from msgspec import Meta, Struct, field
+
+from switchboard.domain.json_values import JsonObject
 
 SCHEMA_VERSION: Final = "ingest.v1"
 
 MAX_TEXT: Final = 262_144
-"""Most characters in `normalized_text`."""
+"""Maximum characters in `normalized_text`."""
 MAX_DEPTH: Final = 32
-"""Deepest nesting of `payload.raw` and of `control.trace_context`."""
+"""Maximum nesting of `payload.raw` and of `control.trace_context`."""
 
 PolicyTier = Literal["high_priority", "interactive", "default", "passive"]
 IngestionTier = Literal["full", "metadata"]
@@ -30,19 +32,19 @@ Identity = Annotated[str, Meta(min_length=1, max_length=512)]
 DisplayName = Annotated[str, Meta(max_length=512)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Timestamp = Annotated[datetime, Meta(tz=True)]
-Raw = dict[str, Any] | str | None
-Trace = dict[str, Any]
+Raw = JsonObject | str | None
+Trace = JsonObject
 
 _T = TypeVar("_T")
 
 
 def _written(value: _T) -> _T:
-    """A default that stands in the JSON all the same; a plain one is left out, as every None is."""
-    default: _T = field(default_factory=repeat(value).__next__)  # what a lambda would give, without running Python
+    """A default that is still written to the JSON; a plain one is left out, as every None is."""
+    default: _T = field(default_factory=repeat(value).__next__)  # as a lambda, without running Python
     return default
 
 
-# What is decoded from JSON has no cycles, so the garbage collector need not look at it.
+# Decoded JSON has no cycles, so the garbage collector need not track it.
 class _Wire(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     pass
 
@@ -73,7 +75,7 @@ class Sender(_Wire, frozen=True, kw_only=True):
 
 
 class Attachment(_Wire, frozen=True, kw_only=True):
-    """What is known of an attachment; its bytes stay where `storage_ref` says, or with the platform."""
+    """The metadata of an attachment; its bytes stay where `storage_ref` says, or with the platform."""
 
     media_type: Identity
     filename: Identity | None = None
@@ -91,7 +93,7 @@ class Payload(_Wire, frozen=True, kw_only=True):
 
 
 class Control(_Wire, frozen=True, kw_only=True):
-    """What the sender asks of the switchboard."""
+    """What the sender asks of Switchboard."""
 
     idempotency_key: Identity | None = None
     trace_context: Trace | None = None

@@ -1,23 +1,22 @@
 """The one exception tree.
 
-What is expected is a value (a duplicate, a dead letter, a fenced turn); what is raised is what the caller must hear of.
+Expected outcomes are values (a duplicate, a dead letter, a fenced turn); exceptions are for what the caller must know.
 
-    SwitchboardError                 code, message, field?, status (as an HTTP door would answer)
+    SwitchboardError                 code, message, field?, status (that of an HTTP answer)
     ├── InvalidInput         422     the sender must change something
     ├── TooLarge             413
     ├── Unauthenticated      401
     ├── Forbidden            403
     ├── NotFound             404
-    ├── Conflict             409     valid, but not now or not any more
+    ├── Conflict             409     valid, but not now or no longer
     ├── Overloaded           429     retry_after seconds
     ├── ConfigurationError   500     stops the start: file, line, what would be right
-    └── Unavailable          503     the database or another part is not to be reached; retry
+    └── Unavailable          503     the database or another part cannot be reached; retry
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from switchboard.domain.json_values import JsonMapping
 
 
 class SwitchboardError(Exception):
@@ -28,7 +27,7 @@ class SwitchboardError(Exception):
 
     status = 500
     code = "internal_error"
-    details: Mapping[str, Any] | None = None
+    details: JsonMapping | None = None
     """More for machines, where one field is not enough; JSON types and frozen values."""
 
     def __init__(self, message: str, *, code: str | None = None, field: str | None = None) -> None:
@@ -40,7 +39,7 @@ class SwitchboardError(Exception):
 
 
 class InvalidInput(SwitchboardError):
-    """The input is not what the contract says; nothing was stored."""
+    """The input is invalid; nothing was stored."""
 
     status = 422
     code = "invalid_input"
@@ -54,21 +53,21 @@ class TooLarge(SwitchboardError):
 
 
 class Unauthenticated(SwitchboardError):
-    """No token, or one that is unknown, revoked or expired."""
+    """No token, or an unknown, revoked or expired one."""
 
     status = 401
     code = "unauthenticated"
 
 
 class Forbidden(SwitchboardError):
-    """The token is good, but not for this."""
+    """The token does not permit this."""
 
     status = 403
     code = "forbidden"
 
 
 class NotFound(SwitchboardError):
-    """There is no such thing, or none that this token may see."""
+    """It does not exist, or this token may not read it."""
 
     status = 404
     code = "not_found"
@@ -82,7 +81,7 @@ class Conflict(SwitchboardError):
 
 
 class Overloaded(SwitchboardError):
-    """The backlog is full; come again after `retry_after` seconds."""
+    """The backlog is full; retry after `retry_after` seconds."""
 
     status = 429
     code = "overloaded"
@@ -93,13 +92,13 @@ class Overloaded(SwitchboardError):
 
 
 class ConfigurationError(SwitchboardError):
-    """Something in the installation is wrong; the message says where and how to mend it."""
+    """Something in the installation is wrong; the message says where and how to fix it."""
 
     code = "configuration"
 
 
 class Unavailable(SwitchboardError):
-    """A part that is needed cannot be reached at the moment."""
+    """A required part cannot be reached at the moment."""
 
     status = 503
     code = "unavailable"

@@ -1,6 +1,6 @@
-"""What the legs hand to each other of the ledger: a claimed item, a reply on its way, and the states they can be in.
+"""What the legs pass to each other: a claimed item, a reply on its way, and the states they can be in.
 
-Written by `store/` in the transactions of the four legs; `lanes/` and `journey/` work on it, every door shows it.
+Written by `store/` in the transactions of the four legs; `lanes/` and `journey/` work on it, every interface shows it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,22 @@ from uuid import UUID
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import SystemId
 
-LaneKey = NewType("LaneKey", str)
-"""`turn:System1/health:telegram/bot/42`, `send:telegram/bot/42`: one durable first-in-first-out mailbox."""
+LaneKey = NewType("LaneKey", UUID)
+"""One durable first-in-first-out mailbox; a hash of its kind, butler and conversation (`lane_key` in SQL)."""
+LaneName = NewType("LaneName", str)
+"""The human-readable form: `turn:System1/health:telegram/bot/42`, `send:telegram/bot/42`."""
 
+FailureClass = Literal["validation", "routing", "target_unavailable", "timeout", "overload", "internal"]
+"""The kind of a butler's failure; remote butlers use the same words."""
 OutboxState = Literal["pending", "sending", "sent", "uncertain", "failed", "dead"]
-TurnOutcome = Literal["answered", "declined", "refused", "failed", "lost", "unknown", "fenced", "expired", "routed"]
+TurnOutcome = Literal[
+    "answered", "declined", "refused", "failed", "lost", "unknown", "fenced", "expired", "routed", "parked"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A claimed piece of work. (lane, epoch) is the fencing token: whoever holds an older epoch can write nothing."""
+    """A claimed piece of work. (lane, epoch) is the fencing token: a worker with an older epoch cannot write."""
 
     lane: LaneKey
     kind: str
@@ -35,7 +41,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """A reply on its way. `lease` is what a receipt must show (0 when nobody holds it)."""
+    """A reply on its way. `lease` is what a receipt must show (0 when it is not leased)."""
 
     outbox_id: UUID
     lane: LaneKey

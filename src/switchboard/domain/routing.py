@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, NewType
+from typing import Literal, NewType
 from uuid import UUID
 
 from msgspec import Struct
+
+from switchboard.domain.json_values import JsonMapping
 
 TeamId = NewType("TeamId", str)
 SystemId = NewType("SystemId", str)
@@ -42,7 +44,7 @@ class Member:
     team_id: TeamId
     number: SystemNumber
     engine: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: JsonMapping = field(default_factory=dict)
     description: str = ""
     capabilities: tuple[str, ...] = ()
     active: bool = True
@@ -91,7 +93,7 @@ class Rule:
     updated_at: datetime | None = None
     """When it was written last; None for a rule that was never stored."""
     version: int = 0
-    """The version of the rule set that wrote it last: whoever changes the rule says which state of it he saw."""
+    """The version of the rule set that wrote it last: an edit of the rule names the version that its author saw."""
     source: str = ""
     """`sop:NAME` for a rule that a standing operating procedure registered and whose loads rule it; else empty."""
 
@@ -168,10 +170,10 @@ StepReason = Literal[
     "target_unavailable",
 ]
 """`reroute`: a dead letter was sent on, by somebody or by the rules that stand in the following steps; `correction`: a
-model had chosen another butler, and somebody said whom it was for.
+model had chosen another butler, and a person named the right one.
 
 `classified`: a model chose; `classification_failed`: it could not, and the catch-all or the dead letter follows.
-`undecided`: only in what is foreseen of a message: here a model would be asked.
+`undecided`: only in simulations: here a model would be asked.
 """
 
 
@@ -198,14 +200,14 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Unrouted:
-    """A branch that nobody could take: the team whose dead letter it is, why, and who is told (its System4)."""
+    """An undeliverable branch: the team whose dead letter it is, why, and who is notified (its System4)."""
 
     team_id: TeamId
     category: DeadLetterCategory
     reason: str
     handler: SystemId | None
     segment: str | None = None
-    """The part of the text that came to this team; None: the whole."""
+    """The part of the text that reached this team; None: the whole."""
 
 
 class Decision(Struct, frozen=True):
@@ -216,16 +218,16 @@ class Decision(Struct, frozen=True):
     unrouted: tuple[Unrouted, ...]
     trail: tuple[TrailStep, ...]
     facts: Mapping[str, str] = {}
-    """What was known of the message: kept, so that it can be decided again, and explained, as it was seen."""
+    """The facts of the message, kept so that it can be decided again, and explained, as it was."""
     parts: Mapping[TeamId, str] = {}
-    """What of the text came to the teams below one whose model split it; all others have the whole."""
+    """Which part of the text reached the teams below one whose model split it; all others have the whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
     """No rule of this team fired and a model may be asked: what `deciding` waits for an answer to.
 
-    `segment` is the part of the message that came to this team; None: the whole.
+    `segment` is the part of the message that reached this team; None: the whole.
     """
 
     team_id: TeamId
@@ -242,7 +244,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """The answer to `Undecided`. `failed` says why the model could not choose; `detail` what is worth keeping."""
+    """The answer to `Undecided`. `failed` says why the model could not choose; `detail` is worth recording."""
 
     routes: tuple[Route, ...] = ()
     failed: str | None = None

@@ -1,15 +1,15 @@
-"""Accept: what a door hands in is stored once, with its decision, before anyone is told "accepted".
+"""Accept: a submitted message is stored once, with its decision, before "accepted" is returned.
 
-Doors call `AcceptLeg.accept` with validated envelopes. What arrives while a commit is under way shares the next one;
-where that is much, it begins beside the first, as long as no conversation is in both. Next: `turn.py`, where a worker
-has claimed a delivery, or `classify.py` for what is not decided yet.
+The interfaces call `AcceptLeg.accept` with validated envelopes. Messages that arrive during a commit share the next
+one; if there are many, it starts before the first has finished, as long as no conversation is in both. Next: `turn.py`,
+where a worker has claimed a delivery, or `classify.py` for messages that are not decided yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -17,15 +17,16 @@ from typing import Protocol
 import structlog
 from msgspec import Struct
 
-from switchboard.core.channels import check_source
-from switchboard.core.identity import conversation, dedupe_key, replied_to
+from switchboard.core.channels.registry import Channels
+from switchboard.core.identity import conversation, dedupe_key
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Overloaded, SwitchboardError, TooLarge, Unavailable
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.lanes.batch import Batch
-from switchboard.lanes.bell import WORK, Bell
 from switchboard.lanes.faults import point
+from switchboard.lanes.notifier import WORK, Notifier
+from switchboard.ports.channel import Channel
 from switchboard.store import inbox as store
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7s
@@ -36,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A validated envelope with the bytes it came as, which are what `GET …/raw` gives back."""
+    """A validated envelope with the original bytes, which `GET …/raw` returns."""
 
     envelope: Envelope
     raw: bytes
@@ -44,7 +45,7 @@ class Submission:
 
 
 class _Ask(Struct, frozen=True):
-    """A message on its way into the next commit; `ready` unless it must be seen first who wrote what it `answers`."""
+    """A message waiting for the next commit; not `ready` until the author of the message it `answers` is known."""
 
     message: Message
     answers: str | None = None
@@ -53,7 +54,7 @@ class _Ask(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AcceptLimits:
-    """How much may wait before new messages are refused, the size of one, and when to come again (s)."""
+    """The backlog above which new messages are refused, the maximum size of one, and when to retry (s)."""
 
     backlog: int = 100_000
     message_bytes: int = 1_048_576
@@ -61,7 +62,7 @@ class AcceptLimits:
 
 
 class Decide(Protocol):
-    """What the rules in force say of a message and the butler it is pinned to: see `decide.py`."""
+    """Decides a message, given the butler it is pinned to, by the rules in force: see `decide.py`."""
 
     @property
     def queued(self) -> bool: ...
@@ -70,23 +71,23 @@ class Decide(Protocol):
 
 
 class AcceptLeg:
-    """Takes messages in. `watch_backlog` must run beside it for back-pressure to work."""
+    """Accepts messages. Back-pressure needs `watch_backlog` to run alongside."""
 
     def __init__(
         self,
         database: Database,
         decide: Decide,
-        bell: Bell,
+        notifier: Notifier,
         limits: AcceptLimits,
-        channels: Mapping[str, frozenset[str]],
+        channels: Channels,
     ) -> None:
         self._database = database
         self._decide = decide
-        self._bell = bell
+        self._notifier = notifier
         self._limits = limits
         self._channels = channels
         self._backlog = 0
-        # Two commits at a time: one runs while the other is flushed, or waits for us to hear of it.
+        # Two commits at a time: one runs while the other is flushed, or while its result is on the way to us.
         self._batch: Batch[_Ask, Acceptance] = Batch(self._store, most=100, least=40, writers=2, key=_conversation)
 
     async def accept(self, submission: Submission) -> Acceptance:
@@ -97,7 +98,7 @@ class AcceptLeg:
         raise outcome
 
     async def accept_all(self, submissions: Sequence[Submission]) -> list[Acceptance | SwitchboardError]:
-        """Store many; per submission its answer or its error, in order. What is good is kept."""
+        """Store many; returns an answer or an error per submission, in order. The valid ones are kept."""
         point("after_receive")
         now = datetime.now(UTC)
         ids = new_uuid7s(len(submissions))
@@ -108,40 +109,42 @@ class AcceptLeg:
         return outcomes
 
     def _ask(self, submission: Submission, request_id: RequestId, now: datetime) -> _Ask | SwitchboardError:
+        envelope = submission.envelope
         try:
-            self._check(submission)
-        except SwitchboardError as error:
-            return error
-        message = Message(
-            request_id=request_id,
-            conversation=conversation(submission.envelope),
-            dedupe_key=dedupe_key(submission.envelope),
-            envelope=submission.envelope,
-            raw=submission.raw,
-            media_type=submission.media_type,
-            received_at=now,
-        )
-        answers = replied_to(submission.envelope)
+            channel = self._check(submission)
+            message = Message(
+                request_id=request_id,
+                conversation=conversation(envelope, channel),
+                dedupe_key=dedupe_key(envelope, channel),
+                envelope=envelope,
+                raw=submission.raw,
+                media_type=submission.media_type,
+                received_at=now,
+            )
+            answers = channel.replied_to(envelope)
+        except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages
+            return _refusal(error)
         return _Ask(message, answers, None if answers else self._ready(message))
 
     def _ready(self, message: Message) -> Prepared | None:
-        """As much as can be done before the commit that is under way has ended."""
+        """Do as much as is possible before the current commit has ended."""
         try:
             return store.prepare(self._arrival(message, None))
-        except Exception:  # it comes again in `_store`, where it costs nobody else his message
+        except Exception:  # raised again in `_store`, where it does not affect other messages
             return None
 
-    def _check(self, submission: Submission) -> None:
+    def _check(self, submission: Submission) -> Channel:
         if len(submission.raw) > self._limits.message_bytes:
             raise TooLarge(
                 f"the message has {len(submission.raw)} bytes; at most {self._limits.message_bytes} are taken"
             )
-        check_source(submission.envelope, self._channels)
+        channel = self._channels.of(submission.envelope)
         if self._backlog + len(self._batch) >= self._limits.backlog:
             raise Overloaded(
                 f"{self._backlog} messages are waiting, the limit is {self._limits.backlog}; nothing was stored",
                 retry_after=self._limits.retry_after,
             )
+        return channel
 
     async def _store(self, asks: Sequence[_Ask]) -> list[Acceptance]:
         authors = await self._authors(asks)
@@ -150,16 +153,16 @@ class AcceptLeg:
         return await store.accept(self._database, batch, queued=self._decide.queued, wake=self._wake)
 
     def _wake(self) -> None:
-        self._bell.ring(WORK)
+        self._notifier.notify(WORK)
 
     def _arrival(self, message: Message, author: SystemId | None) -> Arrival:
-        """A reply goes to the author of what it replies to, unless the connector pins another."""
+        """A reply goes to the author of the message it replies to, unless the connector pins another butler."""
         named = message.envelope.control.pinned_target
         pinned = author if named is None else SystemId(named)
         return Arrival(message, self._decide(message.envelope, pinned), pinned)
 
     async def _authors(self, asks: Sequence[_Ask]) -> dict[RequestId, SystemId | None]:
-        """Of those messages that reply to something in their conversation: which butler wrote that."""
+        """For messages that reply to something in their conversation: the butler that wrote it."""
         answers = [(ask.message, ask.answers) for ask in asks if ask.answers]
         if not answers:
             return {}
@@ -167,9 +170,9 @@ class AcceptLeg:
         return {message.request_id: author for (message, _), author in zip(answers, authors, strict=True)}
 
     async def watch_backlog(self, every: float = 0.5) -> None:
-        """Measure the backlog now and then. Runs until cancelled."""
+        """Measure the backlog periodically. Runs until cancelled."""
         while True:
-            with contextlib.suppress(Unavailable):  # whoever submits now is told so himself
+            with contextlib.suppress(Unavailable):  # the next submission reports it
                 self._backlog = await store.count_backlog(self._database)
             await asyncio.sleep(every)
 
@@ -179,9 +182,15 @@ def _conversation(ask: _Ask) -> Conversation:
 
 
 def _outcome(answer: Acceptance | BaseException) -> Acceptance | SwitchboardError:
-    if isinstance(answer, (Acceptance, SwitchboardError)):
+    if isinstance(answer, Acceptance):
         return answer
     if not isinstance(answer, Exception):
         raise answer
-    log.error("message not stored", exc_info=answer)
+    return _refusal(answer)
+
+
+def _refusal(error: Exception) -> SwitchboardError:
+    if isinstance(error, SwitchboardError):
+        return error
+    log.error("message not stored", exc_info=error)
     return SwitchboardError("this message could not be stored; nothing of it was kept, and the reason is in the log")

@@ -1,11 +1,12 @@
-"""Decide: what the rules in force say of a message.
+"""Decide: apply the rules in force to a message.
 
-`accept.py` is given `DecideLeg` and asks it while it stores a batch, so that decision and message are one write. What
-no rule decides, and a model may, is not decided here: it waits in a `route:` lane for `classify.py`.
+`accept.py` calls `DecideLeg` while it stores a batch, so that decision and message are one write. A message that no
+rule decides but a model may is not decided here: it waits in a `route:` lane for `classify.py`.
 """
 
 from __future__ import annotations
 
+from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.decide import decide_now
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
@@ -15,18 +16,19 @@ from switchboard.store.inbox import ToClassify
 
 
 class DecideLeg:
-    """Who gets a message, and why; never empty. Or that a model must be asked."""
+    """Who gets a message, and why; never empty. Or the fact that a model must be asked."""
 
-    def __init__(self, rule_book: RuleBook) -> None:
+    def __init__(self, rule_book: RuleBook, channels: Channels = CHANNELS) -> None:
         self._rule_book = rule_book
+        self._channels = channels
 
     @property
     def queued(self) -> bool:
-        """Whether messages may wait to be classified, so that later ones may have to wait behind them."""
+        """Whether messages may be waiting to be classified, so that later ones may have to wait behind them."""
         return self._rule_book.queued
 
     def __call__(self, envelope: Envelope, pinned: SystemId | None = None) -> Decision | ToClassify:
-        """`pinned` gets it before any rule is asked: the connector names it, or it wrote what this one replies to."""
-        known = facts(envelope)
+        """`pinned` gets it before any rule is tried: the connector named it, or it wrote what this one replies to."""
+        known = facts(envelope, self._channels[envelope.source.channel])
         decision = decide_now(self._rule_book.rules.index, known, pinned)
         return ToClassify(known) if decision is None else decision

@@ -1,8 +1,8 @@
-"""Reply: the answer goes back to the conversation it came from, in order, and what became of it is on record.
+"""Reply: the answer goes back to its conversation, in order, and its fate is recorded.
 
-Three ways, by where the message came from (`reply_pool`): an `api` endpoint with a callback gets a signed POST from a
-worker (`SendLeg`); a connector pulls with a lease and hands in receipts (`ReplyDesk`); everyone else (`cli`, `api`
-without callback) reads the reply at the door, so that it is sent as soon as it is written.
+There are three ways, depending on where the message came from (`reply_pool`): an `api` endpoint with a callback gets a
+signed POST from a worker (`SendLeg`); a connector fetches with a lease and submits receipts (`ReplyService`); all
+others (`cli`, `api` without callback) read the reply over the API, so it counts as sent as soon as it is written.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from uuid import UUID
 
 import structlog
 
+from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.policy.retry import backoff
+from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import Item, OutboxRow, OutboxState
-from switchboard.lanes.bell import WORK, Bell, outbox_topic
 from switchboard.lanes.faults import point
-from switchboard.lanes.journal import Fenced
-from switchboard.lanes.worker import Hold
+from switchboard.lanes.kinds import WORK_POOL, Claim
+from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
+from switchboard.ports.channel import Channel, Receipt
+from switchboard.ports.engine import Fenced
 from switchboard.store import outbox as store
-from switchboard.store.database import Database, storable_text
-from switchboard.store.lanes import WORK_POOL, Work
-from switchboard.store.outbox import Receipt
+from switchboard.store.database import Database
+from switchboard.store.lanes import Work
 
 log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S: Final = 1.0
-"""Of whoever waits for replies: nothing rings when a retry becomes due, or when the waiting is over."""
-DOOR_CHANNELS: Final = frozenset({"cli", "api", "mcp", "dashboard"})
-"""Channels whose replies are read at the door."""
+"""Poll interval of those who wait for replies: there is no notification when a retry becomes due."""
 
 
 def pull_pool(channel: str, endpoint: str) -> str:
@@ -46,25 +46,25 @@ class Callback(Protocol):
     """Posts replies to one `api` endpoint."""
 
     async def send(self, reply: OutboxRow) -> Receipt:
-        """Try once; never raises: what went wrong is in the receipt."""
+        """Try once. Never raises: a failure is reported in the receipt."""
         ...
 
 
-def reply_pool(callbacks: Mapping[str, Callback]) -> Callable[[Work], str | None]:
+def reply_pool(callbacks: Mapping[str, Callback], channels: Channels = CHANNELS) -> Callable[[Work], str | None]:
     """Where replies wait, by the message they answer; `callbacks` by `api` endpoint."""
 
     def choose(work: Work) -> str | None:
         source = work.envelope.source
-        return pool_of(source.channel, source.endpoint_identity, callbacks)
+        return pool_of(channels[source.channel], source.endpoint_identity, callbacks)
 
     return choose
 
 
-def pool_of(channel: str, endpoint: str, callbacks: Container[str]) -> str | None:
-    """Where replies to messages of this endpoint wait; `callbacks` are the `api` endpoints that have one."""
-    if channel == "api" and endpoint in callbacks:
-        return WORK_POOL
-    return None if channel in DOOR_CHANNELS else pull_pool(channel, endpoint)
+def pool_of(channel: Channel, endpoint: str, callbacks: Container[str]) -> str | None:
+    """Where replies to messages of this endpoint wait; `callbacks` are the endpoints that have one."""
+    if channel.callbacks and endpoint in callbacks:
+        return WORK_POOL.name
+    return None if channel.replies == "interface" else pull_pool(channel.name, endpoint)
 
 
 class SendLeg:
@@ -74,7 +74,7 @@ class SendLeg:
         self._database = database
         self._callbacks = callbacks
 
-    async def __call__(self, item: Item, hold: Hold) -> Item | None:
+    async def __call__(self, item: Item, claim: Claim) -> Item | None:
         reply = await store.load_send(self._database, item)
         if reply is None:
             raise Fenced
@@ -85,7 +85,7 @@ class SendLeg:
             receipt = await self._send(reply)
         if receipt.outcome == "retryable":
             receipt = replace(receipt, delay=max(receipt.delay, backoff(item.attempts, jitter=random.random())))
-        state = await store.settle_send(self._database, hold.worker, item.lane, item.epoch, item.seq, receipt)
+        state = await store.settle_send(self._database, claim.worker, item.lane, item.epoch, item.seq, receipt)
         if state is None:
             raise Fenced
         return None
@@ -96,7 +96,7 @@ class SendLeg:
             return Receipt("failed", error=f"no callback is configured for the api endpoint {reply.endpoint!r}")
         try:
             return await callback.send(reply)
-        except Exception as error:  # against its promise; the attempts must run out all the same
+        except Exception as error:  # breaks its contract; the attempts must still run out
             log.exception("callback raised", endpoint=reply.endpoint)
             return Receipt("retryable", error=storable_text(f"{type(error).__name__}: {error}")[:2000])
 
@@ -113,21 +113,21 @@ class PullRequest:
     idempotent: bool = False
 
 
-class ReplyDesk:
-    """Where connectors fetch replies and hand in receipts."""
+class ReplyService:
+    """Where connectors fetch replies and submit receipts."""
 
-    def __init__(self, database: Database, bell: Bell) -> None:
+    def __init__(self, database: Database, notifier: Notifier) -> None:
         self._database = database
-        self._bell = bell
+        self._notifier = notifier
 
     async def pull(self, request: PullRequest, over: asyncio.Event | None = None) -> list[OutboxRow]:
         """The next replies of this endpoint, one per conversation, leased; waits up to `wait_s` s for the first.
 
-        `over` ends the waiting within a second. Do not cancel instead: a lease taken at that moment would be nobody's.
+        `over` ends the wait within a second. Do not cancel instead: a lease taken at that moment would have no owner.
         """
         pool = pull_pool(request.channel, request.endpoint)
         ring = asyncio.Event()
-        stop = self._bell.subscribe(outbox_topic(pool), ring.set)
+        stop = self._notifier.subscribe(outbox_topic(pool), ring.set)
         deadline = asyncio.get_running_loop().time() + request.wait_s
         try:
             while over is None or not over.is_set():
@@ -163,15 +163,15 @@ class ReplyDesk:
             raise Conflict(
                 f"the lease {lease} of reply {outbox_id} is not (or no longer) held; its state is {reply.state}"
             )
-        self._bell.ring(outbox_topic(pull_pool(reply.channel, reply.endpoint)))
+        self._notifier.notify(outbox_topic(pull_pool(reply.channel, reply.endpoint)))
         return state
 
     async def resend(self, outbox_id: UUID) -> None:
-        """Send again what was not, or perhaps not, sent. Raises NotFound, Conflict."""
+        """Send again what was not sent, or may not have been. Raises NotFound, Conflict."""
         reply = await store.get_reply(self._database, outbox_id)
         if reply is None:
             raise NotFound(f"there is no reply {outbox_id}")
         if not await store.resend(self._database, outbox_id):
             raise Conflict(f"reply {outbox_id} is {reply.state}; only uncertain, failed or dead ones are sent again")
-        self._bell.ring(WORK)  # a worker posts it, if the endpoint has a callback
-        self._bell.ring(outbox_topic(pull_pool(reply.channel, reply.endpoint)))
+        self._notifier.notify(WORK)  # a worker posts it, if the endpoint has a callback
+        self._notifier.notify(outbox_topic(pull_pool(reply.channel, reply.endpoint)))

@@ -1,6 +1,6 @@
-"""The one tool of a routing session: whom a call may name, and where it is put on record.
+"""The one tool of a routing session: which butlers a call may name, and where it is recorded.
 
-Every call comes through here: from a command line by `server/mcp_route.py`, from an API by `journey/pipeline.py`. An
+Every call passes through here: from a command line by `server/mcp/route.py`, from an API by `ask.py`. An
 open session and arguments enter, the result that the model is shown leaves. Nothing is delivered here: what is recorded
 is read once the session is over. Next: `store/classification.py`.
 """
@@ -8,23 +8,24 @@ is read once the session is over. Next: `store/classification.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from switchboard.core.pipeline.prompt import MAX_SEGMENT, ROUTE_TOOL
-from switchboard.core.pipeline.transcript import ToolCall, Transcript
-from switchboard.core.pipeline.verdict import parse_calls
+from switchboard.core.classification.judge import parse_calls
+from switchboard.core.classification.prompt import MAX_SEGMENT, ROUTE_TOOL
 from switchboard.domain.errors import Forbidden
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.llm import Reply, ToolCall
 from switchboard.store import classification as store
 from switchboard.store.classification import Call, Session
 from switchboard.store.database import Database
 
 _ACCEPTED: Final = {"status": "accepted"}
 _BOUND: Final = ("request_id", "conversation", "team_id", "session_id")
-"""What a session is bound to. No call has a reason to say it; one that says another is after another's message."""
+"""What a session is bound to. A call need not repeat it; one that differs is meant for another message."""
 
 
-async def take(database: Database, session: Session, arguments: Mapping[str, object]) -> dict[str, Any]:
-    """Judge a call, put it on record, and give its result: `{"status": "accepted" | "refused", "butler", "error"?}`.
+async def take(database: Database, session: Session, arguments: Mapping[str, object]) -> JsonObject:
+    """Check a call, record it, and return its result: `{"status": "accepted" | "refused", "butler", "error"?}`.
 
     Raises Forbidden when the session is over, or has called too often: then the call does not count.
     """
@@ -37,20 +38,20 @@ async def take(database: Database, session: Session, arguments: Mapping[str, obj
 
 
 def judge(session: Session, arguments: Mapping[str, object]) -> Call:
-    """Whether a call may be: it names one of the session's candidates, and nothing but the session's own message."""
+    """Whether a call is allowed: it names a candidate of the session, and no other message than the session's."""
     for name in _BOUND:
         own = str(getattr(session, name))
         if name in arguments and str(arguments[name]) != own:
             return Call(_named(arguments), ok=False, why=f"this session is bound to the {name} {own}, and to no other")
     done = ToolCall(ROUTE_TOOL, arguments, _ACCEPTED, ok=True)
-    verdict = parse_calls(Transcript(calls=(done,)), session.candidates)
-    if verdict.failed:
-        failure = verdict.failed[0]
+    found = parse_calls(Reply(calls=(done,)), session.candidates)
+    if found.failed:
+        failure = found.failed[0]
         return Call(failure.butler, ok=False, segment=failure.segment, why=failure.why)
-    [route] = verdict.routed
-    if route.segment is not None and len(route.segment) > MAX_SEGMENT:
-        return Call(route.butler, ok=False, why=f"a segment has at most {MAX_SEGMENT} characters")
-    return Call(route.butler, ok=True, segment=route.segment, reason=route.reason)
+    [part] = found.routed
+    if part.segment is not None and len(part.segment) > MAX_SEGMENT:
+        return Call(part.butler, ok=False, why=f"a segment has at most {MAX_SEGMENT} characters")
+    return Call(part.butler, ok=True, segment=part.segment, reason=part.reason)
 
 
 def _named(arguments: Mapping[str, object]) -> str:

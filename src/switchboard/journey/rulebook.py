@@ -1,10 +1,10 @@
-"""The rules in force in this process: loaded, compiled, and kept up with the database.
+"""The rules in force in this process: loaded, compiled, and kept up to date with the database.
 
 Not a leg of its own: `decide.py` asks it who gets a message, `turn.py` who a butler is. New versions of rules are
-applied to the index in place, all of a refresh in one go between two decisions, so that every message is decided by
-exactly one version; very many changes are applied to a copy, which then takes the index's place. When teams change,
-everything is read anew. Which remote butlers are there is looked up as often; whoever is away is no candidate from
-then on, and no rule is read again for it. Next: `core/routing/index.py`.
+applied to the index in place, all of a refresh at once between two decisions, so that every message is decided by
+exactly one version; very many changes are applied to a copy, which then replaces the index. When teams change,
+everything is reloaded. Each refresh also looks up which remote butlers are present; an absent one is no longer a
+candidate, without reloading any rule. Next: `core/routing/index.py`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import structlog
 from switchboard.core.policy.liveness import Patience
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.errors import Unavailable
-from switchboard.domain.remote import Presence
+from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Member, SystemId, Team
-from switchboard.lanes.bell import RULES, Bell
-from switchboard.store import presence
+from switchboard.lanes.notifier import RULES, Notifier
+from switchboard.store import remote_agents
 from switchboard.store import rules as store
 from switchboard.store.database import Database
 from switchboard.store.routing import any_waiting
@@ -32,15 +32,15 @@ from switchboard.store.teams import open_rules
 log = structlog.get_logger(__name__)
 
 _WORTH: Final = 4
-"""To read a change and apply it takes about so many times as long as to read a rule anew."""
+"""Reading and applying a change takes about this many times as long as loading a rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is in force. The rules themselves are not kept, only what deciding needs: readers ask `store/rules.py`.
+    """What is in force. Only what decisions need is kept, not the rules themselves: those are in `store/rules.py`.
 
-    The index, and with it the version, moves on in place; whoever decides several messages by the same version does so
-    without awaiting anything in between.
+    The index, and with it the version, changes in place; to decide several messages by the same version, await nothing
+    in between.
     """
 
     teams: tuple[Team, ...]
@@ -59,45 +59,45 @@ class RuleBook:
     def __init__(
         self,
         database: Database,
-        bell: Bell,
+        notifier: Notifier,
         rules: Rules,
         *,
         classifying: bool = False,
         patience: Patience | None = None,
     ) -> None:
         self._database = database
-        self._bell = bell
+        self._notifier = notifier
         self._one_at_a_time = asyncio.Lock()
         self._classifying = classifying
         self._patience = patience or Patience()
         self._unreachable: frozenset[SystemId] = frozenset()
         self._away: frozenset[SystemId] = frozenset()
         self.rules = rules
-        self.presences: Mapping[SystemId, Presence] = {}
-        """Every remote butler as he was when somebody last looked."""
+        self.remote_agents: Mapping[SystemId, RemoteAgent] = {}
+        """Every remote butler as of the last look."""
         self.queued = False
-        """Whether messages may wait to be classified. Once true it stays so: those that wait must not be overtaken."""
+        """Whether messages may be waiting to be classified. Once true it stays true, so that none is overtaken."""
 
     @classmethod
     async def open(
-        cls, database: Database, bell: Bell, *, classifying: bool = False, patience: Patience | None = None
+        cls, database: Database, notifier: Notifier, *, classifying: bool = False, patience: Patience | None = None
     ) -> RuleBook:
         """Load and compile the present version. `classifying`: there are models, for teams that want them asked."""
         rules = await _load(database, classifying)
-        book = cls(database, bell, rules, classifying=classifying, patience=patience)
+        book = cls(database, notifier, rules, classifying=classifying, patience=patience)
         await book._look_for_queues()
         await book.look_around()
         return book
 
     def avoid(self, unreachable: Collection[SystemId]) -> None:
-        """From now on let models choose none of these butlers."""
+        """From now on, models may choose none of these butlers."""
         self._unreachable = frozenset(unreachable)
         self.rules.index.avoid(self._unreachable | self._away)
 
     async def look_around(self) -> None:
-        """See which remote butlers are there; models choose none of those who are away."""
-        found = await presence.list_presences(self._database, self._patience)
-        self.presences = {one.system_id: one for one in found}
+        """Look up which remote butlers are present; models may not choose the absent ones."""
+        found = await remote_agents.list_remote_agents(self._database, self._patience)
+        self.remote_agents = {one.system_id: one for one in found}
         away = frozenset(one.system_id for one in found if one.away)
         if away == self._away:
             return
@@ -106,7 +106,7 @@ class RuleBook:
         self.rules.index.avoid(self._unreachable | away)
 
     async def _look_for_queues(self) -> None:
-        # A team that wants a model counts also where this process has none: others may, and put messages into queues.
+        # A team that asks a model counts even if this process has none: others may, and put messages into queues.
         wanted = any(team.classify for team in self.rules.teams)
         self.queued = self.queued or wanted or await any_waiting(self._database)
 
@@ -121,7 +121,7 @@ class RuleBook:
             return True
 
     async def _apply(self, since: store.Since) -> bool:
-        """Catch up change by change; whether that could be done, and is less work than to read everything anew."""
+        """Catch up change by change; False if that is impossible, or more work than reloading everything."""
         try:
             if since.many is None:
                 self.rules.index.apply(since.version, since.changes)
@@ -130,7 +130,7 @@ class RuleBook:
             else:
                 await self._apply_beside(since.version, since.many)
         except ValueError as error:
-            log.warning("rules do not fit the changes that were made to them", reason=str(error), next="read all anew")
+            log.warning("rules do not match the changes that were made to them", reason=str(error), next="reload all")
             return False
         changed = [f"{change.rule.team_id}: {change.rule.name}" for change in since.changes[:10]]
         count = len(since.changes) if since.many is None else since.many.changes
@@ -158,9 +158,9 @@ class RuleBook:
         log.info("rules in force", version=index.version, teams=len(self.rules.teams), rules=index.loaded, seconds=took)
 
     async def follow(self, every: float = 0.5) -> None:
-        """Refresh and look around when the bell rings for rules, and every so often. Runs until cancelled."""
+        """Refresh on a notification about rules, and periodically. Runs until cancelled."""
         changed = asyncio.Event()
-        stop = self._bell.subscribe(RULES, changed.set)
+        stop = self._notifier.subscribe(RULES, changed.set)
         try:
             while True:
                 changed.clear()

@@ -1,7 +1,7 @@
-"""Many small writes as one transaction: whatever arrives while a commit is under way goes into the next one.
+"""Many small writes as one transaction: writes that arrive during a commit go into the next one.
 
-No timer: waiting for company was measured to be slower at every load. Used by accept, load and settle; accept has two
-writers, and a key for what must stay in order between them.
+No timer: waiting for more writes was measured to be slower at every load. Used by accept, load and settle; accept has
+two writers, and a key for what must stay in order between them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class _Group(Generic[Ask, Answer]):
-    """What was handed in together."""
+    """Asks that were submitted together."""
 
     asks: Sequence[Ask]
     keys: frozenset[Hashable]
@@ -30,10 +30,10 @@ class _Group(Generic[Ask, Answer]):
 class Batch(Generic[Ask, Answer]):
     """Collects calls of `put` into calls of `write`, which must give one answer per ask, in order.
 
-    When a batch fails because of what is in it, each member is written alone: a bad row costs nothing else.
+    If a batch fails because of its contents, each member is written alone: a bad row affects no other.
 
-    With several `writers`, one begins beside another only for `least` asks or more: fewer had better wait for company.
-    What has the same `key` is written in the order it was handed in, and never at the same time.
+    With several `writers`, a second one starts only for `least` asks or more: fewer should rather wait for others.
+    Asks with the same `key` are written in the order of submission, and never concurrently.
     """
 
     def __init__(
@@ -68,13 +68,16 @@ class Batch(Generic[Ask, Answer]):
 
     async def put_all(self, asks: Sequence[Ask]) -> Sequence[Answer | BaseException]:
         """Hand in many at once, which share a commit as far as `most` allows; per ask its answer or what it raised."""
-        loop = asyncio.get_running_loop()
-        parts = (asks[at : at + self._most] for at in range(0, len(asks), self._most))
-        groups: list[_Group[Ask, Answer]] = [_Group(part, self._keys(part), loop.create_future()) for part in parts]
-        self._waiting.extend(groups)
+        parts = [self.hand_in(*asks[at : at + self._most]) for at in range(0, len(asks), self._most)]
+        return [outcome for part in parts for outcome in await part]
+
+    def hand_in(self, *asks: Ask) -> asyncio.Future[Sequence[Answer | BaseException]]:
+        """Hand in at most `most` without waiting; what is handed in later is written later."""
+        outcomes: asyncio.Future[Sequence[Answer | BaseException]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Group(asks, self._keys(asks), outcomes))
         self._size += len(asks)
         self._start_writer()
-        return [outcome for group in groups for outcome in await group.outcomes]
+        return outcomes
 
     def _keys(self, asks: Sequence[Ask]) -> frozenset[Hashable]:
         return frozenset() if self._key is None else frozenset(map(self._key, asks))
@@ -142,7 +145,7 @@ class Batch(Generic[Ask, Answer]):
             return answers
         if len(asks) == 1:
             return [ValueError(f"one was handed in, {len(answers)} answered")]
-        # Nobody can say whose answer is missing; alone, everyone gets his own or hears of it.
+        # It is unknown whose answer is missing; written alone, each ask gets its own answer or error.
         return await self._one_by_one(asks)
 
     async def _one_by_one(self, asks: Sequence[Ask]) -> list[Answer | BaseException]:

@@ -1,7 +1,7 @@
-"""Named places where a test can kill this very process, as a power cut would.
+"""Named points where a test can kill this process, as a power cut would.
 
 `SWITCHBOARD_CRASH_AT=after_claim:3` kills with SIGKILL when `after_claim` is passed for the third time. Unset, as
-always in real life, a point costs one comparison.
+always in production, a point costs one comparison.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ Point = Literal[
     "during_send",
     "before_route",
     "after_route",
+    "after_expect",
+    "before_park",
+    "after_park",
+    "after_resume",
+    "after_wake",
 ]
 
 _name, _, _count = os.environ.get("SWITCHBOARD_CRASH_AT", "").partition(":")

@@ -1,125 +1,240 @@
-"""The journal of a turn: what was done is never done again, what may have happened is never repeated blindly.
+"""The journal of an item: what was done is never done again, what may have happened is never repeated blindly.
 
-`journey/turn.py` opens one per attempt; an engine runs each part of its turn through `Journal.step`. On resume a
-finished step gives its recorded result. Next: `store/lanes.py`, where the steps are kept.
+The legs of `journey/` open one per attempt; an engine runs each part of its work through `Journal.step`. A step is
+known by its path (`request:2`, `tool:2:call_7`, `s3/2`), so steps may run side by side and come in another order at the
+next attempt. Next: `store/steps.py`, where they are kept.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Self
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Literal, Self
 from uuid import UUID, uuid5
 
+from switchboard.core.storable import storable_json
+from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import Item
+from switchboard.domain.message import RequestId
+from switchboard.lanes.batch import Batch
 from switchboard.lanes.faults import point
-from switchboard.store import lanes as store
-from switchboard.store.database import Database, storable_json
-from switchboard.store.lanes import Effect, Step
+from switchboard.ports.engine import NOT_DONE, Act, Costed, Decided, Effect, Fenced, OutcomeUnknown, Parked, StepFailed
+from switchboard.store import steps as store
+from switchboard.store.database import Database
+from switchboard.store.steps import Step, StepWrite
 
 _NAMESPACE = UUID("6f0b2f0a-6a0e-5d3e-9c3b-0f6f0d1c7a11")
 
 
-NOT_DONE: Final = object()
-"""What `ask` answers when the step has had no effect."""
+def idempotency_key(item: Item, path: str) -> UUID:
+    """The same for every attempt of this step of this item; pass it to the other side if it accepts one."""
+    return uuid5(_NAMESPACE, f"{item.lane}\n{item.seq}\n{path}")
 
 
-class Fenced(Exception):
-    """Somebody else has taken the lane over; whatever this turn still does is void. Stop at once, write nothing."""
+class StepLog:
+    """Where the journals of one worker write: their steps share commits, in the order of submission."""
 
-
-class OutcomeUnknown(Exception):
-    """A step with an effect was begun and its end was never recorded; only a person or the other side can know."""
-
-
-def idempotency_key(item: Item, n: int) -> UUID:
-    """The same for every attempt of step `n` of this item; hand it to the other side where it takes one."""
-    return uuid5(_NAMESPACE, f"{item.lane}\n{item.seq}\n{n}")
-
-
-class Journal:
-    """The steps of one item, in the order in which the engine asks for them."""
-
-    def __init__(self, database: Database, worker: int, item: Item, done: dict[int, Step]) -> None:
+    def __init__(self, database: Database, worker: int) -> None:
         self._database = database
         self._worker = worker
+        self._batch: Batch[StepWrite, bool] = Batch(lambda batch: store.write_steps(database, worker, batch))
+
+    async def load(self, item: Item, request_id: RequestId) -> dict[str, Step]:
+        """The recorded steps of an item, by path."""
+        return await store.load_steps(self._database, item, request_id)
+
+    def write(self, write: StepWrite) -> asyncio.Future[Sequence[bool | BaseException]]:
+        """Submit a step at once; the future ends with its commit: whether it counted (else: fenced), or an error."""
+        return self._batch.hand_in(write)
+
+    async def expect(self, write: StepWrite, within: float | None) -> bool:
+        """Register what the step waits for, at most `within` seconds. False: fenced."""
+        return await store.expect(self._database, self._worker, write, within)
+
+    async def park(self, item: Item, keys: Sequence[UUID]) -> bool:
+        """Take the item off the line until one of these events is decided. False: fenced."""
+        return await store.park(self._database, self._worker, item, keys)
+
+
+class StoredJournal:
+    """The steps of one item. Use it as a context manager: on exit, all pending writes are committed.
+
+    That includes the exit of a failed attempt, so that the next one does not repeat what was finished.
+    """
+
+    def __init__(self, log: StepLog, item: Item, request_id: RequestId, known: Mapping[str, Step]) -> None:
+        self._log = log
         self._item = item
-        self._known = done
-        self._n = 0
+        self._request_id = request_id
+        self._known = dict(known)
+        self._asked: set[str] = set()
+        self._unwritten: set[asyncio.Future[Sequence[bool | BaseException]]] = set()
+        self._broken: BaseException | None = None
 
     @classmethod
-    async def open(cls, database: Database, worker: int, item: Item, *, resumed: bool = True) -> Self:
+    async def open(cls, log: StepLog, item: Item, request_id: RequestId, *, resumed: bool = True) -> Self:
         """Begin or resume. A first attempt may have steps, too: one that was cut short by a stop did not count."""
-        known = await store.load_steps(database, item) if resumed else {}
-        return cls(database, worker, item, known)
+        known = await log.load(item, request_id) if resumed else {}
+        return cls(log, item, request_id, known)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, Parked):
+            await self.flush()
+        elif isinstance(error, Exception) and not isinstance(error, Fenced):
+            with contextlib.suppress(Exception):  # the caller needs to know why the attempt failed
+                await self.flush()
 
     async def step(
         self,
-        name: str,
-        act: Callable[[UUID], Awaitable[Any]],
+        path: str,
+        act: Act,
         *,
         effect: Effect = "idempotent",
-        ask: Callable[[UUID], Awaitable[Any]] | None = None,
+        ask: Act | None = None,
     ) -> Any:
-        """Run `act(idempotency_key)` once and return its JSON value; on resume return what it gave then.
+        """Run `act(idempotency_key)` once and return its JSON value; on resume return the recorded value.
 
-        idempotent: repeated with the same key when its end is not on record. queryable: `ask(key)` tells what became
-        of it (`NOT_DONE`: nothing, so do it). effectful: raises `OutcomeUnknown`. Raises `Fenced` when the lane has
-        moved on.
+        idempotent: repeated with the same key when its end is not on record, and nothing waits until it is. queryable:
+        `ask(key)` tells what became of it (`NOT_DONE`: nothing, so do it). effectful: raises `OutcomeUnknown`. Raises
+        `Fenced` when the lane has moved on, `StepFailed` when `act` did, and `ValueError` for a path that was asked for
+        before: a loop needs paths of its own.
         """
-        n, known = self._place(name)
-        key = idempotency_key(self._item, n)
-        if known is not None and known.state == "done":
-            return known.result
-        result = await self._resolve(known, key, effect, ask)
+        known = self._take(path)
+        if known is not None and known.state != "started":
+            return _replayed(known)
+        step = Step(path, "started", effect, idempotency_key(self._item, path))
+        result = await self._earlier(known, step, ask)
         if result is NOT_DONE:
             if effect != "idempotent":
-                await self._write(Step(n, name, "started", key, None), effect)
-            result = storable_json(await act(key))
+                await self._write(step)
+                self._check()
+            result = await self._act(step, act)
             point("before_journal")
-        await self._write(Step(n, name, "done", key, result), effect)
+        done = _ended(step, result)
+        await self._end(done)
         point("between_steps")
-        return result
+        return done.result
 
-    def _place(self, name: str) -> tuple[int, Step | None]:
-        """The number of the step that comes next, and what is on record of it."""
-        self._n += 1
-        known = self._known.get(self._n)
-        if known is not None and known.name != name:
-            raise OutcomeUnknown(f"step {self._n} was {known.name!r} before the interruption and is {name!r} now")
-        return self._n, known
+    async def record(self, path: str, state: Literal["skipped", "cancelled"], why: Any = None) -> None:
+        """Record that a step is not run; replaying it raises `StepFailed`."""
+        known = self._take(path)
+        if known is None or known.state == "started":
+            key = idempotency_key(self._item, path)
+            await self._end(Step(path, state, "idempotent", key, storable_json(why)))
 
-    async def _resolve(
-        self, known: Step | None, key: UUID, effect: Effect, ask: Callable[[UUID], Awaitable[Any]] | None
-    ) -> Any:
-        if known is None or effect == "idempotent":
+    async def expect(self, path: str, *, within: float | None = None) -> UUID:
+        """Register that a step waits for an event, at most `within` seconds; returns the key that decides it.
+
+        The holder of the key may decide from now on (`lanes/waiting.py`), even before `wait` is called.
+        """
+        key = idempotency_key(self._item, path)
+        if path not in self._known:
+            await self.flush()
+            step = Step(path, "started", "event", key)
+            if not await self._log.expect(StepWrite(self._item, self._request_id, step), within):
+                raise Fenced
+            self._known[path] = step
+            point("after_expect")
+        return key
+
+    async def wait(self, path: str, *, within: float | None = None) -> Decided:
+        """The decision of the event that a step waits for. Raises `Parked` while there is none."""
+        await self.expect(path, within=within)
+        known = self._known[path]
+        if known.state != "started":
+            return decided(known.result)
+        raise Parked([s.idempotency_key for s in self._known.values() if (s.effect, s.state) == ("event", "started")])
+
+    async def flush(self) -> None:
+        """Wait until every step that has ended is recorded. Raises `Fenced`, or what the write raised."""
+        while self._unwritten:
+            await asyncio.wait(self._unwritten)
+        self._check()
+
+    def _take(self, path: str) -> Step | None:
+        """The record of a requested step."""
+        self._check()
+        if path in self._asked:
+            raise ValueError(f"step {path!r} was asked for twice in one attempt")
+        self._asked.add(path)
+        return self._known.get(path)
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    async def _earlier(self, known: Step | None, step: Step, ask: Act | None) -> Any:
+        """Resolve a step of an earlier attempt that was interrupted."""
+        if known is None or step.effect == "idempotent":
             return NOT_DONE
-        if effect == "queryable" and ask is not None:
-            return await ask(key)
-        raise OutcomeUnknown(f"{known.name} was begun and interrupted; whether it took effect is not known")
+        if step.effect == "queryable" and ask is not None:
+            return await ask(step.idempotency_key)
+        raise OutcomeUnknown(f"{step.path} was begun and interrupted; whether it took effect is not known")
 
-    async def _write(self, step: Step, effect: Effect) -> None:
-        if not await store.write_step(self._database, self._worker, self._item, step, effect):
-            raise Fenced
+    async def _act(self, step: Step, act: Act) -> Any:
+        try:
+            return await act(step.idempotency_key)
+        except StepFailed as failed:
+            await self._end(replace(step, state="failed", result=storable_json(failed.result)))
+            raise
+
+    async def _end(self, step: Step) -> None:
+        """Record the end of a step. For one that may be repeated, nothing waits."""
+        if step.effect != "idempotent":
+            await self._write(step)
+            return
+        written = self._hand_in(step)
+        self._unwritten.add(written)
+        written.add_done_callback(self._written)
+
+    async def _write(self, step: Step) -> None:
+        _raise_fault(await self._hand_in(step))
+
+    def _hand_in(self, step: Step) -> asyncio.Future[Sequence[bool | BaseException]]:
+        return self._log.write(StepWrite(self._item, self._request_id, step))
+
+    def _written(self, written: asyncio.Future[Sequence[bool | BaseException]]) -> None:
+        self._unwritten.discard(written)
+        try:
+            _raise_fault(written.result())
+        except BaseException as error:
+            self._broken = error
 
 
-class NamedJournal(Journal):
-    """Steps known by their names, not by their order: for work that may take another course at the next attempt.
+def _raise_fault(outcomes: Sequence[bool | BaseException]) -> None:
+    [outcome] = outcomes
+    if isinstance(outcome, BaseException):
+        raise outcome
+    if not outcome:
+        raise Fenced
 
-    A name that is asked for twice in one attempt is two steps.
-    """
 
-    def __init__(self, database: Database, worker: int, item: Item, done: dict[int, Step]) -> None:
-        super().__init__(database, worker, item, done)
-        self._recorded: dict[str, deque[Step]] = {}
-        for n in sorted(done):
-            self._recorded.setdefault(done[n].name, deque()).append(done[n])
-        self._n = max(done, default=0)
+def decided(result: JsonMapping) -> Decided:
+    """The result of a step that waited."""
+    return Decided(result.get("value"), "expired" in result)
 
-    def _place(self, name: str) -> tuple[int, Step | None]:
-        steps = self._recorded.get(name)
-        if steps:
-            known = steps.popleft()
-            return known.n, known
-        self._n += 1
-        return self._n, None
+
+def _replayed(known: Step) -> Any:
+    if known.state == "done":
+        return known.result
+    raise StepFailed(known.result)
+
+
+def _ended(step: Step, given: Any) -> Step:
+    costed = given if isinstance(given, Costed) else Costed(given)
+    return replace(
+        step,
+        state="done",
+        result=storable_json(costed.result),
+        tokens_in=costed.tokens_in,
+        tokens_out=costed.tokens_out,
+        cost=costed.cost,
+    )

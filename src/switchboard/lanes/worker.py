@@ -1,7 +1,8 @@
-"""The worker: claims lanes, runs their items, shows that it lives, and takes over from those who do not.
+"""The worker: claims lanes, runs their items, sends heartbeats, and takes over the lanes of dead workers.
 
-`app/wiring.py` makes one from a handler per kind of lane; the handlers are the legs of `journey/`. A worker is
-crash-only: whatever goes wrong with the database ends its session, all it held is taken over, and it registers anew.
+`app/wiring.py` makes one from a handler per kind of lane (`kinds.py`); the handlers are the legs of `journey/`. A
+worker is crash-only: any trouble with the database ends its session, its lanes are taken over, and it registers
+again.
 """
 
 from __future__ import annotations
@@ -11,73 +12,55 @@ import os
 import random
 import socket
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import asyncpg
 import structlog
 
 from switchboard import __version__
-from switchboard.core.policy.shares import NO_CREDIT, shares
+from switchboard.core.policy.shares import WEIGHTS
+from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
-from switchboard.lanes.bell import CHANNEL, WORK, Bell
 from switchboard.lanes.faults import point
-from switchboard.lanes.journal import Fenced
+from switchboard.lanes.journal import StepLog
+from switchboard.lanes.kinds import Claim, Handler, Kind
+from switchboard.lanes.notifier import CHANNEL, WORK, Notifier
+from switchboard.lanes.places import Places, Quota, left_over, used_up
+from switchboard.ports.engine import Fenced, Parked
 from switchboard.store import lanes as store
 from switchboard.store import schedule
-from switchboard.store.database import Database, storable_text
+from switchboard.store.database import Database
+from switchboard.store.processes import NewProcess
 
 log = structlog.get_logger(__name__)
 
-ROUTE: Final = "route"
-"""The kind of lane in which messages wait to be classified."""
 _IN_A_ROW: Final = 16
-"""Items that one lane may do before it lets others have its place."""
+"""Items that one lane may run before it yields its slot to others."""
 _PAUSE_AFTER_DEFECT: Final = 1.0
-"""Seconds before an item is tried again that failed in a way nobody foresaw."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """By what right an item is worked on: this worker, and whether it wants the next item of the lane as well.
-
-    `alive` is asked before anything begins that no step of the journal guards: a process that was stopped for long goes
-    on where it was, and others may have done the item by then.
-    """
-
-    worker: int
-    hand_on: bool = True
-    alive: Callable[[], bool] = lambda: True
-
-
-class Handler(Protocol):
-    """A leg of the journey: load → core → save. Gives the next item of the lane when it was handed on."""
-
-    async def __call__(self, item: Item, hold: Hold) -> Item | None: ...
+"""Seconds before an item is retried after an unexpected error."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Seconds, except `concurrency`, how many items run at the same time, and `routes`."""
+    """Seconds, except `pools`: how many items of a pool run at a time, if it differs from `kinds.py`."""
 
-    concurrency: int = 64
-    routes: int = 16
-    """How many messages are classified at the same time, beside everything else."""
+    pools: Mapping[str, int] = field(default_factory=dict)
     ttl: float = 10.0
     poll: float = 0.5
     rescue_every: float = 0.25
     drain: float = 20.0
     use_lock: bool = True
-    """False behind a transaction-mode pooler, where advisory locks are not to be had: the TTL alone serves."""
+    """False behind a transaction-mode pooler, where advisory locks are unavailable: then only the TTL counts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
-    """A chore that one worker of all does every `every` seconds."""
+class MaintenanceTask:
+    """A task that one of all workers runs every `every` seconds."""
 
     name: str
     every: float
@@ -90,27 +73,29 @@ class Worker:
     def __init__(
         self,
         database: Database,
-        bell: Bell,
-        handlers: Mapping[str, Handler],
+        notifier: Notifier,
+        handlers: Mapping[Kind, Handler],
         settings: WorkerSettings,
-        upkeep: tuple[Upkeep, ...] = (),
+        maintenance: tuple[MaintenanceTask, ...] = (),
     ) -> None:
         self._database = database
-        self._bell = bell
+        self._notifier = notifier
         self._handlers = handlers
         self._settings = settings
-        self._upkeep = upkeep
+        self._maintenance = maintenance
         self._stopping = asyncio.Event()
         self.ready = asyncio.Event()
 
     def stop(self) -> None:
-        """Claim nothing more, finish what runs within the drain limit, leave the rest to others at once."""
+        """Claim nothing more, finish running items within the drain limit, release the rest at once."""
         self._stopping.set()
 
     async def run(self) -> None:
         """Work until stopped; a lost database only interrupts."""
         while not self._stopping.is_set():
-            session = _Session(self._database, self._bell, self._handlers, self._settings, self._upkeep, self._stopping)
+            session = _Session(
+                self._database, self._notifier, self._handlers, self._settings, self._maintenance, self._stopping
+            )
             try:
                 await session.run(self.ready)
             except Unavailable as error:
@@ -119,29 +104,29 @@ class Worker:
 
 
 class _Session:
-    """The time between registering and losing or leaving: one worker id, one connection that shows we live."""
+    """The time from registration to loss or exit: one worker id, one connection that proves that we are alive."""
 
     def __init__(
         self,
         database: Database,
-        bell: Bell,
-        handlers: Mapping[str, Handler],
+        notifier: Notifier,
+        handlers: Mapping[Kind, Handler],
         settings: WorkerSettings,
-        upkeep: tuple[Upkeep, ...],
+        maintenance: tuple[MaintenanceTask, ...],
         stopping: asyncio.Event,
     ) -> None:
         self._database = database
-        self._bell = bell
-        self._handlers = handlers
+        self._notifier = notifier
+        self._kinds = {kind.name: kind for kind in handlers}
+        self._handlers = {kind.name: handler for kind, handler in handlers.items()}
         self._settings = settings
-        self._upkeep = upkeep
+        self._maintenance = maintenance
         self._stopping = stopping
         self._worker = 0
-        self._credit = NO_CREDIT
-        self._route_credit = NO_CREDIT
+        self._steps = StepLog(database, 0)
+        pools = {kind.pool for kind in handlers}
+        self._places = Places({pool.name: settings.pools.get(pool.name, pool.places) for pool in pools})
         self._running: set[asyncio.Task[None]] = set()
-        self._routing: set[asyncio.Task[None]] = set()
-        """Those of `_running` that work on route lanes, which have places of their own."""
         self._wake = asyncio.Event()
         self._lost = asyncio.Event()
         self._last_beat = monotonic()
@@ -152,15 +137,15 @@ class _Session:
             # Self-fence, in whatever way we leave. From below: nothing more is claimed, what runs is cancelled, and
             # only then do we let go of the connection with the lock, after which others may take the lanes.
             stack.push_async_callback(self._cancel_running)
-            stack.callback(self._bell.subscribe(WORK, self._wake.set))
+            stack.callback(self._notifier.subscribe(WORK, self._wake.set))
             claiming = asyncio.create_task(self._claim_loop())
-            chores = [claiming, *(asyncio.create_task(chore()) for chore in (self._beat_loop, self._rescue_loop))]
-            if self._upkeep:
-                chores.append(asyncio.create_task(self._upkeep_loop()))
-            stack.push_async_callback(_cancel, chores)
+            loops = [claiming, *(asyncio.create_task(loop()) for loop in (self._beat_loop, self._tend_loop))]
+            if self._maintenance:
+                loops.append(asyncio.create_task(self._maintenance_loop()))
+            stack.push_async_callback(_cancel, loops)
             log.info("worker ready", worker=self._worker)
             ready.set()
-            await self._until_over(chores)
+            await self._until_over(loops)
             if not self._lost.is_set():
                 await self._leave(claiming)
             elif not self._stopping.is_set():
@@ -170,33 +155,32 @@ class _Session:
         connection = await self._database.dedicated()
         stack.push_async_callback(_close, connection)
         try:
-            self._worker = await store.register_worker(
-                connection,
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                version=__version__,
-                ttl=self._settings.ttl,
-                lock=self._settings.use_lock,
-            )
-            await self._database.listen(connection, CHANNEL, self._bell.heard)
+            self._worker = await store.register_worker(connection, self._process(), lock=self._settings.use_lock)
+            self._steps = StepLog(self._database, self._worker)
+            await self._database.listen(connection, CHANNEL, self._notifier.heard)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
             raise Unavailable(f"the worker could not register: {error}") from error
         connection.add_termination_listener(lambda _: self._lost.set())
 
-    async def _until_over(self, chores: list[asyncio.Task[None]]) -> None:
-        """Until we are told to stop, are lost, or a chore fails."""
+    def _process(self) -> NewProcess:
+        return NewProcess(
+            "worker", tuple(self._kinds), socket.gethostname(), os.getpid(), __version__, self._settings.ttl
+        )
+
+    async def _until_over(self, loops: list[asyncio.Task[None]]) -> None:
+        """Run until we are told to stop, the session is lost, or a loop fails."""
         ends = [asyncio.create_task(event.wait()) for event in (self._stopping, self._lost)]
         try:
-            done, _ = await asyncio.wait([*chores, *ends], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([*loops, *ends], return_when=asyncio.FIRST_COMPLETED)
         finally:
             await _cancel(ends)
         for task in done:
-            if task in chores and task.exception() is not None:
+            if task in loops and task.exception() is not None:
                 self._lost.set()
-                log.warning("worker chore failed", error=repr(task.exception()))
+                log.warning("worker loop failed", error=repr(task.exception()))
 
     async def _leave(self, claiming: asyncio.Task[None]) -> None:
-        """In good order: end claiming first (a claim that came after our release would be nobody's), then drain."""
+        """Leave in order: stop claiming first (a claim after our release would have no owner), then drain."""
         self._wake.set()
         await self._unless_lost(asyncio.wait([claiming], timeout=self._settings.drain))
         if self._running:
@@ -207,7 +191,7 @@ class _Session:
         await _cancel([claiming])
         await self._cancel_running()
         await store.release_worker(self._database, self._worker)
-        self._bell.ring(WORK)
+        self._notifier.notify(WORK)
 
     async def _unless_lost(self, waiting: Coroutine[Any, Any, object]) -> None:
         tasks = [asyncio.create_task(waiting), asyncio.create_task(self._lost.wait())]
@@ -220,61 +204,55 @@ class _Session:
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
-            free = self._settings.concurrency - (len(self._running) - len(self._routing))
-            routes = self._settings.routes - len(self._routing)
-            items = await self._claim(free, routes) if free > 0 or routes > 0 else []
+            quota = self._places.deal()
+            items = await self._claim(quota)
             if items:
                 point("after_claim")
             for item in items:
                 self._start(item)
-            classified = sum(item.kind == ROUTE for item in items)
-            filled = 0 < free == len(items) - classified or 0 < routes == classified
-            if not filled:
+            if not used_up(quota, map(self._place, items)):
                 await _wait(self._wake, self._settings.poll)
 
     def _start(self, item: Item) -> None:
         task = asyncio.create_task(self._work(item))
         self._running.add(task)
-        if item.kind == ROUTE:
-            self._routing.add(task)
-        task.add_done_callback(self._finished)
+        pool, _ = self._place(item)
+        self._places.take(pool)
+        task.add_done_callback(lambda task: self._finished(task, pool))
 
-    async def _claim(self, free: int, routes: int) -> list[Item]:
-        """Places go to the tiers by weight; what a tier leaves over goes to the others, the highest first."""
-        quota, self._credit = shares(self._credit, free)
-        route_quota, self._route_credit = shares(self._route_credit, routes)
-        items = await store.claim(self._database, self._worker, quota, route_quota)
-        work = [item for item in items if item.kind != ROUTE]
-        waiting = [item for item in items if item.kind == ROUTE]
-        work = await self._claim_left(work, quota, store.WORK_POOL)
-        return work + await self._claim_left(waiting, route_quota, store.ROUTE_POOL)
-
-    async def _claim_left(self, items: list[Item], quota: Sequence[int], pool: str) -> list[Item]:
-        for tier, places in enumerate(quota):
-            left = sum(quota) - len(items)
-            if left > 0 and sum(item.tier == tier for item in items) == places:
-                items += await store.claim(self._database, self._worker, [0] * tier + [left], pool=pool)
+    async def _claim(self, quota: Quota) -> list[Item]:
+        """Slots go to the tiers by weight; what a tier leaves over goes to the others, the highest first."""
+        items = await self._claim_places(quota)
+        for tier in range(len(WEIGHTS)):
+            items += await self._claim_places(left_over(quota, map(self._place, items), tier))
         return items
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    async def _claim_places(self, quota: Quota) -> list[Item]:
+        return await store.claim(self._database, self._worker, tuple(self._kinds), quota) if quota else []
+
+    def _place(self, item: Item) -> tuple[str, int]:
+        return self._kinds[item.kind].pool.name, item.tier
+
+    def _finished(self, task: asyncio.Task[None], pool: str) -> None:
         self._running.discard(task)
-        self._routing.discard(task)
+        self._places.give_back(pool)
         self._wake.set()
         if task.cancelled() or task.exception() is not None:
-            # The item is still ours in the database, but nothing works on it: only a new session sets it free.
+            # The item is still ours in the database, but nothing works on it: only a new session releases it.
             self._lost.set()
 
     async def _work(self, item: Item) -> None:
         for n in range(_IN_A_ROW):
             last = n == _IN_A_ROW - 1 or self._stopping.is_set()
-            following = await self._run_one(item, Hold(self._worker, hand_on=not last, alive=self._is_alive))
+            claim = Claim(self._worker, self._steps, hand_on=not last, alive=self._is_alive)
+            following = await self._run_one(item, claim)
             if following is None:
                 return
             item = following
 
-    async def _run_one(self, item: Item, hold: Hold) -> Item | None:
+    async def _run_one(self, item: Item, claim: Claim) -> Item | None:
         try:
-            return await self._handlers[item.kind](item, hold)
+            return await self._handled(item, claim)
         except Fenced:
             log.info("fenced", lane=item.lane, seq=item.seq, epoch=item.epoch)
             return None
@@ -285,6 +263,21 @@ class _Session:
                 raise
             await self._put_back(item, error)
             return None
+
+    async def _handled(self, item: Item, claim: Claim) -> Item | None:
+        try:
+            return await self._handlers[item.kind](item, claim)
+        except Parked as parked:
+            await self._park(item, parked)
+            return None
+
+    async def _park(self, item: Item, parked: Parked) -> None:
+        point("before_park")
+        if await self._steps.park(item, parked.keys):
+            point("after_park")
+            self._wake.set()
+        else:
+            log.info("fenced", lane=item.lane, seq=item.seq, epoch=item.epoch)
 
     async def _put_back(self, item: Item, error: BaseException) -> None:
         """A defect of ours: never silent, never a stuck lane. It counts as an attempt, and the limit ends it."""
@@ -298,7 +291,7 @@ class _Session:
         self._last_beat = monotonic()
         while True:
             await asyncio.sleep(self._settings.ttl / 8)
-            # A process that was stopped for long finds itself here with an old beat, and must not go on.
+            # A process that was suspended for long resumes here with an old heartbeat, and must not go on.
             if not self._is_alive():
                 raise Unavailable("no beat got through in time")
             started = monotonic()
@@ -310,30 +303,34 @@ class _Session:
     def _is_alive(self) -> bool:
         return monotonic() - self._last_beat <= self._settings.ttl / 2
 
-    async def _rescue_loop(self) -> None:
+    async def _tend_loop(self) -> None:
         while True:
             await asyncio.sleep(self._settings.rescue_every * random.uniform(0.8, 1.2))
-            if freed := await store.rescue(self._database):
+            freed, woken = await store.tend(self._database)
+            if freed:
                 log.info("took over", lanes=freed)
-                self._bell.ring(WORK)
+            if woken:
+                point("after_wake")
+            if freed or woken:
+                self._notifier.notify(WORK)
 
-    async def _upkeep_loop(self) -> None:
-        await schedule.plan(self._database, {chore.name: chore.every for chore in self._upkeep})
+    async def _maintenance_loop(self) -> None:
+        await schedule.plan(self._database, {task.name: task.every for task in self._maintenance})
         while True:
-            for name in await schedule.due(self._database, [chore.name for chore in self._upkeep]):
-                await self._do_chore(name)
+            for name in await schedule.due(self._database, [task.name for task in self._maintenance]):
+                await self._run_maintenance(name)
             await asyncio.sleep(0.5)
 
-    async def _do_chore(self, name: str) -> None:
-        for chore in self._upkeep:
-            if chore.name == name:
+    async def _run_maintenance(self, name: str) -> None:
+        for task in self._maintenance:
+            if task.name == name:
                 try:
-                    await chore.run()
+                    await task.run()
                     await schedule.done(self._database, name, None)
                 except Unavailable:
                     raise
                 except Exception as error:
-                    log.exception("upkeep failed", chore=name)
+                    log.exception("maintenance failed", task=name)
                     await schedule.done(self._database, name, repr(error)[:500])
 
 

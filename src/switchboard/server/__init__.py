@@ -1,1 +1,1 @@
-"""The doors: `http/` (API), `mcp.py` (tools); `serve.py` opens them. They know `app` and `domain`, nothing deeper."""
+"""The interfaces: `http/` (API), `mcp/` (tools); `serve.py` starts them. They import `app` and `domain`, not deeper."""

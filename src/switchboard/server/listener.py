@@ -1,7 +1,7 @@
-"""The address of the doors: taken before anything else, so that a port in use costs nothing.
+"""The address of the server: bound before anything else, so that a port in use costs nothing.
 
 `cli/running.py` (and tests) call `bind`. In: host and port; out: a listening socket, for `serve.py`. Light on purpose:
-it is imported before the doors are.
+it is imported before the server is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ BACKLOG: Final = 2048
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. Raises ConfigurationError that names the address and what to do."""
     if not _is_loopback(host):
-        log.warning("the doors are open to the network: put TLS before them, tokens travel as they are", host=host)
+        log.warning(
+            "the server is reachable from the network: put TLS in front of it, tokens are sent in plain text", host=host
+        )
     try:
         [(family, _, protocol, _, address), *_] = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -32,7 +34,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, socket.SOCK_STREAM, protocol)
     except OSError as error:
         raise ConfigurationError(
-            f"{host!r} is no address to listen on: {error}; set host to one of this machine"
+            f"{host!r} is not an address to listen on: {error}; set host to an address of this machine"
         ) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,8 @@
 """Long polls that end when nobody waits for them any more.
 
 `http/` and `mcp.py` open one per waiting request; `serve.py` ends all of them when the server stops. In: the ASGI
-`receive` of the request; out: an event that says the answer is not wanted. Next: `app/desk.py`, `app/views.py`.
+`receive` of the request; out: an event that says the answer is not wanted. Next: `app/messages/connectors.py`,
+`app/messages/views.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Open the doors: bind, serve until told to stop, let go within three seconds.
+"""Start the server: bind, serve until told to stop, end within three seconds.
 
 `cli/running.py` (and tests) call `run_doors`. In: a `Switchboard`, where to listen, an event that ends it; out: the
-address, told once the doors are open. Next: `http/app.py`.
+address, told once the server is up. Next: `http/app.py`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Final, Literal
 
 import structlog
 import uvicorn
 
 from switchboard.app.access import ensure_operator_token
-from switchboard.app.wiring import Switchboard
+from switchboard.app.runtime import Switchboard
 from switchboard.server.http.app import create_app
 from switchboard.server.listener import BACKLOG
 
@@ -27,21 +26,21 @@ _GRACE_S: Final = 2
 
 
 class _Server(uvicorn.Server):
-    """Signals belong to whoever runs us; uvicorn would take them for itself."""
+    """Signals belong to our caller; uvicorn would take them for itself."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-async def run_doors(
+async def run_server(
     switchboard: Switchboard, listener: socket.socket, stop: asyncio.Event, started: Callable[[str, int], None]
 ) -> None:
     """Serve HTTP and MCP on `listener` until `stop` is set; `started(host, port)` is called when requests are answered.
 
     Long polls end at once with what there is, other requests have two seconds.
     """
-    await ensure_operator_token(switchboard.core.database, switchboard.core.settings.data_dir)
+    await ensure_operator_token(switchboard.runtime.database, switchboard.runtime.settings.data_dir)
     with listener:
         app = create_app(switchboard)
         config = uvicorn.Config(
@@ -57,7 +56,7 @@ async def run_doors(
         )
         server = _Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        stopping = asyncio.create_task(_stop_when(stop, server, app.state.doors.polls.stop))
+        stopping = asyncio.create_task(_stop_when(stop, server, app.state.services.polls.stop))
         announcing = asyncio.create_task(_announce(server, serving, listener, started))
         try:
             await serving
@@ -68,12 +67,12 @@ async def run_doors(
 
 
 def _protocol() -> type[asyncio.Protocol] | Literal["h11"]:
-    """What reads requests; where httptools is not to be had the slower h11, which has such limits of its own."""
+    """The request parser; without httptools the slower h11, which has such limits of its own."""
     try:
-        protocol: type[asyncio.Protocol] = import_module("switchboard.server.heads").BoundedHttp
+        from switchboard.server.fastpath.heads import BoundedHttp
     except ImportError:
         return "h11"
-    return protocol
+    return BoundedHttp
 
 
 async def _stop_when(stop: asyncio.Event, server: uvicorn.Server, end_polls: Callable[[], None]) -> None:

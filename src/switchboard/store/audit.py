@@ -5,13 +5,12 @@ Called by `app/access.py`; append only. Operators read it at `GET /v1/audit`, th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
-from switchboard.store.database import Database, query
+from switchboard.domain.json_values import JsonMapping
+from switchboard.store.database import Database, query, rows_as
 from switchboard.store.ids import new_uuid7
 
 
@@ -23,10 +22,10 @@ class AuditEntry:
     at: datetime
     actor: str
     action: str
-    detail: Mapping[str, Any]
+    detail: JsonMapping
 
 
-async def append(database: Database, actor: str, action: str, detail: Mapping[str, Any]) -> None:
+async def append(database: Database, actor: str, action: str, detail: JsonMapping) -> None:
     """Write one entry."""
     await database.run(query("audit.append"), new_uuid7(), actor, action, dict(detail))
 
@@ -35,5 +34,4 @@ async def list_entries(
     database: Database, limit: int = 100, *, action: str | None = None, before: UUID | None = None
 ) -> list[AuditEntry]:
     """The newest entries first, those of one action if it is named; `before` is the last one of the page before."""
-    rows = await database.rows(query("audit.list"), limit, action, before)
-    return [AuditEntry(**{name: row[name] for name in AuditEntry.__slots__}) for row in rows]
+    return rows_as(AuditEntry, await database.rows(query("audit.list"), limit, action, before))

@@ -1,50 +1,56 @@
-"""The books: every message and every target accounted for, and what contradicts itself, in sentences.
+"""The books: every message and every target accounted for, and all contradictions, in sentences.
 
-Called by `app/views.py` for `GET /v1/books`, `switchboard doctor` and the demo. Reads everything in one snapshot, one
-pass per table; changes nothing. Next: an operator.
+They are checked in ranges of request_ids, which begin with their time: no statement reads more than a day, and each day
+is a snapshot of its own. One worker balances them every minute for `GET /v1/books` and the metrics, see
+`app/ops/maintenance.py`; `app/ops/doctor.py` checks them. Only the tables `book` and `balance` are written. Next: an
+operator.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
 
-from switchboard.store.database import Database, Row, query, seconds
+from switchboard.store.database import Database, Row, part_as, query, rows_as, seconds
 
-_PROBLEMS: Final = (
-    *(
-        "no_decision",
-        "route",
-        "branches",
-        "no_message",
-        "delivery_lane",
-        "no_turn",
-        "no_reply",
-        "no_dead_letter",
-        "notice",
-    ),
-    *("digest", "letter", "reroute", "reply_lane", "lane_state", "lane_item", "lane_paused"),
+PATIENCE_S: Final = 300.0
+"""How long a lane or a dead letter may wait, a lease be over, or a balance be old."""
+_OF_A_DAY: Final = (
+    *("no_decision", "route", "branches", "no_message", "delivery_lane", "no_turn", "no_reply", "no_dead_letter"),
+    *("notice", "digest", "letter", "reroute"),
 )
-_PROBLEMS_BY_AGE: Final = ("lane_owner", "lane_waiting", "untold")
+_OPEN: Final = (
+    *("route_pending", "delivery_pending", "letter_pending", "reply_lane", "lane_state", "lane_item", "lane_paused"),
+    *("parked", "parked_count"),
+)
+_OPEN_BY_AGE: Final = ("lane_owner", "lane_waiting", "overdue", "untold")
+_PAST_DAYS_PER_MINUTE: Final = 8
+_ONE_DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
     """What was accepted, and what became of it; the five states add up to `accepted`, or something is lost."""
 
-    accepted: int
-    in_flight: int
-    answered: int
-    declined: int
-    dead: int
-    cancelled: int
+    accepted: int = 0
+    in_flight: int = 0
+    answered: int = 0
+    declined: int = 0
+    dead: int = 0
+    cancelled: int = 0
 
     @property
     def difference(self) -> int:
         """Accepted minus accounted for: 0, or so many are missing (negative: doubled)."""
         return self.accepted - (self.in_flight + self.answered + self.declined + self.dead + self.cancelled)
+
+    def __add__(self, other: Balance) -> Balance:
+        return Balance(*(getattr(self, name) + getattr(other, name) for name in Balance.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,39 +59,189 @@ class Books:
 
     messages: Balance
     targets: Balance
-    problems: tuple[str, ...]
+    problems: tuple[str, ...] = ()
 
     @property
     def balanced(self) -> bool:
         """Both balances add up. Problems may be there all the same: a paused lane loses nothing."""
         return self.messages.difference == 0 and self.targets.difference == 0
 
-
-def _balance(row: Row) -> Balance:
-    return Balance(**{name: row[name] for name in Balance.__slots__})
-
-
-async def audit_books(database: Database, *, patience_s: float = 300.0) -> Books:
-    """Balance the books now. `patience_s` is how long a lane or a letter may wait, or a lease be over."""
-    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
-        [messages] = await connection.fetch(query("books.messages"))
-        [targets] = await connection.fetch(query("books.targets"))
-        return Books(_balance(messages), _balance(targets), tuple(await _problems(connection, patience_s)))
+    def __add__(self, other: Books) -> Books:
+        problems = tuple(dict.fromkeys((*self.problems, *other.problems)))
+        return Books(self.messages + other.messages, self.targets + other.targets, problems)
 
 
-async def balance(database: Database) -> tuple[Balance, Balance]:
-    """Messages and targets only, for metrics."""
-    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
-        [messages] = await connection.fetch(query("books.messages"))
-        [targets] = await connection.fetch(query("books.targets"))
-        return _balance(messages), _balance(targets)
+@dataclass(frozen=True, slots=True)
+class KeptBooks:
+    """What a worker wrote down last: the balance of all days, and what of all that is open contradicted itself."""
+
+    books: Books
+    at: datetime | None
+    age: float
+
+    @property
+    def stale(self) -> bool:
+        """Whether no worker has balanced the books lately."""
+        return self.age > PATIENCE_S
 
 
-async def _problems(connection: PoolConnectionProxy[Row], patience_s: float) -> list[str]:
-    found: list[str] = []
-    for name in _PROBLEMS:
-        found += [row["problem"] for row in await connection.fetch(query(f"books.problem_{name}"))]
-    for name in _PROBLEMS_BY_AGE:
-        rows = await connection.fetch(query(f"books.problem_{name}"), seconds(patience_s))
-        found += [row["problem"] for row in rows]
+@dataclass(frozen=True, slots=True)
+class DayBooks:
+    """The books of one day (UTC)."""
+
+    day: date
+    books: Books
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """The last 24 hours and all that is open; a past day, where there is one; days known not to balance."""
+
+    recent: Books
+    past: DayBooks | None
+    unbalanced: tuple[date, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """What was accepted between two moments, as request_ids, both included."""
+
+    lowest: UUID
+    highest: UUID
+
+
+_ALL: Final = _Range(UUID(int=0), UUID(int=2**128 - 1))
+
+
+async def audit_books(
+    database: Database, *, patience_s: float = PATIENCE_S, told: Callable[[DayBooks], None] | None = None
+) -> Books:
+    """Check everything, day by day, calling `told` after each, and write down that it was done.
+
+    `patience_s` is how long a lane or a letter may wait, or a lease be over. Raises Unavailable.
+    """
+    found = Books(Balance(), Balance(), await _open_problems(database, patience_s))
+    found += Books(Balance(), Balance(), await _problems(database, ("lane_idle",)))
+    days = await _days(database)
+    for day in days:
+        of_day = await _books_of(database, _range_of(day, days), audit=True)
+        await _write(database, day, of_day, audited=True)
+        found += of_day
+        if told is not None:
+            told(DayBooks(day, of_day))
     return found
+
+
+async def check_books(database: Database, *, patience_s: float = PATIENCE_S) -> Checkup:
+    """Check the last 24 hours, all that is open, and the past day that was audited longest ago. Raises Unavailable."""
+    recent = await _recent(database) + Books(Balance(), Balance(), await _open_problems(database, patience_s))
+    past = await _check_past_day(database)
+    unbalanced = dict.fromkeys(row["day"] for row in await database.rows(query("books.unbalanced")))
+    return Checkup(recent, past, tuple(unbalanced))
+
+
+async def _recent(database: Database) -> Books:
+    since = _Range(_lowest_id(datetime.now(UTC) - _ONE_DAY), _ALL.highest)
+    return await _books_of(database, since, audit=True)
+
+
+async def _check_past_day(database: Database) -> DayBooks | None:
+    days = await _days(database)
+    for day in await _longest_ago(database, days[:-1], "audited_at", 1):
+        books = await _books_of(database, _range_of(day, days), audit=True)
+        await _write(database, day, books, audited=True)
+        return DayBooks(day, books)
+    return None
+
+
+async def balance_books(database: Database) -> int:
+    """Balance today, yesterday and some past days in turn, and write it down; returns how many days."""
+    days = await _days(database)
+    due = [*await _longest_ago(database, days[:-2], "checked_at", _PAST_DAYS_PER_MINUTE), *days[-2:]]
+    for day in due:
+        await _write(database, day, await _books_of(database, _range_of(day, days), audit=False), audited=False)
+    await database.run(query("books.write_balance"), await _open_problems(database, PATIENCE_S))
+    return len(due)
+
+
+async def balance_now(database: Database) -> KeptBooks:
+    """Balance the books, check the last 24 hours as well, and return what `kept_books` would. Raises Unavailable."""
+    await balance_books(database)
+    checked = await _recent(database)
+    kept = await kept_books(database)
+    return replace(kept, books=replace(kept.books, problems=(*kept.books.problems, *checked.problems)))
+
+
+async def kept_books(database: Database) -> KeptBooks:
+    """What was written down last, without looking at a message. Raises Unavailable."""
+    row = await database.row(query("books.balance"))
+    sums = {row["kind"]: part_as(Balance, row) for row in await database.rows(query("books.sums"))}
+    problems = () if row is None else tuple(row["problems"])
+    books = Books(sums.get("messages", Balance()), sums.get("targets", Balance()), problems)
+    if row is None:
+        return KeptBooks(books, None, float("inf"))
+    return KeptBooks(books, row["at"], row["age"].total_seconds())
+
+
+async def _books_of(database: Database, span: _Range, *, audit: bool) -> Books:
+    """One snapshot of what was accepted in a range: its balance and, on request, its contradictions."""
+    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        [messages] = rows_as(Balance, await connection.fetch(query("books.messages"), span.lowest, span.highest))
+        [targets] = rows_as(Balance, await connection.fetch(query("books.targets"), span.lowest, span.highest))
+        problems = await _found(connection, _OF_A_DAY if audit else (), span.lowest, span.highest)
+        return Books(messages, targets, problems)
+
+
+async def _open_problems(database: Database, patience_s: float) -> tuple[str, ...]:
+    patience = seconds(patience_s)
+    return (*await _problems(database, _OPEN), *await _problems(database, _OPEN_BY_AGE, patience))
+
+
+async def _problems(database: Database, names: tuple[str, ...], *args: object) -> tuple[str, ...]:
+    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        return await _found(connection, names, *args)
+
+
+async def _found(connection: PoolConnectionProxy[Row], names: tuple[str, ...], *args: object) -> tuple[str, ...]:
+    found: list[str] = []
+    for name in names:
+        found += [row["problem"] for row in await connection.fetch(query(f"books.problem_{name}"), *args)]
+    return tuple(found)
+
+
+async def _write(database: Database, day: date, books: Books, *, audited: bool) -> None:
+    for kind, balance in (("messages", books.messages), ("targets", books.targets)):
+        counts = (getattr(balance, name) for name in Balance.__slots__)
+        await database.run(query("books.write"), day, kind, *counts, audited)
+
+
+async def _days(database: Database) -> list[date]:
+    """All days (UTC) from the oldest message to today, which is the last."""
+    first = await database.value(query("books.first"))
+    today = datetime.now(UTC).date()
+    oldest = today if first is None else min(_day_of(first), today)
+    return [oldest + n * _ONE_DAY for n in range((today - oldest).days + 1)]
+
+
+async def _longest_ago(database: Database, days: list[date], column: str, limit: int) -> list[date]:
+    """Of these days, those whose turn it is: first those that never had one, then the one of longest ago."""
+    turns: Mapping[date, datetime | None] = {r["day"]: r[column] for r in await database.rows(query("books.turns"))}
+    never = datetime.min.replace(tzinfo=UTC)
+    return sorted(days, key=lambda day: (turns.get(day) or never, day))[:limit]
+
+
+def _day_of(request_id: UUID) -> date:
+    return datetime.fromtimestamp((request_id.int >> 80) / 1000, UTC).date()
+
+
+def _lowest_id(moment: datetime) -> UUID:
+    """The least UUIDv7 of a moment: its first 48 bits are milliseconds."""
+    return UUID(int=int(moment.timestamp() * 1000) << 80)
+
+
+def _range_of(day: date, days: list[date]) -> _Range:
+    """The first day and today are open at their outer end: together the days hold every id that there may be."""
+    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    lowest = _ALL.lowest if day == days[0] else _lowest_id(midnight)
+    highest = _ALL.highest if day == days[-1] else UUID(int=_lowest_id(midnight + _ONE_DAY).int - 1)
+    return _Range(lowest, highest)

@@ -1,6 +1,6 @@
-"""What PostgreSQL says of itself: version, durability, clock, schema, who else is connected.
+"""The state of PostgreSQL: version, durability, clock, schema, other connections.
 
-Called by `app/doctor.py` and `app/backup.py`; reads only. Next: whoever mends what it finds.
+Called by `app/ops/doctor.py` and `app/ops/backup.py`; reads only.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from switchboard.store.database import Database, query
+from switchboard.store.database import Database, query, rows_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class SchemaFacts:
 
 async def server_facts(database: Database) -> ServerFacts:
     """What the server is."""
-    [row] = await database.rows(query("checkup.server"))
-    return ServerFacts(**{name: row[name] for name in ServerFacts.__slots__})
+    [found] = rows_as(ServerFacts, await database.rows(query("checkup.server")))
+    return found
 
 
 async def schema_facts(database: Database) -> SchemaFacts:

@@ -1,42 +1,42 @@
-"""What routing by a model keeps: history to show, sessions and their calls, the log of attempts, what a day has cost.
+"""The data of routing by a model: history to show, sessions and their calls, the log of attempts, spending per day.
 
-Called by `journey/pipeline.py` and `journey/route_call.py`, by `app/access.py` for the tokens of sessions, and by
-`app/classifier.py` for the account of the day. Ids and values enter; utterances, sessions and records leave. Next:
-`queries/classification.sql`.
+Called by `journey/ask.py`, `journey/route_call.py` and `pipeline.py`, by `app/access.py` for the tokens of sessions,
+and by `app/classification/models.py` for the spending of the day. Next: `queries/classification.sql`.
 
 Every query names its schema and carries JSON as text, so that the pool may be an embedder's own (see `over`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import asyncpg
 import msgspec
 
-from switchboard.core.pipeline.history import HistoryLimits
-from switchboard.core.pipeline.verdict import Recorded, Verdict
+from switchboard.core.classification.history import HistoryLimits
 from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, reserve
-from switchboard.core.uuid7 import MAX_MS
-from switchboard.domain.pipeline import Candidate, Utterance
-from switchboard.store.database import Database, Row, from_json, query, storable_text, to_json, to_storable_json
+from switchboard.core.storable import storable_text, to_storable_json
+from switchboard.core.uuid7 import MAX_MS, uuid7_ms
+from switchboard.domain.classification import Candidate, Classification, RecordedCall, Utterance
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.llm import NO_USAGE, Bill
+from switchboard.store.database import Database, Row, from_json, query, row_as, rows_as, to_json
 from switchboard.store.ids import new_uuid7
 
 Pool = asyncpg.Pool
 """A pool on the database of a Switchboard; whose it is does not matter."""
 
 SESSION_PREFIX: Final = "sb_s_"
-"""With this the tokens of sessions begin: they are looked for here, and nowhere else."""
+"""The prefix of session tokens: they are looked up here, and nowhere else."""
 MAX_CALLS: Final = 50
-"""Most calls of one session that are recorded; what comes after them is refused."""
+"""Maximum calls of a session that are recorded; later ones are refused."""
 _MOST: Final = 2000
-"""Most utterances that are read: more than that, however short they are, exceed every limit of tokens."""
+"""Maximum utterances that are read: more, however short they are, exceed every token limit."""
 _CHARACTERS_PER_TOKEN: Final = 8
-"""No estimate is less than an eighth of a text's characters (see `core/pipeline/tokens.py`)."""
+"""No estimate is less than an eighth of a text's characters (see `core/tokens.py`)."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_LIMIT: Final = 2**62
 _TAKEN_OVER_AFTER: Final = timedelta(minutes=10)
@@ -46,7 +46,7 @@ _candidates: Final = msgspec.json.Decoder(tuple[Candidate, ...]).decode
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An open session: what it is bound to, and whom alone it may name."""
+    """An open session: what it is bound to, and its candidates."""
 
     session_id: UUID
     conversation: str
@@ -71,7 +71,7 @@ class NewSession:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of `route_to_butler` as it came in, judged. `butler` is what was written where it names no candidate."""
+    """A call of `route_to_butler` as received, with the outcome. `butler` is the name as written if unknown."""
 
     butler: str
     ok: bool
@@ -81,14 +81,14 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt to classify, as it is logged. `cost` in micro-dollars, None where nobody told it."""
+class ClassificationRow:
+    """One attempt to classify, as it is logged. `cost` in micro-dollars, None if not reported."""
 
     request_id: UUID
     conversation: str
     team_id: str
     candidates: tuple[str, ...]
-    verdict: Mapping[str, Any] = field(default_factory=dict)
+    verdict: JsonMapping = field(default_factory=dict)
     session_id: UUID | None = None
     model: str | None = None
     tokens_in: int = 0
@@ -99,8 +99,8 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Logged(Attempt):
-    """An attempt as it is read again: its number from 1, when it ended, and what was put right, by whom and why."""
+class Logged(ClassificationRow):
+    """An attempt as read from the log: its number from 1, its end, and its correction, with author and reason."""
 
     n: int = 0
     at: datetime = _EPOCH
@@ -112,7 +112,7 @@ class Logged(Attempt):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What was set aside on the account of a day, until it is settled."""
+    """The amount reserved in the spending of a day, until it is settled."""
 
     reservation_id: UUID
     day: date
@@ -130,9 +130,9 @@ def over(pool: Pool) -> Database:
 async def history(
     database: Database, conversation: str, before: UUID, limits: HistoryLimits, now: datetime
 ) -> list[Utterance]:
-    """Both sides of a conversation: what came in before the message `before`, and what butlers have replied.
+    """Both sides of a conversation: what was received before the message `before`, and what butlers have replied.
 
-    Never more than `limits` can use, newest first on each side; `core/pipeline/history.py` then selects.
+    Never more than `limits` can use, newest first on each side; `core/classification/history.py` then selects.
     """
     if limits.max_count == 0:
         return []
@@ -143,17 +143,24 @@ async def history(
         query("classification.history_in"), conversation, _first_id(since), before, count, characters
     )
     ours = await database.rows(query("classification.history_out"), conversation, since, count, characters)
-    return [Utterance(row["at"], row["author"], row["ours"], row["text"]) for row in (*theirs, *ours)]
+    return rows_as(Utterance, ({**row, "cut": False} for row in (*theirs, *ours)))
 
 
 def _first_id(since: datetime) -> UUID:
-    """No id given out at `since` or later is less: they are UUIDv7, whose first 48 bits are milliseconds."""
+    """The lowest id at or after `since`: ids are UUIDv7, whose first 48 bits are milliseconds."""
     milliseconds = int((since - _EPOCH).total_seconds() * 1000)
     return UUID(int=min(max(milliseconds, 0), MAX_MS) << 80)
 
 
+async def has_month(database: Database, request_id: UUID) -> bool:
+    """Whether anything can be stored of a message with this id: a UUIDv7 of a month that has its partitions."""
+    if request_id.version != 7:
+        return False
+    return bool(await database.value(query("classification.has_month"), uuid7_ms(request_id)))
+
+
 async def butlers(database: Database) -> list[Candidate]:
-    """Whom the root team can reach: its own active System1s, under their ids, and its sub-teams."""
+    """The candidates of the root team: its own active System1s, under their ids, and its sub-teams."""
     rows = await database.rows(query("classification.butlers"))
     return [Candidate(row["id"], row["description"], tuple(row["capabilities"])) for row in rows]
 
@@ -162,7 +169,7 @@ async def butlers(database: Database) -> list[Candidate]:
 
 
 async def open_session(database: Database, new: NewSession, digest: bytes) -> UUID:
-    """Open a session under the sha256 of its token. Sessions of the same message and team that were open are over."""
+    """Open a session under the sha256 of its token. Closes open sessions of the same message and team."""
     session_id = new_uuid7()
     await database.run(
         query("classification.open_session"),
@@ -173,27 +180,18 @@ async def open_session(database: Database, new: NewSession, digest: bytes) -> UU
 
 
 async def find_session(database: Database, digest: bytes) -> Session | None:
-    """The open session with this token; None when there is none, or it is over."""
+    """The open session with this token; None if there is none, or it is over."""
     row = await database.row(query("classification.find_session"), digest)
-    if row is None:
-        return None
-    return Session(
-        row["session_id"],
-        row["conversation"],
-        row["request_id"],
-        row["team_id"],
-        _candidates(row["candidates"]),
-        row["expires_at"],
-    )
+    return row_as(Session, row and {**row, "candidates": _candidates(row["candidates"])})
 
 
 async def end_session(database: Database, session_id: UUID) -> None:
-    """From now on its token opens nothing, and `calls_of` does not change any more."""
+    """Close the session: its token becomes invalid, and `calls_of` no longer changes."""
     await database.run(query("classification.end_session"), session_id)
 
 
 async def record_call(database: Database, session_id: UUID, call: Call) -> bool:
-    """Put a call on record, in the order of their coming; a refused one on the audit trail as well.
+    """Record a call, in order of arrival; a refused one in the audit trail as well.
 
     False: the session is over, or has called too often.
     """
@@ -203,35 +201,33 @@ async def record_call(database: Database, session_id: UUID, call: Call) -> bool:
     return tag == "INSERT 0 1"
 
 
-async def calls_of(database: Database, conversation: str, session_id: UUID) -> list[Recorded]:
-    """What a session called, in order."""
-    rows = await database.rows(query("classification.calls"), conversation, session_id)
-    return [Recorded(row["butler"], row["ok"], row["segment"], row["why"]) for row in rows]
+async def calls_of(database: Database, request_id: UUID, session_id: UUID) -> list[RecordedCall]:
+    """The calls of a session, in order."""
+    return rows_as(RecordedCall, await database.rows(query("classification.calls"), request_id, session_id))
 
 
 # The log -------------------------------------------------------------------------------------------------------------
 
 
-def verdict_record(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as the log keeps it."""
+def classification_record(found: Classification) -> JsonObject:
+    """A classification as the log keeps it."""
     return {
-        "routed": [{"butler": r.butler, "segment": r.segment, "reason": r.reason} for r in verdict.routed],
-        "acked": list(verdict.acked),
-        "failed": [{"butler": f.butler, "kind": f.kind, "why": f.why} for f in verdict.failed],
-        "inferred": verdict.inferred,
+        "routed": [{"butler": r.butler, "segment": r.segment, "reason": r.reason} for r in found.routed],
+        "acked": list(found.acked),
+        "failed": [{"butler": f.butler, "kind": f.kind, "why": f.why} for f in found.failed],
+        "inferred": found.inferred,
     }
 
 
-async def log_attempt(database: Database, attempt: Attempt) -> None:
+async def log_attempt(database: Database, row: ClassificationRow) -> None:
     """Write one row, numbered after those of the same message and team."""
-    a = attempt
-    row = (
-        *(a.request_id, a.conversation, a.team_id, a.session_id, list(a.candidates)),
-        *(to_storable_json(dict(a.verdict)), _clean(a.model), a.tokens_in, a.tokens_out, a.cost, a.ms),
-        _clean(a.error),
+    values = (
+        *(row.request_id, row.conversation, row.team_id, row.session_id, list(row.candidates)),
+        *(to_storable_json(dict(row.verdict)), _clean(row.model), row.tokens_in, row.tokens_out, row.cost, row.ms),
+        _clean(row.error),
     )
-    # Two that log the same message at once meet at the number; who comes second takes the next.
-    while await database.run(query("classification.log"), *row) != "INSERT 0 1":
+    # Two processes that log the same message at once conflict on the number; the second takes the next.
+    while await database.run(query("classification.log"), *values) != "INSERT 0 1":
         pass
 
 
@@ -242,10 +238,10 @@ def _clean(text: str | None) -> str | None:
 async def attempts(database: Database, request_id: UUID) -> list[Logged]:
     """All attempts of a message, as they ended."""
     rows = await database.rows(query("classification.attempts"), request_id)
-    return [
-        Logged(**{**dict(row), "candidates": tuple(row["candidates"]), "verdict": from_json(row["verdict"])})
-        for row in rows
-    ]
+    return rows_as(
+        Logged,
+        ({**row, "candidates": tuple(row["candidates"]), "verdict": from_json(row["verdict"])} for row in rows),
+    )
 
 
 # Dedupe of messages that are in no inbox -----------------------------------------------------------------------------
@@ -254,35 +250,35 @@ async def attempts(database: Database, request_id: UUID) -> list[Logged]:
 async def claim_key(database: Database, source: str, key: str, request_id: UUID) -> UUID | None:
     """Take an idempotency key for a message; the id of the message that has it already, None if this one got it.
 
-    A key whose message was begun long ago and never came to an end is taken over: its process died over it.
+    A key whose message was begun long ago and never finished is taken over: its process died.
     """
     stale = _first_id(datetime.now(UTC) - _TAKEN_OVER_AFTER)
     if await database.value(query("classification.claim_key"), source, key, request_id, stale) == request_id:
         return None
     holder: UUID | None = await database.value(query("classification.key_holder"), source, key)
-    # Released between the two statements: whoever had it failed, so this one is no duplicate.
+    # Released between the two statements: its holder failed, so this one is no duplicate.
     return holder if holder is not None else await claim_key(database, source, key, request_id)
 
 
 async def keep_key(database: Database, source: str, key: str, request_id: UUID) -> None:
-    """A key is taken until `classify.keep_days` are over: its message came to something."""
+    """Keep a key until `classify.keep_days` are over: its message was routed."""
     await database.run(query("classification.keep_key"), source, key, request_id)
 
 
 async def release_key(database: Database, source: str, key: str, request_id: UUID) -> None:
-    """Give a key back: nothing became of its message, so it may come again."""
+    """Release a key: its message failed, so it may be submitted again."""
     await database.run(query("classification.release_key"), source, key, request_id)
 
 
-# The account of a day ------------------------------------------------------------------------------------------------
+# The spending of a day -----------------------------------------------------------------------------------------------
 
 
 async def reserve_day(
     database: Database, day: date, wanted: Amount, cap: Cap, lifetime: timedelta
 ) -> Reservation | Refusal:
-    """Set `wanted` aside on the account of `day`, shared by all processes, or say why not.
+    """Reserve `wanted` in the spending of `day`, shared by all processes, or say why not.
 
-    What nobody settles within `lifetime` is free again: its process died, and what it spent is not known.
+    A reservation not settled within `lifetime` is released: its process died, and its actual cost is unknown.
     """
     async with database.connection() as connection, connection.transaction():
         await connection.execute(query("classification.open_day"), day)
@@ -300,15 +296,17 @@ async def reserve_day(
         return made
 
 
-async def settle_day(database: Database, reservation: Reservation, actual: Amount) -> None:
-    """Book what a call really cost, on the day on which it was begun, and free what was set aside for it."""
-    await database.run(
-        query("classification.settle"), reservation.reservation_id, reservation.day, actual.tokens, actual.micros
-    )
+async def settle_day(database: Database, reservation: Reservation, bill: Bill | None) -> None:
+    """Book the actual cost of a session, on the day on which it began, and release its reservation."""
+    usage, micros = (NO_USAGE, 0) if bill is None else (bill.usage, bill.micros)
+    of = (None, None, False) if bill is None else (bill.asker, bill.model, bill.failed)
+    tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read, usage.cache_write)
+    key = (reservation.reservation_id, reservation.day)
+    await database.run(query("classification.settle"), *key, usage.tokens, micros, *of, *tokens)
 
 
 async def spent_on(database: Database, day: date) -> Amount:
-    """What models have cost on a day, without what is set aside."""
+    """What models have cost on a day, without reservations."""
     return _amount(await database.row(query("classification.spent"), day))
 
 

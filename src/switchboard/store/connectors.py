@@ -1,6 +1,6 @@
 """Connectors as they report themselves: one row per endpoint, the last heartbeat.
 
-Called by `app/desk.py` (heartbeat) and `app/views.py` (list). Next: `store/books.py`.
+Called by `app/messages/connectors.py` (heartbeat) and `app/messages/views.py` (list). Next: `store/books.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-from switchboard.store.database import Database, query, seconds
+from switchboard.store.database import Database, query, rows_as, seconds
 
 INTERVAL_S: Final = 120
 """Seconds between two heartbeats; twice that without one is stale, five times offline."""
@@ -20,7 +20,7 @@ ConnectorState = Literal["healthy", "degraded", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a connector says of itself: `connector.heartbeat.v1`."""
+    """What a connector reports: `connector.heartbeat.v1`."""
 
     channel: str
     endpoint: str
@@ -33,7 +33,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """The last heartbeat of an endpoint, and by its age whether the connector lives."""
+    """The last heartbeat of an endpoint, and whether by its age the connector is alive."""
 
     channel: str
     endpoint: str
@@ -57,6 +57,5 @@ async def heartbeat(database: Database, beat: Heartbeat) -> None:
 
 
 async def list_connectors(database: Database) -> list[Connector]:
-    """All endpoints that were ever heard of."""
-    rows = await database.rows(query("connectors.list"), seconds(INTERVAL_S))
-    return [Connector(**{name: row[name] for name in Connector.__slots__}) for row in rows]
+    """All endpoints that ever sent a heartbeat."""
+    return rows_as(Connector, await database.rows(query("connectors.list"), seconds(INTERVAL_S)))

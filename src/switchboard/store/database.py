@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from inspect import signature
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
@@ -21,6 +22,7 @@ import msgspec
 from switchboard.domain.errors import ConfigurationError, Unavailable
 
 SCHEMA: Final = "switchboard"
+SQL: Final = files("switchboard.store") / "sql"
 MIN_SERVER: Final = 140000
 
 _SESSION: Final = {
@@ -35,8 +37,8 @@ _LOST = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # the server ended the connection while the driver was about to use it
     asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,  # starting up, shutting down, crashed; or somebody cancelled the statement
-    asyncpg.TransactionRollbackError,  # a deadlock, or a change from under a snapshot: again is all there is to do
+    asyncpg.OperatorInterventionError,  # starting up, shutting down, crashed; or the statement was cancelled
+    asyncpg.TransactionRollbackError,  # a deadlock, or a serialization failure: retry
     asyncpg.LockNotAvailableError,
     asyncpg.InsufficientResourcesError,  # connections, memory, disk
     asyncpg.ReadOnlySQLTransactionError,
@@ -45,6 +47,40 @@ _LOST = (
 )
 
 Row = asyncpg.Record
+T = TypeVar("T")
+
+
+def rows_as(kind: type[T], rows: Iterable[Row | Mapping[str, object]]) -> list[T]:
+    """Each row as a `kind`. Raises `TypeError` unless the columns are its fields, in whatever order."""
+    return [_made(kind, row) for row in rows]
+
+
+def row_as(kind: type[T], row: Row | Mapping[str, object] | None) -> T | None:
+    """The same for one row, or none."""
+    return None if row is None else _made(kind, row)
+
+
+def part_as(kind: type[T], row: Row) -> T:
+    """What a joined row says of a `kind`; its other columns belong to something else."""
+    make: Callable[..., T] = kind
+    return make(**{name: row[name] for name in _fields(make)})
+
+
+def _made(kind: type[T], row: Row | Mapping[str, object]) -> T:
+    make: Callable[..., T] = kind
+    _check(make, tuple(row.keys()))
+    return make(**row)
+
+
+@cache
+def _check(kind: Callable[..., object], columns: tuple[str, ...]) -> None:
+    if differing := _fields(kind) ^ set(columns):
+        raise TypeError(f"{kind.__name__} and its query differ in {', '.join(sorted(differing))}")
+
+
+@cache
+def _fields(kind: Callable[..., object]) -> frozenset[str]:
+    return frozenset(signature(kind).parameters)
 
 
 def to_json(value: object) -> str:
@@ -57,39 +93,16 @@ def from_json(text: str) -> Any:
     return msgspec.json.decode(text)
 
 
-def storable_text(text: str) -> str:
-    """PostgreSQL stores neither NUL nor lone surrogates, and an engine may say anything."""
-    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
-
-
-def to_storable_json(value: object) -> str:
-    """The same of what others have a say in: every text in it is cleaned."""
-    return to_json(_clean(msgspec.to_builtins(value, str_keys=True)))
-
-
-def storable_json(value: object) -> Any:
-    """What a column of JSON gives back of `value`: plain JSON, every text in it cleaned."""
-    return from_json(to_storable_json(value))
-
-
-def _clean(value: object) -> object:
-    if isinstance(value, str):
-        return storable_text(value)
-    if isinstance(value, dict):
-        return {storable_text(name): _clean(child) for name, child in value.items()}
-    return [_clean(child) for child in value] if isinstance(value, list | tuple) else value
-
-
 @cache
 def query(name: str) -> str:
-    """The SQL called `file.name` in `queries/file.sql`, where it stands below a line `-- name: name`."""
+    """The SQL called `file.name` in `sql/queries/file.sql`, where it stands below a line `-- name: name`."""
     file, _, _ = name.partition(".")
     return _queries(file)[name]
 
 
 @cache
 def _queries(file: str) -> Mapping[str, str]:
-    text = files("switchboard.store").joinpath(f"queries/{file}.sql").read_text(encoding="utf-8")
+    text = SQL.joinpath(f"queries/{file}.sql").read_text(encoding="utf-8")
     parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
     return {f"{file}.{name}": sql.strip().rstrip(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
 
@@ -200,7 +213,7 @@ class Database:
             raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
 
     async def dedicated(self) -> asyncpg.Connection:
-        """A connection of one's own, outside the pool (for LISTEN and advisory locks). The caller closes it."""
+        """A separate connection, outside the pool (for LISTEN and advisory locks). The caller closes it."""
         try:
             return await asyncpg.connect(
                 self.url, timeout=10, server_settings={"search_path": SCHEMA, "application_name": "switchboard worker"}
@@ -216,11 +229,11 @@ class Database:
             raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
 
     async def ping(self) -> None:
-        """Ask for nothing. Raises `Unavailable` when nobody answers."""
+        """Run an empty query. Raises `Unavailable` if the server does not answer."""
         await self.value("select 1")
 
     async def notify(self, channel: str, payload: str) -> None:
-        """Tell whoever listens on `channel`, in a transaction of its own; `payload` has less than 8000 bytes."""
+        """Notify the listeners of `channel`, in a separate transaction; `payload` has less than 8000 bytes."""
         await self.run("select pg_notify($1, $2)", channel, payload)
 
     async def rows(self, sql: str, *args: object) -> Sequence[Row]:
@@ -242,6 +255,11 @@ class Database:
         """Execute without rows; returns the command tag, such as `UPDATE 1`."""
         async with self.connection() as connection:
             return await connection.execute(sql, *args)
+
+
+def arrays(rows: Iterable[tuple[object, ...]], width: int) -> list[list[object]]:
+    """Rows as the arrays that a statement unnests: `width` of them, also without rows."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
 def seconds(value: float) -> timedelta:

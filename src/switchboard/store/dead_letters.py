@@ -1,8 +1,8 @@
-"""Dead letters: what nobody could take, whole, why, who was told, and what was done with it.
+"""Dead letters: undeliverable messages, whole, with the reason, who was notified, and what was done.
 
-Read by `app/letters.py`, `app/views.py` and `app/explain.py`; `app/letters.py` reroutes and handles them,
-`app/upkeep.py` tells of them and empties old ones. They come into being in `bury` of schema.sql. Each writing function
-is one transaction. Next: `store/connectors.py`.
+Read by `app/dead_letters/service.py`, `app/messages/views.py` and `app/messages/explain.py`;
+`app/dead_letters/service.py` reroutes and handles them, `app/ops/maintenance.py` notifies of them and empties old ones.
+They are created by `bury` in SQL. Each writing function is one transaction. Next: `store/connectors.py`.
 """
 
 from __future__ import annotations
@@ -10,27 +10,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
 
+from switchboard.core.storable import storable_text, to_storable_json
+from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import Decision, Target, TeamId
-from switchboard.store.database import Database, Row, query, seconds, storable_text, to_storable_json
+from switchboard.store.database import Database, Row, part_as, query, row_as, rows_as, seconds
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import TIERS, turn_lane
+from switchboard.store.inbox import TIERS, unpack_raw
 
 Status = Literal["pending", "handled"]
 
 
 @dataclass(frozen=True, slots=True)
 class ShownDeadLetter:
-    """A dead letter without its payload; of that the sender and how the text begins, as long as it is kept.
+    """A dead letter without its payload, but with the sender and the beginning of the text, as long as it is kept.
 
     Of a message that a model split, `text` is of what came to the reader's team, and `part` what died here (None: all).
 
-    `handler` is the System4 that was told, if the team has one.
+    `handler` is the System4 that was notified, if the team has one.
 
     `handled_by_system_id` is a system, or the name of an operator's token; `rerouted_n` the decision that took it back.
     """
@@ -60,7 +62,7 @@ class ShownDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A dead letter told to the System4 that handles it; a digest tells of several (`letters`)."""
+    """A notice of a dead letter to the System4 that handles it; a digest is about several (`letters`)."""
 
     dead_letter_id: UUID
     lane: str
@@ -79,16 +81,16 @@ class Notice:
 class Remains:
     """What a dead letter keeps of its message: the envelope without `payload.raw`, and the bytes as they arrived.
 
-    `seen`: what of the text came to the reader's team; None: the whole, and he may see the bytes.
+    `seen`: the part of the text that reached the reader's team; None: the whole, and the reader may see the bytes.
     """
 
-    payload: Mapping[str, Any]
+    payload: JsonMapping
     raw: bytes
     seen: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class LetterFilter:
+class DeadLetterFilter:
     """Which dead letters; what is None does not count. They died in [since, until)."""
 
     teams: Sequence[str] | None = None
@@ -107,12 +109,12 @@ class LetterFilter:
         return [teams, self.status, self.category, self.channel, self.system_id, self.since, self.until, ids]
 
 
-ALL_LETTERS: Final = LetterFilter()
+ALL_LETTERS: Final = DeadLetterFilter()
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is needed to decide about a letter's message again. `facts` is None where an old release kept none.
+    """What is needed to decide a dead letter's message again. `facts` is None if an old release kept none.
 
     `taken`: the butlers that have what died of the message, or were done with it.
     """
@@ -142,7 +144,7 @@ class MadeDelivery:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Who says what becomes of a letter, and why: a system or the name of an operator's token, and a sentence."""
+    """Who handles a dead letter, and why: a system or the name of an operator's token, and a sentence."""
 
     by: str
     resolution: str
@@ -150,9 +152,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a reroute. `handled`: it was before, by decision `n` or, where that is None, by hand.
+    """The outcome of a reroute. `handled`: it was handled before, by decision `n` or, if that is None, by hand.
 
-    `taken`: whoever would get it has the message already, or was done with it; nothing has changed.
+    `taken`: the receivers have the message already, or were done with it; nothing has changed.
     """
 
     state: Literal["rerouted", "handled", "taken"]
@@ -166,19 +168,15 @@ class Untold:
     request_id: UUID
     channel: str
     endpoint: str
-    envelope: Mapping[str, Any]
+    envelope: JsonMapping
     raw: bytes
     media_type: str
     received_at: datetime
 
 
-def _shown(row: Row) -> ShownDeadLetter:
-    return ShownDeadLetter(**{name: row[name] for name in ShownDeadLetter.__slots__})
-
-
 async def list_dead_letters(
     database: Database,
-    wanted: LetterFilter,
+    wanted: DeadLetterFilter,
     reader: TeamId | None = None,
     *,
     before: UUID | None = None,
@@ -186,21 +184,23 @@ async def list_dead_letters(
 ) -> list[ShownDeadLetter]:
     """Newest first; `before` is the id of the last one of the page before.
 
-    `reader`, here and below: the team for whom the texts are, None: for operators.
+    `reader`, here and below: the team that reads the texts, None: operators.
     """
     rows = await _planned(database, "dead_letters.list", before, limit, *wanted.values(), reader)
-    return [_shown(row) for row in rows]
+    return rows_as(ShownDeadLetter, rows)
 
 
 async def pending_ids(
-    database: Database, wanted: LetterFilter, *, after: UUID | None = None, limit: int = 100
+    database: Database, wanted: DeadLetterFilter, *, after: UUID | None = None, limit: int = 100
 ) -> list[UUID]:
     """Those of `wanted` that nobody has handled yet, oldest first; `after` is the last one of the page before."""
     rows = await _planned(database, "dead_letters.pending_ids", after, limit, *wanted.values())
     return [row["dead_letter_id"] for row in rows]
 
 
-async def count_pending(database: Database, wanted: LetterFilter = ALL_LETTERS, *, after: UUID | None = None) -> int:
+async def count_pending(
+    database: Database, wanted: DeadLetterFilter = ALL_LETTERS, *, after: UUID | None = None
+) -> int:
     """How many of `wanted` nobody has handled yet, from `after` on."""
     [row] = await _planned(database, "dead_letters.count_pending", after, *wanted.values())
     return int(row["count"])
@@ -216,7 +216,7 @@ async def _planned(database: Database, name: str, *values: object) -> Sequence[R
 
 async def dead_letters_of(database: Database, request_id: UUID, reader: TeamId | None = None) -> list[ShownDeadLetter]:
     """The dead letters of one message."""
-    return [_shown(row) for row in await database.rows(query("dead_letters.of_message"), request_id, reader)]
+    return rows_as(ShownDeadLetter, await database.rows(query("dead_letters.of_message"), request_id, reader))
 
 
 async def get_dead_letter(
@@ -224,17 +224,18 @@ async def get_dead_letter(
 ) -> tuple[ShownDeadLetter, Remains] | None:
     """One dead letter with what it keeps."""
     row = await database.row(query("dead_letters.get"), dead_letter_id, reader)
-    return (_shown(row), Remains(row["payload"], row["raw"], row["seen"])) if row else None
+    if row is None:
+        return None
+    return part_as(ShownDeadLetter, row), Remains(row["payload"], unpack_raw(row["raw"]), row["seen"])
 
 
 async def get_case(database: Database, dead_letter_id: UUID) -> Case | None:
     """One dead letter as a case to be decided again."""
-    row = await database.row(query("dead_letters.case"), dead_letter_id)
-    return Case(**{name: row[name] for name in Case.__slots__}) if row else None
+    return row_as(Case, await database.row(query("dead_letters.case"), dead_letter_id))
 
 
 async def reroute(database: Database, case: Case, decision: Decision, verdict: Verdict) -> Outcome | None:
-    """Give what died of it to whom `decision` chose, at the end of their lanes; None: there is no such letter."""
+    """Deliver what died to the butlers of `decision`, at the end of their lanes; None: there is no such dead letter."""
     row = await database.row(
         query("dead_letters.reroute"),
         case.dead_letter_id,
@@ -243,7 +244,6 @@ async def reroute(database: Database, case: Case, decision: Decision, verdict: V
         decision.version,
         to_storable_json(decision.trail),
         TIERS[case.tier],
-        [turn_lane(c.system_id, case.conversation) for c in decision.chosen],
         [c.system_id for c in decision.chosen],
         [c.team_id for c in decision.chosen],
         [new_uuid7() for _ in decision.unrouted],
@@ -257,46 +257,44 @@ async def reroute(database: Database, case: Case, decision: Decision, verdict: V
 
 async def rerouted(database: Database, request_id: UUID, n: int) -> list[MadeDelivery]:
     """The deliveries that decision `n` made."""
-    rows = await database.rows(query("dead_letters.rerouted"), request_id, n)
-    return [MadeDelivery(row["lane"], row["seq"], row["system_id"], row["team_id"]) for row in rows]
+    return rows_as(MadeDelivery, await database.rows(query("dead_letters.rerouted"), request_id, n))
 
 
 async def rerouted_to(database: Database, request_id: UUID, n: int) -> Sequence[Target]:
-    """To whom decision `n`, a reroute, was ordered to send the message; empty: to whomever the rules say."""
+    """The receivers that decision `n`, a reroute, was ordered to use; empty: left to the rules."""
     row = await database.row(query("dead_letters.rerouted_to"), request_id, n)
     return () if row is None else msgspec.convert(row["targets"], tuple[Target, ...])
 
 
 async def handle(database: Database, dead_letter_id: UUID, verdict: Verdict) -> bool:
-    """Close a letter that nothing more is to be done with. False: it is not pending, or not there."""
+    """Close a dead letter that needs no further action. False: it is not pending, or does not exist."""
     values = (dead_letter_id, verdict.by, storable_text(verdict.resolution))
     return await database.run(query("dead_letters.handle"), *values) == "UPDATE 1"
 
 
 async def notices_of(database: Database, request_id: UUID) -> list[Notice]:
-    """Who was told of the dead letters of one message."""
-    rows = await database.rows(query("dead_letters.notices"), request_id)
-    return [Notice(**{name: row[name] for name in Notice.__slots__}) for row in rows]
+    """The notices of the dead letters of one message."""
+    return rows_as(Notice, await database.rows(query("dead_letters.notices"), request_id))
 
 
 async def waiting_handlers(database: Database) -> list[str]:
-    """The System4s for whom letters wait to be told in a digest."""
+    """The System4s with dead letters that wait for a digest."""
     return [row["handler"] for row in await database.rows(query("dead_letters.waiting_handlers"))]
 
 
 async def digest(database: Database, handler: str) -> int:
-    """Tell a System4 in one notice of letters that wait for it, a few hundred at most; returns of how many."""
+    """Notify a System4 in one digest of its waiting dead letters, at most a few hundred; returns how many."""
     return int(await database.value(query("dead_letters.digest"), handler))
 
 
 async def untold(database: Database, since: UUID, limit: int) -> list[Untold]:
     """Messages that died after `since` (a dead letter's id), whose sender may have to be told."""
     rows = await database.rows(query("dead_letters.untold"), since, limit)
-    return [Untold(**{name: row[name] for name in Untold.__slots__}) for row in rows]
+    return rows_as(Untold, ({**row, "raw": unpack_raw(row["raw"])} for row in rows))
 
 
 async def tell_sender(database: Database, request_id: UUID, text: str, pool: str | None) -> bool:
-    """Reply to a message that nobody could take. False: not now, or not any more. `pool` is where replies wait."""
+    """Reply to an undeliverable message. False: not now, or no longer. `pool` is where replies wait."""
     return bool(await database.value(query("dead_letters.tell_sender"), request_id, new_uuid7(), text, pool))
 
 
@@ -306,6 +304,6 @@ async def spare_sender(database: Database, request_id: UUID) -> None:
 
 
 async def empty(database: Database, *, keep_days: int, limit: int) -> int:
-    """Throw away payload and bytes of letters that were handled long ago; the rows stay. Returns how many."""
+    """Remove payload and bytes of dead letters that were handled long ago; the rows stay. Returns how many."""
     tag = await database.run(query("dead_letters.empty"), seconds(keep_days * 86_400), limit)
     return int(tag.rpartition(" ")[2])

@@ -1,4 +1,4 @@
-"""The one place where identifiers meet the clock and the dice.
+"""The one place where identifiers use the clock and randomness.
 
 Called by `journey/accept.py` and by every table that needs a key in time order. In: nothing; out: a UUIDv7 greater than
 every earlier one of this process. The arithmetic is `core/uuid7.py`.
@@ -47,5 +47,5 @@ def new_uuid7() -> UUID:
 
 
 def new_uuid7s(count: int) -> list[UUID]:
-    """So many of them, in order: together they ask the clock and the dice once."""
+    """Several of them, in order, with one reading of the clock and of random bits."""
     return _SEQUENCE.next(count)

@@ -1,6 +1,6 @@
-"""Messages in and out of the inbox: the accept transaction, and what doors show of a message.
+"""Messages in and out of the inbox: the accept transaction, and what the interfaces show of a message.
 
-`journey/accept.py` hands in messages with their decisions; doors read. Next: `store/lanes.py`.
+`journey/accept.py` submits messages with their decisions; the interfaces read. Next: `store/lanes.py`.
 """
 
 from __future__ import annotations
@@ -10,26 +10,30 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
 from secrets import token_hex
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
+from zlib import compress, decompress
 
 from msgspec import Struct
 
-from switchboard.core.stored import stored_json
+from switchboard.core.content import content_digest
+from switchboard.core.envelope.stored import stored_json
+from switchboard.core.storable import storable_text
 from switchboard.domain.envelope import PolicyTier
-from switchboard.domain.ledger import LaneKey
+from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Decision, SystemId
-from switchboard.store.database import Database, Row, query, storable_text, to_json
+from switchboard.store.database import Database, arrays, query, row_as, rows_as, to_json
 from switchboard.store.ids import new_uuid7
 
 _SEPARATOR: Final = f"\x1e{token_hex(8)}\x1e"
 """Between the texts of a column. Keys and names may hold the control character, but nobody can guess the digits."""
+_LARGE: Final = 65_536
 TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, "default": 2, "passive": 3}
 
 
 class Acceptance(Struct, frozen=True):
-    """What the sender is told: the id of the message, or of the first one if this is a duplicate.
+    """The answer to the sender: the id of the message, or of the first one if this is a duplicate.
 
     `decision` is what was decided about a new message; None for a duplicate, and while it `waits`: to be classified, or
     behind a message of its conversation that does.
@@ -49,7 +53,7 @@ class ToClassify:
 
 
 class Arrival(Struct, frozen=True):
-    """A message, what was decided about it, and whom it was pinned to (should it have to be decided later)."""
+    """A message, its decision, and the butler it was pinned to (in case it must be decided later)."""
 
     message: Message
     decided: Decision | ToClassify
@@ -57,15 +61,16 @@ class Arrival(Struct, frozen=True):
 
 
 class Prepared(Struct, frozen=True):
-    """An arrival and its row: made while an earlier batch is written, so that its own waits for rows alone."""
+    """An arrival, its row and its bytes: made while an earlier batch is written, which the next one waits for."""
 
     arrival: Arrival
     row: tuple[str, ...]
+    raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message as doors show it. `state`: in_flight, answered, declined, dead, cancelled."""
+    """A message as the interfaces show it. `state`: in_flight, answered, declined, dead, cancelled."""
 
     request_id: RequestId
     conversation: Conversation
@@ -73,24 +78,30 @@ class StoredMessage:
     endpoint: str
     sender: str
     thread: str | None
-    envelope: Mapping[str, Any]
+    envelope: JsonMapping
     media_type: str
     received_at: datetime
     state: str
 
 
-def turn_lane(system_id: SystemId, conversation: Conversation) -> LaneKey:
-    """The lane in which a butler answers a conversation."""
-    return LaneKey(f"turn:{system_id}:{conversation}")
+def pack_raw(raw: bytes) -> bytes:
+    """The bytes of a message as stored; large ones are compressed at the fastest level, as others wait meanwhile."""
+    return compress(raw, 6 if len(raw) < _LARGE else 1)
+
+
+def unpack_raw(stored: bytes) -> bytes:
+    """The original bytes; empty if they are no longer kept."""
+    return decompress(stored) if stored else b""
 
 
 def prepare(arrival: Arrival) -> Prepared:
     """What `accept` would else do first."""
-    message, decided = arrival.message, arrival.decided
+    message, decided, raw = arrival.message, arrival.decided, pack_raw(arrival.message.raw)
     source, decision = message.envelope.source, decided if isinstance(decided, Decision) else None
     row = (
         message.conversation,
         message.dedupe_key,
+        content_digest(message.envelope),
         message.request_id.hex,
         source.channel,
         source.endpoint_identity,
@@ -106,9 +117,9 @@ def prepare(arrival: Arrival) -> Prepared:
         to_json(decided.facts),
         arrival.pinned or "",
         "f" if decision else "t",
-        str(len(message.raw)),
+        str(len(raw)),
     )
-    return Prepared(arrival, row)
+    return Prepared(arrival, row, raw)
 
 
 async def accept(
@@ -121,28 +132,28 @@ async def accept(
     """Store what is new of `given` in one transaction, with its decisions, deliveries and dead letters.
 
     `queued`: messages may wait to be classified. One of a conversation in which some do waits behind them, and its
-    decision is forgotten: it is made anew when its turn comes. That is so without `queued` as well, for a process may
-    not know yet what others do; but where nobody waits, it costs one look and makes no lane.
+    decision is dropped and made again when its turn comes. The same holds without `queued`, as a process may not know
+    yet what others do; but if no message waits, that costs one look and creates no lane.
 
-    `wake` is called if a lane has work now that had none a moment ago; where work waits for longer, workers know of it.
+    `wake` is called if a lane has work now that had none before; workers know of work that waits for longer.
 
     Returns one answer per message, in order, after the commit. Raises `Unavailable` when the outcome is unknown or
-    nothing was stored; handing in the same messages again is safe.
+    nothing was stored; submitting the same messages again is safe.
     """
     prepared = [one if isinstance(one, Prepared) else prepare(one) for one in given]
     batch = [one.arrival for one in prepared]
-    raws = [arrival.message.raw for arrival in batch]
-    *columns, asks, sizes = _joined((one.row for one in prepared), 18)
+    raws = [one.raw for one in prepared]
+    *joined, asks, sizes = _joined((one.row for one in prepared), 19)
     starts = _SEPARATOR.join(map(str, accumulate(map(len, raws[:-1]), initial=1)))
     rows = await database.rows(
         query("inbox.accept"),
         _SEPARATOR,
-        *columns,
+        *joined,
         asks if queued else None,
         sizes,
         starts,
         b"".join(raws),
-        *_joined(_delivery_rows(batch), 4),
+        *_joined(_delivery_rows(batch), 3),
         *_unrouted_columns(batch),
     )
     told = {ord_: (first, waits) for ord_, first, waits in rows}
@@ -155,7 +166,7 @@ async def accept(
 def _acceptance(arrival: Arrival, first: RequestId | None, waits: bool) -> Acceptance:
     if first is None:
         raise LookupError(f"{arrival.message.request_id} is neither stored nor known")
-    # An id that is our own means fresh, also when an earlier attempt to commit this very batch got through unheard.
+    # An id of our own means new, even if an earlier attempt to commit this batch succeeded without an answer.
     if first != arrival.message.request_id:
         return Acceptance(first, duplicate=True)
     if waits or isinstance(arrival.decided, ToClassify):
@@ -175,46 +186,32 @@ def _joined(rows: Iterable[tuple[str, ...]], width: int) -> list[str]:
     return [_SEPARATOR.join(column) for column in zip(*rows, strict=True)] or [""] * width
 
 
-def _columns(rows: Iterable[tuple[object, ...]], width: int) -> list[list[Any]]:
-    columns: list[list[Any]] = [[] for _ in range(width)]
-    for row in rows:
-        for column, value in zip(columns, row, strict=True):
-            column.append(value)
-    return columns
-
-
 def _delivery_rows(batch: Sequence[Arrival]) -> Iterator[tuple[str, ...]]:
     for ord_, arrival in enumerate(batch, 1):
         if isinstance(arrival.decided, Decision):
             for chosen in arrival.decided.chosen:
-                lane = turn_lane(chosen.system_id, arrival.message.conversation)
-                yield str(ord_), lane, chosen.system_id, chosen.team_id
+                yield str(ord_), chosen.system_id, chosen.team_id
 
 
-def _unrouted_columns(batch: Sequence[Arrival]) -> list[list[Any]]:
+def _unrouted_columns(batch: Sequence[Arrival]) -> list[list[object]]:
     rows = (
         (ord_, new_uuid7(), branch.team_id, branch.category, branch.reason, branch.handler)
         for ord_, arrival in enumerate(batch, 1)
         if isinstance(arrival.decided, Decision)
         for branch in arrival.decided.unrouted
     )
-    return _columns(rows, 6)
-
-
-def _stored(row: Row) -> StoredMessage:
-    return StoredMessage(**{name: row[name] for name in StoredMessage.__slots__})
+    return arrays(rows, 6)
 
 
 async def get_message(database: Database, request_id: UUID) -> StoredMessage | None:
     """One message by its id."""
-    row = await database.row(query("inbox.get"), request_id)
-    return _stored(row) if row else None
+    return row_as(StoredMessage, await database.row(query("inbox.get"), request_id))
 
 
 async def get_raw(database: Database, request_id: UUID) -> tuple[bytes, str] | None:
-    """The bytes as they arrived, and their media type."""
+    """The original bytes, and their media type."""
     row = await database.row(query("inbox.raw"), request_id)
-    return (row["raw"], row["media_type"]) if row else None
+    return (unpack_raw(row["raw"]), row["media_type"]) if row else None
 
 
 async def list_messages(
@@ -226,8 +223,7 @@ async def list_messages(
     endpoint: str | None = None,
 ) -> list[StoredMessage]:
     """Newest first; `before` is the id of the last message of the page before."""
-    rows = await database.rows(query("inbox.list"), before, limit, channel, endpoint)
-    return [_stored(row) for row in rows]
+    return rows_as(StoredMessage, await database.rows(query("inbox.list"), before, limit, channel, endpoint))
 
 
 async def count_backlog(database: Database) -> int:

@@ -1,4 +1,4 @@
-"""The rows of the engine: claim, steps, settle, retry, rescue, workers.
+"""The rows of the engine: claim, settle, retry, rescue, workers.
 
 Called by `lanes/` (the engine) and by the legs of `journey/`; each function is one transaction.
 Next: `store/outbox.py`.
@@ -9,31 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Final
 from uuid import UUID
 
 import asyncpg
 from msgspec import structs
 
-from switchboard.core.stored import stored_envelope
+from switchboard.core.envelope.stored import stored_envelope
 from switchboard.domain.envelope import Envelope
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import Item, LaneKey, TurnOutcome
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId
-from switchboard.store.database import Database, Row, query, seconds, to_json
+from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds
+from switchboard.store.processes import NewProcess, columns
 
-WORK_POOL: Final = "work"
-ROUTE_POOL: Final = "route"
-"""Route lanes wait apart: models are slow, and may not take the places of everything else."""
 LOCK_CLASS: Final = 0x5357
 """First key of the advisory locks by which workers show that they live."""
-
-Effect = Literal["idempotent", "queryable", "effectful"]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a turn needs to know: the message, for whom, and for a notice also the dead letter."""
+    """What a turn needs to know: the message, its receiver, and for a notice also the dead letter."""
 
     lane: LaneKey
     seq: int
@@ -45,7 +42,7 @@ class Work:
     envelope: Envelope
     """As it arrived; but of a message that a model split, `payload.normalized_text` is the part for this butler."""
     received_at: datetime
-    dead_letter: Mapping[str, Any] | None
+    dead_letter: JsonMapping | None
     """For a notice: dead_letter_id, team_id, category, reason, system_id; for a digest more (see `lanes.load`)."""
     resumed: bool = True
     """Whether an earlier attempt may have left steps in the journal."""
@@ -54,19 +51,8 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A journaled part of a turn."""
-
-    n: int
-    name: str
-    state: Literal["started", "done"]
-    idempotency_key: UUID
-    result: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Burial:
-    """How a delivery ends that nobody could carry out."""
+class NewDeadLetter:
+    """The end of a delivery that could not be carried out."""
 
     dead_letter_id: UUID
     category: DeadLetterCategory
@@ -76,7 +62,7 @@ class Burial:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The end of a turn. `pool` names where a reply waits: None is the mailbox that is read at the door."""
+    """The end of a turn. `pool` names where a reply waits: None is the mailbox that is read over the API."""
 
     item: Item
     outcome: TurnOutcome
@@ -89,7 +75,7 @@ class Settlement:
     outbox_id: UUID | None = None
     text: str | None = None
     pool: str | None = None
-    burial: Burial | None = None
+    dead_letter: NewDeadLetter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,44 +86,41 @@ class Settled:
     next_seq: int | None
 
 
-async def register_worker(
-    connection: asyncpg.Connection, *, host: str, pid: int, version: str, ttl: float, lock: bool
-) -> int:
-    """Enter the worker and, where advisory locks are to be had, take the lock that dies with the connection.
+async def register_worker(connection: asyncpg.Connection, new: NewProcess, *, lock: bool) -> int:
+    """Register the worker and, if advisory locks are available, take the lock that dies with the connection.
 
-    The lock is taken before the row can be seen, so nobody mistakes a new worker for a dead one.
+    The lock is taken before the row is visible, so no new worker is mistaken for a dead one.
     """
     async with connection.transaction():
-        worker: int = await connection.fetchval(query("lanes.register"), host, pid, version, seconds(ttl), lock)
+        worker: int = await connection.fetchval(query("lanes.register"), *columns(new), lock)
         if lock:
             await connection.execute(query("lanes.hold_lock"), LOCK_CLASS, worker)
     return worker
 
 
 async def beat(database: Database, worker: int) -> bool:
-    """Say that the worker lives. False: somebody has taken its lanes over."""
+    """Heartbeat of the worker, or server. False: it was removed, and its lanes were taken over."""
     return await database.run(query("lanes.beat"), worker) == "UPDATE 1"
 
 
-async def rescue(database: Database) -> int:
-    """Free the lanes of dead workers; returns how many."""
-    return int(await database.value(query("lanes.rescue"), LOCK_CLASS))
+async def tend(database: Database) -> tuple[int, int]:
+    """Free the lanes of dead workers, or else wake what is due; returns how many lanes, and how many items."""
+    [row] = await database.rows(query("lanes.tend"), LOCK_CLASS)
+    return row["freed"], row["woken"]
 
 
 async def release_worker(database: Database, worker: int) -> int:
-    """Leave in good order; returns how many lanes others take over."""
+    """Deregister; returns how many lanes others take over."""
     return int(await database.value(query("lanes.release"), worker))
 
 
 async def claim(
-    database: Database, worker: int, quota: Sequence[int], routes: Sequence[int] = (), *, pool: str = WORK_POOL
+    database: Database, worker: int, kinds: Sequence[str], quota: Mapping[str, Sequence[int]]
 ) -> list[Item]:
-    """Take up to `quota[tier]` ready lanes of each tier, and of the route lanes up to `routes[tier]`."""
-    if any(routes):
-        rows = await database.rows(query("lanes.claim_both"), pool, ROUTE_POOL, worker, list(quota), list(routes))
-    else:
-        rows = await database.rows(query("lanes.claim"), pool, worker, list(quota))
-    return [Item(LaneKey(r["key"]), r["kind"], r["tier"], r["seq"], r["epoch"], r["attempts"]) for r in rows]
+    """Take up to `quota[pool][tier]` ready lanes of each pool and tier, of these kinds only."""
+    places = [(pool, tier, n) for pool, tiers in quota.items() for tier, n in enumerate(tiers) if n]
+    rows = await database.rows(query("lanes.claim"), worker, list(kinds), *map(list, zip(*places, strict=True)))
+    return rows_as(Item, rows)
 
 
 async def load_work(database: Database, items: Sequence[Item]) -> list[Work]:
@@ -170,58 +153,20 @@ def _work(r: Row) -> Work:
     return replace(work, envelope=cut, whole_text=envelope.payload.normalized_text)
 
 
-async def load_steps(database: Database, item: Item) -> dict[int, Step]:
-    """The journal of an item so far, by number."""
-    rows = await database.rows(query("lanes.steps"), item.lane, item.seq)
-    return {r["n"]: Step(r["n"], r["name"], r["state"], r["idempotency_key"], r["result"]) for r in rows}
-
-
-async def write_step(database: Database, worker: int, item: Item, step: Step, effect: Effect) -> bool:
-    """Journal a step. False: fenced, stop at once."""
-    return bool(
-        await database.value(
-            query("lanes.write_step"),
-            worker,
-            item.lane,
-            item.epoch,
-            item.seq,
-            step.n,
-            step.name,
-            effect,
-            step.idempotency_key,
-            step.state,
-            None if step.state == "started" else to_json(step.result),
-        )
-    )
-
-
 async def settle(database: Database, worker: int, batch: Sequence[Settlement]) -> list[Settled]:
     """End turns, all in one transaction; each one wholly or, when fenced, not at all."""
-    rows = await database.rows(query("lanes.settle"), worker, *_settle_columns(batch))
+    rows = await database.rows(query("lanes.settle"), worker, *arrays(map(_settle_row, batch), 17))
     by_lane = {r["lane"]: r for r in rows}
     return [Settled(by_lane[s.item.lane]["ok"], by_lane[s.item.lane]["next_seq"]) for s in batch]
 
 
-def _settle_columns(batch: Sequence[Settlement]) -> list[list[Any]]:
-    return [
-        [s.item.lane for s in batch],
-        [s.item.epoch for s in batch],
-        [s.item.seq for s in batch],
-        [s.outcome for s in batch],
-        [s.error_class for s in batch],
-        [s.error for s in batch],
-        [s.engine for s in batch],
-        [s.started_at for s in batch],
-        [s.hand_on for s in batch],
-        [s.pause for s in batch],
-        [s.outbox_id for s in batch],
-        [s.text for s in batch],
-        [s.pool for s in batch],
-        [s.burial.dead_letter_id if s.burial else None for s in batch],
-        [s.burial.category if s.burial else None for s in batch],
-        [s.burial.reason if s.burial else None for s in batch],
-        [s.burial.handler if s.burial else None for s in batch],
-    ]
+def _settle_row(s: Settlement) -> tuple[object, ...]:
+    letter = s.dead_letter
+    died = (None,) * 4 if letter is None else (letter.dead_letter_id, letter.category, letter.reason, letter.handler)
+    return (
+        *(s.item.lane, s.item.epoch, s.item.seq, s.outcome, s.error_class, s.error, s.engine, s.started_at),
+        *(s.hand_on, s.pause, s.outbox_id, s.text, s.pool, *died),
+    )
 
 
 async def retry(database: Database, worker: int, settlement: Settlement, delay: float) -> bool:
@@ -244,13 +189,11 @@ async def retry(database: Database, worker: int, settlement: Settlement, delay: 
     )
 
 
-async def list_lanes(
-    database: Database, states: Sequence[str] = ("ready", "running", "paused")
-) -> list[dict[str, Any]]:
-    """Lanes that are not idle, the longest waiting first, at most 200."""
+async def list_lanes(database: Database, states: Sequence[str] = ("ready", "running", "paused")) -> list[JsonObject]:
+    """Lanes in these states or with parked items, the longest waiting first, at most 200."""
     return [dict(r) for r in await database.rows(query("lanes.list"), list(states))]
 
 
 async def resume_lane(database: Database, lane: str) -> bool:
     """Let a paused lane go on with its next item."""
-    return await database.run(query("lanes.resume"), lane) == "UPDATE 1"
+    return bool(await database.value(query("lanes.resume"), lane))

@@ -1,7 +1,7 @@
-"""The ledger as doors show it: deliveries with their attempts, journal steps and decisions.
+"""The ledger as the interfaces show it: deliveries with their attempts, journal steps and decisions.
 
-Called by `app/views.py` and `app/explain.py`; reads only. The truth is written by `store/lanes.py`. Next:
-`store/dead_letters.py`.
+Called by `app/messages/views.py` and `app/messages/explain.py`; reads only. The truth is written by `store/lanes.py`.
+Next: `store/dead_letters.py`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
-from switchboard.store.database import Database, Row, query
+from switchboard.domain.json_values import JsonMapping
+from switchboard.store.database import Database, query, rows_as
 
-ShownState = Literal["pending", "running", "retrying", "answered", "declined", "dead", "cancelled"]
-"""The state of a delivery; of a pending one the lane tells whether it runs, or failed and waits to be tried again."""
+ShownState = Literal["pending", "running", "retrying", "waiting", "answered", "declined", "dead", "cancelled"]
+"""The state of a delivery; of a pending one the lane tells whether it runs, is retried, or waits for an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,48 +59,38 @@ class ShownStep:
 
     lane: str
     seq: int
-    n: int
-    name: str
+    path: str
     effect: str
     state: str
     epoch: int
+    tokens_in: int
+    tokens_out: int
+    cost: int | None
+    """In micro-dollars."""
     started_at: datetime
-    done_at: datetime | None
+    ended_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class ShownDecision:
     """The `n`-th decision about a message, by which version of the rules; `trail` is a list of TrailStep as JSON.
 
-    `facts` is what was known of the message; None in what an earlier release has stored.
+    `facts` is what was known of the message; None if stored by an earlier release.
     """
 
     n: int
     version: int
     branches: int
-    trail: Sequence[Mapping[str, Any]]
+    trail: Sequence[JsonMapping]
     decided_at: datetime
     facts: Mapping[str, str] | None
-
-
-@dataclass(frozen=True, slots=True)
-class ShownWorker:
-    """A registered worker; `alive` while its beat is younger than its ttl."""
-
-    worker_id: int
-    host: str
-    pid: int
-    version: str
-    started_at: datetime
-    beat: datetime
-    alive: bool
 
 
 class DeliveryKey(NamedTuple):
     """Where a page of deliveries ends."""
 
     request_id: UUID
-    lane: str
+    system_id: str
     seq: int
 
 
@@ -112,13 +103,9 @@ class Tally:
     in_flight: int = 0
 
 
-def _delivery(row: Row) -> ShownDelivery:
-    return ShownDelivery(**{name: row[name] for name in ShownDelivery.__slots__})
-
-
 async def deliveries_of(database: Database, request_id: UUID) -> list[ShownDelivery]:
     """The deliveries of one message, oldest first."""
-    return [_delivery(row) for row in await database.rows(query("ledger.of_message"), request_id)]
+    return rows_as(ShownDelivery, await database.rows(query("ledger.of_message"), request_id))
 
 
 async def list_deliveries(
@@ -131,50 +118,38 @@ async def list_deliveries(
 ) -> list[ShownDelivery]:
     """Newest message first; `before` is the last delivery of the page before."""
     start = before or (None, None, None)
-    rows = await database.rows(query("ledger.list"), *start, system_id, state, limit)
-    return [_delivery(row) for row in rows]
+    return rows_as(ShownDelivery, await database.rows(query("ledger.list"), *start, system_id, state, limit))
 
 
 async def attempts_of(database: Database, request_id: UUID) -> list[Attempt]:
     """Every finished run of every butler for one message, in the order of their ends."""
-    rows = await database.rows(query("ledger.turns"), request_id)
-    return [Attempt(**{name: row[name] for name in Attempt.__slots__}) for row in rows]
+    return rows_as(Attempt, await database.rows(query("ledger.turns"), request_id))
 
 
 async def steps_of(database: Database, request_id: UUID) -> list[ShownStep]:
     """The journal of one message's deliveries."""
-    rows = await database.rows(query("ledger.steps"), request_id)
-    return [ShownStep(**{name: row[name] for name in ShownStep.__slots__}) for row in rows]
+    return rows_as(ShownStep, await database.rows(query("ledger.steps"), request_id))
 
 
 async def route_attempts_of(database: Database, request_id: UUID) -> list[Attempt]:
     """Every attempt to route one message that had to wait for that, in the order of their ends."""
-    rows = await database.rows(query("routing.attempts"), request_id)
-    return [Attempt(**{name: row[name] for name in Attempt.__slots__}) for row in rows]
+    return rows_as(Attempt, await database.rows(query("routing.attempts"), request_id))
 
 
 async def route_steps_of(database: Database, request_id: UUID) -> list[ShownStep]:
     """The journal of one message's routing."""
-    rows = await database.rows(query("routing.steps"), request_id)
-    return [ShownStep(**{name: row[name] for name in ShownStep.__slots__}) for row in rows]
+    return rows_as(ShownStep, await database.rows(query("routing.steps"), request_id))
 
 
 async def decisions_of(database: Database, request_id: UUID) -> list[ShownDecision]:
     """What was decided about one message, the first decision first."""
-    rows = await database.rows(query("ledger.decisions"), request_id)
-    return [ShownDecision(**{name: row[name] for name in ShownDecision.__slots__}) for row in rows]
+    return rows_as(ShownDecision, await database.rows(query("ledger.decisions"), request_id))
 
 
 async def tallies(database: Database) -> dict[str, Tally]:
     """Per system what became of its deliveries; one pass over the table."""
     rows = await database.rows(query("ledger.per_system"))
     return {row["system_id"]: Tally(row["answered"], row["dead"], row["in_flight"]) for row in rows}
-
-
-async def list_workers(database: Database) -> list[ShownWorker]:
-    """The workers that are registered now."""
-    rows = await database.rows(query("ledger.workers"))
-    return [ShownWorker(**{name: row[name] for name in ShownWorker.__slots__}) for row in rows]
 
 
 async def lane_states(database: Database) -> tuple[dict[str, int], float]:

@@ -1,30 +1,33 @@
-"""Bring a database to the present schema: numbered files, one transaction, one migrator at a time.
+"""Bring a database to the current schema: numbered files of DDL, then the functions, in one transaction.
 
-Called by `app/wiring.py` at every start, and by `app/backup.py` for `switchboard db`. Files of SQL enter, a database
-that this release can work on leaves. Next: `store/database.py`, whose queries rely on it.
+Called by `app/database.py` at every start, and by `app/ops/backup.py` for `switchboard db`. The files of
+`sql/migrations` and `sql/functions` are applied; one process migrates at a
+time. Next: `store/database.py`, whose queries rely on it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Final
 
 import asyncpg
 import structlog
 from asyncpg.pool import PoolConnectionProxy
 
+from switchboard import __version__
 from switchboard.domain.errors import ConfigurationError
-from switchboard.store.database import SCHEMA, Database, Row
+from switchboard.store.database import SCHEMA, SQL, Database, Row, query
 
 log = structlog.get_logger(__name__)
 
+COMPONENT: Final = "switchboard"
 _LOCK: Final = 0x5357_4244  # an arbitrary key of ours ("SWBD"): two migrators must not meet
 _A_DAY_S: Final = 86_400.0
-"""A migration may write a great table anew, and whoever comes second waits for it."""
+"""A migration may rewrite a large table, and a second process waits for it."""
 _LOCK_WAIT: Final = "60s"
-"""For a table that somebody uses: behind us everybody else waits, so we do not stand there for long."""
+"""For a table in use: everybody else queues behind us, so we do not wait for long."""
 _OTHERS_OBJECTS: Final = (
     asyncpg.FeatureNotSupportedError,  # a view on a column that changes
     asyncpg.UndefinedObjectError,  # an index that the new type of its column has no operators for
@@ -34,8 +37,9 @@ _OTHERS_OBJECTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One file `NNNN_name.sql`."""
+    """One file `NNNN_name.sql` of a component; others than ours will bring their own tables."""
 
+    component: str
     number: int
     name: str
     sql: str
@@ -44,17 +48,23 @@ class Migration:
 def migrations() -> tuple[Migration, ...]:
     """All migrations that this release knows, in order."""
     found = []
-    for file in files("switchboard.store").joinpath("migrations").iterdir():
+    for file in SQL.joinpath("migrations").iterdir():
         if match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
-            found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
+            found.append(Migration(COMPONENT, int(match[1]), match[2], file.read_text(encoding="utf-8")))
     return tuple(sorted(found, key=lambda m: m.number))
 
 
-async def migrate(database: Database) -> tuple[Migration, ...]:
-    """Apply what is missing and return it; all or nothing.
+def functions() -> str:
+    """The functions of this release; applying them again changes nothing."""
+    found = sorted(SQL.joinpath("functions").iterdir(), key=lambda file: file.name)
+    return "\n".join(file.read_text(encoding="utf-8") for file in found)
 
-    Raises `ConfigurationError` for a database of a newer release, a right that is missing, and something on our tables
-    that is not ours; `Unavailable` where somebody holds a table for long.
+
+async def migrate(database: Database) -> tuple[Migration, ...]:
+    """Apply the migrations that are missing and return them, and the functions if they differ; all or nothing.
+
+    Raises `ConfigurationError` for a database of a newer release, a missing privilege, and foreign objects on our
+    tables; `Unavailable` if a table is locked for long.
     """
     try:
         async with database.connection() as connection, connection.transaction():
@@ -80,12 +90,11 @@ async def _migrate(connection: PoolConnectionProxy[Row]) -> tuple[Migration, ...
     if await connection.fetchval("select to_regnamespace($1) is null", SCHEMA):
         # Not `if not exists`, which asks for the right to create also where there is nothing to create.
         await connection.execute(f"create schema {SCHEMA}")
-    applied = await connection.fetchval("select to_regclass('migration') is not null")
-    done = await connection.fetchval("select max(number) from migration") if applied else 0
+    done = await _done(connection)
     if done > known[-1].number:
         raise ConfigurationError(
             f"the database is at schema {done}, this release knows only {known[-1].number}: "
-            "install the newer release again, or restore a backup made before the upgrade"
+            "install the newer release, or restore a backup made before the upgrade"
         )
     missing = tuple(m for m in known if m.number > done)
     for migration in missing:
@@ -93,6 +102,37 @@ async def _migrate(connection: PoolConnectionProxy[Row]) -> tuple[Migration, ...
             log.info("migrating the database", to=f"{migration.number:04} {migration.name}")
         await connection.execute(migration.sql, timeout=_A_DAY_S)
         await connection.execute(
-            "insert into migration (number, name) values ($1, $2)", migration.number, migration.name
+            "insert into migration (component, number, name) values ($1, $2, $3)",
+            *(migration.component, migration.number, migration.name),
         )
+    await _replace_functions(connection)
+    await connection.execute(query("partitions.make"), None)
     return missing
+
+
+async def _done(connection: PoolConnectionProxy[Row]) -> int:
+    if not await connection.fetchval("select to_regclass('migration') is not null"):
+        return 0
+    return int(
+        await connection.fetchval("select coalesce(max(number), 0) from migration where component = $1", COMPONENT)
+    )
+
+
+async def _replace_functions(connection: PoolConnectionProxy[Row]) -> None:
+    """Unless they are these already, or a newer release has put its own: an old process may start again beside it."""
+    sql = functions()
+    digest = hashlib.sha256(sql.encode()).hexdigest()
+    row = await connection.fetchrow("select digest, release from installed_functions where component = $1", COMPONENT)
+    if row is not None and (row["digest"] == digest or _release(row["release"]) > _release(__version__)):
+        return
+    await connection.execute("set local check_function_bodies = off")  # they call each other, in any order
+    await connection.execute(sql)
+    await connection.execute(
+        "insert into installed_functions (component, digest, release) values ($1, $2, $3) "
+        "on conflict (component) do update set digest = excluded.digest, release = excluded.release",
+        *(COMPONENT, digest, __version__),
+    )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)))

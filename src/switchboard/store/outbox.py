@@ -1,4 +1,4 @@
-"""Replies on their way: leases for connectors, receipts, sending again, and what doors show.
+"""Replies on their way: leases for connectors, receipts, resending, and what the interfaces show.
 
 Called by `journey/reply.py`; rows come from the turn's settlement (`store/lanes.py`). Next: `store/dead_letters.py`.
 """
@@ -6,53 +6,36 @@ Called by `journey/reply.py`; rows come from the turn's settlement (`store/lanes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final
 from uuid import UUID
 
-from switchboard.domain.ledger import Item, OutboxRow, OutboxState
-from switchboard.store.database import Database, Row, query, seconds, storable_text
+from switchboard.core.storable import storable_text
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import Item, LaneKey, OutboxRow, OutboxState
+from switchboard.ports.channel import Receipt
+from switchboard.store.database import Database, query, row_as, rows_as, seconds
 
-SendOutcome = Literal["sent", "retryable", "failed", "uncertain"]
 MAX_SENDS: Final = 8
 """Attempts to send before a reply is given up (and can be sent again by an operator)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What the platform said of one attempt."""
-
-    outcome: SendOutcome
-    platform_message_id: str | None = None
-    error: str | None = None
-    delay: float = 0.0
-    """Seconds to wait before the next attempt of a retryable one."""
-
-
-def _row(row: Row) -> OutboxRow:
-    return OutboxRow(**{name: row[name] for name in OutboxRow.__slots__})
-
-
 async def lease(database: Database, pool: str, *, limit: int, lease_s: float, idempotent: bool) -> list[OutboxRow]:
     """The next reply of up to `limit` conversations of this pool, oldest first; each with its lease (epoch)."""
-    leased = await database.rows(query("outbox.lease"), pool, limit, seconds(lease_s), idempotent)
-    return [_row(r) for r in leased]
+    return rows_as(OutboxRow, await database.rows(query("outbox.lease"), pool, limit, seconds(lease_s), idempotent))
 
 
 async def load_send(database: Database, item: Item) -> OutboxRow | None:
     """The reply of a claimed send lane."""
-    row = await database.row(query("outbox.by_item"), item.lane, item.seq)
-    return _row(row) if row else None
+    return row_as(OutboxRow, await database.row(query("outbox.by_item"), item.lane, item.seq))
 
 
 async def get_reply(database: Database, outbox_id: UUID) -> OutboxRow | None:
     """One reply by its id."""
-    rows = await database.rows(query("outbox.by_ids"), [outbox_id])
-    return _row(rows[0]) if rows else None
+    return row_as(OutboxRow, await database.row(query("outbox.by_ids"), [outbox_id]))
 
 
 async def settle_send(
-    database: Database, worker: int | None, lane: str, epoch: int, seq: int, receipt: Receipt
+    database: Database, worker: int | None, lane: LaneKey, epoch: int, seq: int, receipt: Receipt
 ) -> OutboxState | None:
     """Record a receipt; returns the state the reply is in now, None when the lease is no longer the caller's."""
     state: OutboxState | None = await database.value(
@@ -85,14 +68,14 @@ async def list_replies(
 ) -> list[OutboxRow]:
     """The newest `limit` replies, in the order in which they were written; of one message, or in some states."""
     rows = await database.rows(query("outbox.list"), list(states) if states else None, request_id, limit)
-    return [_row(r) for r in rows]
+    return rows_as(OutboxRow, rows)
 
 
 async def count_unsent(database: Database) -> dict[str, int]:
-    """Replies that wait for a person's word, by state: uncertain, failed, dead."""
+    """Replies that wait for an operator, by state: uncertain, failed, dead."""
     return {row["state"]: row["replies"] for row in await database.rows(query("outbox.unsent"))}
 
 
-async def list_receipts(database: Database, request_id: UUID) -> list[dict[str, Any]]:
+async def list_receipts(database: Database, request_id: UUID) -> list[JsonObject]:
     """Every attempt to send a reply to this message."""
     return [dict(r) for r in await database.rows(query("outbox.receipts"), request_id)]

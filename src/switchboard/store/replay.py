@@ -1,7 +1,7 @@
 """Stored messages as rules saw them, to be decided again.
 
-Called by `app/replays.py` for backtests and for the blast radius of an edit. A time or a number enters; the newest
-messages leave, chunk by chunk, as cases for `core/routing/backtest.py`. Next: the reader.
+Called by `app/rules/replays.py` for backtests and for the blast radius of an edit: the newest messages, chunk by chunk,
+as cases for `core/routing/backtest.py`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ async def cases_since(
 ) -> AsyncIterator[list[Case]]:
     """Messages that came in after `since`, at most `last` of them, newest first, at most `chunk` at a time.
 
-    Each as it was first decided: what was done with its dead letters later is no work of the rules. Messages of which
-    the facts were not kept are left out. No transaction is held in between, so the reader may take his time.
+    Each as it was first decided: later handling of its dead letters is not due to the rules. Messages without stored
+    facts are left out. No transaction is held in between, so the reader may be slow.
     """
     first = _FIRST if since is None else _first_id(since)
     before, left = _AFTER_ALL, last

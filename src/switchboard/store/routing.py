@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from switchboard.domain.ledger import Item, LaneKey
+from switchboard.core.storable import storable_text, to_storable_json
+from switchboard.domain.ledger import Item, LaneName
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Decision, SystemId
-from switchboard.store.database import Database, query, storable_text, to_json, to_storable_json
+from switchboard.store.database import Database, query, row_as, to_json
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import turn_lane
 from switchboard.store.lanes import Settled
 
 _MAX_REASON: Final = 2000
@@ -40,7 +40,6 @@ class Routed:
     """The end of an item: what was decided. `tier` is that of the message; `hand_on`: the next item is wanted, too."""
 
     item: Item
-    conversation: Conversation
     decision: Decision
     tier: int
     started_at: datetime
@@ -51,7 +50,7 @@ class Routed:
 class ShownWaiting:
     """Where a message waits, or waited, to be routed. `before_it`: how many of its conversation come first."""
 
-    lane: LaneKey
+    lane: LaneName
     seq: int
     pinned: str | None
     state: str
@@ -64,17 +63,10 @@ class ShownWaiting:
 
 async def load_route(database: Database, item: Item) -> Waiting:
     """The message of an item. Raises `LookupError` if it has none."""
-    row = await database.row(query("routing.load"), item.lane, item.seq)
-    if row is None:
+    waiting = row_as(Waiting, await database.row(query("routing.load"), item.lane, item.seq))
+    if waiting is None:
         raise LookupError(f"{item.lane} #{item.seq} is nowhere")
-    return Waiting(
-        request_id=RequestId(row["request_id"]),
-        conversation=Conversation(row["conversation"]),
-        pinned=None if row["pinned"] is None else SystemId(row["pinned"]),
-        facts=row["facts"],
-        received_at=row["received_at"],
-        envelope=row["envelope"],
-    )
+    return waiting
 
 
 async def settle_route(database: Database, worker: int, routed: Routed) -> Settled:
@@ -91,17 +83,16 @@ async def settle_route(database: Database, worker: int, routed: Routed) -> Settl
     return Settled(ok=row is not None and row["ok"], next_seq=None if row is None else row["next_seq"])
 
 
-def _delivery_columns(routed: Routed) -> list[list[Any]]:
+def _delivery_columns(routed: Routed) -> list[list[object]]:
     chosen = routed.decision.chosen
     return [
-        [turn_lane(one.system_id, routed.conversation) for one in chosen],
         [one.system_id for one in chosen],
         [one.team_id for one in chosen],
         [_part(one.segment) for one in chosen],
     ]
 
 
-def _unrouted_columns(decision: Decision) -> list[list[Any]]:
+def _unrouted_columns(decision: Decision) -> list[list[object]]:
     lost = decision.unrouted
     return [
         [new_uuid7() for _ in lost],
@@ -114,7 +105,7 @@ def _unrouted_columns(decision: Decision) -> list[list[Any]]:
 
 
 def _parts(decision: Decision) -> str | None:
-    """What of the text came to which team, as JSON; None where all have the whole."""
+    """Which part of the text reached which team, as JSON; None if all have the whole."""
     return to_json({team_id: _part(text) for team_id, text in decision.parts.items()}) if decision.parts else None
 
 
@@ -123,11 +114,10 @@ def _part(segment: str | None) -> str | None:
 
 
 async def any_waiting(database: Database) -> bool:
-    """Whether any message waits to be classified."""
+    """Whether any message is waiting to be classified."""
     return bool(await database.value(query("routing.any_waiting")))
 
 
 async def waiting_of(database: Database, request_id: UUID) -> ShownWaiting | None:
     """Where this message waits or waited; None if it was decided at once."""
-    row = await database.row(query("routing.of_message"), request_id)
-    return None if row is None else ShownWaiting(**{name: row[name] for name in ShownWaiting.__slots__})
+    return row_as(ShownWaiting, await database.row(query("routing.of_message"), request_id))

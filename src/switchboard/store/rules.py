@@ -1,8 +1,8 @@
-"""Rules and their history: every write makes a version, and the rules of any version can be told again.
+"""Rules and their history: every write makes a version, and the rules of any version can be reconstructed.
 
-Called by `app/rules.py`, which has checked who may write what, by `app/explain.py`, and by `journey/rulebook.py`, which
-follows the versions. Changes enter as values; a new version number leaves, or the rules as they were. Next:
-`store/replay.py` for the messages that rules are tried on.
+Called by `app/rules/service.py`, which has checked who may write what, by `app/messages/explain.py`, and by
+`journey/rulebook.py`, which follows the versions. In: changes as values; out: a new version number, or the rules as
+they were. Next: `store/replay.py` for the messages that rules are tried on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import asyncpg
@@ -18,16 +18,16 @@ import asyncpg
 from switchboard.core.routing.rulefile import rule_from_json, rule_json, target_from_json
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, TeamId
-from switchboard.store.database import Database, Row, query, to_json
+from switchboard.store.database import Database, Row, part_as, query, row_as, rows_as, to_json
 
 Session: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Row]"
 
 _CHUNK: Final = 10_000
 """Changes written by one statement: an import of any size stays below the time that a statement may take."""
 _PIECE: Final = 500
-"""Rules that are read at once: some milliseconds of work, after which whoever waits at a door has his turn."""
+"""Rules that are read at once: some milliseconds of work, after which waiting requests get their turn."""
 _TOLD_AT_ONCE: Final = 500
-"""Whoever is behind by more gets the changes in pieces: applying so many in one go would hold up messages."""
+"""A follower that is behind by more gets the changes in pieces: applying so many at once would hold up messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Authorship:
 
 
 class MovedOn(Conflict):
-    """The rule set is not any more the version that somebody has seen."""
+    """The rule set is no longer the version that the caller has seen."""
 
     def __init__(self, version: int, seen: int) -> None:
         super().__init__(f"the rules have moved on to version {version}; you saw {seen}, look at them again")
@@ -55,10 +55,10 @@ class Many:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What happened after a version that somebody knows. `changes` stand in the order in which they were made.
+    """What happened after a known version. `changes` are in the order in which they were made.
 
-    `teams_changed`: teams or members may be others too, so that everything must be read anew; then `changes` is empty,
-    as it is where there are `many`.
+    `teams_changed`: teams or members may have changed too, so that everything must be reloaded; then `changes` is
+    empty, as it is if there are `many`.
     """
 
     version: int
@@ -109,12 +109,17 @@ async def _compare(connection: Session, changes: Sequence[RuleChange]) -> None:
     if row is None:
         return
     name = next(change.rule.name for change in changes if change.rule.rule_id == row["rule_id"])
+    raise Conflict(_moved_on(row, name))
+
+
+def _moved_on(row: Row, name: str) -> str:
+    """What another author did to the rule in the meantime."""
     by = f"by {row['author']} in version {row['changed']}" if row["author"] is not None else "by nobody"
     if row["seen"] is None:
-        raise Conflict(f"there is a rule {row['rule_id']} already, written {by}; a new one needs an id of its own")
+        return f"there is a rule {row['rule_id']} already, written {by}; a new one needs an id of its own"
     if row["stored"] is None:
-        raise Conflict(f"rule {name!r} is not there any more: it was removed {by}")
-    raise Conflict(f"rule {name!r} was changed {by}; look at it again")
+        return f"rule {name!r} is not there any more: it was removed {by}"
+    return f"rule {name!r} was changed {by}; look at it again"
 
 
 async def new_version(connection: Session, version: int, by: Authorship, *, teams: bool) -> None:
@@ -143,7 +148,7 @@ def _stamped(change: RuleChange, version: int) -> RuleChange:
     return RuleChange(before, replace(after, version=version, updated_at=after.updated_at or after.created_at))
 
 
-def _columns(changes: Sequence[RuleChange]) -> list[list[Any]]:
+def _columns(changes: Sequence[RuleChange]) -> list[list[object]]:
     return [
         [change.rule.team_id for change in changes],
         [change.rule.rule_id for change in changes],
@@ -180,7 +185,7 @@ async def rules_of(database: Database, team_ids: Iterable[TeamId]) -> tuple[int,
 
 
 async def in_pieces(connection: Session, name: str, *args: object) -> AsyncIterator[list[Rule]]:
-    """The rules that a query finds, some at a time: of very many at once the doors would notice. In a transaction."""
+    """The rules that a query finds, some at a time, so that requests are not delayed. In a transaction."""
     async for rows in _pieces(connection, name, *args):
         yield [read_rule(row) for row in rows]
 
@@ -199,9 +204,8 @@ def _listed(team_id: TeamId | None, source: str | None) -> tuple[str, list[str |
 
 
 async def list_sops(database: Database) -> list[SopRules]:
-    """Every SOP that was ever loaded and has rules, by name."""
-    rows = await database.rows(query("rules.sops"))
-    return [SopRules(**{name: row[name] for name in SopRules.__slots__}) for row in rows]
+    """Every SOP that has ever been loaded and has rules, by name."""
+    return rows_as(SopRules, await database.rows(query("rules.sops")))
 
 
 async def get_rule(database: Database, rule_id: UUID) -> Rule | None:
@@ -213,18 +217,17 @@ async def get_rule(database: Database, rule_id: UUID) -> Rule | None:
 async def history(database: Database, rule_id: UUID) -> list[tuple[RuleSetVersion, RuleChange]]:
     """What was ever done to a rule, newest first; empty for one that never was."""
     rows = await database.rows(query("rules.history"), rule_id)
-    return [(_version(row), _change(row)) for row in rows]
+    return [(part_as(RuleSetVersion, row), _change(row)) for row in rows]
 
 
 async def versions(database: Database, before: int | None, limit: int) -> list[RuleSetVersion]:
     """A page of the history, newest first; `before` is the last version of the page before."""
-    return [_version(row) for row in await database.rows(query("rules.versions"), before, limit)]
+    return rows_as(RuleSetVersion, await database.rows(query("rules.versions"), before, limit))
 
 
 async def get_version(database: Database, version: int) -> RuleSetVersion | None:
     """One entry of the history."""
-    row = await database.row(query("rules.version"), version)
-    return None if row is None else _version(row)
+    return row_as(RuleSetVersion, await database.row(query("rules.version"), version))
 
 
 async def changes_of(database: Database, version: int, limit: int | None = None) -> list[RuleChange]:
@@ -334,10 +337,6 @@ def read_rule(row: Row) -> Rule:
         version=row["version"],
         source=row["source"],
     )
-
-
-def _version(row: Row) -> RuleSetVersion:
-    return RuleSetVersion(**{name: row[name] for name in RuleSetVersion.__slots__})
 
 
 def _change(row: Row) -> RuleChange:

@@ -1,23 +1,24 @@
-"""Chores that exactly one worker does when they are due.
+"""Maintenance tasks that exactly one worker runs when they are due.
 
-Called by `lanes/worker.py`: names of chores enter, those that this worker shall do now leave. A chore whose worker dies
-is due again after its interval.
+Called by `lanes/worker.py` with the names of tasks; returns those that this worker should run now. A task whose worker
+dies is due again after its interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from switchboard.store.database import Database, query, seconds, storable_text
+from switchboard.core.storable import storable_text
+from switchboard.store.database import Database, query, seconds
 
 
-async def plan(database: Database, chores: Mapping[str, float]) -> None:
-    """Enter chores with their interval in seconds; a changed interval takes effect at the next run."""
-    await database.run(query("schedule.plan"), list(chores), [seconds(every) for every in chores.values()])
+async def plan(database: Database, tasks: Mapping[str, float]) -> None:
+    """Enter tasks with their interval in seconds; a changed interval takes effect at the next run."""
+    await database.run(query("schedule.plan"), list(tasks), [seconds(every) for every in tasks.values()])
 
 
 async def due(database: Database, names: Sequence[str]) -> list[str]:
-    """Take the chores of these names that are due; nobody else gets them until their next time."""
+    """Take the tasks of these names that are due; no other worker gets them until their next time."""
     return [row["name"] for row in await database.rows(query("schedule.due"), list(names))]
 
 

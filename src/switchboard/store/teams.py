@@ -1,6 +1,6 @@
 """Teams and members, and the whole rule set as one version.
 
-`journey/rulebook.py` reads it all; `app/seed.py` fills it from files. Next: `store/rules.py`, which writes rules.
+`journey/rulebook.py` reads it all; `app/rules/seed.py` fills it from files. Next: `store/rules.py`, which writes rules.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from switchboard.domain.routing import Member, Rule, RuleChange, RuleSet, SystemId, Team, TeamId
 from switchboard.store.database import Database, Row, query
@@ -30,7 +29,7 @@ async def rule_set_version(database: Database) -> int:
 
 
 async def team_ids(database: Database) -> frozenset[TeamId]:
-    """The teams there are."""
+    """The existing teams."""
     return frozenset(TeamId(row["team_id"]) for row in await database.rows(query("teams.teams")))
 
 
@@ -51,7 +50,7 @@ async def load_rule_set(database: Database) -> RuleSet:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The teams of one version; per team the first of its rules in the order of looking, and how many it has."""
+    """The teams of one version; per team the first of its rules in evaluation order, and how many it has."""
 
     version: int
     teams: tuple[Team, ...]
@@ -111,13 +110,7 @@ async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule],
         for team in fresh:
             values = team.team_id, team.parent_id, team.purpose, team.classify
             await connection.execute(query("teams.add_team"), *values)
-        changed = bool(fresh)
-        for team in teams:
-            tag = await connection.execute(query("teams.put_classify"), team.team_id, team.classify)
-            changed = changed or tag != "UPDATE 0"
-        for member in (m for team in teams for m in team.members):
-            tag = await connection.execute(query("teams.put_member"), *_member_values(member))
-            changed = changed or tag != "INSERT 0 0"
+        changed = await _bring_up(connection, teams) or bool(fresh)
         if changed:
             version = int(await connection.fetchval(query("teams.version"))) + 1
             new = {t.team_id for t in fresh}
@@ -126,6 +119,16 @@ async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule],
         return changed
 
 
-def _member_values(member: Member) -> list[Any]:
+async def _bring_up(connection: Session, teams: Sequence[Team]) -> bool:
+    """Make known teams and their members what `teams` says; whether that changed anything."""
+    tags: set[str] = set()
+    for team in teams:
+        tags.add(await connection.execute(query("teams.put_classify"), team.team_id, team.classify))
+        for member in team.members:
+            tags.add(await connection.execute(query("teams.put_member"), *_member_values(member)))
+    return not tags <= {"UPDATE 0", "INSERT 0 0"}
+
+
+def _member_values(member: Member) -> list[object]:
     m = member
     return [m.system_id, m.team_id, m.number, m.engine, dict(m.options), m.description, list(m.capabilities), m.active]

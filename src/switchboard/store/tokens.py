@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from switchboard.store.database import Database, Row, query
+from switchboard.store.database import Database, query, row_as, rows_as
 
 Role = Literal["operator", "connector", "agent"]
 
@@ -30,10 +30,6 @@ class Token:
     revoked_at: datetime | None
 
 
-def _token(row: Row) -> Token:
-    return Token(**{name: row[name] for name in Token.__slots__})
-
-
 async def create(database: Database, token: Token, digest: bytes) -> bool:
     """Store a token under the sha256 of its secret. False: a live token of this name exists."""
     t = token
@@ -46,13 +42,12 @@ async def create(database: Database, token: Token, digest: bytes) -> bool:
 
 async def find(database: Database, digest: bytes) -> Token | None:
     """The token with this sha256, also when it is revoked or expired."""
-    row = await database.row(query("tokens.find"), digest)
-    return _token(row) if row else None
+    return row_as(Token, await database.row(query("tokens.find"), digest))
 
 
 async def list_tokens(database: Database) -> list[Token]:
     """All tokens that ever were, oldest first."""
-    return [_token(row) for row in await database.rows(query("tokens.list"))]
+    return rows_as(Token, await database.rows(query("tokens.list")))
 
 
 async def revoke(database: Database, name: str) -> bool:

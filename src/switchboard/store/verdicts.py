@@ -1,7 +1,8 @@
-"""The log of what models chose, read and corrected; what they cost; which are left alone; and what is forgotten.
+"""The log of classifications, read and corrected; spending; cooldowns; and retention.
 
-Read by `app/verdicts.py`, `app/accounts.py`, `app/explain.py` and `app/doctor.py`; `app/corrections.py` corrects,
-`app/upkeep.py` forgets. The log is written by `store/classification.py`. Next: `queries/verdicts.sql`.
+Read by `app/classification/log.py`, `app/classification/spending.py`, `app/messages/explain.py` and
+`app/ops/doctor.py`; `app/classification/corrections.py` corrects, `app/ops/maintenance.py` removes. The log is written
+by `store/classification.py`. Next: `queries/verdicts.sql`.
 """
 
 from __future__ import annotations
@@ -9,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Final, Literal
+from typing import Literal
 from uuid import UUID
 
-from switchboard.domain.message import Conversation
+from switchboard.core.storable import storable_text, to_storable_json
 from switchboard.domain.routing import Chosen, TrailStep
 from switchboard.store.classification import Logged
-from switchboard.store.database import Database, Row, query, storable_text, to_storable_json
-from switchboard.store.inbox import turn_lane
+from switchboard.store.database import Database, query, row_as, rows_as
 
-By = Literal["day", "model", "butler", "team", "message"]
-_LOGGED: Final = tuple(Logged.__dataclass_fields__)
+By = Literal["day", "model", "butler", "team", "message", "asker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +34,13 @@ class VerdictKey:
     """Where a page of the log ends."""
 
     request_id: UUID
-    conversation: str
     team_id: str
     n: int
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictFilter:
-    """Which attempts; None does not count. `butler` is whom the model named."""
+    """Which attempts; None does not count. `butler` is the one that the model named."""
 
     teams: Sequence[str] | None = None
     butler: str | None = None
@@ -52,18 +50,18 @@ class VerdictFilter:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Whose messages may be read: all, or those with a letter in one of the teams, as far as they came to `team`."""
+    """Whose messages may be read: all, or those with a dead letter in one of the teams, as seen by `team`."""
 
     everything: bool
-    letters_of: Sequence[str] = ()
+    dead_letters_of: Sequence[str] = ()
     team: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Where a message should have gone, by whom and why; in the log of `teams` (None: of all that asked).
+    """Where a message should have gone, with author and reason; in the log of `teams` (None: of all that asked).
 
-    He gets as much of it as came to the team `of`; None: the whole.
+    The butler gets the part that reached the team `of`; None: the whole.
     """
 
     request_id: UUID
@@ -78,7 +76,6 @@ class Correction:
 class Sending:
     """The further decision that brings the message to the right butler."""
 
-    conversation: Conversation
     chosen: Chosen
     version: int
     step: TrailStep
@@ -121,7 +118,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Usage(Totals):
-    """The same of one day, model, butler, team or message; `key` None: of no model, or for nobody."""
+    """The same of one day, model, butler, team, message or asker; `key` None: of no model, or for nobody."""
 
     key: str | None
 
@@ -136,7 +133,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """The account of a day: spent, held for sessions that run, and how often a cap of it forbade to ask a model."""
+    """The spending of a day: spent, reserved by running sessions, and how often its cap prevented asking a model."""
 
     tokens: int
     micros: int
@@ -146,8 +143,8 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
-    """A model that some process leaves alone until then."""
+class Cooldown:
+    """A model that is in cooldown in some process until then."""
 
     model: str
     until: datetime
@@ -161,24 +158,27 @@ async def list_verdicts(
     database: Database, wanted: VerdictFilter, sight: Sight, *, before: VerdictKey | None = None, limit: int = 50
 ) -> list[Read]:
     """Newest message first; `before` is the end of the page before."""
-    start = (None,) * 4 if before is None else (before.request_id, before.conversation, before.team_id, before.n)
+    start = (None,) * 3 if before is None else (before.request_id, before.team_id, before.n)
     teams = None if wanted.teams is None else list(wanted.teams)
-    values = (sight.everything, list(sight.letters_of), *start, teams, wanted.butler, wanted.failed, wanted.corrected)
+    values = (
+        sight.everything,
+        list(sight.dead_letters_of),
+        *start,
+        teams,
+        wanted.butler,
+        wanted.failed,
+        wanted.corrected,
+    )
     async with database.connection() as connection, connection.transaction(readonly=True):
         # A plan for all filters at once would read the whole log for each of them.
         await connection.execute("set local plan_cache_mode = force_custom_plan")
-        return [_read(row) for row in await connection.fetch(query("verdicts.list"), *values, limit, sight.team)]
-
-
-def _read(row: Row) -> Read:
-    known = {name: row[name] for name in _LOGGED}
-    return Read(**{**known, "candidates": tuple(row["candidates"])}, seen=row["seen"], text=row["text"])
+        rows = await connection.fetch(query("verdicts.list"), *values, limit, sight.team)
+        return rows_as(Read, ({**row, "candidates": tuple(row["candidates"])} for row in rows))
 
 
 async def corrected(database: Database, team_id: str | None, limit: int) -> list[Corrected]:
     """Messages that somebody corrected, newest first; of what an older release decided without facts there are none."""
-    rows = await database.rows(query("verdicts.cases"), team_id, limit)
-    return [Corrected(**{name: row[name] for name in Corrected.__slots__}) for row in rows]
+    return rows_as(Corrected, await database.rows(query("verdicts.cases"), team_id, limit))
 
 
 async def correct(database: Database, correction: Correction, sending: Sending | None = None) -> Outcome | None:
@@ -187,15 +187,13 @@ async def correct(database: Database, correction: Correction, sending: Sending |
     teams = None if c.teams is None else list(c.teams)
     reason = None if c.reason is None else storable_text(c.reason)
     values = (c.request_id, c.to, c.by, reason, teams, *_columns(sending), c.of)
-    row = await database.row(query("verdicts.correct"), *values)
-    return None if row is None else Outcome(row["decided"], row["noted"], row["n"])
+    return row_as(Outcome, await database.row(query("verdicts.correct"), *values))
 
 
 def _columns(sending: Sending | None) -> tuple[object, ...]:
     if sending is None:
-        return (None,) * 5
-    lane = turn_lane(sending.chosen.system_id, sending.conversation)
-    return sending.version, to_storable_json((sending.step,)), sending.tier, lane, sending.chosen.team_id
+        return (None,) * 4
+    return sending.version, to_storable_json((sending.step,)), sending.tier, sending.chosen.team_id
 
 
 # What it costs -------------------------------------------------------------------------------------------------------
@@ -203,40 +201,38 @@ def _columns(sending: Sending | None) -> tuple[object, ...]:
 
 async def usage(database: Database, by: By, span: Span, limit: int) -> list[Usage]:
     """What was spent in that time, days newest first, all others dearest first."""
-    if by == "butler":
-        rows = await database.rows(query("verdicts.usage_by_butler"), span.since, span.until, limit)
-    else:
-        rows = await database.rows(query("verdicts.usage"), by, span.since, span.until, limit)
-    return [Usage(**dict(row)) for row in rows]
+    if by in {"butler", "asker"}:
+        return rows_as(Usage, await database.rows(query(f"verdicts.usage_by_{by}"), span.since, span.until, limit))
+    return rows_as(Usage, await database.rows(query("verdicts.usage"), by, span.since, span.until, limit))
 
 
 async def total(database: Database, span: Span) -> Totals:
     """What was spent in that time altogether."""
-    [row] = await database.rows(query("verdicts.usage_total"), span.since, span.until)
-    return Totals(**dict(row))
+    [found] = rows_as(Totals, await database.rows(query("verdicts.usage_total"), span.since, span.until))
+    return found
 
 
-async def account_of(database: Database, day: date) -> Day:
-    """The account of a day (UTC)."""
-    [row] = await database.rows(query("verdicts.day"), day)
-    return Day(**dict(row))
+async def spending_of(database: Database, day: date) -> Day:
+    """The spending of a day (UTC)."""
+    [found] = rows_as(Day, await database.rows(query("verdicts.day"), day))
+    return found
 
 
-# Models that are left alone ------------------------------------------------------------------------------------------
+# Models in cooldown --------------------------------------------------------------------------------------------------
 
 
-async def rest(database: Database, process: UUID, model: str, seconds: float, why: str) -> None:
-    """Put on record that a process leaves a model alone for so long."""
+async def cooldown(database: Database, process: UUID, model: str, seconds: float, why: str) -> None:
+    """Record that a model is in cooldown in a process for this long."""
     values = (model, process, timedelta(seconds=seconds), storable_text(why)[:500])
     await database.run(query("verdicts.rest"), *values)
 
 
-async def resting(database: Database) -> list[Rest]:
-    """The models that some process leaves alone, the longest wait of each."""
-    return [Rest(**dict(row)) for row in await database.rows(query("verdicts.resting"))]
+async def cooldowns(database: Database) -> list[Cooldown]:
+    """The models in cooldown in some process, with the longest wait of each."""
+    return rows_as(Cooldown, await database.rows(query("verdicts.resting")))
 
 
-# What is forgotten ---------------------------------------------------------------------------------------------------
+# Retention -----------------------------------------------------------------------------------------------------------
 
 
 async def forget_sessions(database: Database, after: timedelta, limit: int) -> int:
@@ -245,7 +241,7 @@ async def forget_sessions(database: Database, after: timedelta, limit: int) -> i
 
 
 async def forget_holds(database: Database) -> int:
-    """Remove what nobody settled in time, and rests that are over; how many rows."""
+    """Remove reservations that were not settled in time, and cooldowns that are over; how many rows."""
     reservations = await database.run(query("verdicts.forget_reservations"))
     return _count(reservations) + _count(await database.run(query("verdicts.forget_rests")))
 

@@ -1,17 +1,17 @@
-"""A circuit breaker: a model that keeps failing is left alone for a while, then asked once before it is trusted again.
+"""A circuit breaker: a model that keeps failing is not used for a while, then probed once before it is trusted again.
 
-Called by `agents/sessions/dispatch.py`, one breaker per model. A breaker, an event and `now` (seconds of any clock
-that never runs backward) enter, the breaker that follows leaves.
+Called by `llm/dispatch.py`, one breaker per model. In: a breaker, an event and `now` (seconds of a monotonic clock);
+out: the next breaker.
 
     state       admit                               success          failure
     closed      pass                                closed, count 0  count + 1; at the threshold: open
     open        refuse; after the wait: half_open,  -                -
-                and this one is the probe
+                and this call is the probe
     half_open   refuse while the probe is out;      closed           open, for twice as long
                 a lost probe is replaced
 
-Only the outcome of a call that was admitted since the last change of state counts (its ticket says so): what was still
-running when the breaker opened neither closes nor re-opens it.
+Only the outcome of a call that was admitted since the last change of state counts (its ticket says so): a call that was
+still running when the breaker opened neither closes nor re-opens it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Final, Literal, NewType
 
 State = Literal["closed", "open", "half_open"]
 Ticket = NewType("Ticket", int)
-"""Given out with a pass and shown with the outcome."""
+"""Issued when a call is admitted, and presented with its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
-    """`threshold` failures in a row open it; seconds. `probe_timeout`: a probe that has not come back is lost."""
+    """`threshold` failures in a row open it; seconds. `probe_timeout`: when an unanswered probe counts as lost."""
 
     threshold: int = 3
     wait: float = 30.0
@@ -37,7 +37,7 @@ class BreakerPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """`failures` in a row; `openings` in a row without a success; `until`: when open or half-open lets one pass."""
+    """`failures` in a row; `openings` in a row without a success; `until`: when it admits a call, if not closed."""
 
     state: State = "closed"
     failures: int = 0
@@ -50,7 +50,7 @@ DEFAULT: Final = BreakerPolicy()
 
 
 def admit(breaker: Breaker, now: float, policy: BreakerPolicy = DEFAULT) -> tuple[Breaker, Ticket | None]:
-    """Whether a call may be made now: a ticket if so, None if not."""
+    """A ticket if a call may be made now, else None."""
     if breaker.state == "closed":
         return breaker, Ticket(breaker.generation)
     if now < breaker.until:
@@ -60,14 +60,14 @@ def admit(breaker: Breaker, now: float, policy: BreakerPolicy = DEFAULT) -> tupl
 
 
 def settle(breaker: Breaker, ticket: Ticket, *, ok: bool, now: float, policy: BreakerPolicy = DEFAULT) -> Breaker:
-    """The breaker after the outcome of the call that `ticket` was given for; one of older times changes nothing."""
+    """The breaker after the outcome of the call with this `ticket`; an outdated ticket changes nothing."""
     if ticket != breaker.generation:
         return breaker
     return _SETTLED[breaker.state, ok](breaker, now, policy)
 
 
 def wait_left(breaker: Breaker, now: float) -> float:
-    """Seconds until a call may be let through; 0 when it may be now."""
+    """Seconds until a call may be admitted; 0: now."""
     return 0.0 if breaker.state == "closed" else max(0.0, breaker.until - now)
 
 

@@ -1,10 +1,10 @@
-"""What models may cost: an account of tokens and money for a message, and one for a day.
+"""What models may cost: tokens and money per message and per day.
 
-Called by `agents/sessions/dispatch.py` before a model is asked (`reserve`, with an estimate) and after (`settle`, with
-what the provider reported). Accounts and amounts enter, accounts leave. Money is counted in whole micro-dollars.
+Called by `llm/dispatch.py` before a model is asked (`reserve`, with an estimate) and after (`settle`, with
+what the provider reported). In: spending and amounts; out: the new spending. Money is in whole micro-dollars.
 
-What is reserved counts as spent until it is settled: however many sessions run at once, together they stay within the
-cap, by their estimates.
+A reservation counts as spent until it is settled, so that concurrent sessions together stay within the cap, by their
+estimates.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The most that may be spent; None where there is no limit."""
+    """The limits; None: no limit."""
 
     tokens: int | None = None
     micros: int | None = None
@@ -52,7 +52,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What was spent on `day` (None: for one message) and what is reserved for calls that still run."""
+    """What was spent on `day` (None: for one message) and what is reserved for running calls."""
 
     day: date | None = None
     spent: Amount = ZERO
@@ -61,7 +61,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a call may not be made: which cap it would exceed, and by what it counts."""
+    """Why a call may not be made: which cap it would exceed."""
 
     scope: Scope
     unit: Literal["tokens", "micros"]
@@ -75,7 +75,7 @@ class Refusal:
 
 
 def amount(input_tokens: int, output_tokens: int, price: Price | None = None) -> Amount:
-    """What tokens cost, rounded up to a whole micro-dollar; without a price (a model of one's own) no money."""
+    """What tokens cost, rounded up to a whole micro-dollar; without a price (a self-hosted model) no money."""
     if price is None:
         return Amount(input_tokens + output_tokens)
     micros = -(-(input_tokens * price.input + output_tokens * price.output) // 1_000_000)
@@ -83,14 +83,14 @@ def amount(input_tokens: int, output_tokens: int, price: Price | None = None) ->
 
 
 def on(account: Account, today: date | None) -> Account:
-    """The account as of `today`: a new day has spent nothing. A clock that went back a day does not open a new one."""
+    """The spending as of `today`: a new day starts at nothing. A clock that went back a day starts no new one."""
     if account.day is None or today is None or today <= account.day:
         return account
     return Account(today, reserved=account.reserved)
 
 
 def reserve(account: Account, wanted: Amount, cap: Cap) -> Account | Refusal:
-    """The account with `wanted` set aside, or why it may not be: spent, reserved and wanted must stay within `cap`."""
+    """The spending with `wanted` reserved, or why not: spent, reserved and wanted must stay within `cap`."""
     used = account.spent + account.reserved
     scope: Scope = "message" if account.day is None else "day"
     if cap.tokens is not None and used.tokens + wanted.tokens > cap.tokens:
@@ -101,10 +101,10 @@ def reserve(account: Account, wanted: Amount, cap: Cap) -> Account | Refusal:
 
 
 def settle(account: Account, reserved: Amount, actual: Amount) -> Account:
-    """The account after a call: what was reserved for it is free again, what it really cost is spent.
+    """The spending after a call: its reservation is released, its actual cost is spent.
 
-    The actual cost is booked even where it is above the cap: it has been paid. A call that was never made is settled
-    with ZERO. Raises ValueError when more is freed than was reserved.
+    The actual cost is booked even if it is above the cap: it has been paid. A call that was never made is settled with
+    ZERO. Raises ValueError if more is released than was reserved.
     """
     left = Amount(account.reserved.tokens - reserved.tokens, account.reserved.micros - reserved.micros)
     return replace(account, spent=account.spent + actual, reserved=left)

@@ -1,6 +1,6 @@
-"""How free places are shared among tiers: weighted, and no tier ever starves.
+"""How free slots are shared among tiers: weighted, and no tier ever starves.
 
-Smooth weighted round robin: each place goes to the tier with the most credit. `lanes/worker.py` keeps the credit.
+Smooth weighted round robin: each slot goes to the tier with the most credit. `lanes/worker.py` keeps the credit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NO_CREDIT: Final = (0,) * len(WEIGHTS)
 
 
 def shares(credit: tuple[int, ...], places: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Deal out `places`: returns (places per tier, the new credit). Of 15 places each tier gets its weight."""
+    """Distribute `places`: returns (slots per tier, the new credit). Of 15 slots, each tier gets its weight."""
     left = list(credit)
     dealt = [0] * len(WEIGHTS)
     for _ in range(places):

@@ -1,7 +1,7 @@
-"""What a change of rules would change: the same messages decided before and after.
+"""The effect of a rule change: the same messages decided before and after.
 
-Called by `app/replays.py` for the blast radius of an edit and for a backtest, chunk by chunk as `store/replay.py` reads
-them. Two indexes and the facts of stored messages enter, the messages that would go elsewhere leave. Next: the reader.
+Called by `app/rules/replays.py` for the blast radius of an edit and for a backtest, chunk by chunk as `store/replay.py`
+reads them. In: two indexes and the facts of stored messages; out: the messages that would be routed differently.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from switchboard.core.routing.decide import foresee
+from switchboard.core.routing.decide import simulate
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.routing import DeadLetterCategory, Decision, RuleChange, SystemId, TeamId
 
 NEWEST: Final = 20_000
-"""Messages that are looked at when nobody says how many."""
+"""Messages that are examined by default."""
 EXAMPLES: Final = 10
-"""How many messages that would go elsewhere are shown; all are counted."""
+"""How many messages that would be routed differently are shown; all are counted."""
 _FEW: Final = 16
-"""Up to so many changes it is faster to look at each than to decide twice."""
+"""Up to this many changes it is faster to check each than to decide twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A stored message, as far as rules see it. `pinned` is the butler that it replied to, if any."""
+    """A stored message as rules see it. `pinned` is the butler that it replied to, if any."""
 
     request_id: UUID
     facts: Mapping[str, str]
@@ -42,9 +42,9 @@ class DeadEnd:
 
 @dataclass(frozen=True, slots=True)
 class Receivers:
-    """Who gets a message, and where it dies: each once and sorted, so that equal means the same to the sender.
+    """Who gets a message, and where it dies: each once and sorted, so that equality means the same to the sender.
 
-    Made by `of` or `receivers`; which rule decided is not in it. `models` are the teams where a model would be asked.
+    Made by `of` or `receivers`; does not say which rule decided. `models` are the teams where a model would be asked.
     """
 
     butlers: tuple[SystemId, ...] = ()
@@ -55,13 +55,13 @@ class Receivers:
     def of(
         cls, butlers: Iterable[SystemId], dead_letters: Iterable[DeadEnd] = (), models: Iterable[TeamId] = ()
     ) -> Receivers:
-        """From all in any order."""
+        """From lists in any order."""
         return cls(tuple(sorted(set(butlers))), tuple(sorted(set(dead_letters))), tuple(sorted(set(models))))
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A message that would go elsewhere."""
+    """A message that would be routed differently."""
 
     request_id: UUID
     before: Receivers
@@ -70,7 +70,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Blast:
-    """How much a change would change. `complete` is False when there were more messages than were looked at."""
+    """The effect of a change. `complete` is False if there were more messages than were examined."""
 
     looked_at: int
     changed: int
@@ -90,17 +90,17 @@ def receivers(decision: Decision) -> Receivers:
 def compare(
     before: RoutingIndex, after: RoutingIndex, cases: Iterable[Case], changes: Sequence[RuleChange] = ()
 ) -> list[Difference]:
-    """The messages that would go elsewhere, in the order of `cases`.
+    """The messages that would be routed differently, in the order of `cases`.
 
-    `changes`, if given, are all that lies between the two indexes: a message that none of the rules concerned matches
-    goes where it went, and is not decided at all. With few changes that is many times faster.
+    `changes`, if given, are all differences between the two indexes: a message that matches none of these rules goes
+    where it went before, and is not decided at all. With few changes that is many times faster.
     """
     differences: list[Difference] = []
     asking = before.classifying or after.classifying
     for case in _touched(cases, changes) if 0 < len(changes) <= _FEW else cases:
-        then = foresee(before, case.facts, case.pinned)
-        now = foresee(after, case.facts, case.pinned)
-        # Nearly always both are the same to the letter; only what may differ is worth sorting.
+        then = simulate(before, case.facts, case.pinned)
+        now = simulate(after, case.facts, case.pinned)
+        # Nearly always both are identical; only what may differ is worth sorting.
         if then.chosen != now.chosen or then.unrouted != now.unrouted or asking:
             difference = Difference(case.request_id, receivers(then), receivers(now))
             if difference.before != difference.after:
@@ -109,7 +109,7 @@ def compare(
 
 
 def _touched(cases: Iterable[Case], changes: Iterable[RuleChange]) -> Iterator[Case]:
-    """The messages that an active rule matches which is there only before or only after."""
+    """The messages matched by an active rule that exists only before or only after."""
     sides = (side for change in changes for side in (change.before, change.after))
     asked = [(side.channel, side.filters.items()) for side in sides if side is not None and side.active]
     for case in cases:
@@ -138,5 +138,5 @@ class Tally:
         self._examples += differences[: EXAMPLES - len(self._examples)]
 
     def blast(self, *, complete: bool = True) -> Blast:
-        """What was found so far; `complete`: that there are no more messages to look at."""
+        """The result so far; `complete`: there are no more messages."""
         return Blast(self.looked_at, self.changed, tuple(self._examples), complete)

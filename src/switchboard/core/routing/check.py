@@ -1,8 +1,8 @@
-"""What is wrong with a rule or with the tree of teams, and what would be right.
+"""What is wrong with a rule or with the tree of teams, and how to fix it.
 
-Called wherever a rule is written (`app/proposals.py`, `app/seed.py`), when an installation is examined
-(`app/doctor.py`), and for facts that somebody made up (`routetests.py`, `app/replays.py`). A rule and the teams enter,
-a list of problems leaves, empty when all is well. Nothing is raised: the caller refuses, or shows, all of them.
+Called wherever a rule is written (`app/rules/proposals.py`, `app/rules/seed.py`), when an installation is examined
+(`app/ops/doctor.py`), and for made-up facts (`routetests.py`, `app/rules/replays.py`). In: a rule and the teams; out: a
+list of problems, empty if all is valid. Nothing is raised: the caller refuses, or shows, all of them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-from switchboard.core.channels import CHANNELS, near, or_list
+from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.draft import shown
-from switchboard.core.routing.facts import INTEGER, INTEGERS, KEYS, LOWER_CASE, ONE_OF
+from switchboard.core.words import near, or_list
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
+from switchboard.ports.channel import Values
+from switchboard.ports.raw import INTEGER
 
 ProblemCode = Literal[
     "unknown_channel",
@@ -51,7 +53,7 @@ Teams = Mapping[TeamId, Team]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`field` is a path such as `targets[0].system_id`; `message` a sentence; `meant` what would be right, if known."""
+    """`field` is a path such as `targets[0].system_id`; `message` a sentence; `meant` the probable intention."""
 
     code: ProblemCode
     field: str
@@ -59,17 +61,17 @@ class Problem:
     meant: tuple[str, ...] = ()
 
 
-def check_rule(rule: Rule, teams: Teams, channels: Iterable[str] = CHANNELS) -> list[Problem]:
-    """Everything that is wrong with a rule in this tree; inactive rules are held to the same.
+def check_rule(rule: Rule, teams: Teams, channels: Channels = CHANNELS) -> list[Problem]:
+    """Everything that is wrong with a rule in this tree; the same for inactive rules.
 
-    Costs no more than a look at the rule's own team, so a million rules can be checked at load.
+    It looks only at the rule's own team, so a million rules can be checked at load.
     """
     return [*check_match(rule, channels), *check_targets(rule.team_id, rule.targets, teams)]
 
 
-def check_match(rule: Rule, channels: Iterable[str] = CHANNELS) -> list[Problem]:
+def check_match(rule: Rule, channels: Channels = CHANNELS) -> list[Problem]:
     """What is wrong with a rule's channel, filters and priority, whatever the tree."""
-    problems = [*_check_channel(rule, channels), *_check_filters(rule)]
+    problems = [*_check_channel(rule, channels), *_check_filters(rule, channels)]
     if abs(rule.priority) > MAX_PRIORITY:
         message = f"priority {rule.priority} is not between -{MAX_PRIORITY} and {MAX_PRIORITY}"
         problems.append(Problem("priority_out_of_range", "priority", message))
@@ -85,9 +87,9 @@ def check_targets(team_id: TeamId, targets: Sequence[Target], teams: Teams) -> l
 
 
 def _unknown(code: ProblemCode, field: str, what: str, name: str, names: Iterable[str]) -> Problem:
-    """A name that is not there, with the names that are near to it."""
+    """An unknown name, with similar names."""
     known = frozenset(names)
-    # `diary` is System1/diary, which is far from it as a word.
+    # `diary` means System1/diary, which is not similar as a word.
     meant = tuple(sorted(one for one in known if one.rpartition("/")[2] == name)) or _near(name, known)
     hint = f"; did you mean {or_list(meant)}?" if meant else ""
     return Problem(code, field, f"there is no {what} {name!r}{hint}", meant)
@@ -95,56 +97,54 @@ def _unknown(code: ProblemCode, field: str, what: str, name: str, names: Iterabl
 
 @lru_cache(maxsize=1024)
 def _near(name: str, names: frozenset[str]) -> tuple[str, ...]:
-    """`near`, which takes a millisecond: a mistake that is in one rule is often in thousands."""
+    """Cached `near`, which takes a millisecond: a mistake in one rule is often in thousands."""
     return near(name, names)
 
 
-def _check_channel(rule: Rule, channels: Iterable[str]) -> Iterator[Problem]:
-    known = {"*", *channels}
-    if rule.channel not in known:
-        yield _unknown("unknown_channel", "channel", "channel", rule.channel, known)
+def _check_channel(rule: Rule, channels: Channels) -> Iterator[Problem]:
+    if rule.channel != "*" and rule.channel not in channels:
+        yield _unknown("unknown_channel", "channel", "channel", rule.channel, {"*", *channels})
 
 
-def _check_filters(rule: Rule) -> Iterator[Problem]:
+def _check_filters(rule: Rule, channels: Channels) -> Iterator[Problem]:
     for key, value in sorted(rule.filters.items()):
-        yield from _check_fact(rule.channel, key, value, f"filters.{key}")
+        yield from _check_fact(channels, rule.channel, key, value, f"filters.{key}")
 
 
-def check_facts(given: Mapping[str, str], channels: Iterable[str] = CHANNELS) -> list[Problem]:
-    """Everything that is wrong with facts that a message is said to have; fields are their keys.
+def check_facts(given: Mapping[str, str], channels: Channels = CHANNELS) -> list[Problem]:
+    """Everything that is wrong with the given facts of a message; fields are their keys.
 
-    A misspelt one, or one that no message can have, would be missed in silence.
+    A misspelt fact, or one that no message can have, would otherwise silently never match.
     """
-    channel, known = given.get("channel", ""), tuple(channels)
-    if not channel:
-        return [Problem("unknown_channel", "channel", f"facts need a channel: {or_list(known)}", known)]
-    if channel not in known:
-        return [_unknown("unknown_channel", "channel", "channel", channel, known)]
-    return [problem for key, value in given.items() for problem in _check_fact(channel, key, value, shown(key))]
+    name = given.get("channel", "")
+    if not name:
+        return [Problem("unknown_channel", "channel", f"facts need a channel: {or_list(channels)}", tuple(channels))]
+    if name not in channels:
+        return [_unknown("unknown_channel", "channel", "channel", name, channels)]
+    return [problem for key, value in given.items() for problem in _check_fact(channels, name, key, value, shown(key))]
 
 
-def _check_fact(channel: str, key: str, value: str, field: str) -> Iterator[Problem]:
-    # A plug-in's channel has no keys of its own here; an unknown channel is reported once, not once per key.
-    keys = KEYS.get(channel, KEYS["*"])
+def _check_fact(channels: Channels, name: str, key: str, value: str, field: str) -> Iterator[Problem]:
+    keys = channels.keys_of(name)
     if key not in keys:
-        message = f"messages of channel {channel!r} have no {shown(key)!r}; they have {', '.join(sorted(keys))}"
-        yield Problem("unknown_filter_key", field, message, _near(key, keys))
-    elif (why := never_equal(channel, key, value)) is not None:
+        message = f"messages of channel {name!r} have no {shown(key)!r}; they have {', '.join(sorted(keys))}"
+        yield Problem("unknown_filter_key", field, message, _near(key, frozenset(keys)))
+    elif (why := _never_equal(name, key, value, keys[key])) is not None:
         yield Problem("unmatchable_value", field, f"{key} can never be {value!r}: {why}")
 
 
-def never_equal(channel: str, key: str, value: str) -> str | None:
+def _never_equal(channel: str, key: str, value: str, values: Values) -> str | None:
     """Why no fact under this key of this channel ever equals the value; None if one may."""
     if not value or value != value.strip():
-        return "a fact is never empty and has no blanks around it"
+        return "a fact is never empty and has no surrounding whitespace"
     if key == "channel" and channel not in ("*", value):
         return f"the rule is for channel {channel!r}"
-    if key in LOWER_CASE and value != value.lower():
-        return f"it is always lower-cased, so write {value.lower()!r}"
-    if key in ONE_OF and value not in ONE_OF[key]:
-        return f"it is {or_list(ONE_OF[key])}"
-    if key in INTEGERS and not INTEGER.fullmatch(value):
-        return "it is a number in digits, negative for groups, not a name"
+    if isinstance(values, frozenset) and value not in values:
+        return f"it is {or_list(values)}"
+    if values == "lower" and value != value.lower():
+        return f"it is always in lower case, so write {value.lower()!r}"
+    if values == "integer" and not INTEGER.fullmatch(value):
+        return "it is a number, negative for groups, not a name"
     return None
 
 
@@ -154,7 +154,7 @@ def _check_targets(targets: Sequence[Target], team: Team, teams: Teams) -> Itera
     counts = Counter(targets)
     for target in (target for target, count in counts.items() if count > 1):
         name = target.system_id or target.team_id
-        yield Problem("duplicate_target", "targets", f"{name} is named {counts[target]} times; once is enough")
+        yield Problem("duplicate_target", "targets", f"{name} is listed {counts[target]} times; once is enough")
     for position, target in enumerate(targets):
         yield from _check_target(f"targets[{position}]", target, team, teams)
 
@@ -176,7 +176,7 @@ def _check_system(field: str, system_id: SystemId, team: Team, teams: Teams) -> 
     if member is None:
         yield _not_a_member(field, system_id, team, teams)
     elif member.number not in (1, 4):
-        message = f"{system_id} takes no messages; a rule leads to a System1, a sub-team, or the team's own System4"
+        message = f"{system_id} receives no messages; a target is a System1, a sub-team, or the team's own System4"
         yield Problem("target_not_a_butler", field, message, _reachable(team, teams))
     elif not member.active:
         yield Problem("inactive_target", field, f"{system_id} is not active", _reachable(team, teams))
@@ -186,7 +186,9 @@ def _not_a_member(field: str, system_id: SystemId, team: Team, teams: Teams) -> 
     at_home = next((one for one in teams.values() if any(system_id == m.system_id for m in one.members)), None)
     if at_home is None:
         return _unknown("unknown_target", field, "system", system_id, _reachable(team, teams))
-    message = f"{system_id} is in team {at_home.team_id}; a rule of {team.team_id} leads only to its own members"
+    message = (
+        f"{system_id} is in team {at_home.team_id}; the targets of a rule of {team.team_id} must be its own members"
+    )
     return Problem("target_not_in_team", field, message, _reachable(team, teams))
 
 
@@ -195,12 +197,12 @@ def _check_sub_team(field: str, team_id: TeamId, team: Team, teams: Teams) -> It
     if child is None:
         yield _unknown("unknown_target", field, "team", team_id, _reachable(team, teams))
     elif child.parent_id != team.team_id:
-        message = f"{team_id} is not a direct sub-team of {team.team_id}; messages go only down, level by level"
+        message = f"{team_id} is not a direct sub-team of {team.team_id}; messages only move down, level by level"
         yield Problem("target_not_in_team", field, message, _reachable(team, teams))
 
 
 def _reachable(team: Team, teams: Teams) -> tuple[str, ...]:
-    """What a rule of this team may name, sorted: for sentences that say what would be right."""
+    """What a rule of this team may name, sorted: for messages that list the valid names."""
     systems = [str(member.system_id) for member in team.members if member.active and member.number in (1, 4)]
     return tuple(sorted(systems + [str(one.team_id) for one in teams.values() if one.parent_id == team.team_id]))
 
@@ -234,7 +236,7 @@ def _check_parents(teams: tuple[Team, ...]) -> Iterator[Problem]:
 
 
 def _check_cycles(teams: tuple[Team, ...]) -> Iterator[Problem]:
-    """Each cycle once, named by the way round it."""
+    """Each cycle once, as its path."""
     parents = {team.team_id: team.parent_id for team in teams}
     done: set[TeamId] = set()
     for start in parents:
@@ -246,7 +248,7 @@ def _check_cycles(teams: tuple[Team, ...]) -> Iterator[Problem]:
         if at is not None and at in way:
             names = list(way)
             around = [*names[names.index(at) :], at]
-            yield Problem("cycle", f"teams.{at}.parent", f"the parents go round: {' → '.join(around)}")
+            yield Problem("cycle", f"teams.{at}.parent", f"the parents form a cycle: {' → '.join(around)}")
         done.update(way)
 
 
@@ -262,11 +264,11 @@ def _check_unique(teams: tuple[Team, ...]) -> Iterator[Problem]:
 def _check_member(member: Member, team: Team) -> Iterator[Problem]:
     field = f"teams.{team.team_id}.systems.{member.system_id}"
     if member.team_id != team.team_id:
-        message = f"{member.system_id} says it is in team {member.team_id}"
+        message = f"{member.system_id} claims to be in team {member.team_id}"
         yield Problem("member_of_another_team", field, message, (team.team_id,))
     right = f"System{member.number}/{team.team_id if member.number != 1 else member.name or 'NAME'}"
     if member.system_id != right:
-        message = f"{member.system_id} must be called {right}: Systems 2 to 5 bear their team's name"
+        message = f"{member.system_id} must be called {right}: Systems 2 to 5 have their team's name"
         yield Problem("system_misnamed", field, message, (right,))
 
 
@@ -274,5 +276,5 @@ def _check_single(team: Team) -> Iterator[Problem]:
     counts = Counter(member.number for member in team.members if member.number != 1)
     for number, count in sorted(counts.items()):
         if count > 1:
-            message = f"team {team.team_id} has {count} System{number}s; at most one is possible"
+            message = f"team {team.team_id} has {count} System{number}s; at most one is allowed"
             yield Problem("system_twice", f"teams.{team.team_id}.systems", message)

@@ -1,16 +1,16 @@
 """The decision about a message, level by level down the tree of teams.
 
-Called by `journey/decide.py` and `journey/classify.py` with the facts of a message. An index and facts enter, and of a
-message that no rule decides what a model says; a `Decision` with its trail leaves. The same always gives the same one.
-Next: `journey/accept.py` or `journey/classify.py` stores it.
+Called by `journey/decide.py` and `journey/classify.py` with the facts of a message. In: an index and facts, and for a
+message that no rule decides the answer of a model; out: a `Decision` with its trail. Deterministic. Next:
+`journey/accept.py` or `journey/classify.py` stores it.
 
     1. pin              a reply to a message of ours goes to the butler that wrote it
-    2. rules            the first match alone fires; all its targets are served
+    2. rules            only the first match fires; all its targets are served
     3. classification   by a model among the team's own butlers and sub-teams, where the team allows it
     4. catch-all        rules of channel `*` without filters
     5. dead letter      of the team that had no answer, handled by its System4
 
-The one walk is the generator `deciding`; who drives it says what happens where a model would have to be asked.
+The walk is the generator `deciding`; its caller determines what happens where a model would have to be asked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from switchboard.domain.routing import (
 Deciding = Generator[Undecided, Classified | None, Decision]
 """Yields a team where a model must be asked, and is sent the answer; None leaves it open. Ends with the decision."""
 
-_NOT_ASKED: Final = Classified(failed="no model is asked here")
+_NOT_ASKED: Final = Classified(failed="no model is configured")
 
 
 def decide(
@@ -47,21 +47,21 @@ def decide(
 ) -> Decision:
     """Who gets the message, why, and which branches nobody could take. Total: never raises, never empty.
 
-    No model is asked: where one would be, the catch-all follows, else the dead letter. `facts` is what `facts()` made
-    of the envelope; `pinned` the butler that wrote the message replied to, if any; `start` the team to begin in, the
-    root by default: a dead letter is decided again from the team where it died.
+    No model is asked: instead, the catch-all follows, else the dead letter. `facts` comes from `facts()`; `pinned` is
+    the butler that wrote the message replied to, if any; `start` is the first team, by default the root: a dead letter
+    is decided again from the team where it died.
     """
     begun = _begin(index, facts, pinned, start)
     return begun if isinstance(begun, Decision) else _drive(begun, _NOT_ASKED)
 
 
-def foresee(
+def simulate(
     index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | None = None, start: TeamId | None = None
 ) -> Decision:
-    """What would become of the message, as far as it can be said without asking a model.
+    """What would become of the message, as far as known without asking a model.
 
-    A team whose model would be asked has a step `undecided`; what the model would say is in neither list, so both may
-    be empty.
+    A team whose model would be asked has a step `undecided`; the model's choice is in neither list, so both may be
+    empty.
     """
     return _drive(deciding(index, facts, pinned, start), None)
 
@@ -83,9 +83,9 @@ def decide_now(index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId |
 def _begin(
     index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | None, start: TeamId | None
 ) -> Decision | Deciding:
-    """The decision at once where a rule of the root leads to butlers alone, as for most messages; else the walk.
+    """The decision at once if a rule of the root leads to butlers only, as for most messages; else the walk.
 
-    The walk would say the same, and takes a third as long again.
+    The walk gives the same result, but takes a third longer.
     """
     if pinned is not None or start is not None:
         return deciding(index, facts, pinned, start)
@@ -103,7 +103,7 @@ def _begin(
 
 
 def _drive(walk: Deciding, answer: Classified | None) -> Decision:
-    """To the end, with the same answer wherever a model would be asked."""
+    """Walk to the end, with the same answer wherever a model would be asked."""
     try:
         next(walk)
         while True:
@@ -116,7 +116,7 @@ def _drive(walk: Deciding, answer: Classified | None) -> Decision:
 def deciding(
     index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | None = None, start: TeamId | None = None
 ) -> Deciding:
-    """The walk itself: in the first team, then in every sub-team that a rule or a model names, level by level.
+    """The walk itself: the first team, then every sub-team that a rule or a model names, level by level.
 
     The index must not change between its steps: drive it without awaiting anything in between.
     """
@@ -135,7 +135,7 @@ def deciding(
 
 
 def _walk(way: _Way, facts: Mapping[str, str], first: Fired | None) -> Deciding:
-    """From the one team that was entered, where the rule `first` fired or none, down to the last."""
+    """Walk from the first team, where the rule `first` or none fired, down to the last."""
     index, fired = way.index, first
     # No team is entered twice and no butler chosen twice: the index lets a target lead only to an own member or to a
     # team whose one parent this is, and to each of those once; a model chooses among just these. So a cycle cannot hold
@@ -153,7 +153,7 @@ def _walk(way: _Way, facts: Mapping[str, str], first: Fired | None) -> Deciding:
 
 
 class _Way:
-    """What a walk has come to so far."""
+    """The state of a walk."""
 
     __slots__ = ("chosen", "entered", "index", "trail", "unrouted")
 
@@ -163,14 +163,14 @@ class _Way:
         self.chosen: list[Chosen] = []
         self.unrouted: list[Unrouted] = []
         self.entered: list[tuple[TeamId, str | None]] = []
-        """Teams, each with the part of the message that came to it."""
+        """Teams, each with the part of the message that reached it."""
 
     def begin(self, start: TeamId) -> bool:
-        """Enter the first team, if a way leads there; else that is what there is to say."""
+        """Enter the first team if there is a path to it; else that is the finding."""
         if self.index.reaches(start):
             self.entered.append((start, None))
             return True
-        why = f"no way leads from the root to {start}"
+        why = f"there is no path from the root to {start}"
         self.trail.append(TrailStep(start, "no_route", detail=why))
         self.unrouted.append(Unrouted(start, "no_route", why, self.index.handler(self.index.root)))
         return False
@@ -189,7 +189,7 @@ class _Way:
         for below in fanout.teams:
             self.entered.append((below, segment))
         for lost in fanout.lost:
-            # One target takes nothing; the others are served all the same.
+            # One target takes nothing; the others are still served.
             self.trail.append(_lost_step(team_id, rule_id, name, lost))
             handler = self.index.handler(team_id)
             self.unrouted.append(Unrouted(team_id, lost.reason, f"rule {name!r}: {lost.why}", handler, segment))
@@ -197,7 +197,7 @@ class _Way:
     def follow_model(self, team_id: TeamId, segment: str | None, answer: Classified | None) -> None:
         candidates = self.index.candidates(team_id)
         if answer is None:
-            self.trail.append(TrailStep(team_id, "undecided", targets=candidates, detail="a model is asked"))
+            self.trail.append(TrailStep(team_id, "undecided", targets=candidates, detail="a model decides"))
             return
         failed = _failed(answer, candidates)
         if failed is not None:
@@ -225,18 +225,18 @@ class _Way:
 
 
 def _failed(answer: Classified, candidates: Collection[Target]) -> str | None:
-    """Why nothing can be done with an answer: a single route that is no candidate's spoils all of it."""
+    """Why an answer cannot be used: a single route to a non-candidate invalidates all of it."""
     if answer.failed is not None:
         return answer.failed or "the model failed"
     if not answer.routes:
-        return "the model chose nobody"
+        return "the model chose no candidate"
     foreign = [route.target for route in answer.routes if route.target not in candidates]
     named = ", ".join(str(target.system_id or target.team_id or "nobody") for target in foreign)
-    return f"the model chose {named}, which this team may not reach" if foreign else None
+    return f"the model chose {named}, which is not reachable from this team" if foreign else None
 
 
 def _parts(routes: Iterable[Route]) -> dict[Target, str | None]:
-    """Each target once, with its part of the text. Who is named twice with different parts gets the whole."""
+    """Each target once, with its part of the text. One that is named twice with different parts gets the whole."""
     parts: dict[Target, str | None] = {}
     for route in routes:
         part = route.segment if route.segment and route.segment.strip() else None

@@ -1,8 +1,8 @@
 """Reading what people and agents write: rules and their parts in decoded JSON or YAML.
 
-Called by every door that takes a rule: team files, rule files, SOPs, route tests, the API. An object enters, a
-`RuleDraft` or a plain value leaves; what cannot be understood is refused with its path and what would be right. There
-is no other way to read a rule. Next: `core/routing/check.py`, which says whether the rule makes sense in the tree.
+Called by everything that accepts rules: team files, rule files, SOPs, route tests, the API. In: an object; out: a
+`RuleDraft` or a plain value; invalid input is refused with its path and an explanation. There is no other way to read
+a rule. Next: `core/routing/check.py`, which says whether the rule makes sense in the tree.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from switchboard.core.channels import near, or_list
+from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Rule, RuleDraft, SystemId, Target, TeamId
 
 MAX_TEXT: Final = 512
-"""Longest name, id or filter value in characters, as in an envelope."""
+"""Maximum characters of a name, id or filter value, as in an envelope."""
 MAX_FILTERS: Final = 64
-"""Most filters of one rule; no channel has as many keys."""
+"""Maximum filters of a rule; no channel has as many keys."""
 
 DRAFT_KEYS: Final = ("name", "channel", "filters", "priority", "active", "targets")
-"""The parts of a rule that are written by whoever writes rules."""
+"""The parts of a rule that its author writes."""
 _SHOWN: Final = 64
-"""How much of a name that a stranger chose is repeated in an answer."""
+"""How much of a name chosen by a stranger is repeated in an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Who changes rules, and when; `new_id` gives each new rule its id (UUIDv7: ids that grow keep the order)."""
+    """Who changes rules, and when; `new_id` gives each new rule its id (UUIDv7: increasing ids keep the order)."""
 
     author: str
     now: datetime
@@ -43,17 +43,17 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads one kind of document. `code` is that of its refusals, `whole` what a sentence calls the document itself."""
+    """Reads one kind of document. `code` is that of its errors, `whole` the name of the document in messages."""
 
     code: str
     whole: str
 
     def refuse(self, path: str, message: str) -> InvalidInput:
-        """The error for what stands at `path`; `message` goes on where the path ends."""
+        """The error for the value at `path`; `message` continues after the path."""
         return InvalidInput(f"{path or self.whole} {message}", code=self.code, field=path or None)
 
     def fields(self, value: object, path: str, known: Iterable[str]) -> Mapping[str, object]:
-        """An object that has no other keys than these."""
+        """An object with no other keys than these."""
         if not isinstance(value, Mapping):
             raise self.refuse(path, "must be an object")
         known = tuple(known)
@@ -61,11 +61,11 @@ class Reader:
             if key not in known:
                 name = shown(key)
                 meant = near(name, known) or known
-                raise self.refuse(below(path, name), f"is not known here; did you mean {or_list(meant)}?")
+                raise self.refuse(below(path, name), f"is unknown; did you mean {or_list(meant)}?")
         return value
 
     def needed(self, fields: Mapping[str, object], key: str, path: str) -> object:
-        """What stands under a key that must be there."""
+        """The value of a required key."""
         if key not in fields:
             raise self.refuse(below(path, key), "is missing")
         return fields[key]
@@ -77,16 +77,16 @@ class Reader:
         return value
 
     def text(self, value: object, path: str) -> str:
-        """A name or an id, without blanks around it."""
+        """A name or an id, without surrounding blanks."""
         text = value.strip() if isinstance(value, str) else ""
         if not text or len(text) > MAX_TEXT or not text.isprintable():
-            raise self.refuse(path, f"must be a text of one line, of 1 to {MAX_TEXT} characters")
+            raise self.refuse(path, f"must be a string: one line of 1 to {MAX_TEXT} characters")
         return text
 
     def free_text(self, value: object, path: str) -> str:
         """Text of any length and any number of lines."""
         if not isinstance(value, str) or "\x00" in value:
-            raise self.refuse(path, "must be a text (without NUL)")
+            raise self.refuse(path, "must be a string (without NUL)")
         return value.strip()
 
     def truth(self, value: object, path: str) -> bool:
@@ -96,17 +96,17 @@ class Reader:
         return value
 
     def whole_number(self, value: object, path: str, meaning: str) -> int:
-        """An integer; `meaning` ends the sentence when it is none."""
+        """An integer; `meaning` ends the error message."""
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self.refuse(path, f"must be a whole number; {meaning}")
+            raise self.refuse(path, f"must be an integer; {meaning}")
         return value
 
     def draft(self, value: object, path: str) -> RuleDraft:
-        """A whole rule: `name`, `channel` and `targets` must be there."""
+        """A whole rule: `name`, `channel` and `targets` are required."""
         return self.draft_in(self.fields(value, path, DRAFT_KEYS), path)
 
     def draft_in(self, rule: Mapping[str, object], path: str) -> RuleDraft:
-        """The same from an object whose keys were looked at already; keys that are none of a draft are left alone."""
+        """The same from an object whose keys were checked already; other keys are ignored."""
         targets = self.needed(rule, "targets", path)
         return RuleDraft(
             name=self.text(self.needed(rule, "name", path), below(path, "name")),
@@ -118,7 +118,7 @@ class Reader:
         )
 
     def patched(self, draft: RuleDraft, value: object, path: str) -> RuleDraft:
-        """The draft with the parts that `value` names; what it does not name stays."""
+        """The draft with the parts that `value` names; the others stay."""
         patch = self.fields(value, path, DRAFT_KEYS)
         if not patch:
             raise self.refuse(path, f"must change something: name at least one of {or_list(DRAFT_KEYS)}")
@@ -126,25 +126,25 @@ class Reader:
         return replace(draft, **{key: getattr(read, key) for key in patch})
 
     def priority(self, value: object, path: str) -> int:
-        """A rule's priority; whether it fits is for `check_rule` to say."""
-        return self.whole_number(value, path, "higher is looked at first")
+        """A rule's priority; `check_rule` checks its range."""
+        return self.whole_number(value, path, "higher priorities are evaluated first")
 
     def filters(self, value: object, path: str) -> dict[str, str]:
-        """Keys and the values they must have."""
+        """Keys and their required values."""
         if not isinstance(value, Mapping):
-            raise self.refuse(path, "must be an object of key and value")
+            raise self.refuse(path, "must be an object of keys and values")
         if len(value) > MAX_FILTERS:
             raise self.refuse(path, f"must have at most {MAX_FILTERS} keys, not {len(value)}")
-        # A key is looked at like a text before anything else is: who looks for near names to it takes any length.
+        # A key is checked as a text first: the search for similar names accepts any length.
         keys = [self.text(key, below(path, shown(key))) for key in value]
         return {key: self.fact(one, below(path, key)) for key, one in zip(keys, value.values(), strict=True)}
 
     def fact(self, value: object, path: str) -> str:
-        """A text; a whole number is taken as its digits, as ids are often written. Never null as the word "None"."""
+        """A text; an integer is taken as its digits, as ids are often written. Never null as the word "None"."""
         if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:
             return str(value)
         if not isinstance(value, str):
-            raise self.refuse(path, "must be a text; put it in quotes")
+            raise self.refuse(path, "must be a string; put it in quotes")
         return self.text(value, path)
 
     def targets(self, value: object, path: str) -> tuple[Target, ...]:
@@ -170,7 +170,7 @@ def below(path: str, key: str) -> str:
 
 
 def shown(name: object) -> str:
-    """As much of a stranger's name as an answer repeats."""
+    """A stranger's name, shortened as it is repeated in an answer."""
     return str(name)[:_SHOWN]
 
 
@@ -180,27 +180,27 @@ _API: Final = Reader("invalid_rule", "the rule")
 def parse_draft(value: object, path: str = "") -> RuleDraft:
     """The rule in an object `{name, channel, targets, filters?, priority?, active?}`.
 
-    Raises InvalidInput (code `invalid_rule`) at the first thing that cannot be understood, with its path in `field`.
+    Raises InvalidInput (code `invalid_rule`) at the first invalid value, with its path in `field`.
     """
     return _API.draft(value, path)
 
 
 def apply_patch(rule: Rule, patch: object, path: str = "") -> Rule:
-    """The rule with what `patch` names changed: any of `name`, `channel`, `filters`, `targets`, `priority`, `active`.
+    """The rule with the parts in `patch` changed: any of `name`, `channel`, `filters`, `targets`, `priority`, `active`.
 
-    `filters` and `targets` are given whole. Nobody is stamped as the author yet. Raises InvalidInput as `parse_draft`.
+    `filters` and `targets` are replaced whole. The author is not set yet. Raises InvalidInput as `parse_draft`.
     """
     draft = _API.patched(draft_of(rule), patch, path)
     return with_draft(rule, draft)
 
 
 def draft_of(rule: Rule) -> RuleDraft:
-    """What whoever wrote the rule has written."""
+    """The parts that the author wrote."""
     return RuleDraft(rule.name, rule.channel, rule.targets, rule.filters, rule.priority, rule.active)
 
 
 def with_draft(rule: Rule, draft: RuleDraft) -> Rule:
-    """The same rule, written anew."""
+    """The same rule with new contents."""
     return replace(
         rule,
         name=draft.name,

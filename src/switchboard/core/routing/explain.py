@@ -1,8 +1,8 @@
 """Why a team's rules did or did not fire for a message.
 
-Called by `app/explain.py` with a team's rules of the version in question, as they come out of the database. Rules and
-facts enter. Out: the rules in the order of looking, each with the filters that failed (the last one fired, if any did);
-the nearest misses; and the later rules that match too, each with what put it behind.
+Called by `app/messages/explain.py` with a team's rules of the version in question, as read from the database. In: rules
+and facts. Out: the rules in evaluation order, each with the filters that failed (the last one fired, if any did); the
+nearest misses; and the later rules that match too, each with the reason why it came later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from switchboard.core.routing.index import rank
 from switchboard.domain.routing import Rule
 
 TieBreak = Literal["catch_all_last", "priority", "more_filters", "named_channel", "older", "id"]
-"""What put a rule before another that matches the same message, in the order in which it is asked."""
+"""What ranks a rule before another that matches the same message, in the order of comparison."""
 
 _NEAREST: Final = 3
 _BEATEN: Final = 50
@@ -32,7 +32,7 @@ class FailedFilter:
 
 @dataclass(frozen=True, slots=True)
 class Considered:
-    """A rule that was looked at, and every filter of it that failed: first the channel, then by key."""
+    """A rule that was evaluated, and all its filters that failed: first the channel, then by key."""
 
     rule: Rule
     failures: tuple[FailedFilter, ...] = ()
@@ -65,18 +65,18 @@ class Considered:
 
 @dataclass(frozen=True, slots=True)
 class Beaten:
-    """A rule that matches too and came later, and what decided between it and the one that fired."""
+    """A later rule that matches too, and what decided between it and the one that fired."""
 
     rule: Rule
     by: TieBreak
 
 
 _Seen = tuple[bytes, Considered]
-"""A rule that was looked at, and its place in the order of looking."""
+"""A rule that was evaluated, and its place in the evaluation order."""
 
 
 class Survey:
-    """All rules of one team looked at for one message, piece by piece: of any number only those to show are kept."""
+    """Evaluates all rules of a team for one message, piece by piece: only those to show are kept."""
 
     def __init__(self, facts: Mapping[str, str], shown: int = 200) -> None:
         self._facts = facts
@@ -87,7 +87,7 @@ class Survey:
         self._matching: list[_Seen] = []
 
     def add(self, rules: Iterable[Rule]) -> None:
-        """Look at some more of the team's rules; those that are switched off are passed over."""
+        """Evaluate some more of the team's rules; inactive ones are skipped."""
         seen = [(_place(rule), _look(rule, self._facts)) for rule in rules if rule.active]
         misses = (one for one in seen if not one[1].fired)
         matching = (one for one in seen if one[1].fired)
@@ -98,7 +98,7 @@ class Survey:
 
     @property
     def considered(self) -> list[Considered]:
-        """The first that were looked at, in the order of looking; the one that fired, if any did, always is the last.
+        """The first rules in evaluation order; the one that fired, if any did, is always the last.
 
         Catch-all rules come last, as in `decide`.
         """
@@ -110,7 +110,7 @@ class Survey:
 
     @property
     def left_out(self) -> int:
-        """How many more were looked at, before the one that fired if any did."""
+        """How many more were evaluated, before the one that fired if any did."""
         looked_at = len(self._places)
         if self._matching:
             fired_at, _ = self._matching[0]
@@ -119,18 +119,18 @@ class Survey:
 
     @property
     def nearest(self) -> list[Considered]:
-        """The few that missed by the fewest filters, those of other channels last; then in the order of looking."""
+        """The few that missed by the fewest filters, those of other channels last; then in evaluation order."""
         return [look for _, look in self._misses]
 
     @property
     def beaten(self) -> list[Beaten]:
-        """The first that match but came after the one that fired, in the order of looking."""
+        """The first that match but came after the one that fired, in evaluation order."""
         rules = [look.rule for _, look in self._matching]
         return [Beaten(rule, tie_break(rules[0], rule)) for rule in rules[1:]]
 
 
 def tie_break(first: Rule, later: Rule) -> TieBreak:
-    """What puts the one rule before the other, if both match; `first` is the one that is looked at first."""
+    """What ranks one rule before the other, if both match; `first` is the one that is evaluated first."""
     if later.catch_all and not first.catch_all:
         return "catch_all_last"
     if first.priority != later.priority:
@@ -143,7 +143,7 @@ def tie_break(first: Rule, later: Rule) -> TieBreak:
 
 
 def in_order(rules: Iterable[Rule]) -> list[Rule]:
-    """The active rules of one team in the order of looking."""
+    """The active rules of one team in evaluation order."""
     return sorted((rule for rule in rules if rule.active), key=_place)
 
 

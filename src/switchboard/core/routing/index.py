@@ -1,12 +1,12 @@
 """A rule set compiled for deciding: for each team, a hash lookup per distinct (channel, set of filter keys).
 
-Built by `journey/rulebook.py` from the rules in the database, and kept up with their changes by `apply`; read by
-`core/routing/decide.py` for every message. Teams and rules enter, the first rule that fires in a team leaves, in the
-same time for ten rules and for a million. A change costs that little too: it touches the shapes of its own rule.
+Built by `journey/rulebook.py` from the rules in the database, and updated with their changes by `apply`; read by
+`core/routing/decide.py` for every message. In: teams and rules; out: the first rule that fires in a team, in the same
+time for ten rules and for a million. A change is as cheap: it touches only the shapes of its own rule.
 
 How it stays small and flat: a rule is kept as one `bytes` whose order *is* the order of the rules (see `rank`), so that
-the winner of several is their `min`, nothing is there for the garbage collector to walk, and a million rules fit in 300
-MB. What a rule's targets come to is worked out once per distinct (team, targets), not per message.
+the winner of several is their `min`, the garbage collector has nothing to traverse, and a million rules fit in 300 MB.
+A rule's targets are resolved once per distinct (team, targets), not per message.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _ID_AT: Final = _RANK.size - 16
 _NAME_AT: Final = _RANK.size + _FANOUT.size
 _BIAS: Final = 2**63
 _KEPT: Final = 64
-"""Most rules of a team that are kept unpacked."""
+"""Maximum number of a team's rules that are kept unpacked."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 _Keys = str | tuple[str, ...]
 _Values = str | tuple[str | None, ...] | None
-"""The values of filters, or of facts, in the order of a shape's keys; bare for one key, as most rules have."""
+"""The values of filters, or of facts, in the order of a shape's keys; bare for a single key, as in most rules."""
 
 
 def rank(rule: Rule) -> bytes:
-    """35 bytes that sort as rules do: priority (higher first), more filters, a named channel before `*`, older, id.
+    """35 bytes that sort like rules: priority (higher first), more filters, a named channel before `*`, older, id.
 
-    Raises OverflowError or struct.error for a priority outside of 64 bits; `check_rule` refuses those long before.
+    Raises OverflowError or struct.error for a priority outside 64 bits, which `check_rule` refuses long before.
     """
     age = (rule.created_at - _EPOCH) // _MICROSECOND + _BIAS
     star = rule.channel == "*"
@@ -61,7 +61,7 @@ def rank(rule: Rule) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A target that takes no message: the team's own System4 (an explicit dead letter), or one that is not there."""
+    """A target that takes no message: the team's own System4 (an explicit dead letter), or one that does not exist."""
 
     target: Target
     reason: Literal["dead_letter_rule", "target_unavailable"]
@@ -70,7 +70,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Fanout:
-    """What one list of targets comes to in one team: butlers, sub-teams to enter, and what is lost."""
+    """A resolved list of targets in one team: butlers, sub-teams to enter, and what is lost."""
 
     targets: tuple[Target, ...]
     butlers: tuple[Chosen, ...] = ()
@@ -79,14 +79,14 @@ class Fanout:
 
 
 Fired = tuple[UUID, str, Fanout]
-"""The rule that fired in a team: its id, its name, and what its targets come to."""
+"""The rule that fired in a team: its id, its name, and its resolved targets."""
 
 
 _Lookup = tuple[bytes, _Keys, Callable[[_Values], bytes | None]]
 """What a decision needs of a shape: its best rank, its keys, and its hash lookup."""
 
 _Put = Callable[[list[bytes], bytes], None]
-"""How a rule gets into a list: appended while all are loaded, which are sorted once at the end; in its place later."""
+"""How a rule enters a list: appended during the load, which sorts once at the end; later, inserted in its place."""
 
 
 @dataclass(slots=True)
@@ -95,11 +95,11 @@ class _Shape:
 
     keys: _Keys
     best: bytes
-    """No rule in here ranks before this one: where a better rule was found already, the lookup is spared. It stays when
-    its rule goes: then a lookup may be made in vain, but none is left out."""
+    """No rule here ranks before this one: if a better rule was found already, the lookup is skipped. It stays when its
+    rule is removed: then a lookup may be in vain, but none is omitted."""
     winners: dict[_Values, bytes] = field(default_factory=dict)
     others: dict[_Values, list[bytes]] = field(default_factory=dict)
-    """Rules that can only fire when the winner of the same values is gone; kept sorted."""
+    """Rules that can fire only once the winner of the same values is removed; kept sorted."""
 
     def add(self, values: _Values, packed: bytes, put: _Put) -> None:
         winner = self.winners.setdefault(values, packed)
@@ -141,17 +141,17 @@ class _Node:
     shapes: dict[str, dict[_Keys, _Shape]] = field(default_factory=dict)
     """By channel, then by filter keys; none of them is empty."""
     lookups: dict[str, tuple[_Lookup, ...]] = field(default_factory=lambda: {"*": ()})
-    """Channel -> its shapes and those of `*`, best first; under `*` for channels that no rule names."""
+    """Channel -> its shapes and those of `*`, best first; `*` is for channels that no rule names."""
     stale: set[str] = field(default_factory=set)
-    """Channels with a shape that came, went, or became better since their lookups were made."""
+    """Channels with a shape that was added, removed, or improved since their lookups were made."""
     catch_alls: list[bytes] = field(default_factory=list)
     fanouts: list[Fanout] = field(default_factory=list)
-    """What the rules' targets come to; a rule knows its number in here. None ever goes: there are few distinct ones."""
+    """The resolved targets; a rule holds an index into this. None is ever removed: there are few distinct ones."""
     numbers: dict[tuple[Target, ...], int] = field(default_factory=dict)
     fired: dict[bytes, Fired] = field(default_factory=dict)
-    """Rules that fired lately, unpacked. A rule that is changed is packed otherwise."""
+    """Rules that fired lately, unpacked. A changed rule is packed differently."""
     candidates: tuple[Target, ...] = ()
-    """Among whom a model may choose here; none where no model may be asked."""
+    """The candidates of a model here; empty if no model may be asked."""
 
     def add(self, rule: Rule, packed: bytes, put: _Put) -> None:
         if rule.catch_all:
@@ -195,7 +195,7 @@ class _Node:
                     packed.sort()
 
     def settle(self) -> None:
-        """Make the lookups of stale channels; those of `*` are in every channel's."""
+        """Make the lookups of stale channels; every channel includes those of `*`."""
         everywhere = self.shapes.get("*", {}).values()
         for channel in self.stale | self.shapes.keys() if "*" in self.stale else self.stale:
             if channel != "*" and channel not in self.shapes:
@@ -231,12 +231,12 @@ def _holds(packed: list[bytes], ranked: bytes) -> bool:
 
 
 class RoutingIndex:
-    """One version of teams and rules, ready to decide. It is changed between two decisions, never in one.
+    """One version of teams and rules, ready to decide. It changes between decisions, never during one.
 
-    `rules` may be a generator: of each rule only what a decision needs is kept, about 200 bytes. Rules are expected to
+    `rules` may be a generator: only what a decision needs is kept of each rule, about 200 bytes. Rules are expected to
     have passed `check_rule` and teams `check_teams`; a target that has vanished since is a `Lost`, not an error.
-    `classifying`: there are models, so that teams that want it are classified in. Raises ConfigurationError when there
-    is not exactly one root team.
+    `classifying`: there are models, so that teams with classification use it. Raises ConfigurationError unless there is
+    exactly one root team.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class RoutingIndex:
         self.loaded = 0
         """How many rules may fire; inactive ones are not counted."""
         self.ignored = 0
-        """How many active rules can never fire, because no way leads from the root to their team."""
+        """How many active rules can never fire, because there is no path from the root to their team."""
         self._butlers = {
             system_id: Chosen(system_id, node.team.team_id)
             for node in self._nodes.values()
@@ -279,10 +279,10 @@ class RoutingIndex:
     def apply(self, version: int, changes: Iterable[RuleChange]) -> None:
         """Become `version` by these changes of rules, in their order, in place; the teams stay as they are.
 
-        All or nothing: raises ValueError, with nothing touched, for a change that does not fit what is here (a rule to
-        be removed that is not here, one to be added that is) or that belongs to a team shared with another index. Rules
-        are found by what orders them and by their filters, so `before` must be the rule exactly as it was. Costs a few
-        microseconds a change, however many rules there are.
+        All or nothing: raises ValueError, with nothing touched, for a change that does not match the index (removing a
+        rule that is missing, adding one that exists) or that belongs to a team shared with another index. Rules are
+        found by their rank and their filters, so `before` must be the rule exactly as it was. Takes a few microseconds
+        per change, however many rules there are.
         """
         changes = tuple(changes)
         self._check(changes)
@@ -297,7 +297,7 @@ class RoutingIndex:
         self.version = version
 
     def load(self, rules: Iterable[Rule]) -> None:
-        """Take in more rules of the same version, for an index that is built piece by piece; none may be here already.
+        """Add more rules of the same version, for an index that is built piece by piece; none may be present already.
 
         Twice as fast as `apply`, because nothing is checked.
         """
@@ -309,10 +309,10 @@ class RoutingIndex:
         self._settle(touched)
 
     def copy(self, teams: Iterable[TeamId]) -> RoutingIndex:
-        """An index with rules of its own for these teams: `apply` there is not seen here, nor the other way round.
+        """An index with its own copy of these teams' rules: `apply` there is not seen here, nor vice versa.
 
         The rules of all other teams are shared, so `apply` refuses them in the copy; when they change here, the copy
-        sees it. Costs time and memory by the number of rules of these teams.
+        sees it. Time and memory grow with the number of rules of these teams.
         """
         own = set(teams)
         twin = copy(self)
@@ -321,15 +321,15 @@ class RoutingIndex:
         return twin
 
     def take_over(self) -> None:
-        """Be the only one: what a copy shares with its original is its own from now on; the original is given up."""
+        """Take over what the copy shares with its original; the original must no longer be used."""
         self._shared = frozenset()
 
     def reaches(self, team_id: TeamId) -> bool:
-        """Whether a way leads from the root to this team."""
+        """Whether there is a path from the root to this team."""
         return team_id in self._nodes
 
     def key_sets(self, team_id: TeamId) -> frozenset[tuple[str, frozenset[str]]]:
-        """The distinct (channel, filter keys) of a team's rules: so many lookups may a decision need there."""
+        """The distinct (channel, filter keys) of a team's rules: the maximum number of lookups of a decision there."""
         node = self._nodes.get(team_id)
         if node is None:
             return frozenset()
@@ -340,14 +340,14 @@ class RoutingIndex:
         )
 
     def rule(self, team_id: TeamId, facts: Mapping[str, str]) -> Fired | None:
-        """The first of the team's rules that matches, catch-alls left out; None where none does."""
+        """The first of the team's rules that matches, without catch-alls; None if none does."""
         node = self._nodes[team_id]
         lookups = node.lookups
         first: bytes | None = None
         for best, keys, winner in lookups.get(facts.get("channel", "*")) or lookups["*"]:
             if first is not None and first < best:
                 break
-            # A fact that is absent gives None, which is no rule's value: it can never match.
+            # An absent fact gives None, which no rule has as a value: it can never match.
             found = winner(facts.get(keys) if isinstance(keys, str) else tuple(map(facts.get, keys)))
             if found is not None and (first is None or found < first):
                 first = found
@@ -359,26 +359,26 @@ class RoutingIndex:
         return _fired(node, node.catch_alls[0]) if node.catch_alls else None
 
     def avoid(self, unreachable: Collection[SystemId]) -> None:
-        """Let models choose none of these butlers, and again those that were avoided before. Rules still lead there."""
+        """Exclude exactly these butlers from the choice of models. Rules still lead there."""
         if self._models:
             _nominate(self._nodes, frozenset(unreachable))
         self.classifying = any(node.candidates for node in self._nodes.values())
         """Whether there is a team where a model may be asked."""
 
     def classifies(self, team_id: TeamId) -> bool:
-        """Whether a model may be asked in this team: it wants that, there is one, and somebody to choose."""
+        """Whether a model may be asked in this team: it is enabled, there is a model, and there are candidates."""
         return bool(self._nodes[team_id].candidates)
 
     def candidates(self, team_id: TeamId) -> tuple[Target, ...]:
-        """Among whom a model may choose in this team: its butlers, then its sub-teams with a way to a butler."""
+        """The candidates of a model in this team: its butlers, then its sub-teams with a path to a butler."""
         return self._nodes[team_id].candidates
 
     def handler(self, team_id: TeamId) -> SystemId | None:
-        """Who is told of a dead letter: the team's System4, or that of the nearest team above it that has one."""
+        """Who is notified of a dead letter: the team's System4, or that of the nearest team above that has one."""
         return self._nodes[team_id].handler
 
     def butler(self, system_id: SystemId) -> Chosen | None:
-        """That butler, if a way leads to it from the root; None if it is unknown, inactive or not a System1."""
+        """That butler, if there is a path to it from the root; None if it is unknown, inactive or not a System1."""
         return self._butlers.get(system_id)
 
     def _add(self, rule: Rule, put: _Put) -> None:
@@ -405,7 +405,7 @@ class RoutingIndex:
             self._nodes[team_id].settle()
 
     def _check(self, changes: tuple[RuleChange, ...]) -> None:
-        """Raise ValueError for the first change that does not fit, those before it taken into account."""
+        """Raise ValueError for the first change that does not match, taking those before it into account."""
         here: dict[tuple[object, ...], bool] = {}
         ignored = self.ignored
         for rule, goes in _steps(changes):
@@ -425,7 +425,7 @@ class RoutingIndex:
 
 
 def _steps(changes: Iterable[RuleChange]) -> Iterator[tuple[Rule, bool]]:
-    """Rule by rule what the changes come to here, where only active rules are: True for one that goes."""
+    """The effect of the changes on the index, which holds only active rules: True for a rule that is removed."""
     for change in changes:
         if change.before is not None and change.before.active:
             yield change.before, True
@@ -434,12 +434,12 @@ def _steps(changes: Iterable[RuleChange]) -> Iterator[tuple[Rule, bool]]:
 
 
 def _fired(node: _Node, packed: bytes) -> Fired:
-    """What is unpacked is kept for a while: nothing else in a decision takes as long, and often the same few fire."""
+    """Unpack with a cache: nothing else in a decision takes as long, and often the same few rules fire."""
     fired = node.fired.get(packed)
     if fired is None:
         high, low, number = _ID_AND_FANOUT.unpack_from(packed, _ID_AT)
         name = packed[_NAME_AT:].decode("utf-8", "surrogatepass")
-        fired = UUID(int=high << 64 | low), name, node.fanouts[number]  # from an int: from bytes it takes longer
+        fired = UUID(int=high << 64 | low), name, node.fanouts[number]  # from an int: faster than from bytes
         if len(node.fired) >= _KEPT:
             node.fired.clear()
         node.fired[packed] = fired
@@ -447,7 +447,7 @@ def _fired(node: _Node, packed: bytes) -> Fired:
 
 
 def _keys_and_values(filters: Mapping[str, str]) -> tuple[_Keys, _Values]:
-    """Both in the same order; bare for a single filter, which spares a million rules a million tuples."""
+    """Both in the same order; bare for a single filter, which saves a million tuples for a million rules."""
     keys = tuple(sorted(filters))
     values = tuple(map(filters.get, keys))
     return (keys[0], values[0]) if len(keys) == 1 else (keys, values)
@@ -459,7 +459,7 @@ def _answers(member: Member) -> bool:
 
 
 def _reachable(teams: tuple[Team, ...]) -> dict[TeamId, _Node]:
-    """The tree, root first. What hangs in a cycle or under an unknown parent is not in it."""
+    """The tree, root first, without teams in a cycle or under an unknown parent."""
     children: dict[TeamId | None, list[Team]] = {}
     for team in teams:
         children.setdefault(team.parent_id, []).append(team)
@@ -478,23 +478,28 @@ def _reachable(teams: tuple[Team, ...]) -> dict[TeamId, _Node]:
 
 
 def _nominate(nodes: Mapping[TeamId, _Node], unreachable: frozenset[SystemId]) -> None:
-    """Name the candidates of the teams that want a model to be asked."""
+    """Set the candidates of the teams with classification."""
     butlers = {
         team_id: [one.system_id for one in node.team.members if _answers(one) and one.system_id not in unreachable]
         for team_id, node in nodes.items()
     }
-    alive = {team_id for team_id, own in butlers.items() if own}
-    below: dict[TeamId, list[TeamId]] = {}
-    for team_id, node in tuple(nodes.items())[::-1]:  # children come after their parents in there
-        parent = node.team.parent_id
-        if parent is not None and team_id in alive:
-            alive.add(parent)
-            below.setdefault(parent, []).append(team_id)
+    below = _staffed(nodes, {team_id for team_id, own in butlers.items() if own})
     for team_id, node in nodes.items():
         if node.team.classify:
             own = (Target(system_id=system_id) for system_id in butlers[team_id])
             teams = (Target(team_id=one) for one in sorted(below.get(team_id, ())))
             node.candidates = (*own, *teams)
+
+
+def _staffed(nodes: Mapping[TeamId, _Node], alive: set[TeamId]) -> dict[TeamId, list[TeamId]]:
+    """For each team its sub-teams with a butler in them or below; `alive` are the teams with one of their own."""
+    below: dict[TeamId, list[TeamId]] = {}
+    for team_id, node in tuple(nodes.items())[::-1]:  # children come after their parents
+        parent = node.team.parent_id
+        if parent is not None and team_id in alive:
+            alive.add(parent)
+            below.setdefault(parent, []).append(team_id)
+    return below
 
 
 def _node(team: Team, nodes: Mapping[TeamId, _Node]) -> _Node:
@@ -520,7 +525,7 @@ def _fan_out(node: _Node, targets: tuple[Target, ...], nodes: Mapping[TeamId, _N
 
 
 def _loss(node: _Node, target: Target, nodes: Mapping[TeamId, _Node]) -> Lost | None:
-    """Why this target takes no message; None if it does. Only the way down is open: own members, direct sub-teams."""
+    """Why this target takes no message; None if it does. Messages only move down: own members, direct sub-teams."""
     if (target.system_id is None) == (target.team_id is None):
         return Lost(target, "target_unavailable", "a target names either a system or a team")
     if target.team_id is not None:

@@ -1,12 +1,12 @@
-"""What is probably a mistake in rules that may all be written so: rules that never fire, teams that nobody reaches.
+"""Probable mistakes in valid rules: rules that never fire, teams that no message reaches.
 
-Called by `app/rule_records.py` for `switchboard rules lint` and after every edit. The tree and the rules enter,
-findings leave, the worst first; nothing is raised and nothing refused. Next: the reader, who decides what was meant.
+Called by `app/rules/records.py` for `switchboard rules lint` and after every edit. In: the tree and the rules; out:
+findings, the worst first; nothing is raised and nothing refused.
 
-A rule asks for some facts and no more: its filters, and its channel unless that is `*`. The message that has just these
-facts is the one that the fewest rules match. So a rule can never fire if a rule before it asks for a part of what it
-asks for; whether there is one is looked up by hash, set of keys by set of keys. That several rules together leave
-nothing for another one (one for each chat type, say) is not looked for.
+A rule requires certain facts and no more: its filters, and its channel unless that is `*`. A message with just these
+facts is the one that the fewest rules match. So a rule can never fire if an earlier rule requires a subset of its
+facts; that is looked up by hash, key set by key set. Several rules that together leave nothing for another one (one for
+each chat type, say) are not detected.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from itertools import combinations
 from typing import Final, Literal
 from uuid import UUID
 
-from switchboard.core.channels import CHANNELS
+from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Problem, ProblemCode, check_match, check_targets
 from switchboard.core.routing.explain import in_order, tie_break
-from switchboard.core.routing.facts import KEYS
 from switchboard.domain.routing import Rule, RuleChange, SystemId, Target, Team, TeamId
 
 Severity = Literal["error", "warning", "note"]
@@ -42,21 +41,21 @@ Teams = Mapping[TeamId, Team]
 _Keys = tuple[str, ...]
 _Values = tuple[str | None, ...]
 _Asking = tuple[Rule, _Keys, Mapping[str, str]]
-"""A rule, the keys it asks for, and what it asks of each."""
+"""A rule, the keys it requires, and the value of each."""
 
 _NEVER: Final = frozenset(
     {"shadowed", "duplicate", "unmatchable", "unmatchable_value", "unknown_filter_key", "unknown_channel"}
 )
-"""What is found in rules that no message makes fire."""
+"""Findings in rules that no message makes fire."""
 _NO_WAY: Final = "no rule of it leads here"
 _WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something to look at. `rule_id` is None when it is about a whole team; `meant`: what would be right, if known.
+    """A finding. `rule_id` is None if it is about a whole team; `meant`: the probable intention.
 
-    `field` is the path in the rule, such as `targets[0].system_id`; `by` the rule that is in the way.
+    `field` is the path in the rule, such as `targets[0].system_id`; `by` the rule that shadows it.
     """
 
     code: LintCode
@@ -75,17 +74,16 @@ def lint(
     rules: Iterable[Rule],
     *,
     live: Collection[SystemId] | None = None,
-    channels: Iterable[str] = CHANNELS,
+    channels: Channels = CHANNELS,
 ) -> list[Finding]:
-    """Everything to look at in the whole rule set: errors first, then warnings and notes, each by team and rank.
+    """All findings in the rule set: errors first, then warnings and notes, each by team and rank.
 
-    `live` are the butlers that somebody runs at the moment; None leaves that out. `channels`: what rules may name.
+    `live` are the butlers that are currently running; None skips that check. `channels`: what rules may name.
     """
     tree = _Tree(teams)
     every = _by_team(rules)
-    problems = _Problems(tree.teams, tuple(channels))
-    findings = [one for own in every.values() for rule in own for one in problems.of(rule)]
-    hidden = [one for own in every.values() for one in _never_firing(own, problems.channels)]
+    problems = _Problems(tree.teams, channels)
+    findings, hidden = _in_rules(every, problems)
     firing = _firing(every, (*findings, *hidden))
     reached = _reached(tree, firing)
     findings += (*hidden, *_unreachable(tree, every, reached))
@@ -102,41 +100,56 @@ def lint_change(
     changes: Collection[RuleChange],
     *,
     live: Collection[SystemId] | None = None,
-    channels: Iterable[str] = CHANNELS,
+    channels: Channels = CHANNELS,
 ) -> list[Finding]:
-    """What there is to look at because of these changes: in the rules changed, in those they hide, in whole teams.
+    """The findings caused by these changes: in the changed rules, in those they shadow, in whole teams.
 
-    `rules` are at least all rules of the teams concerned, as they are once it is done. Whether such a team is reached
-    itself is not looked at: that needs all rules. The teams right below are, if the changes took a way to them.
+    `rules` are at least all rules of the teams concerned, after the changes. Whether such a team is reached itself is
+    not checked: that needs all rules. The teams directly below are, if the changes removed a path to them.
     """
     tree = _Tree(teams)
     every = _by_team(rules)
     changed = {change.rule.rule_id for change in changes}
     concerned = {team_id: every.get(team_id, []) for team_id in sorted({change.rule.team_id for change in changes})}
-    problems = _Problems(tree.teams, tuple(channels))
-    findings = [one for own in concerned.values() for rule in own for one in problems.of(rule)]
-    hidden = [one for own in concerned.values() for one in _never_firing(own, problems.channels)]
+    problems = _Problems(tree.teams, channels)
+    findings, hidden = _in_rules(concerned, problems)
     firing = _firing(concerned, (*findings, *hidden))
     findings += hidden
-    newly = {one.rule_id for one in findings if one.code in _NEVER and _concerns(one, changed)}
-    ways = [change.before for change in changes if change.before is not None and change.before.active]
-    ways += [rule for own in concerned.values() for rule in own if rule.active and rule.rule_id in newly]
-    findings += _cut_off(tree, concerned, firing, ways)
+    newly = [one for one in findings if _concerns(one, changed)]
+    findings += _cut_off(tree, concerned, firing, [*_taken_away(changes), *_silenced(concerned, newly)])
     for team_id in concerned.keys() & tree.teams.keys():
         findings += _in_team(tree.teams[team_id], firing[team_id], tree)
     if live is not None:
         findings += _without_live_member(tree, firing, live)
-    return _worst_first(one for one in findings if one.rule_id is None or _concerns(one, changed))
+    return _worst_first(one for one in findings if _concerns(one, changed))
+
+
+def _in_rules(every: Mapping[TeamId, Sequence[Rule]], problems: _Problems) -> tuple[list[Finding], list[Finding]]:
+    """What is wrong with single rules, and which can never fire."""
+    wrong = [one for own in every.values() for rule in own for one in problems.of(rule)]
+    return wrong, [one for own in every.values() for one in _never_firing(own, problems.channels)]
+
+
+def _taken_away(changes: Iterable[RuleChange]) -> Iterator[Rule]:
+    """Rules that led somewhere before these changes."""
+    return (change.before for change in changes if change.before is not None and change.before.active)
+
+
+def _silenced(every: Mapping[TeamId, Iterable[Rule]], findings: Iterable[Finding]) -> Iterator[Rule]:
+    """Active rules that can no longer fire, by these findings."""
+    never = {one.rule_id for one in findings if one.code in _NEVER}
+    return (rule for own in every.values() for rule in own if rule.active and rule.rule_id in never)
 
 
 def _concerns(finding: Finding, changed: Collection[UUID]) -> bool:
-    return finding.rule_id in changed or finding.by in changed
+    """Whether it is about one of these rules, or about a whole team."""
+    return finding.rule_id is None or finding.rule_id in changed or finding.by in changed
 
 
 def _cut_off(
     tree: _Tree, every: Mapping[TeamId, Sequence[Rule]], firing: Mapping[TeamId, Iterable[Rule]], ways: Iterable[Rule]
 ) -> Iterator[Finding]:
-    """The teams to which these rules led, or would, and to which no rule that can fire leads any more."""
+    """The teams to which these rules led, or would, and to which no rule that can fire leads now."""
     lead_to = _led_to(rule for own in firing.values() for rule in own)
     for above, team_id in sorted(_led_to(ways) - lead_to):
         if team_id in tree.teams and tree.teams[team_id].parent_id == above:
@@ -163,15 +176,15 @@ def _about(rule: Rule, code: LintCode, severity: Severity, message: str) -> Find
 
 
 class _Problems:
-    """What `check_rule` says of many rules, of which many have the same targets."""
+    """The problems by `check_rule` in many rules, many of which have the same targets."""
 
-    def __init__(self, tree: Teams, channels: Sequence[str]) -> None:
+    def __init__(self, tree: Teams, channels: Channels) -> None:
         self._tree = tree
         self.channels = channels
         self._of_targets: dict[tuple[TeamId, tuple[Target, ...]], list[Problem]] = {}
 
     def of(self, rule: Rule) -> Iterator[Finding]:
-        """Errors: such a rule would be refused if it were written now."""
+        """Errors: such a rule would be refused if written now."""
         key = rule.team_id, rule.targets
         if key not in self._of_targets:
             self._of_targets[key] = check_targets(*key, self._tree)
@@ -188,7 +201,7 @@ def _firing(every: Mapping[TeamId, Sequence[Rule]], findings: Iterable[Finding])
     }
 
 
-def _never_firing(rules: Iterable[Rule], channels: Sequence[str]) -> Iterator[Finding]:
+def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding]:
     """The active rules of one team that no message makes fire."""
     possible: list[_Asking] = []
     known: dict[tuple[frozenset[str], str | None], tuple[str, ...]] = {}
@@ -200,20 +213,20 @@ def _never_firing(rules: Iterable[Rule], channels: Sequence[str]) -> Iterator[Fi
         if kind not in known:
             known[kind] = _channels_with(*kind, channels)
         if len(known[kind]) == 1:
-            # Keys that one channel alone has ask for that channel, as its name does.
+            # Keys that only one channel has imply that channel, like its name.
             asked = {**rule.filters, "channel": known[kind][0]}
             possible.append((rule, tuple(sorted(asked)), asked))
         elif known[kind]:
             possible.append((rule, tuple(sorted(rule.filters)), rule.filters))
-        elif rule.channel == "*":  # of a named channel's rule `check_match` has said what is wrong
+        elif rule.channel == "*":  # for a rule of a named channel `check_match` has said what is wrong
             yield _about(rule, "unmatchable", "warning", f"can never fire: {_why_not(rule, channels)}")
     yield from _shadowed(possible)
 
 
-def _channels_with(keys: Collection[str], named: str | None, channels: Iterable[str]) -> tuple[str, ...]:
-    """The channels whose messages may have all these keys. Of a plug-in's channel we know no keys."""
+def _channels_with(keys: frozenset[str], named: str | None, channels: Channels) -> tuple[str, ...]:
+    """The channels whose messages may have all these keys."""
     possible = (channel for channel in channels if named in (None, channel))
-    return tuple(channel for channel in possible if KEYS.get(channel, KEYS["*"]).issuperset(keys))
+    return tuple(channel for channel in possible if keys <= channels.keys_of(channel).keys())
 
 
 def _why_not(rule: Rule, channels: Collection[str]) -> str:
@@ -225,7 +238,7 @@ def _why_not(rule: Rule, channels: Collection[str]) -> str:
 
 
 def _shadowed(possible: Sequence[_Asking]) -> Iterator[Finding]:
-    """The rules, of a team and in the order of looking, that ask for all that one before them asks for."""
+    """The rules of a team, in evaluation order, that require everything that an earlier one requires."""
     shapes = {keys for _, keys, _ in possible}
     parts = {keys: _parts(keys, shapes) for keys in shapes}
     before: dict[_Keys, dict[_Values, Rule]] = {keys: {} for keys in shapes}
@@ -233,7 +246,7 @@ def _shadowed(possible: Sequence[_Asking]) -> Iterator[Finding]:
     for rule, keys, asked in possible:
         by = next((by for part in parts[keys] if (by := before[part].get(tuple(map(asked.get, part))))), None)
         if by is None:
-            # One that is shadowed need not be kept: whatever it would shadow, the rule before it shadows too.
+            # A shadowed rule need not be kept: whatever it would shadow, the earlier rule shadows too.
             before[keys][tuple(map(asked.get, keys))] = rule
         twin = twins.setdefault((rule.channel, frozenset(rule.filters.items()), frozenset(rule.targets)), rule)
         if by is not None:
@@ -241,7 +254,7 @@ def _shadowed(possible: Sequence[_Asking]) -> Iterator[Finding]:
 
 
 def _parts(keys: _Keys, shapes: Collection[_Keys]) -> tuple[_Keys, ...]:
-    """The sets of keys that are a part of these, smallest first; by the shorter of two ways."""
+    """The known key sets that are subsets of these, smallest first; by the faster of two methods."""
     if 2 ** len(keys) < len(shapes):
         every = (part for size in range(len(keys) + 1) for part in combinations(keys, size))
         return tuple(part for part in every if part in shapes)
@@ -250,25 +263,25 @@ def _parts(keys: _Keys, shapes: Collection[_Keys]) -> tuple[_Keys, ...]:
 
 
 def _duplicate(rule: Rule, twin: Rule) -> Finding:
-    message = f"can never fire: {twin.name!r} is the same rule and comes first; one of the two is enough"
+    message = f"can never fire: {twin.name!r} is the same rule and comes first; remove one of them"
     return replace(_about(rule, "duplicate", "warning", message), by=twin.rule_id)
 
 
 def _hidden_by(rule: Rule, by: Rule) -> Finding:
     why = {
         "catch_all_last": "catch-alls come last",
-        "priority": f"its priority is {by.priority}, of this one {rule.priority}",
+        "priority": f"its priority is {by.priority}, that of this rule {rule.priority}",
         "more_filters": "it has more filters",
-        "named_channel": "it names its channel",
+        "named_channel": "it is for a named channel",
         "older": "it is older",
-        "id": "its id is smaller",
+        "id": "its id is lower",
     }[tie_break(by, rule)]
-    message = f"can never fire: {by.name!r} takes every message that it matches, and comes first because {why}"
+    message = f"can never fire: {by.name!r} matches all the same messages, and comes first because {why}"
     return replace(_about(rule, "shadowed", "warning", message), by=by.rule_id)
 
 
 def _reached(tree: _Tree, firing: Mapping[TeamId, Iterable[Rule]]) -> list[TeamId]:
-    """The teams that some message comes to, from the root down the targets of rules and of models."""
+    """The teams that some message reaches, from the root down the targets of rules and of models."""
     reached = list(tree.roots)
     known = set(reached)
     for team_id in reached:
@@ -286,28 +299,34 @@ def _unreachable(tree: _Tree, every: Mapping[TeamId, Sequence[Rule]], reached: C
     known = frozenset(reached)
     for team_id, team in tree.teams.items():
         if team_id not in known:
-            above = "no rule reaches it either" if team.parent_id not in known else _NO_WAY
+            above = "no rule leads to it either" if team.parent_id not in known else _NO_WAY
             yield _out_of_reach(team, every, above)
 
 
 def _out_of_reach(team: Team, every: Mapping[TeamId, Sequence[Rule]], above: str) -> Finding:
     active = sum(rule.active for rule in every.get(team.team_id, ()))
-    message = f"no message comes to team {team.team_id}: its parent is {team.parent_id}, and {above}"
+    message = f"no message reaches team {team.team_id}: its parent is {team.parent_id}, and {above}"
     message += f"; it has {active} active rules" if active else ""
     return Finding("unreachable", "warning", team.team_id, None, None, message)
 
 
 def _in_team(team: Team, firing: Sequence[Rule], tree: _Tree) -> Iterator[Finding]:
-    """What is odd about the rules that fire in one team, taken together."""
-    own = next((member.system_id for member in team.members if member.number == 4), None)
+    """Findings about the rules that fire in one team, taken together."""
     asks = team.classify and tree.choice(team)
-    if not firing and not asks:
-        yield _dead_letters(team, "it has no rule that can fire", tree)
-    elif not asks and own is not None and all(target.system_id == own for rule in firing for target in rule.targets):
-        yield _dead_letters(team, f"all its rules lead to {own}", tree)
+    if not asks and (why := _takes_nothing(team, firing)):
+        yield _dead_letters(team, why, tree)
     yield from _namesakes(firing)
     if asks or any(rule.catch_all for rule in firing):
         yield from _hiding(team, firing, tree.choice(team))
+
+
+def _takes_nothing(team: Team, firing: Sequence[Rule]) -> str | None:
+    """Why the rules of this team bring no message to a butler; None if some do."""
+    if not firing:
+        return "it has no rule that can fire"
+    own = next((member.system_id for member in team.members if member.number == 4), None)
+    only = {target.system_id for rule in firing for target in rule.targets} == {own}
+    return f"all its rules lead to {own}" if only and own is not None else None
 
 
 def _namesakes(firing: Sequence[Rule]) -> Iterator[Finding]:
@@ -316,7 +335,7 @@ def _namesakes(firing: Sequence[Rule]) -> Iterator[Finding]:
     for rule in firing:
         first = named.setdefault(rule.name, rule)
         if first is not rule:
-            finding = _about(rule, "same_name", "note", f"another rule of team {rule.team_id} has this name too")
+            finding = _about(rule, "same_name", "note", f"another rule of team {rule.team_id} also has this name")
             yield replace(finding, by=first.rule_id)
 
 
@@ -325,14 +344,14 @@ def _hiding(team: Team, firing: Sequence[Rule], choice: frozenset[Target]) -> It
     for rule in firing:
         if rule.channel != "*" and not rule.filters and choice.difference(rule.targets):
             message = (
-                f"takes every {rule.channel} message that no rule before it takes, so that neither a model nor a "
-                f"catch-all of team {team.team_id} is asked for them; a default is better written for channel '*'"
+                f"matches every {rule.channel} message that no earlier rule matches, so neither a model nor a "
+                f"catch-all of team {team.team_id} gets them; write a default for channel '*' instead"
             )
             yield _about(rule, "hiding_catch_all", "note", message)
 
 
 def _dead_letters(team: Team, why: str, tree: _Tree) -> Finding:
-    message = f"every message that comes to team {team.team_id} becomes a dead letter: {why}"
+    message = f"every message that reaches team {team.team_id} becomes a dead letter: {why}"
     meant = tuple(sorted(str(target.system_id or target.team_id) for target in tree.choice(team)))
     return Finding("dead_letters_everything", "warning", team.team_id, None, None, message, meant)
 
@@ -340,19 +359,19 @@ def _dead_letters(team: Team, why: str, tree: _Tree) -> Finding:
 def _without_live_member(
     tree: _Tree, firing: Mapping[TeamId, Iterable[Rule]], live: Collection[SystemId]
 ) -> Iterator[Finding]:
-    """Targets that are in order but that nobody runs: a butler, or a team with no running butler in it or below."""
+    """Valid targets that are not running: a butler, or a team with no running butler in it or below."""
     waiting = tree.asleep(frozenset(live))
     for rule in (rule for own in firing.values() for rule in own):
         for position, target in enumerate(rule.targets):
             if target in waiting:
                 who = target.system_id or f"a butler in team {target.team_id} or below"
-                message = f"nobody runs {who} at the moment; messages wait there until somebody does"
+                message = f"no worker currently runs {who}; messages wait until one does"
                 finding = _about(rule, "target_without_live_member", "warning", message)
                 yield replace(finding, field=f"targets[{position}]")
 
 
 class _Tree:
-    """The teams by name, and whom the rules of each may name to have a message answered."""
+    """The teams by name, and the targets of each that can answer a message."""
 
     def __init__(self, teams: Iterable[Team]) -> None:
         self.teams: Teams = {team.team_id: team for team in teams}

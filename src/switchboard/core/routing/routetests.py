@@ -1,8 +1,7 @@
 """Tests of rules: messages, and who is expected to get them.
 
-Called by `app/replays.py` for `switchboard rules test`, and before an import that brings its own tests. Decoded JSON or
-YAML enters, cases leave; with an index, what became of each. Next: the reader, who sees what was expected and what
-came.
+Called by `app/rules/replays.py` for `switchboard rules test`, and before an import that includes tests. In: decoded
+JSON or YAML; out: cases, and with an index the result of each.
 
     cases:
       - {name: Ann's private chat, facts: {channel: telegram, telegram_chat_id: "5"}, expect: System1/interviewer}
@@ -10,7 +9,7 @@ came.
       - {facts: {channel: cli}, expect: {dead_letters: [{team: root, category: no_route}]}}
       - {envelope: {schema_version: ingest.v1, …}, pinned: System1/memo, expect: {butlers: [System1/memo]}}
 
-What is expected is all that is expected: who is not named must not get the message.
+Expectations are complete: a butler that is not named must not get the message.
 """
 
 from __future__ import annotations
@@ -20,14 +19,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, get_args
 
-from switchboard.core.channels import CHANNELS, near, or_list
+from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.routing.backtest import DeadEnd, Receivers, receivers
 from switchboard.core.routing.check import check_facts
-from switchboard.core.routing.decide import foresee
+from switchboard.core.routing.decide import simulate
 from switchboard.core.routing.draft import Reader
 from switchboard.core.routing.facts import facts, with_derived
 from switchboard.core.routing.index import RoutingIndex
-from switchboard.core.wire import parse_envelope
+from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId, TrailStep
 
@@ -38,7 +38,7 @@ _READER: Final = Reader("invalid_route_tests", "the file of route tests")
 
 @dataclass(frozen=True, slots=True)
 class RouteCase:
-    """A message as rules see it, and who shall get it. `pinned` is the butler that it replies to, if any."""
+    """A message as rules see it, and who should get it. `pinned` is the butler that it replies to, if any."""
 
     name: str
     facts: Mapping[str, str]
@@ -48,7 +48,7 @@ class RouteCase:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a case, and by which way."""
+    """The result of a case, with its trail."""
 
     case: RouteCase
     passed: bool
@@ -57,19 +57,18 @@ class Outcome:
     trail: tuple[TrailStep, ...]
 
 
-def parse_cases(document: object, now: datetime, channels: Iterable[str] = CHANNELS) -> list[RouteCase]:
+def parse_cases(document: object, now: datetime, channels: Channels = CHANNELS) -> list[RouteCase]:
     """The cases of `{"cases": [...]}`; `now` is for the check of an envelope's time.
 
-    Raises InvalidInput (code `invalid_route_tests`) at the first thing that cannot be understood, with its path in
-    `field`, such as `cases[0].pined`; for facts that no message can have the code is that of `check_facts`. A file
-    without cases is refused: it would pass whatever happens.
+    Raises InvalidInput (code `invalid_route_tests`) at the first invalid value, with its path in `field`, such as
+    `cases[0].pined`; for facts that no message can have the code is that of `check_facts`. A file without cases is
+    refused: it would always pass.
     """
     file = _READER.fields(document, "", ("cases",))
     cases = _READER.items(_READER.needed(file, "cases", ""), "cases")
     if not cases:
         raise _READER.refuse("cases", "must have at least one case")
-    known = tuple(channels)
-    return [_case(one, f"cases[{at}]", now, known) for at, one in enumerate(cases)]
+    return [_case(one, f"cases[{at}]", now, channels) for at, one in enumerate(cases)]
 
 
 def run_cases(index: RoutingIndex, cases: Iterable[RouteCase]) -> list[Outcome]:
@@ -78,19 +77,19 @@ def run_cases(index: RoutingIndex, cases: Iterable[RouteCase]) -> list[Outcome]:
 
 
 def _run(index: RoutingIndex, case: RouteCase) -> Outcome:
-    decision = foresee(index, case.facts, case.pinned)
+    decision = simulate(index, case.facts, case.pinned)
     got = receivers(decision)
     return Outcome(case, got == case.expected, case.expected, got, decision.trail)
 
 
-def _case(value: object, path: str, now: datetime, channels: tuple[str, ...]) -> RouteCase:
+def _case(value: object, path: str, now: datetime, channels: Channels) -> RouteCase:
     case = _READER.fields(value, path, _KEYS)
     if ("facts" in case) == ("envelope" in case):
         raise _READER.refuse(path, "must have either facts or an envelope")
     if "facts" in case:
         found = _facts(case["facts"], f"{path}.facts", channels)
     else:
-        found = _of_envelope(case["envelope"], f"{path}.envelope", now)
+        found = _of_envelope(case["envelope"], f"{path}.envelope", now, channels)
     return RouteCase(
         name=_READER.text(case.get("name", path), f"{path}.name"),
         facts=found,
@@ -99,25 +98,24 @@ def _case(value: object, path: str, now: datetime, channels: tuple[str, ...]) ->
     )
 
 
-def _facts(value: object, path: str, channels: tuple[str, ...]) -> dict[str, str]:
-    """Facts that a message may really have: one that cannot be would test nothing."""
+def _facts(value: object, path: str, channels: Channels) -> dict[str, str]:
+    """Facts that a message can really have: an impossible one would test nothing."""
     given = _READER.filters(value, path)
     for problem in check_facts(given, channels):
         field = f"{path}.{problem.field}"
         raise InvalidInput(f"{field}: {problem.message}", code=problem.code, field=field)
-    return with_derived(given)
+    return with_derived(given, channels[given["channel"]])
 
 
-def _of_envelope(value: object, path: str, now: datetime) -> dict[str, str]:
+def _of_envelope(value: object, path: str, now: datetime, channels: Channels) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise _READER.refuse(path, "must be an envelope: an object of the form ingest.v1")
     try:
-        return facts(parse_envelope(value, now=now))
+        envelope = parse_envelope(value, now=now)
+        return facts(envelope, channels[envelope.source.channel])
     except InvalidInput as error:
         field = path if error.field is None else f"{path}.{error.field}"
-        hint = (
-            "; YAML makes times of what looks like them, so put them in quotes" if error.code == "invalid_json" else ""
-        )
+        hint = "; YAML converts what looks like a time, so put it in quotes" if error.code == "invalid_json" else ""
         raise InvalidInput(f"{path}: {error.message}{hint}", code=_READER.code, field=field) from None
 
 
@@ -142,7 +140,7 @@ def _expected(value: object, path: str) -> Receivers:
             (TeamId(_READER.text(one, f"{path}.models[{at}]")) for at, one in models),
         )
     if expected == Receivers():
-        raise _READER.refuse(path, "must name somebody; a message that nobody takes is a dead letter of some team")
+        raise _READER.refuse(path, "must name a recipient; an undeliverable message is a dead letter of a team")
     return expected
 
 
@@ -164,5 +162,5 @@ def _dead_end(value: object, path: str) -> DeadEnd:
     category = _CATEGORIES.get(word)
     if category is None:
         meant = near(word, _CATEGORIES) or tuple(_CATEGORIES)
-        raise _READER.refuse(f"{path}.category", f"{word!r} is not known; did you mean {or_list(meant)}?")
+        raise _READER.refuse(f"{path}.category", f"{word!r} is unknown; did you mean {or_list(meant)}?")
     return DeadEnd(team, category)

@@ -1,8 +1,8 @@
-"""Rules as JSON: the form of one rule, the file of many, and what turns the rules in force into those of a file.
+"""Rules as JSON: the form of one rule, the file of many, and the changes that turn the rules in force into a file's.
 
-Called by `store/rules.py` (the form in the history), `app/proposals.py` (import, restore) and `app/rule_records.py`
-(export, diff). Decoded JSON or YAML enters, rules and `RuleChange`s leave, and the other way. Next:
-`core/routing/check.py`, then `store/rules.py`.
+Called by `store/rules.py` (the form in the history), `app/rules/proposals.py` (import, restore) and
+`app/rules/records.py` (export, diff). Converts decoded JSON or YAML to rules and `RuleChange`s, and vice versa.
+Next: `core/routing/check.py`, then `store/rules.py`.
 
     {"format": "switchboard.rules.v1", "version": 17, "teams": {"root": [
         {"rule_id": "0199…", "name": "all", "channel": "telegram", "filters": {"chat_type": "private"},
@@ -10,9 +10,9 @@ Called by `store/rules.py` (the form in the history), `app/proposals.py` (import
          "created_by": "control (System3/root)", "created_at": "2026-01-01T00:00:00+00:00",
          "updated_by": "control (System3/root)", "updated_at": "2026-01-01T00:00:00+00:00"}]}}
 
-Written by hand, a rule needs `name`, `channel` and `targets` only, and the file no `version`. A file speaks for the
-teams that it names, with all their rules; about other teams it says nothing. Where none of its rules is there yet, its
-import makes them the same to the letter; who touched a rule last is no difference that would be written.
+Written by hand, a rule needs only `name`, `channel` and `targets`, and the file no `version`. A file lists all rules of
+the teams that it names, and leaves other teams alone. If none of its rules exists yet, an import makes them identical,
+metadata included; a difference only in who edited a rule last is not written.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from typing import Any, Final
 from uuid import UUID
 
 from switchboard.core.routing.draft import DRAFT_KEYS, Edit, Reader, draft_of, shown, with_draft
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Rule, RuleChange, RuleDraft, SystemId, Target, TeamId
 
 FORMAT: Final = "switchboard.rules.v1"
 
 _MADE_KEYS: Final = ("rule_id", "source", "created_by", "created_at", "updated_by", "updated_at")
-"""The parts of a rule that the switchboard gives it; a file written by hand leaves them out."""
+"""The parts of a rule that Switchboard sets; a file written by hand leaves them out."""
 _CONTENT: Final = (*DRAFT_KEYS, "source", "created_by", "created_at")
-"""What a rule says, and what its rank depends on. Who touched it last is not among it."""
+"""A rule's contents, and what its rank depends on; not who edited it last."""
 _content = attrgetter(*_CONTENT)
 _READER: Final = Reader("invalid_rule_file", "the rule file")
 
 
-def rule_json(rule: Rule) -> dict[str, Any]:
-    """The one JSON form of a rule, with everything that is known of it; JSON types only, keys of filters sorted."""
+def rule_json(rule: Rule) -> JsonObject:
+    """The JSON form of a rule, complete; JSON types only, keys of filters sorted."""
     return {
         "rule_id": str(rule.rule_id),
         "team_id": rule.team_id,
@@ -57,8 +58,8 @@ def rule_json(rule: Rule) -> dict[str, Any]:
     }
 
 
-def rule_from_json(form: Mapping[str, Any]) -> Rule:
-    """The rule whose `rule_json` this is. For forms that we stored: anything else raises KeyError and the like."""
+def rule_from_json(form: JsonMapping) -> Rule:
+    """The rule with this `rule_json`. For stored forms: anything else raises KeyError and the like."""
     updated_at = form["updated_at"]
     return Rule(
         rule_id=UUID(form["rule_id"]),
@@ -85,7 +86,7 @@ def target_json(target: Target) -> dict[str, str]:
 
 
 def target_from_json(form: Mapping[str, str]) -> Target:
-    """The target whose `target_json` this is."""
+    """The target with this `target_json`."""
     system_id, team_id = form.get("system_id"), form.get("team_id")
     return Target(
         None if system_id is None else SystemId(system_id),
@@ -95,7 +96,7 @@ def target_from_json(form: Mapping[str, str]) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class FileRule:
-    """A rule in a file. What a file written by hand leaves out is None."""
+    """A rule in a file. Parts left out of a handwritten file are None."""
 
     draft: RuleDraft
     rule_id: UUID | None = None
@@ -115,7 +116,7 @@ class RuleFile:
 
 
 def rule_file(version: int | None, team_ids: Iterable[TeamId], rules: Iterable[Rule]) -> RuleFile:
-    """The file of these teams, sorted by name; rules of other teams are left out, a team without rules is in it."""
+    """The file of these teams, sorted by name, including teams without rules; rules of other teams are left out."""
     by_team: dict[TeamId, list[FileRule]] = {team_id: [] for team_id in sorted(team_ids)}
     for rule in rules:
         if rule.team_id in by_team:
@@ -135,17 +136,17 @@ def _file_rule(rule: Rule) -> FileRule:
     )
 
 
-def render_rule_file(file: RuleFile) -> dict[str, Any]:
-    """The document of a file, JSON types only. `parse_rule_file` of it is the same file again."""
-    head: dict[str, Any] = {"format": FORMAT}
+def render_rule_file(file: RuleFile) -> JsonObject:
+    """The document of a file, JSON types only. `parse_rule_file` of it gives the same file."""
+    head: JsonObject = {"format": FORMAT}
     if file.version is not None:
         head["version"] = file.version
     return head | {"teams": {team_id: [_rendered(rule) for rule in rules] for team_id, rules in file.teams.items()}}
 
 
-def _rendered(rule: FileRule) -> dict[str, Any]:
+def _rendered(rule: FileRule) -> JsonObject:
     draft = rule.draft
-    form: dict[str, Any] = {
+    form: JsonObject = {
         "rule_id": None if rule.rule_id is None else str(rule.rule_id),
         "name": draft.name,
         "channel": draft.channel,
@@ -165,25 +166,25 @@ def _rendered(rule: FileRule) -> dict[str, Any]:
 def parse_rule_file(document: object) -> RuleFile:
     """The file in decoded JSON or YAML.
 
-    Raises InvalidInput (code `invalid_rule_file`) at the first thing that cannot be understood; `field` is its path,
-    such as `teams.root[3].channel`. Whether a rule makes sense in the tree is for `check_rule` to say.
+    Raises InvalidInput (code `invalid_rule_file`) at the first invalid value; `field` is its path, such as
+    `teams.root[3].channel`. `check_rule` says whether a rule makes sense in the tree.
     """
     file = _READER.fields(document, "", ("format", "version", "teams"))
     if file.get("format") != FORMAT:
-        raise _READER.refuse("format", f"must be {FORMAT!r}; no other form is known")
+        raise _READER.refuse("format", f"must be {FORMAT!r}; no other format is supported")
     teams = _READER.needed(file, "teams", "")
     if not isinstance(teams, Mapping):
         raise _READER.refuse("teams", "must be an object: the name of a team, and a list of its rules")
     parsed = RuleFile({_team_id(name): _team_rules(rules, name) for name, rules in teams.items()}, _version(file))
     if len(parsed.teams) < len(teams):
-        raise _READER.refuse("teams", "must name every team once; two names differ only by blanks")
+        raise _READER.refuse("teams", "must name every team once; two names differ only in whitespace")
     _refuse_twins(parsed)
     return parsed
 
 
 def _version(file: Mapping[str, object]) -> int | None:
     version = file.get("version")
-    return None if version is None else _READER.whole_number(version, "version", "a file written by hand needs none")
+    return None if version is None else _READER.whole_number(version, "version", "optional in a handwritten file")
 
 
 def _team_id(name: object) -> TeamId:
@@ -214,23 +215,23 @@ def _uuid(value: object, path: str) -> UUID | None:
     try:
         return UUID(value if isinstance(value, str) else "")
     except ValueError:
-        raise _READER.refuse(path, "must be the UUID of a rule; leave it out for a new rule") from None
+        raise _READER.refuse(path, "must be the UUID of a rule; omit it for a new rule") from None
 
 
 def _name(value: object, path: str) -> str | None:
-    # Whoever wrote the rules of a start-up file is not always known: an empty name is one of ours.
+    # The author of the rules in a start-up file is not always known: an empty name is valid in our own exports.
     return None if value is None else "" if value == "" else _READER.text(value, path)
 
 
 def _source(value: object, path: str) -> str | None:
     source = _name(value, path)
     if source and not source.startswith("sop:"):
-        raise _READER.refuse(path, 'must be "sop:NAME", or be left out')
+        raise _READER.refuse(path, 'must be "sop:NAME", or omitted')
     return source
 
 
 def _moment(value: object, path: str) -> datetime | None:
-    """An RFC 3339 time. YAML makes a time of it unasked; without a zone nobody knows which one was meant."""
+    """An RFC 3339 time. YAML converts it to a time by itself; without a zone it would be ambiguous."""
     if value is None:
         return None
     try:
@@ -243,19 +244,19 @@ def _moment(value: object, path: str) -> datetime | None:
 
 
 def _refuse_twins(file: RuleFile) -> None:
-    """The same id twice would make one of the two vanish."""
+    """With the same id twice, one of the two rules would be lost."""
     seen: dict[UUID, str] = {}
     for place, one in _places(file):
         here = f"{_path(place)}.rule_id"
         if one.rule_id is not None and seen.setdefault(one.rule_id, here) != here:
-            raise _READER.refuse(here, f"is the same as {seen[one.rule_id]}; leave it out to make a new rule")
+            raise _READER.refuse(here, f"is the same as {seen[one.rule_id]}; omit it to create a new rule")
 
 
 def changes_for(file: RuleFile, in_force: Iterable[Rule], edit: Edit) -> list[RuleChange]:
-    """What makes the rules of the file's teams exactly those in the file; empty for an export of what is in force.
+    """The changes that make the rules of the file's teams exactly those in the file; none for an up-to-date export.
 
-    `in_force`: the rules of these teams, or of all. A rule without an id is the one of the same content or, failing
-    that, of the same name in its team. Raises InvalidInput when an id is that of a rule of another team.
+    `in_force`: the rules of these teams, or of all. A rule without an id is matched to one with the same content or,
+    failing that, the same name in its team. Raises InvalidInput if an id belongs to a rule of another team.
     """
     present = {rule.rule_id: rule for rule in in_force}
     meant = _meant(file, present.values())
@@ -263,9 +264,7 @@ def changes_for(file: RuleFile, in_force: Iterable[Rule], edit: Edit) -> list[Ru
     kept: set[UUID] = set()
     for place, one in _places(file):
         before = meant.get(place) if one.rule_id is None else present.get(one.rule_id)
-        if before is not None and before.team_id != place[0]:
-            message = f"is a rule of team {before.team_id}; a rule stays in its team, so leave the id out"
-            raise _READER.refuse(f"{_path(place)}.rule_id", message)
+        _refuse_another_team(place, before)
         if before is None:
             changes.append(RuleChange(None, _new(one, place[0], edit)))
             continue
@@ -275,6 +274,12 @@ def changes_for(file: RuleFile, in_force: Iterable[Rule], edit: Edit) -> list[Ru
             changes.append(RuleChange(before, edit.stamp(after)))
     gone = (rule for rule in present.values() if rule.team_id in file.teams and rule.rule_id not in kept)
     return [*changes, *(RuleChange(rule, None) for rule in gone)]
+
+
+def _refuse_another_team(place: _Place, before: Rule | None) -> None:
+    if before is not None and before.team_id != place[0]:
+        message = f"is a rule of team {before.team_id}; a rule stays in its team, so omit the id"
+        raise _READER.refuse(f"{_path(place)}.rule_id", message)
 
 
 _Place = tuple[TeamId, int]
@@ -291,7 +296,7 @@ def _path(place: _Place) -> str:
 
 
 def _meant(file: RuleFile, in_force: Iterable[Rule]) -> dict[_Place, Rule]:
-    """Which rule in force a rule without an id is: the same content goes before the same name; each is meant once."""
+    """The rule in force that a rule without an id is matched to: by content, then by name; each at most once."""
     named = {one.rule_id for _, one in _places(file)}
     free = {rule.rule_id: rule for rule in in_force if rule.rule_id not in named}
     found: dict[_Place, Rule] = {}
@@ -316,7 +321,7 @@ def _all_of(draft: RuleDraft) -> Hashable:
 
 
 def _new(one: FileRule, team_id: TeamId, edit: Edit) -> Rule:
-    """As much as the file knows, the rest by this edit: the age and the id of a rule decide which fires first."""
+    """A new rule: what the file says, the rest from this edit. Age and id of a rule decide which fires first."""
     return Rule(
         rule_id=one.rule_id or edit.new_id(),
         team_id=team_id,
@@ -335,7 +340,7 @@ def _new(one: FileRule, team_id: TeamId, edit: Edit) -> Rule:
 
 
 def _changed(before: Rule, one: FileRule) -> Rule:
-    """The rule in force with what the file says of it; what the file leaves out stays."""
+    """The rule in force with the file's contents; what the file leaves out stays."""
     return replace(
         with_draft(before, one.draft),
         created_at=one.created_at or before.created_at,
@@ -345,9 +350,9 @@ def _changed(before: Rule, one: FileRule) -> Rule:
 
 
 def difference(before: Iterable[Rule], after: Iterable[Rule]) -> list[RuleChange]:
-    """What leads from one set of rules to another: changed and new ones in the order of `after`, then those removed.
+    """The changes from one set of rules to another: changed and new ones in the order of `after`, then removed ones.
 
-    Rules that say the same are left out, whoever touched them last.
+    Rules with equal contents are left out, even if edited by different people.
     """
     earlier = {(rule.team_id, rule.rule_id): rule for rule in before}
     changes = [RuleChange(earlier.pop((rule.team_id, rule.rule_id), None), rule) for rule in after]
@@ -356,7 +361,7 @@ def difference(before: Iterable[Rule], after: Iterable[Rule]) -> list[RuleChange
 
 
 def restored(changes: Iterable[RuleChange], edit: Edit) -> list[RuleChange]:
-    """The changes as done by this edit: what is written anew bears its author and time."""
+    """The changes with the author and time of this edit on every rule that is written."""
     return [RuleChange(one.before, None if one.after is None else edit.stamp(one.after)) for one in changes]
 
 

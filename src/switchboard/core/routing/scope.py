@@ -1,7 +1,8 @@
 """Which teams a system may touch: whose rules its System3 edits, whose dead letters its System4 handles.
 
-Called by `app/rules.py` and `app/letters.py` before anything is shown or changed. The tree and the caller's
-system enter (from its token, never from an argument), a set of teams leaves; empty means: none. Next: `store/rules.py`.
+Called by `app/rules/service.py` and `app/dead_letters/service.py` before anything is shown or changed. The tree and the
+caller's system enter (from its token, never from an argument), a set of teams leaves; empty means: none. Next:
+`store/rules.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Members = Mapping[SystemId, Member]
 
 
 def subtree(teams: Iterable[Team], team_id: TeamId) -> frozenset[TeamId]:
-    """The team and all that are below it, in a tree with a cycle too; empty for an unknown team."""
+    """The team and all teams below it, even in a tree with a cycle; empty for an unknown team."""
     children: dict[TeamId | None, list[TeamId]] = {}
     known: set[TeamId] = set()
     for team in teams:
@@ -31,7 +32,7 @@ def subtree(teams: Iterable[Team], team_id: TeamId) -> frozenset[TeamId]:
 
 
 def editable(teams: Iterable[Team], members: Members, system_id: SystemId | None) -> frozenset[TeamId]:
-    """The teams whose rules this system may edit: an active System3's own team and those below; of all others none."""
+    """The teams whose rules this system may edit: an active System3's own team and those below; none for all others."""
     team_id = _team_as(3, members, system_id)
     return frozenset() if team_id is None else subtree(teams, team_id)
 
@@ -39,7 +40,7 @@ def editable(teams: Iterable[Team], members: Members, system_id: SystemId | None
 def handled_by(teams: Iterable[Team], members: Members, system_id: SystemId | None) -> frozenset[TeamId]:
     """The teams whose dead letters this system may see and handle; empty for all but an active System4.
 
-    Its own team, and those below that have no System4 between them and it: of their letters it is told, too.
+    Its own team, and those below without a System4 in between: it is notified of their dead letters, too.
     """
     team_id = _team_as(4, members, system_id)
     if team_id is None:
@@ -52,6 +53,6 @@ def _has_system4(team: Team) -> bool:
 
 
 def _team_as(number: SystemNumber, members: Members, system_id: SystemId | None) -> TeamId | None:
-    """The team in which it acts in this role; None if it does not. The member counts, not what its name says."""
+    """The team in which it acts in this role; None if it does not. The membership counts, not the name."""
     member = members.get(system_id) if system_id is not None else None
     return member.team_id if member is not None and member.number == number and member.active else None

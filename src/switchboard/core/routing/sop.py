@@ -1,7 +1,8 @@
 """Standing operating procedures (SOPs): the rules that a procedure needs while it is loaded.
 
-Called by `app/rules.py` when an SOP is loaded or unloaded. Its decoded JSON or YAML and the tree enter, then the rules
-it registered before; `RuleChange`s leave, of exactly its own rules. Next: `core/routing/check.py`, `store/rules.py`.
+Called by `app/rules/service.py` when an SOP is loaded or unloaded. In: its decoded JSON or YAML and the tree, then the
+rules it registered before; out: `RuleChange`s of exactly its own rules. Next: `core/routing/check.py`,
+`store/rules.py`.
 
     name: First Run
     routing_requirements:
@@ -9,8 +10,8 @@ it registered before; `RuleChange`s leave, of exactly its own rules. Next: `core
       - {team: onboarding, agent: interviewer, channel: telegram}
       - {team: onboarding, role: translator, channel: email, name: mails of new users, priority: 10}
 
-Who must be reached is said in one of three ways: `agent`, a butler of the team; `role`, all butlers of the team that
-have it among their capabilities; `target`, a system or a direct sub-team by its name. All else in the file is not ours.
+The receiver is named in one of three ways: `agent`, a butler of the team; `role`, all butlers of the team that have it
+among their capabilities; `target`, a system or a direct sub-team by its name. The rest of the file is ignored.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from switchboard.core.channels import near, or_list
 from switchboard.core.routing.draft import Edit, Reader, new_rule, shown, with_draft
+from switchboard.core.words import near, or_list
 from switchboard.domain.routing import Rule, RuleChange, RuleDraft, SystemId, Target, Team, TeamId
 
 PREFIX: Final = "sop:"
-"""How the source of an SOP's rules begins; its name follows."""
+"""The prefix of the source of an SOP's rules; its name follows."""
 
 _REQUIREMENTS: Final = "routing_requirements"
 _WHO: Final = ("agent", "role", "target")
@@ -43,15 +44,15 @@ class Sop:
 
     @property
     def source(self) -> str:
-        """What its rules bear as their source."""
+        """The source of its rules."""
         return PREFIX + self.name
 
 
 def parse_sop(document: object, teams: Teams) -> Sop:
     """The name and the rules in one SOP file.
 
-    Raises InvalidInput (code `invalid_sop`) at the first thing that cannot be understood; `field` is its path, such as
-    `routing_requirements[0].agent`. Whether a rule makes sense in the tree is for `check_rule` to say.
+    Raises InvalidInput (code `invalid_sop`) at the first invalid value; `field` is its path, such as
+    `routing_requirements[0].agent`. `check_rule` says whether a rule makes sense in the tree.
     """
     if not isinstance(document, Mapping):
         raise _READER.refuse("", "must be an object")
@@ -63,11 +64,11 @@ def parse_sop(document: object, teams: Teams) -> Sop:
 
 
 def _requirements(document: Mapping[str, object]) -> object:
-    """An SOP may need no rules; a misspelt key must not pass for that."""
+    """An SOP may need no rules; a misspelt key must not be mistaken for that."""
     if _REQUIREMENTS not in document:
         for key in document:
             if near(shown(key), (_REQUIREMENTS,)):
-                raise _READER.refuse(shown(key), f"is not known here; did you mean {_REQUIREMENTS}?")
+                raise _READER.refuse(shown(key), f"is unknown; did you mean {_REQUIREMENTS}?")
     return document.get(_REQUIREMENTS, [])
 
 
@@ -76,7 +77,7 @@ def _requirement(value: object, path: str, sop: str, teams: Teams) -> tuple[Team
     team_id = TeamId(_READER.text(_READER.needed(fields, "team", path), f"{path}.team"))
     who = [key for key in _WHO if key in fields]
     if len(who) != 1:
-        raise _READER.refuse(path, f"must say who is to be reached: exactly one of {or_list(_WHO)}")
+        raise _READER.refuse(path, f"must name the recipient: exactly one of {or_list(_WHO)}")
     meant = _READER.text(fields[who[0]], f"{path}.{who[0]}")
     draft = RuleDraft(
         name=_READER.text(fields.get("name", f"{sop}: {meant}"), f"{path}.name"),
@@ -98,29 +99,31 @@ def _targets(how: str, meant: str, path: str, team: Team | None) -> tuple[Target
 
 def _with_role(role: str, path: str, team: Team | None) -> tuple[Target, ...]:
     """Every active butler of the team that has this capability, by name. An unknown team is left to `check_rule`."""
-    butlers = [one for one in team.members if one.number == 1 and one.active] if team is not None else []
+    if team is None:
+        return ()
+    butlers = [one for one in team.members if one.number == 1 and one.active]
     able = sorted(one.system_id for one in butlers if role in one.capabilities)
-    if team is not None and not able:
+    if not able:
         roles = {capability for one in butlers for capability in one.capabilities}
-        hint = f"the roles there are {or_list(roles)}" if roles else "its butlers have no capabilities at all"
+        hint = f"the roles there are {or_list(roles)}" if roles else "its butlers have no capabilities"
         raise _READER.refuse(path, f"{role!r}: no active butler of team {team.team_id} has this capability; {hint}")
     return tuple(Target(system_id=system_id) for system_id in able)
 
 
 def _refuse_twins(drafts: Iterable[tuple[TeamId, RuleDraft]]) -> None:
-    """A rule is known again by its name when the SOP is loaded the next time."""
+    """Names must be unique: a rule is recognised by its name when the SOP is loaded again."""
     seen: dict[tuple[TeamId, str], int] = {}
     for at, (team_id, draft) in enumerate(drafts):
         first = seen.setdefault((team_id, draft.name), at)
         if first != at:
-            message = f"{draft.name!r} is the name of {_REQUIREMENTS}[{first}] too; give each its own name"
+            message = f"{draft.name!r} is the name of {_REQUIREMENTS}[{first}] as well; give each its own name"
             raise _READER.refuse(f"{_REQUIREMENTS}[{at}].name", message)
 
 
 def sop_changes(sop: Sop, rules: Iterable[Rule], edit: Edit) -> list[RuleChange]:
-    """What makes the SOP's rules those of its file: new ones, changed and reactivated ones, and the rest disabled.
+    """The changes that make the SOP's rules those of its file: new, changed and reactivated ones, the rest disabled.
 
-    `rules` are those in force; other sources' are left alone. Empty when it is loaded already as it is.
+    `rules` are those in force; those of other sources are left alone. Empty if it is loaded already and unchanged.
     """
     waiting: dict[tuple[TeamId, str], list[Rule]] = {}
     for rule in rules:
@@ -137,7 +140,7 @@ def sop_changes(sop: Sop, rules: Iterable[Rule], edit: Edit) -> list[RuleChange]
 
 
 def unload_changes(name: str, rules: Iterable[Rule], edit: Edit) -> list[RuleChange]:
-    """What disables all rules of the SOP of this name; empty when none of them is active."""
+    """The changes that disable all rules of the SOP of this name; empty if none of them is active."""
     return _disabled((rule for rule in rules if rule.source == PREFIX + name), edit)
 
 

@@ -1,8 +1,8 @@
-"""Team files: a team, its systems and its first rules in the JSON form of the seeds.
+"""Team files: a team, its systems and its first rules in the JSON form of the seed data.
 
-Called by `app/seed.py` when a team is seeded from a file. A JSON-decoded object enters, a
-`TeamFile` leaves; what cannot be understood is refused with its path in the file. Next: `core/routing/check.py`, which
-says whether the team and its rules make sense in the tree.
+Called by `app/rules/seed.py` when a team is seeded from a file. In: a JSON-decoded object; out: a `TeamFile`; invalid
+input is refused with its path in the file. Next: `core/routing/check.py`, which says whether the team and its rules
+make sense in the tree.
 
     {"team": {"name": "onboarding", "parent": "root"},
      "purpose": "Get to know new users", "classify": false,
@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from switchboard.core.channels import or_list
 from switchboard.core.routing.draft import Reader
+from switchboard.core.words import or_list
 from switchboard.domain.routing import Member, RuleDraft, SystemId, SystemNumber, Target, Team, TeamId
 
 DEFAULT_ENGINE: Final = "memo"
@@ -35,7 +35,7 @@ _NUMBERS: Final[Mapping[str, SystemNumber]] = {str(number): number for number in
 _SYSTEM_ID = re.compile(r"System([1-5])/([^/]+)")
 _TEAM_FILE_KEYS: Final = frozenset({"team", "purpose", "classify", "systems", "routing_rules"})
 _SEED_KEYS: Final = frozenset({"strategy", "procedures", "allowed_skills", "auto_execute_procedure"})
-"""Parts of the seed's form that mean nothing here: accepted, so that its files load, and ignored."""
+"""Parts of the seed format without a meaning here: accepted, so that its files load, and ignored."""
 _SYSTEM_KEYS: Final = frozenset(
     {"name", "type", "agent_id", "description", "capabilities", "engine", "config", "active", "skill_grants"}
 )
@@ -53,8 +53,8 @@ class TeamFile:
 def parse_team_file(document: object) -> TeamFile:
     """The team and rules of one file.
 
-    `document` is the decoded JSON. Raises InvalidInput (code `invalid_team_file`) at the first thing that cannot be
-    understood; its `field` is the path, such as `systems[0].type`, and its message says what would be right.
+    `document` is the decoded JSON. Raises InvalidInput (code `invalid_team_file`) at the first invalid value;
+    its `field` is the path, such as `systems[0].type`, and its message says what is expected.
     """
     file = _READER.fields(document, "", _TEAM_FILE_KEYS | _SEED_KEYS)
     head = _READER.fields(_READER.needed(file, "team", ""), "team", frozenset({"name", "parent"}))
@@ -69,7 +69,7 @@ def parse_team_file(document: object) -> TeamFile:
 
 
 def _purpose(value: object) -> str:
-    """A text, or the seed's form: an object with name and content."""
+    """A text, or in the seed format an object with name and content."""
     if isinstance(value, str):
         return _READER.free_text(value, "purpose")
     purpose = _READER.fields(value, "purpose", frozenset({"name", "content"}))
@@ -102,8 +102,8 @@ def _options(value: object, path: str) -> Mapping[str, object]:
 def _system_id(system: Mapping[str, object], path: str, team_id: TeamId) -> tuple[SystemId, SystemNumber]:
     """`System1/interviewer` from a name in that form, or from a plain name and a type.
 
-    A seed's `agent_id` in that form is the address that its rules use, so it goes before a name that is only a label.
-    Systems 2 to 5 need no name: they bear their team's.
+    A seed's `agent_id` in that form is the address that its rules use, so it takes precedence over a name that is only
+    a label. Systems 2 to 5 need no name: they have their team's.
     """
     said = _number(system["type"], f"{path}.type") if "type" in system else None
     addresses = [system[key] for key in ("agent_id", "name") if isinstance(system.get(key), str)]
@@ -136,12 +136,12 @@ DEFAULT_TEAM: Final = TeamFile(
     Team(
         _ROOT,
         None,
-        "Take every message, and lose none",
+        "Receive every message and lose none",
         (
-            Member(_MEMO, _ROOT, 1, DEFAULT_ENGINE, description="Notes down what it is told"),
-            Member(SystemId("System4/root"), _ROOT, 4, DEFAULT_ENGINE, description="Is told of dead letters"),
+            Member(_MEMO, _ROOT, 1, DEFAULT_ENGINE, description="Files every message"),
+            Member(SystemId("System4/root"), _ROOT, 4, DEFAULT_ENGINE, description="Is notified of dead letters"),
         ),
     ),
     (RuleDraft("Everything to memo", "*", (Target(system_id=_MEMO),)),),
 )
-"""What a new installation starts with: one butler that answers, and a System4 for what nobody can take."""
+"""The teams of a new installation: one butler that answers, and a System4 for undeliverable messages."""

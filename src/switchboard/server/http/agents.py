@@ -1,21 +1,22 @@
 """`/v1/agents/…`: heartbeats of remote butlers, and what operators do about them; the schemas of what they speak.
 
-Who there is stands in `teams.py`. Next: `app/registry.py`.
+Who there is stands in `teams.py`. Next: `app/remote_agents.py`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import Field, StringConstraints
 
 from switchboard.app.access import Principal
-from switchboard.app.registry import Standing
-from switchboard.core.remote import response_schema, route_schema
-from switchboard.server.http.doors import Parts, answer, documented, needs
-from switchboard.server.http.schemas import Body, Line, Word
-from switchboard.store.presence import Announcement
+from switchboard.app.remote_agents import Standing
+from switchboard.core.remote_agents import response_schema, route_schema
+from switchboard.domain.json_values import JsonObject
+from switchboard.server.contracts.messages import Body, Line, Word
+from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.store.remote_agents import Announcement
 
 router = APIRouter(tags=["agents"])
 
@@ -50,39 +51,39 @@ class MoveBody(OrderBody):
 
 
 @router.post(
-    "/v1/agents/heartbeat", summary="Say that a remote butler lives", responses=documented(Standing, 404, 409, 429)
+    "/v1/agents/heartbeat", summary="Heartbeat of a remote butler", responses=documented(Standing, 404, 409, 429)
 )
 async def heartbeat(caller: Beating, parts: Parts, body: BeatBody) -> Response:
     """Come again after `interval_s` seconds."""
-    return answer(await parts.registry.beat(caller, body.system_id, announcement(body)))
+    return answer(await parts.remote_agents.beat(caller, body.system_id, announcement(body)))
 
 
-@router.post("/v1/agents/quarantine", summary="Keep a butler from work", responses=documented(Standing, 404, 409))
+@router.post("/v1/agents/quarantine", summary="Quarantine a butler", responses=documented(Standing, 404, 409))
 async def quarantine(caller: Operator, parts: Parts, body: OrderBody) -> Response:
     """Until it is released: no model may choose it, and what rules send it is a dead letter."""
-    return answer(await parts.registry.quarantine(caller, body.system_id, body.reason))
+    return answer(await parts.remote_agents.quarantine(caller, body.system_id, body.reason))
 
 
-@router.post("/v1/agents/release", summary="Let a butler work again", responses=documented(Standing, 404, 409))
+@router.post("/v1/agents/release", summary="Release a butler", responses=documented(Standing, 404, 409))
 async def release(caller: Operator, parts: Parts, body: OrderBody) -> Response:
     """If it is silent, silence counts as before."""
-    return answer(await parts.registry.release(caller, body.system_id, body.reason))
+    return answer(await parts.remote_agents.release(caller, body.system_id, body.reason))
 
 
-@router.post("/v1/agents/endpoint", summary="Say where a butler is", responses=documented(Standing, 404, 409))
+@router.post("/v1/agents/endpoint", summary="Set a butler's endpoint", responses=documented(Standing, 404, 409))
 async def move(caller: Operator, parts: Parts, body: MoveBody) -> Response:
     """It goes before the team file, also after a start, until it is null again."""
-    return answer(await parts.registry.move(caller, body.system_id, body.endpoint, body.reason))
+    return answer(await parts.remote_agents.move(caller, body.system_id, body.endpoint, body.reason))
 
 
 @router.get("/schemas/route.v1.json", summary="The JSON Schema of route.v1", tags=["public"])
-async def route() -> dict[str, Any]:
+async def route() -> JsonObject:
     """What the tool of a remote butler is given."""
     return route_schema()
 
 
 @router.get("/schemas/route_response.v1.json", summary="The JSON Schema of route_response.v1", tags=["public"])
-async def route_response() -> dict[str, Any]:
+async def route_response() -> JsonObject:
     """What the tool of a remote butler answers."""
     return response_schema()
 

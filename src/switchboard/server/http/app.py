@@ -18,15 +18,17 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from switchboard import __version__
-from switchboard.app.intake import ingest_schema
-from switchboard.app.wiring import Switchboard
+from switchboard.app.messages.intake import ingest_schema
+from switchboard.app.runtime import Switchboard
+from switchboard.domain.json_values import JsonObject
+from switchboard.server.fastpath.direct import Direct, Handler
 from switchboard.server.http import (
     agents,
     audit,
+    dead_letters,
     health,
     ingest,
     ledger,
-    letters,
     messages,
     models,
     outbox,
@@ -37,31 +39,31 @@ from switchboard.server.http import (
     tokens,
 )
 from switchboard.server.http.docs import docs_page
-from switchboard.server.http.doors import Doors
-from switchboard.server.http.errors import install_errors
-from switchboard.server.http.gate import PUBLIC, Direct, Gate, Limits
+from switchboard.server.http.errors import install_errors, response_to
+from switchboard.server.http.gate import PUBLIC, Gate, Limits
 from switchboard.server.http.parameters import only_known_parameters
-from switchboard.server.mcp import McpDoor
+from switchboard.server.http.services import Services
+from switchboard.server.mcp.server import McpEndpoint
 
 _DESCRIPTION: Final = (
-    "A self-hosted message switchboard for AI agents. Every route but the public ones asks for a bearer token. "
-    'Errors read {"error": {"code", "message", "field"?, "details"?}} with a stable code.'
+    "A self-hosted message switchboard for AI agents. All routes except the public ones require a bearer token. "
+    'Errors have the form {"error": {"code", "message", "field"?, "details"?}} with a stable code.'
 )
 _LARGE: Final = ("/v1/ingest/batch", "/v1/rules/import", "/v1/rules/test", "/v1/rules/backtest", "/mcp")
 """Where a body may be as large as a whole batch."""
 
 
-class _Api(FastAPI):
+class Api(FastAPI):
     """Its OpenAPI has what FastAPI cannot see: the envelope, which handlers read themselves, and the gate's token."""
 
     gate: Gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # The gate stands before the framework's own middleware, which takes a tenth of the time of a message.
+        # The gate comes before the framework's own middleware, which takes a tenth of the time of a message.
         scope["app"] = self
         await self.gate(scope, receive, send)
 
-    def openapi(self) -> dict[str, Any]:
+    def openapi(self) -> JsonObject:
         if self.openapi_schema is None:
             document = get_openapi(
                 title=self.title, version=self.version, description=self.description, routes=self.routes
@@ -70,17 +72,17 @@ class _Api(FastAPI):
         return self.openapi_schema
 
 
-def create_app(switchboard: Switchboard) -> FastAPI:
+def create_app(switchboard: Switchboard) -> Api:
     """The API and `/mcp` over the parts given; run its lifespan."""
-    doors = Doors.open(switchboard)
-    mcp = McpDoor(doors)
+    services = Services.open(switchboard)
+    mcp = McpEndpoint(services)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with mcp.open():
             yield
 
-    app = _Api(
+    app = Api(
         title="Switchboard",
         version=__version__,
         description=_DESCRIPTION,
@@ -90,14 +92,13 @@ def create_app(switchboard: Switchboard) -> FastAPI:
         redirect_slashes=False,
         telemetry={"metrics": False, "logs": False},  # we have our own; looking for theirs costs every request
     )
-    app.state.doors = doors
+    app.state.services = services
     # Of the rules' routers the last one takes every name for an id, so the others stand before it.
     parts = (
-        ingest,
         messages,
         outbox,
         ledger,
-        letters,
+        dead_letters,
         rule_history,
         replays,
         rules,
@@ -110,20 +111,21 @@ def create_app(switchboard: Switchboard) -> FastAPI:
     for part in parts:
         app.include_router(part.router, dependencies=[Depends(only_known_parameters)])
     app.include_router(models.router, dependencies=[Depends(only_known_parameters)])
+    app.include_router(ingest.router)  # its handlers look at the parameters themselves
     app.add_api_route("/docs", _docs(app), include_in_schema=False, response_class=HTMLResponse)
     # POST alone: without sessions there is nothing to stream by GET, and nothing to DELETE.
     app.router.routes.append(Route("/mcp", mcp, methods=["POST"], include_in_schema=False))
-    direct = {"/v1/ingest": ingest.ingest, "/v1/ingest/batch": ingest.ingest_batch, "/mcp": mcp.direct}
-    _gate(app, doors, direct)
+    set_gate(app, services, {"/v1/ingest": ingest.ingest, "/v1/ingest/batch": ingest.ingest_batch, "/mcp": mcp.direct})
     install_errors(app)
     return app
 
 
-def _gate(app: _Api, doors: Doors, direct: Mapping[str, Direct]) -> None:
-    sizes = doors.switchboard.core.settings.accept
+def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> None:
+    """Put the gate before `app`, with `handlers` by path; without any, all requests take FastAPI's way."""
+    sizes = services.switchboard.runtime.settings.accept
     large = dict.fromkeys(_LARGE, sizes.batch_bytes)
     limits = Limits(large, sizes.message_bytes)
-    app.gate = Gate(partial(FastAPI.__call__, app), doors.access, limits, direct)
+    app.gate = Gate(Direct(partial(FastAPI.__call__, app), handlers, response_to), services.access, limits)
 
 
 def _docs(app: FastAPI) -> Any:
@@ -134,7 +136,7 @@ def _docs(app: FastAPI) -> Any:
     return docs
 
 
-def _completed(document: dict[str, Any]) -> dict[str, Any]:
+def _completed(document: JsonObject) -> JsonObject:
     components = document.setdefault("components", {})
     components.setdefault("schemas", {}).update(_envelope_schemas())
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -146,7 +148,7 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _envelope_schemas() -> dict[str, Any]:
+def _envelope_schemas() -> JsonObject:
     """`Envelope` and its parts as components: JSON Schema keeps them under $defs, OpenAPI under components."""
     schema = dict(ingest_schema())
     parts = _moved(schema.pop("$defs", {}))

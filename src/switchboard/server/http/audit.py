@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Response
 
-from switchboard.app.views import uuid_cursor
-from switchboard.server.http.doors import Parts, answer, documented, needs
-from switchboard.server.http.rule_schemas import AuditList
-from switchboard.server.http.schemas import Cursor, Limit, Word
+from switchboard.app.messages.views import uuid_cursor
+from switchboard.server.contracts.messages import Cursor, Limit, Word
+from switchboard.server.contracts.rules import AuditList
+from switchboard.server.http.services import Parts, answer, documented, needs
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"], dependencies=[Depends(needs("audit"))])
 

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from html import escape
-from typing import Any, Final
+from typing import Final
+
+from switchboard.domain.json_values import JsonMapping
 
 _STYLE: Final = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
@@ -21,7 +23,7 @@ body{color:#e6e6e6;background:#161616}pre{background:#242424}h2,details{border-c
 """
 
 
-def docs_page(openapi: Mapping[str, Any]) -> str:
+def docs_page(openapi: JsonMapping) -> str:
     """The page for an OpenAPI document."""
     title = escape(f"{openapi['info']['title']} {openapi['info']['version']}")
     body = "".join(_body(openapi))
@@ -35,7 +37,7 @@ def docs_page(openapi: Mapping[str, Any]) -> str:
     )
 
 
-def _body(openapi: Mapping[str, Any]) -> Iterator[str]:
+def _body(openapi: JsonMapping) -> Iterator[str]:
     tags: dict[str, list[str]] = {}
     for path, operations in openapi["paths"].items():
         for method, operation in operations.items():
@@ -47,7 +49,7 @@ def _body(openapi: Mapping[str, Any]) -> Iterator[str]:
         yield _shape(name, schema)
 
 
-def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
+def _operation(method: str, path: str, operation: JsonMapping) -> str:
     head = f"<b>{method.upper()}</b> <code>{escape(path)}</code> {escape(operation.get('summary', ''))}"
     parameters = "".join(
         _row(p["name"], p["in"], p["schema"], p.get("description", "")) for p in _parameters(operation)
@@ -61,16 +63,16 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
     )
 
 
-def _parameters(operation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _parameters(operation: JsonMapping) -> list[JsonMapping]:
     return list(operation.get("parameters", []))
 
 
-def _row(name: str, place: str, schema: Mapping[str, Any], text: str) -> str:
+def _row(name: str, place: str, schema: JsonMapping, text: str) -> str:
     cells = (f"<code>{escape(name)}</code>", escape(place), _kind(schema), escape(text))
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
-def _answer(code: str, response: Mapping[str, Any]) -> str:
+def _answer(code: str, response: JsonMapping) -> str:
     kinds = ", ".join(_kind(content.get("schema", {})) for content in response.get("content", {}).values())
     return f"<tr><td>{escape(code)}</td><td>{escape(response.get('description', ''))}</td><td>{kinds}</td></tr>"
 
@@ -79,7 +81,7 @@ def _table(rows: str) -> str:
     return f"<table>{rows}</table>" if rows else ""
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
+def _kind(schema: JsonMapping) -> str:
     """A schema in a few words, with links to shapes."""
     if "$ref" in schema:
         name = escape(str(schema["$ref"]).rpartition("/")[2])
@@ -94,7 +96,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return escape(str(schema.get("const", schema.get("format", schema.get("type", "any")))))
 
 
-def _shape(name: str, schema: Mapping[str, Any]) -> str:
+def _shape(name: str, schema: JsonMapping) -> str:
     required = set(schema.get("required", []))
     rows = "".join(
         _row(key, "required" if key in required else "", value, value.get("description", ""))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -17,8 +17,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from switchboard.app.intake import ErrorDetail, Refused, refused
+from switchboard.app.messages.intake import ErrorDetail, Refused, refused
 from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, Unavailable
+from switchboard.domain.json_values import JsonMapping
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +36,11 @@ class UnsupportedMediaType(InvalidInput):
 def error_response(error: SwitchboardError) -> Response:
     """An error of ours as a response."""
     return _response(error.status, refused(error), _headers(error))
+
+
+def response_to(error: Exception) -> Response:
+    """The response to whatever a handler raised."""
+    return error_response(error) if isinstance(error, SwitchboardError) else unexpected(error)
 
 
 def _headers(error: SwitchboardError) -> dict[str, str]:
@@ -69,7 +75,7 @@ async def _invalid(_: Request, error: Exception) -> Response:
     return error_response(_first_problem(error.errors()))
 
 
-def _first_problem(problems: Sequence[Mapping[str, Any]]) -> InvalidInput:
+def _first_problem(problems: Sequence[JsonMapping]) -> InvalidInput:
     first = problems[0]
     if first["type"] == "json_invalid":
         return InvalidInput(f"the body must be one JSON object: {first['ctx']['error']}", code="invalid_json")
@@ -86,8 +92,8 @@ async def _unexpected(_: Request, error: Exception) -> Response:
 
 def unexpected(error: Exception) -> Response:
     """A defect of ours: the trace is logged, and nothing of it is told."""
-    log.error("unexpected error at the door", exc_info=error)
-    return _response(500, Refused(ErrorDetail("internal_error", "an error of the server; it is in its log")))
+    log.error("unexpected error in a request", exc_info=error)
+    return _response(500, Refused(ErrorDetail("internal_error", "internal error; see the server's log")))
 
 
 def install_errors(app: FastAPI) -> None:

@@ -1,30 +1,26 @@
-"""Before every route: who is it, and how much may he send. No route can forget to ask.
+"""Before every route: who is calling, and how much may it send. No route can forget to ask.
 
 A plain ASGI middleware that `app.py` puts before all routes, MCP included. In: the request; out: the same with
-`state.principal` set and a `receive` that stops at the size limit, or 401/413 straight away. Next: the routers.
+`state.principal` set and a `receive` that stops at the size limit, or 401/413 at once. Next: `fastpath/direct.py`, then
+the routers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
 from switchboard.app.access import Access
-from switchboard.domain.errors import SwitchboardError, TooLarge
-from switchboard.server.http.errors import error_response, unexpected
+from switchboard.domain.errors import TooLarge
+from switchboard.server.http.errors import response_to
 
 _SCHEMAS: Final = (f"/schemas/{name}.json" for name in ("ingest.v1", "route.v1", "route_response.v1"))
 PUBLIC: Final = frozenset({"/health", "/docs", "/openapi.json", *_SCHEMAS})
 """What needs no token."""
-
-
-Direct = Callable[[Request], Awaitable[Response | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +32,16 @@ class Limits:
 
 
 class Gate:
-    """Asks for a token and limits bodies.
+    """Asks for a token and limits bodies."""
 
-    `direct` are handlers by path that are called at once when something is POSTed: the framework's way to a route costs
-    as much as storing the message. One that gives None leaves the request to the framework.
-    """
-
-    def __init__(self, app: ASGIApp, access: Access, limits: Limits, direct: Mapping[str, Direct]) -> None:
+    def __init__(self, app: ASGIApp, access: Access, limits: Limits) -> None:
         self._app = app
         self._access = access
         self._limits = limits
-        self._direct = direct
         self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":  # there is no such door, and none may open without a token
+        if scope["type"] == "websocket":  # there is no such interface, and none may open without a token
             await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] != "http":
@@ -58,22 +49,13 @@ class Gate:
             return
         self._requests += 1
         bind_contextvars(http_request=self._requests)  # never unbound: every request has a task of its own
-        path = scope["path"]
-        limit = self._limits.by_path.get(path, self._limits.other)
-        direct = self._direct.get(path) if scope["method"] == "POST" else None
+        limit = self._limits.by_path.get(scope["path"], self._limits.other)
         try:
             await self._admit(scope, limit)
-            response = None if direct is None else await direct(Request(scope, _limited(receive, limit)))
-        except SwitchboardError as error:
-            response = error_response(error)
-        except ClientDisconnect:
-            return  # in the middle of the body; nobody is there to be answered
-        except Exception as error:  # what the framework would do, had we not gone past it
-            response = unexpected(error)
-        if response is None:
-            await self._app(scope, _limited(receive, limit), send)
+        except Exception as error:
+            await response_to(error)(scope, receive, send)
         else:
-            await response(scope, receive, send)
+            await self._app(scope, _limited(receive, limit), send)
 
     async def _admit(self, scope: Scope, limit: int) -> None:
         authorization = length = None
@@ -89,7 +71,7 @@ class Gate:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body has more than {limit} bytes, which is the limit here; nothing was stored")
+    return TooLarge(f"the body exceeds the limit of {limit} bytes; nothing was stored")
 
 
 def _limited(receive: Receive, limit: int) -> Receive:

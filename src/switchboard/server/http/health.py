@@ -1,34 +1,33 @@
-"""`/health` for whoever starts us, `/metrics` for Prometheus. Next: `app/meters.py`."""
+"""`/health` for process supervisors, `/metrics` for Prometheus. Next: `app/metrics.py`."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from fastapi import APIRouter, Depends, Response
 
 from switchboard import __version__
 from switchboard.domain.errors import Unavailable
-from switchboard.server.http.doors import Parts, answer, documented, needs
-from switchboard.server.http.schemas import Health
+from switchboard.domain.json_values import JsonObject
+from switchboard.server.contracts.messages import Health
+from switchboard.server.http.services import Parts, answer, documented, needs
 
 router = APIRouter(tags=["public"])
 
 
 @router.get(
     "/health",
-    summary="Is it well",
-    responses={200: {"model": Health}, 503: {"model": Health, "description": "The database does not answer."}},
+    summary="Health",
+    responses={200: {"model": Health}, 503: {"model": Health, "description": "The database does not respond."}},
 )
 async def health(parts: Parts) -> Response:
     """No token needed. Asks the database."""
     try:
-        await parts.switchboard.core.database.ping()
+        await parts.switchboard.runtime.database.ping()
     except Unavailable:
         return answer({"status": "unavailable", "version": __version__}, 503)
     return answer({"status": "ok", "version": __version__})
 
 
-_TEXT: dict[int | str, dict[str, Any]] = {
+_TEXT: dict[int | str, JsonObject] = {
     200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
 
@@ -42,6 +41,6 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 )
 async def metrics(parts: Parts) -> Response:
     """Counters of this process, and gauges of the ledger as it is now."""
-    parts.meters.polls.set(len(parts.polls))
-    text = await parts.meters.render(parts.switchboard.core.database)
+    parts.metrics.polls.set(len(parts.polls))
+    text = await parts.metrics.render(parts.switchboard.runtime.database)
     return Response(text, media_type="text/plain; version=0.0.4")

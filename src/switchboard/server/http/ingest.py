@@ -1,22 +1,21 @@
 """`POST /v1/ingest` and `/v1/ingest/batch`: where messages come in over HTTP.
 
 The handlers take the body as it is, so that the exact bytes are kept; the gate has limited its size. In: bytes; out:
-202 with the id after the commit. Next: `app/intake.py`.
+202 with the id after the commit. Next: `app/messages/intake.py`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from fastapi import APIRouter, Depends, Request, Response
 
-from fastapi import APIRouter, Request, Response
-from starlette.requests import ClientDisconnect
-
-from switchboard.app.intake import MAIL, ingest_schema, split_batch
+from switchboard.app.messages.intake import MAIL, ingest_schema, split_batch
 from switchboard.domain.errors import InvalidInput
-from switchboard.server.http.doors import answer, caller_of, documented, doors_of
+from switchboard.domain.json_values import JsonObject
+from switchboard.server.contracts.messages import AcceptedBody, BatchAnswer
+from switchboard.server.fastpath.direct import whole_body
 from switchboard.server.http.errors import UnsupportedMediaType
-from switchboard.server.http.parameters import require_known
-from switchboard.server.http.schemas import AcceptedBody, BatchAnswer
+from switchboard.server.http.parameters import only_known_parameters, require_known
+from switchboard.server.http.services import answer, caller_of, documented, services_of
 
 router = APIRouter(tags=["ingest"])
 
@@ -28,16 +27,6 @@ def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def _body(request: Request) -> bytes:
-    """As `request.body()`, which takes three times as long for a body that has come in one piece."""
-    pieces: list[bytes] = []
-    while (message := await request.receive())["type"] == "http.request":
-        pieces.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    raise ClientDisconnect
-
-
 def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
     return UnsupportedMediaType(f"send Content-Type: {' or '.join(taken)}, not {got[:100] or 'nothing'}")
 
@@ -46,7 +35,7 @@ def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
     "/v1/ingest",
     status_code=202,
     summary="Submit one message",
-    responses=documented(AcceptedBody, 415, 429, status=202, description="Stored; the commit has happened."),
+    responses=documented(AcceptedBody, 415, 429, status=202, description="Stored and committed."),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -67,14 +56,14 @@ def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
                 "name": "endpoint",
                 "in": "query",
                 "required": False,
-                "description": "Of a mail: the account that received it.",
+                "description": "For a mail: the account that received it.",
                 "schema": {"type": "string", "minLength": 1, "maxLength": 512},
             },
             {
                 "name": "provider",
                 "in": "query",
                 "required": False,
-                "description": "Of a mail: who provides it.",
+                "description": "For a mail: its provider.",
                 "schema": {"type": "string", "enum": ["file", "gmail", "imap", "smtp"], "default": "file"},
             },
         ],
@@ -82,13 +71,13 @@ def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
 )
 async def ingest(request: Request) -> Response:
     """An `ingest.v1` envelope, or a mail byte for byte (`message/rfc822`, with `endpoint`)."""
-    doors, caller = doors_of(request), caller_of(request)
-    await doors.access.check(caller, "ingest")
+    services, caller = services_of(request), caller_of(request)
+    await services.access.check(caller, "ingest")
     media_type, key = _media_type(request), request.headers.get("idempotency-key")
     if request.scope["query_string"]:
         require_known(request, ("endpoint", "provider") if media_type == MAIL else ())
     if media_type == _JSON:
-        accepted = await doors.intake.message(caller, await _body(request), key)
+        accepted = await services.intake.message(caller, await whole_body(request), key)
     elif media_type == MAIL:
         endpoint = request.query_params.get("endpoint")
         if not endpoint:
@@ -98,8 +87,8 @@ async def ingest(request: Request) -> Response:
                 field="endpoint",
             )
         provider = request.query_params.get("provider", "file")
-        raw = await request.body()
-        accepted = await doors.intake.mail(caller, raw, endpoint=endpoint, provider=provider, key=key)
+        raw = await whole_body(request)
+        accepted = await services.intake.mail(caller, raw, endpoint=endpoint, provider=provider, key=key)
     else:
         raise _unsupported(media_type, _JSON, MAIL)
     return answer(accepted, 202)
@@ -108,7 +97,7 @@ async def ingest(request: Request) -> Response:
 @router.post(
     "/v1/ingest/batch",
     summary="Submit up to 200 messages",
-    responses=documented(BatchAnswer, 415, 429, description="Per envelope its answer or its error, in order."),
+    responses=documented(BatchAnswer, 415, 429, description="A result or an error per envelope, in order."),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -134,23 +123,28 @@ async def ingest(request: Request) -> Response:
 )
 async def ingest_batch(request: Request) -> Response:
     """Good ones are kept whatever the others are: look at every result."""
-    doors, caller = doors_of(request), caller_of(request)
-    await doors.access.check(caller, "ingest")
+    services, caller = services_of(request), caller_of(request)
+    await services.access.check(caller, "ingest")
     if request.scope["query_string"]:
         require_known(request, ())
     if _media_type(request) != _JSON:
         raise _unsupported(_media_type(request), _JSON)
     if "idempotency-key" in request.headers:
         raise InvalidInput(
-            "one Idempotency-Key cannot name many messages; set control.idempotency_key in each envelope",
+            "one Idempotency-Key cannot identify several messages; set control.idempotency_key in each envelope",
             code="invalid_value",
             field="Idempotency-Key",
         )
-    items = split_batch(await request.body())
-    return answer({"results": await doors.intake.batch(caller, items)})
+    items = split_batch(await whole_body(request))
+    return answer({"results": await services.intake.batch(caller, items)})
 
 
-@router.get("/schemas/ingest.v1.json", summary="The JSON Schema of ingest.v1", tags=["public"])
-async def schema() -> dict[str, Any]:
+@router.get(
+    "/schemas/ingest.v1.json",
+    summary="The JSON Schema of ingest.v1",
+    tags=["public"],
+    dependencies=[Depends(only_known_parameters)],
+)
+async def schema() -> JsonObject:
     """What `POST /v1/ingest` takes."""
     return dict(ingest_schema())

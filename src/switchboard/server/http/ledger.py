@@ -1,4 +1,4 @@
-"""Deliveries, lanes and the books: what became of it all. Next: `app/views.py`."""
+"""Deliveries, lanes and the books: what became of it all. Next: `app/messages/views.py`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.views import Balance, ShownState
-from switchboard.server.http.doors import Parts, answer, documented, needs
-from switchboard.server.http.schemas import (
+from switchboard.app.messages.views import Balance, ShownState
+from switchboard.server.contracts.messages import (
     BooksView,
     Cursor,
     DeliveryPage,
@@ -19,6 +18,7 @@ from switchboard.server.http.schemas import (
     Resumed,
     Word,
 )
+from switchboard.server.http.services import Parts, answer, documented, needs
 
 router = APIRouter(prefix="/v1", tags=["ledger"])
 
@@ -56,15 +56,20 @@ async def resume_lane(parts: Parts, body: LaneBody) -> Response:
 @router.get(
     "/books", summary="Balance the books", responses=documented(BooksView), dependencies=[Depends(needs("books"))]
 )
-async def get_books(parts: Parts) -> Response:
-    """Every message and every target accounted for; `problems` are contradictions, in sentences."""
-    books = await parts.views.books()
+async def get_books(parts: Parts, now: bool = False) -> Response:
+    """Every message and every target accounted for; `problems` are contradictions in what is open, in sentences.
+
+    A worker balances once a minute, at `balanced_at`; `now` balances at once and checks the last 24 hours as well.
+    """
+    kept = await parts.views.books(now=now)
     return answer(
         {
-            **_balance(books.messages),
-            "balanced": books.balanced,
-            "targets": _balance(books.targets),
-            "problems": books.problems,
+            **_balance(kept.books.messages),
+            "balanced": kept.books.balanced,
+            "targets": _balance(kept.books.targets),
+            "problems": kept.books.problems,
+            "balanced_at": kept.at,
+            "stale": kept.stale,
         }
     )
 

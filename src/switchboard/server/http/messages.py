@@ -1,17 +1,21 @@
-"""`/v1/messages`: what arrived, why it went where it went, what came back. Next: `app/views.py`, `app/explain.py`."""
+"""`/v1/messages`: what arrived, why it went where it went, what came back.
+
+Next: `app/messages/views.py`, `app/messages/explain.py`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
 from switchboard.app.access import Principal
-from switchboard.app.explain import explain
-from switchboard.server.http.doors import Parts, answer, documented, needs
-from switchboard.server.http.schemas import Cursor, Explanation, Limit, MessageDetail, MessagePage, Replies, Word
+from switchboard.app.messages.explain import explain
+from switchboard.domain.json_values import JsonObject
+from switchboard.server.contracts.messages import Cursor, Explanation, Limit, MessageDetail, MessagePage, Replies, Word
+from switchboard.server.http.services import Parts, answer, documented, needs
 
 router = APIRouter(prefix="/v1/messages", tags=["messages"])
 
@@ -41,7 +45,7 @@ async def get_message(caller: Caller, parts: Parts, request_id: UUID) -> Respons
     return answer(await parts.views.message(caller, request_id))
 
 
-_RAW: dict[int | str, dict[str, Any]] = {
+_RAW: dict[int | str, JsonObject] = {
     200: {
         "description": "The bytes, with their media type.",
         "content": {
@@ -52,7 +56,7 @@ _RAW: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/{request_id}/raw", summary="The bytes as they arrived", responses={**documented(None, 404), **_RAW})
+@router.get("/{request_id}/raw", summary="The original bytes", responses={**documented(None, 404), **_RAW})
 async def get_raw(caller: Caller, parts: Parts, request_id: UUID) -> Response:
     """Exactly what was submitted."""
     raw, media_type = await parts.views.raw(caller, request_id)
@@ -61,14 +65,14 @@ async def get_raw(caller: Caller, parts: Parts, request_id: UUID) -> Response:
     return Response(raw, headers=headers)
 
 
-@router.get("/{request_id}/explain", summary="Why it went there", responses=documented(Explanation, 404))
+@router.get("/{request_id}/explain", summary="Explain a message", responses=documented(Explanation, 404))
 async def explain_message(caller: Operator, parts: Parts, request_id: UUID) -> Response:
     """Decisions with the rules that were looked at, deliveries with their attempts, replies, dead letters."""
     del caller  # checked; an operator may see all
-    return answer(await explain(parts.switchboard.core, request_id))
+    return answer(await explain(parts.switchboard.runtime, request_id))
 
 
-@router.get("/{request_id}/replies", summary="What came back", responses=documented(Replies, 404))
+@router.get("/{request_id}/replies", summary="Replies to a message", responses=documented(Replies, 404))
 async def get_replies(
     request: Request, caller: Caller, parts: Parts, request_id: UUID, wait: Wait = 0, seen: Seen = 0
 ) -> Response:

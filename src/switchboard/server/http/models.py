@@ -1,6 +1,6 @@
 """`/v1/models`, `/v1/classifications`: who is asked, what it cost, what was chosen, and what was put right.
 
-Next: `app/accounts.py`, `app/verdicts.py`, `app/corrections.py`.
+Next: `app/classification/spending.py`, `app/classification/log.py`, `app/classification/corrections.py`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.accounts import By, ModelsView, UsageView
-from switchboard.app.corrections import Corrected, Wish
-from switchboard.app.verdicts import VerdictFilter
+from switchboard.app.classification.corrections import Corrected, Wish
+from switchboard.app.classification.log import VerdictFilter
+from switchboard.app.classification.spending import By, ModelsView, UsageView
 from switchboard.domain.routing import SystemId
-from switchboard.server.http.doors import Parts, answer, documented, needs
-from switchboard.server.http.letter_schemas import Moment
-from switchboard.server.http.model_schemas import CaseFile, CorrectionBody, VerdictPage
-from switchboard.server.http.schemas import Cursor, Limit, Word
+from switchboard.server.contracts.dead_letters import Moment
+from switchboard.server.contracts.messages import Cursor, Limit, Word
+from switchboard.server.contracts.models import CaseFile, CorrectionBody, VerdictPage
+from switchboard.server.http.services import Parts, answer, documented, needs
 
 router = APIRouter(prefix="/v1", tags=["models"])
 
@@ -30,10 +30,12 @@ _OPERATORS = [Depends(needs("models"))]
 @router.get("/models", summary="List models", responses=documented(ModelsView), dependencies=_OPERATORS)
 async def list_models(parts: Parts) -> Response:
     """Those of the server's settings, first those that are asked, with what they did today; and how the caps stand."""
-    return answer(await parts.accounts.models())
+    return answer(await parts.spending.models())
 
 
-@router.get("/models/usage", summary="What models cost", responses=documented(UsageView), dependencies=_OPERATORS)
+@router.get(
+    "/models/usage", summary="Usage and cost of models", responses=documented(UsageView), dependencies=_OPERATORS
+)
 async def get_usage(
     parts: Parts,
     by: By = "day",
@@ -42,7 +44,7 @@ async def get_usage(
     limit: Limit = 100,
 ) -> Response:
     """Tokens, and micro-dollars, from `from` until `to`: without these, of the last 30 days."""
-    return answer(await parts.accounts.usage(by, since, until, limit))
+    return answer(await parts.spending.usage(by, since, until, limit))
 
 
 @router.get("/classifications", summary="What models chose", responses=documented(VerdictPage))
@@ -64,7 +66,7 @@ async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per fi
 
 @router.get(
     "/classifications/cases",
-    summary="What was corrected, as route tests",
+    summary="Corrections as route tests",
     responses=documented(CaseFile),
     dependencies=_OPERATORS,
 )
@@ -75,10 +77,10 @@ async def list_cases(parts: Parts, team_id: Word | None = None, limit: Limit = 5
 
 @router.post(
     "/messages/{request_id}/correction",
-    summary="Say whom a message was for",
+    summary="Correct a classification",
     responses=documented(Corrected, 404, 409),
 )
 async def correct(caller: Corrector, parts: Parts, request_id: UUID, body: CorrectionBody) -> Response:
-    """A model had chosen another butler: this one gets it too, unless he has it already, or with `only_note`."""
+    """A model had chosen another butler: this one gets it too, unless it has it already, or with `only_note`."""
     wish = Wish(SystemId(body.to), body.reason, body.only_note)
     return answer(await parts.corrections.correct(caller, request_id, wish))

@@ -1,4 +1,4 @@
-"""`/v1/outbox` and heartbeats: replies on their way, for connectors. Next: `app/desk.py`."""
+"""`/v1/outbox` and heartbeats: replies on their way, for connectors. Next: `app/messages/connectors.py`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.desk import INTERVAL_S, Heartbeat, PullRequest, Receipt
+from switchboard.app.messages.connectors import INTERVAL_S, Heartbeat, PullRequest, Receipt
 from switchboard.domain.ledger import OutboxState
-from switchboard.server.http.doors import Parts, answer, documented, needs
-from switchboard.server.http.schemas import (
+from switchboard.server.contracts.messages import (
     ConnectorList,
     HeartbeatAnswer,
     HeartbeatBody,
@@ -22,6 +21,7 @@ from switchboard.server.http.schemas import (
     ReceiptBody,
     ReplyState,
 )
+from switchboard.server.http.services import Parts, answer, documented, needs
 
 router = APIRouter(prefix="/v1", tags=["connectors"])
 
@@ -33,16 +33,16 @@ Beating = Annotated[Principal, Depends(needs("heartbeat"))]
 async def fetch(request: Request, caller: Connector, parts: Parts, body: OutboxNext) -> Response:
     """Leases the next reply of each conversation; waits up to `wait_s` seconds for the first."""
     async with parts.polls.watch(request.receive) as gone:
-        replies = await parts.desk.fetch(caller, pull_request(body), gone)
+        replies = await parts.connectors.fetch(caller, pull_request(body), gone)
     return answer({"replies": replies})
 
 
 @router.post(
-    "/outbox/{outbox_id}/receipt", summary="Say what the platform said", responses=documented(ReplyState, 404, 409)
+    "/outbox/{outbox_id}/receipt", summary="Report the outcome of sending", responses=documented(ReplyState, 404, 409)
 )
 async def receive(caller: Connector, parts: Parts, outbox_id: UUID, body: ReceiptBody) -> Response:
     """409 when the lease is not held (any more)."""
-    return answer({"state": await parts.desk.receive(caller, outbox_id, body.lease, receipt(body))})
+    return answer({"state": await parts.connectors.receive(caller, outbox_id, body.lease, receipt(body))})
 
 
 @router.get(
@@ -55,20 +55,20 @@ async def list_outbox(parts: Parts, state: OutboxState | None = None, limit: Lim
 
 @router.post(
     "/outbox/{outbox_id}/resend",
-    summary="Send again",
+    summary="Resend a reply",
     responses=documented(ReplyState, 404, 409),
     dependencies=[Depends(needs("replies"))],
 )
 async def resend(parts: Parts, outbox_id: UUID) -> Response:
     """What is uncertain, failed or dead, at the end of its lane."""
-    await parts.desk.resend(outbox_id)
+    await parts.connectors.resend(outbox_id)
     return answer({"state": "pending"})
 
 
-@router.post("/connectors/heartbeat", summary="Say that a connector lives", responses=documented(HeartbeatAnswer))
+@router.post("/connectors/heartbeat", summary="Heartbeat of a connector", responses=documented(HeartbeatAnswer))
 async def heartbeat(caller: Beating, parts: Parts, body: HeartbeatBody) -> Response:
     """Come again after `interval_s` seconds."""
-    await parts.desk.heartbeat(caller, beat(body))
+    await parts.connectors.heartbeat(caller, beat(body))
     return answer({"status": "ok", "interval_s": INTERVAL_S})
 
 
@@ -84,15 +84,15 @@ async def list_connectors(parts: Parts) -> Response:
 
 
 def pull_request(body: OutboxNext) -> PullRequest:
-    """The request of the wire as the desk knows it."""
+    """The request in the form of the service."""
     return PullRequest(**body.model_dump())
 
 
 def receipt(body: ReceiptBody) -> Receipt:
-    """The receipt of the wire as the desk knows it."""
+    """The receipt in the form of the service."""
     return Receipt(body.outcome, body.platform_message_id, body.error, body.retry_after_s)
 
 
 def beat(body: HeartbeatBody) -> Heartbeat:
-    """The heartbeat of the wire as the desk knows it."""
+    """The heartbeat in the form of the service."""
     return Heartbeat(**body.model_dump(exclude={"schema_version"}))

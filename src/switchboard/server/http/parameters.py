@@ -1,7 +1,7 @@
 """Query parameters that a route does not know are refused: a misspelt filter would be answered with everything.
 
-A dependency of every route, set up by `app.py`; where messages come in, which the gate calls at once, the handlers ask
-by themselves. In: a request; out: nothing, or InvalidInput with what was meant.
+A dependency of every route, set up by `app.py`; where messages come in, the handlers check by themselves, because
+`fastpath/direct.py` calls them without FastAPI. In: a request; out: nothing, or InvalidInput with what was meant.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import Query
 from fastapi.routing import APIRoute
 
-from switchboard.core.channels import near, or_list
+from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 
 
@@ -24,7 +24,7 @@ async def only_known_parameters(request: Request) -> None:
 
 
 def require_known(request: Request, known: Sequence[str]) -> None:
-    """Raise InvalidInput for the first query parameter that is not in `known` (`unknown_parameter`) or comes twice."""
+    """Raise InvalidInput for the first query parameter that is not in `known` (`unknown_parameter`) or occurs twice."""
     names = [name for name, _ in request.query_params.multi_items()]
     for name in names:
         told = name[:100]
@@ -32,7 +32,7 @@ def require_known(request: Request, known: Sequence[str]) -> None:
             hint = f"did you mean {or_list(near(told, known) or known)}?" if known else "there are none"
             raise InvalidInput(f"there is no parameter {told!r} here; {hint}", code="unknown_parameter", field=told)
         if names.count(name) > 1:
-            raise InvalidInput(f"the parameter {told!r} comes twice", code="invalid_value", field=told)
+            raise InvalidInput(f"the parameter {told!r} occurs twice", code="invalid_value", field=told)
 
 
 def _known(route: APIRoute) -> tuple[str, ...]:

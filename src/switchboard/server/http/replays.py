@@ -1,10 +1,10 @@
-"""Rules tried without writing any: route tests, dry runs, backtests. Next: `app/replays.py`."""
+"""Rules tried without writing any: route tests, dry runs, backtests. Next: `app/rules/replays.py`."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import structlog
@@ -12,14 +12,15 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import StreamingResponse
 
 from switchboard.app.access import Principal
-from switchboard.app.intake import ErrorDetail, refused
-from switchboard.app.proposals import Wanted
-from switchboard.app.replays import Progress, Proposal, Question, Span
+from switchboard.app.messages.intake import ErrorDetail, refused
+from switchboard.app.rules.proposals import Wanted
+from switchboard.app.rules.replays import Progress, Proposal, Question, Span
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.domain.errors import SwitchboardError, Unavailable
+from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import SystemId, TeamId
-from switchboard.server.http.doors import Doors, Parts, answer, documented, needs
-from switchboard.server.http.rule_schemas import BacktestBody, DryRun, DryRunBody, TestAnswer, TestBody
+from switchboard.server.contracts.rules import BacktestBody, DryRun, DryRunBody, TestAnswer, TestBody
+from switchboard.server.http.services import Parts, Services, answer, documented, needs
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +37,7 @@ async def test_rules(caller: Reader, parts: Parts, body: TestBody) -> Response:
     return answer(await parts.replays.test(body.cases, body.document))
 
 
-@router.post("/explain", summary="Explain a message that nobody sent", responses=documented(DryRun))
+@router.post("/explain", summary="Explain a hypothetical message", responses=documented(DryRun))
 async def explain(caller: Reader, parts: Parts, body: DryRunBody) -> Response:
     """Where it would go, and why; nothing is stored."""
     return answer(await parts.replays.dry_run(question(caller, body)))
@@ -58,15 +59,15 @@ _LINE: Final = {
         "error": {"$ref": "#/components/schemas/ErrorInfo"},
     },
 }
-_LINES: Final[dict[int | str, dict[str, Any]]] = {
+_LINES: Final[dict[int | str, JsonObject]] = {
     200: {
-        "description": "Lines of JSON: progress now and then, at last the result, or the error that ended it.",
+        "description": "Lines of JSON: progress, then the result or an error.",
         "content": {_NDJSON: {"schema": _LINE}},
     }
 }
 
 
-@router.post("/backtest", summary="Replay stored messages", responses={**documented(None, 404), **_LINES})
+@router.post("/backtest", summary="Backtest stored messages", responses={**documented(None, 404), **_LINES})
 async def backtest(request: Request, caller: Editor, parts: Parts, body: BacktestBody) -> Response:
     """By the rules in force and by the proposed ones; shows only what would change. Ends when you hang up.
 
@@ -81,21 +82,23 @@ async def backtest(request: Request, caller: Editor, parts: Parts, body: Backtes
 
 
 async def _stream(
-    request: Request, parts: Doors, first: object, rest: AsyncGenerator[object, None]
+    request: Request, parts: Services, first: object, rest: AsyncGenerator[object, None]
 ) -> AsyncGenerator[bytes, None]:
     yield _line(first)
     async with parts.polls.watch(request.receive) as gone:
         try:
             async for found in rest:
                 if gone.is_set():  # or the server stops: then somebody still reads
-                    yield msgspec.json.encode(refused(Unavailable("this backtest was ended; run it again"))) + b"\n"
+                    yield (
+                        msgspec.json.encode(refused(Unavailable("this backtest was interrupted; run it again"))) + b"\n"
+                    )
                     return
                 yield _line(found)
         except SwitchboardError as error:
             yield msgspec.json.encode(refused(error)) + b"\n"
         except Exception:
             log.exception("unexpected error in a backtest")
-            yield msgspec.json.encode({"error": ErrorDetail("internal_error", "an error of the server")}) + b"\n"
+            yield msgspec.json.encode({"error": ErrorDetail("internal_error", "internal error")}) + b"\n"
         finally:
             await rest.aclose()
 

@@ -1,6 +1,6 @@
 """The past of the rules, and what to look at in them: versions, differences, exports, lint.
 
-Next: `app/rule_records.py`.
+Next: `app/rules/records.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field
 
 from switchboard.domain.routing import TeamId
-from switchboard.server.http.doors import Parts, answer, documented, needs
-from switchboard.server.http.rule_schemas import DiffAnswer, Linted, RuleFile, Version, VersionPage, VersionView
-from switchboard.server.http.schemas import Limit, Word
+from switchboard.server.contracts.messages import Limit, Word
+from switchboard.server.contracts.rules import DiffAnswer, Linted, RuleFile, Version, VersionPage, VersionView
+from switchboard.server.http.services import Parts, answer, documented, needs
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"], dependencies=[Depends(needs("rules"))])
 
@@ -49,7 +49,7 @@ async def export(parts: Parts, version: Version | None = None, team_id: Word | N
     return answer(await parts.records.export(version, None if team_id is None else TeamId(team_id)))
 
 
-@router.get("/lint", summary="Look for mistakes", responses=documented(Linted))
+@router.get("/lint", summary="Lint rules", responses=documented(Linted))
 async def lint(parts: Parts) -> Response:
     """Rules that never fire, targets that nobody runs, teams that nobody reaches; the worst first."""
     return answer(await parts.records.lint())

@@ -1,4 +1,4 @@
-"""`/v1/rules`: the rules in force, and every edit of them. Next: `app/rules.py`, `app/rule_records.py`.
+"""`/v1/rules`: the rules in force, and every edit of them. Next: `app/rules/service.py`, `app/rules/records.py`.
 
 The history, versions, exports and lint stand in `rule_history.py`, tests and backtests in `replays.py`: both are put
 before this one, for here `/v1/rules/{rule_id}` takes every other name for an id.
@@ -7,17 +7,18 @@ before this one, for here `/v1/rules/{rule_id}` takes every other name for an id
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.rules import NewRule, Order, Patch, WrittenRule
-from switchboard.app.views import uuid_cursor
+from switchboard.app.messages.views import uuid_cursor
+from switchboard.app.rules.service import NewRule, Order, Patch, WrittenRule
+from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import TeamId
-from switchboard.server.http.doors import Doors, Parts, answer, documented, needs
-from switchboard.server.http.rule_schemas import (
+from switchboard.server.contracts.messages import Cursor, Limit, Line, Word
+from switchboard.server.contracts.rules import (
     ImportBody,
     NewRuleBody,
     RestoreBody,
@@ -29,7 +30,7 @@ from switchboard.server.http.rule_schemas import (
     WrittenRuleView,
     WrittenView,
 )
-from switchboard.server.http.schemas import Cursor, Limit, Line, Word
+from switchboard.server.http.services import Parts, Services, answer, documented, needs
 
 router = APIRouter(prefix="/v1", tags=["rules"])
 
@@ -49,7 +50,7 @@ async def list_rules(
     return answer(await rule_page(parts, {"team_id": team_id, "source": source}, limit, cursor))
 
 
-async def rule_page(parts: Doors, wanted: Mapping[str, str | None], limit: int, cursor: str | None) -> object:
+async def rule_page(parts: Services, wanted: Mapping[str, str | None], limit: int, cursor: str | None) -> object:
     """A page of rules as the wire has it."""
     team_id = wanted["team_id"]
     return await parts.records.page(
@@ -63,10 +64,10 @@ async def rule_page(parts: Doors, wanted: Mapping[str, str | None], limit: int, 
 @router.post(
     "/rules",
     status_code=201,
-    summary="Make a rule",
+    summary="Create a rule",
     responses={
         **documented(WrittenRuleView, 409, status=201, description="The rule is in force."),
-        200: {"model": WrittenRuleView, "description": "An equal rule of this id was there, or it is a dry run."},
+        200: {"model": WrittenRuleView, "description": "An equal rule with this id existed, or it is a dry run."},
     },
 )
 async def create_rule(caller: Editor, parts: Parts, body: NewRuleBody) -> Response:
@@ -75,7 +76,7 @@ async def create_rule(caller: Editor, parts: Parts, body: NewRuleBody) -> Respon
     return answer(written, 201 if written.fresh and not body.dry_run else 200)
 
 
-@router.post("/rules/restore", summary="Go back to a version", responses=documented(WrittenView, 404, 409))
+@router.post("/rules/restore", summary="Restore a version", responses=documented(WrittenView, 404, 409))
 async def restore_rules(caller: Editor, parts: Parts, body: RestoreBody) -> Response:
     """As a new version: the rules, or those of one team, become what they were. Teams and members stay."""
     order = Order(body.reason, body.expected_version, body.dry_run)
@@ -97,7 +98,7 @@ async def get_rule(parts: Parts, rule_id: UUID) -> Response:
     return answer(await rule_detail(parts, rule_id))
 
 
-async def rule_detail(parts: Doors, rule_id: UUID) -> dict[str, Any]:
+async def rule_detail(parts: Services, rule_id: UUID) -> JsonObject:
     """A rule with its history as the wire has it."""
     rule, history = await parts.records.get(rule_id)
     return {"rule": rule, "history": history}
@@ -109,14 +110,14 @@ async def update_rule(caller: Editor, parts: Parts, rule_id: UUID, body: RulePat
     return answer(await change_rule(parts, caller, rule_id, body))
 
 
-async def change_rule(parts: Doors, caller: Principal, rule_id: UUID, body: RulePatch) -> WrittenRule:
-    """A patch of the wire as the desk knows it, done."""
+async def change_rule(parts: Services, caller: Principal, rule_id: UUID, body: RulePatch) -> WrittenRule:
+    """Apply a patch, in the form of the service."""
     patch = Patch(rule_id, body.version, body.fields())
     return await parts.rules.update(caller, patch, Order(body.reason, dry_run=body.dry_run))
 
 
 def new_rule(body: NewRuleBody) -> NewRule:
-    """The new rule of the wire as the desk knows it."""
+    """The new rule in the form of the service."""
     return NewRule(TeamId(body.team_id), body.fields(), body.rule_id)
 
 

@@ -1,11 +1,11 @@
-"""Teams, their rules and their agents, as they are in force. Next: `app/views.py`."""
+"""Teams, their rules and their agents, as they are in force. Next: `app/messages/views.py`."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Response
 
-from switchboard.server.http.doors import Parts, answer, documented, needs
-from switchboard.server.http.schemas import AgentList, TeamList, TeamView, Word
+from switchboard.server.contracts.messages import AgentList, TeamList, TeamView, Word
+from switchboard.server.http.services import Parts, answer, documented, needs
 
 router = APIRouter(prefix="/v1", tags=["teams"], dependencies=[Depends(needs("teams"))])
 

@@ -9,8 +9,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.server.http.doors import Parts, answer, documented, needs
-from switchboard.server.http.schemas import NewToken, Revoked, TokenIssued, TokenList, Word
+from switchboard.server.contracts.messages import NewToken, Revoked, TokenIssued, TokenList, Word
+from switchboard.server.http.services import Parts, answer, documented, needs
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 
@@ -23,7 +23,7 @@ async def list_tokens(parts: Parts) -> Response:
     return answer({"tokens": await parts.access.tokens()})
 
 
-@router.post("", status_code=201, summary="Make a token", responses=documented(TokenIssued, 409, status=201))
+@router.post("", status_code=201, summary="Create a token", responses=documented(TokenIssued, 409, status=201))
 async def create_token(caller: Operator, parts: Parts, body: NewToken) -> Response:
     """The secret is in this answer and nowhere else."""
     wanted = Principal(body.role, body.name, body.channel, body.endpoint, body.system_id)

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run until told to stop. 0, or 2 when the script or the port will not do."""
     parser = argparse.ArgumentParser(prog="python -m switchboard.testing.scripted_llm", description=_WHAT)
     parser.add_argument("--script", type=Path, required=True, metavar="FILE", help="the script, as JSON or YAML")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one (default)")
+    parser.add_argument("--port", type=int, default=0, help="0 picks a free one (default)")
     parser.add_argument("--while-stdin", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     try:
@@ -53,7 +53,7 @@ async def _serve(script: Script, port: int, *, while_stdin: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
     loop = asyncio.get_running_loop()
-    if while_stdin:  # not longer than whoever started us, however that ends
+    if while_stdin:  # not longer than our parent process, however it ends
         loop.add_reader(sys.stdin.fileno(), stop.set)
     async with ScriptedLlm(script, port=port) as llm:
         sys.stdout.write(json.dumps({"url": llm.url}) + "\n")

@@ -1,21 +1,21 @@
-"""What is said in the end: a reply with ids, full tool names and figures. And how text is cut into pieces and events.
+"""The final answer: a reply with ids, full tool names and figures; and how text is cut into pieces and events.
 
-`doors.py` makes an `Answer` from a reply and a request; the dialects put it into their words.
+`endpoints.py` makes an `Answer` from a reply and a request; the dialects put it into their words.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
 
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.testing.scripted_llm.request import Request
 from switchboard.testing.scripted_llm.script import Call, Reply, Usage
 
-Json = dict[str, Any]
+Json = JsonObject
 Ended = Literal["stop", "tool", "length", "filter"]
 
 CREATED: Final = 1_700_000_000
@@ -92,7 +92,7 @@ def slices(text: str) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-def event(data: Mapping[str, Any], name: str = "") -> bytes:
+def event(data: JsonMapping, name: str = "") -> bytes:
     """A server-sent event."""
     head = f"event: {name}\n" if name else ""
     return head.encode() + b"data: " + msgspec.json.encode(data) + b"\n\n"

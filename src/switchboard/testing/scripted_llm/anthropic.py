@@ -1,13 +1,14 @@
 """Anthropic Messages, which claude-code speaks; local servers offer it as well.
 
-Called by `doors.py` through `dialect.Speaker`.
+Called by `endpoints.py` through `dialect.Speaker`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
+from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.answer import Answer, Ended, Json, event, pieces, slices
 from switchboard.testing.scripted_llm.dialect import blocks_of, text_of, wanted
 from switchboard.testing.scripted_llm.request import Choice, Conversation, Dialect, Role, Said, Tool, ToolCall
@@ -42,7 +43,7 @@ class Anthropic:
 
     name: Dialect = "anthropic"
 
-    def read(self, body: Mapping[str, Any], _path: str) -> Conversation:
+    def read(self, body: JsonMapping, _path: str) -> Conversation:
         """System text and messages; every tool result is a message of its own."""
         wanted(body, "max_tokens", int)
         choice = body.get("tool_choice") or {}
@@ -84,7 +85,7 @@ class Anthropic:
         return {"request-id": f"req_{number}"}
 
 
-def _said(message: Mapping[str, Any]) -> Iterator[Said]:
+def _said(message: JsonMapping) -> Iterator[Said]:
     """What one message says: the results of tools that it brings, then its text and calls."""
     blocks = blocks_of(message.get("content"))
     for block in blocks:
@@ -96,7 +97,7 @@ def _said(message: Mapping[str, Any]) -> Iterator[Said]:
         yield Said(_ROLES.get(str(message.get("role")), "user"), text, calls)
 
 
-def _tool(tool: Mapping[str, Any]) -> Tool:
+def _tool(tool: JsonMapping) -> Tool:
     return Tool(tool["name"], tool.get("description") or "", tool.get("input_schema") or {})
 
 

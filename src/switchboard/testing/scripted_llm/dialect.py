@@ -1,7 +1,7 @@
 """What a dialect is: how a provider's requests are read, and how its answers, streams and errors are written.
 
-`doors.py` holds one object for each. In: the JSON of a body; out: a `Conversation`; and back from an `Answer` to JSON.
-Next: `openai_chat.py`, `openai_responses.py`, `anthropic.py`, `gemini.py`.
+`endpoints.py` holds one object for each. In: the JSON of a body; out: a `Conversation`; and back from an `Answer` to
+JSON. Next: `openai_chat.py`, `openai_responses.py`, `anthropic.py`, `gemini.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
+from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.answer import Answer, Json
 from switchboard.testing.scripted_llm.request import Conversation, Dialect, Said
 
@@ -24,7 +25,7 @@ class Speaker(Protocol):
     def name(self) -> Dialect:
         """Its name in records and scripts."""
 
-    def read(self, body: Mapping[str, Any], path: str) -> Conversation:
+    def read(self, body: JsonMapping, path: str) -> Conversation:
         """What the request says. Raises BadRequest."""
 
     def whole(self, answer: Answer) -> Json:
@@ -43,7 +44,7 @@ class Speaker(Protocol):
         """What this provider sends with every answer: the id of the request."""
 
 
-def wanted(body: Mapping[str, Any], field: str, kind: type) -> Any:
+def wanted(body: JsonMapping, field: str, kind: type) -> Any:
     """A required field. Raises BadRequest that names it."""
     value = body.get(field)
     if not isinstance(value, kind):
@@ -60,7 +61,7 @@ def check_pairs(messages: Iterable[Said]) -> None:
     for said in messages:
         if said.role == "tool":
             if said.call_id not in open_calls:
-                raise BadRequest(f"the result for {said.call_id!r} belongs to no call before it")
+                raise BadRequest(f"the result for {said.call_id!r} does not belong to an earlier call")
             open_calls.remove(said.call_id)
         elif open_calls and not said.calls:
             break
@@ -79,7 +80,7 @@ def text_of(content: object) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def blocks_of(content: object) -> list[Mapping[str, Any]]:
+def blocks_of(content: object) -> list[JsonMapping]:
     """A content as blocks; a string is one block of text."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]

@@ -1,6 +1,6 @@
 """What can go wrong on purpose, as values. Each is the `fault` of a reply, in JSON told apart by `kind`.
 
-`script.py` carries them; `spoil.py` does those that change what the model says, `doors.py` those of the wire.
+`script.py` carries them; `spoil.py` does those that change what the model says, `endpoints.py` those of the wire.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """Gemini generateContent and streamGenerateContent, which gemini-cli speaks.
 
-Called by `doors.py` through `dialect.Speaker`. The model and the wish for a stream stand in the path.
+Called by `endpoints.py` through `dialect.Speaker`. The model and the wish for a stream stand in the path.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.answer import Answer, Ended, Json, event, pieces
-from switchboard.testing.scripted_llm.dialect import text_of, wanted
+from switchboard.testing.scripted_llm.dialect import blocks_of, text_of, wanted
 from switchboard.testing.scripted_llm.request import Choice, Conversation, Dialect, Said, Tool, ToolCall
 
 _FINISH: Final[Mapping[Ended, str]] = {"stop": "STOP", "tool": "STOP", "length": "MAX_TOKENS", "filter": "SAFETY"}
@@ -32,7 +33,7 @@ class Gemini:
 
     name: Dialect = "gemini"
 
-    def read(self, body: Mapping[str, Any], path: str) -> Conversation:
+    def read(self, body: JsonMapping, path: str) -> Conversation:
         """Contents and function declarations."""
         model, _, verb = path.rpartition("/models/")[2].rpartition(":")
         config = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
@@ -72,31 +73,33 @@ class Gemini:
         return {"x-scripted-request": str(number)}
 
 
-def _said(content: Mapping[str, Any]) -> Iterator[Said]:
+def _said(content: JsonMapping) -> Iterator[Said]:
     """What one content says: the results of functions that it brings, then its text and calls."""
-    parts = [part for part in content.get("parts") or () if isinstance(part, dict)]
-    for part in parts:
-        if result := part.get("functionResponse"):
-            text = msgspec.json.encode(result.get("response")).decode()
-            yield Said("tool", text, call_id=result.get("id") or result["name"])
+    parts = blocks_of(content.get("parts"))
+    yield from (_result(part["functionResponse"]) for part in parts if part.get("functionResponse"))
     calls = tuple(_call(part["functionCall"]) for part in parts if "functionCall" in part)
     text = text_of([part for part in parts if not part.get("thought")])
     if text or calls:
         yield Said("assistant" if content.get("role") == "model" else "user", text, calls)
 
 
-def _call(call: Mapping[str, Any]) -> ToolCall:
+def _result(result: JsonMapping) -> Said:
+    text = msgspec.json.encode(result.get("response")).decode()
+    return Said("tool", text, call_id=result.get("id") or result["name"])
+
+
+def _call(call: JsonMapping) -> ToolCall:
     return ToolCall(call["name"], call.get("args") or {}, call.get("id") or call["name"])
 
 
-def _declarations(tool: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _declarations(tool: JsonMapping) -> list[JsonMapping]:
     return tool.get("functionDeclarations") or tool.get("function_declarations") or []
 
 
-def _tool(declared: Mapping[str, Any]) -> Tool:
+def _tool(declared: JsonMapping) -> Tool:
     """The official SDK writes one of the names with underscores; the API takes both."""
     names = ("parametersJsonSchema", "parameters_json_schema", "parameters")
-    schema: Mapping[str, Any] = next((declared[name] for name in names if declared.get(name)), {})
+    schema: JsonMapping = next((declared[name] for name in names if declared.get(name)), {})
     return Tool(declared["name"], declared.get("description") or "", schema)
 
 

@@ -1,14 +1,16 @@
-"""What a text tells a model to call. For the model that always obeys, whoever wrote the text.
+"""What a text tells a model to call. For the model that always obeys, regardless of who wrote the text.
 
 `script.py` calls `commands` with the whole prompt. A command is `call NAME with {…}` (`with` may be missing). Text that
-went through JSON is looked into as well, however often: an attacker's words usually arrive quoted.
+went through JSON, even repeatedly, is searched as well: an attacker's words usually arrive quoted.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import Final
+
+from switchboard.domain.json_values import JsonObject
 
 _COMMAND: Final = re.compile(r"\bcall\s+([A-Za-z_][\w:./-]*)\s*(?:with\s*)?(?=\{)", re.IGNORECASE)
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
@@ -17,15 +19,15 @@ _DEPTH: Final = 4
 """A message in JSON, in a message in JSON, in the history of a prompt: deeper than anything we build."""
 
 
-def commands(text: str) -> list[tuple[str, dict[str, Any]]]:
+def commands(text: str) -> list[tuple[str, JsonObject]]:
     """The calls that a text demands: (tool, arguments). First the plain ones in their order, then what was quoted."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    found: list[tuple[str, JsonObject]] = []
     for _ in range(_DEPTH):
         text = _ESCAPE.sub(_plain, _taken(text, found))
     return found
 
 
-def _taken(text: str, found: list[tuple[str, dict[str, Any]]]) -> str:
+def _taken(text: str, found: list[tuple[str, JsonObject]]) -> str:
     """What is left of the text when its commands have been moved to `found`: nothing is obeyed twice."""
     rest, at = "", 0
     for match in _COMMAND.finditer(text):

@@ -1,13 +1,14 @@
 """OpenAI chat completions, as OpenAI, LM Studio, Ollama, llama.cpp and vLLM speak it.
 
-Called by `doors.py` through `dialect.Speaker`. Thinking travels as `reasoning_content`, as local servers send it.
+Called by `endpoints.py` through `dialect.Speaker`. Thinking travels as `reasoning_content`, as local servers send it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
+from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.answer import CREATED, Answer, Called, Ended, Json, event, pieces, slices
 from switchboard.testing.scripted_llm.dialect import text_of, wanted
 from switchboard.testing.scripted_llm.request import Choice, Conversation, Dialect, Role, Said, Tool, ToolCall
@@ -35,7 +36,7 @@ class OpenAiChat:
 
     name: Dialect = "openai-chat"
 
-    def read(self, body: Mapping[str, Any], _path: str) -> Conversation:
+    def read(self, body: JsonMapping, _path: str) -> Conversation:
         """Messages, tools of type `function`, the choice of tool."""
         choice = body.get("tool_choice")
         forced = choice["function"]["name"] if isinstance(choice, dict) and "function" in choice else None
@@ -86,7 +87,7 @@ def openai_error(status: int, message: str) -> Json:
     return {"error": {"message": message, "type": _TYPES.get(status, "server_error"), "param": None, "code": None}}
 
 
-def _said(message: Mapping[str, Any]) -> Said:
+def _said(message: JsonMapping) -> Said:
     calls = tuple(
         ToolCall(call["function"]["name"], call["function"]["arguments"], call["id"])
         for call in message.get("tool_calls") or ()
@@ -95,7 +96,7 @@ def _said(message: Mapping[str, Any]) -> Said:
     return Said(role, text_of(message.get("content")), calls, message.get("tool_call_id", ""))
 
 
-def _tool(function: Mapping[str, Any]) -> Tool:
+def _tool(function: JsonMapping) -> Tool:
     return Tool(function["name"], function.get("description") or "", function.get("parameters") or {})
 
 

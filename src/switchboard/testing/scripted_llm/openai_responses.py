@@ -1,6 +1,7 @@
 """OpenAI Responses, which codex speaks: items instead of messages, typed events, tools in namespaces.
 
-Called by `doors.py` through `dialect.Speaker`. A tool in a namespace is named `namespace::name` everywhere but here.
+Called by `endpoints.py` through `dialect.Speaker`. A tool in a namespace is named `namespace::name` everywhere but
+here.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
+from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.answer import CREATED, Answer, Called, Ended, Json, event, pieces, slices
 from switchboard.testing.scripted_llm.dialect import BadRequest, text_of, wanted
 from switchboard.testing.scripted_llm.openai_chat import CHOICES, openai_error
@@ -24,7 +26,7 @@ class OpenAiResponses:
 
     name: Dialect = "openai-responses"
 
-    def read(self, body: Mapping[str, Any], _path: str) -> Conversation:
+    def read(self, body: JsonMapping, _path: str) -> Conversation:
         """Instructions and items, tools alone and in namespaces."""
         choice = body.get("tool_choice")
         forced = choice.get("name") if isinstance(choice, dict) else None
@@ -76,7 +78,7 @@ class OpenAiResponses:
         return {"x-request-id": f"req_{number}"}
 
 
-def _messages(body: Mapping[str, Any]) -> Iterator[Said]:
+def _messages(body: JsonMapping) -> Iterator[Said]:
     if isinstance(body.get("instructions"), str):
         yield Said("system", body["instructions"])
     given = body.get("input")
@@ -88,7 +90,7 @@ def _messages(body: Mapping[str, Any]) -> Iterator[Said]:
         raise BadRequest("input: is required")
 
 
-def _said(item: Mapping[str, Any]) -> Said | None:
+def _said(item: JsonMapping) -> Said | None:
     """An item as a message; None for what nobody said (reasoning, references)."""
     kind = str(item.get("type", "message"))
     if kind == "function_call":
@@ -100,7 +102,7 @@ def _said(item: Mapping[str, Any]) -> Said | None:
     return None
 
 
-def _joined(item: Mapping[str, Any]) -> str:
+def _joined(item: JsonMapping) -> str:
     return f"{item['namespace']}::{item['name']}" if item.get("namespace") else str(item["name"])
 
 
@@ -112,7 +114,7 @@ def _tools(tools: Any) -> Iterator[Tool]:
             yield _tool(tool)
 
 
-def _tool(tool: Mapping[str, Any]) -> Tool:
+def _tool(tool: JsonMapping) -> Tool:
     return Tool(_joined(tool), tool.get("description") or "", tool.get("parameters") or {})
 
 

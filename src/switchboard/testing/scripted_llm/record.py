@@ -1,6 +1,6 @@
 """What happened: every request with its reply and its end, and the gates at which replies wait.
 
-`doors.py` writes it while it answers; `server.py` shows it to tests.
+`endpoints.py` writes it while it answers; `server.py` shows it to tests.
 """
 
 from __future__ import annotations

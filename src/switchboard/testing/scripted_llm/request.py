@@ -1,6 +1,6 @@
 """What a request said, the same for all dialects, and recorded for assertions.
 
-The dialects make a `Conversation` from a body; `doors.py` adds the head and keeps the `Request`. Scripts and tests
+The dialects make a `Conversation` from a body; `endpoints.py` adds the head and keeps the `Request`. Scripts and tests
 read it. No secret is in it: headers that carry keys say only that they were there.
 """
 
@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+
+from switchboard.domain.json_values import JsonMapping
 
 Dialect = Literal["openai-chat", "openai-responses", "anthropic", "gemini"]
 Role = Literal["system", "user", "assistant", "tool"]
@@ -45,7 +47,7 @@ class Tool:
 
     name: str
     description: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: JsonMapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Request:
     path: str
     headers: Mapping[str, str]
     conversation: Conversation
-    body: Mapping[str, Any] = field(repr=False)
+    body: JsonMapping = field(repr=False)
 
     @property
     def model(self) -> str:

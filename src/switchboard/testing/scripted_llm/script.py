@@ -1,17 +1,19 @@
 """What a scripted model says: replies in order, by rule, or by a function. Values, and their JSON form.
 
-Tests and `__main__.py` make a `Script` (or hand over a list or a function); `doors.py` asks a `Player` for the reply
-to each request. Next: `faults.py` (what can go wrong on purpose), `obey.py` (the model that obeys whatever it reads).
+Tests and `__main__.py` make a `Script` (or hand over a list or a function); `endpoints.py` asks a `Player` for the
+reply to each request. Next: `faults.py` (what can go wrong on purpose), `obey.py` (the model that obeys whatever it
+reads).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
 from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.faults import Fault
 from switchboard.testing.scripted_llm.obey import commands
 from switchboard.testing.scripted_llm.request import Dialect, Request
@@ -27,7 +29,7 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: str
-    arguments: Mapping[str, Any] | str = {}
+    arguments: JsonMapping | str = {}
     exact: bool = False
 
 
@@ -116,13 +118,13 @@ def read_script(data: object) -> Script:
     try:
         return msgspec.convert({"replies": data} if isinstance(data, list) else data, Script)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"this is no script: {error}", code="invalid_script") from error
+        raise ConfigurationError(f"this is not a script: {error}", code="invalid_script") from error
 
 
 def obey(request: Request) -> Reply:
-    """Call whatever the prompt says, whoever said it. After the results of its calls it only reports."""
+    """Call whatever the prompt says, regardless of its author. After the results of its calls it only reports."""
     if request.results:
-        return Reply(text="I did what I was told.")
+        return Reply(text="Done as told.")
     calls = tuple(Call(name, arguments) for name, arguments in commands(request.prompt))
     return Reply(calls=calls) if calls else Reply(text="Nobody told me to call anything.")
 

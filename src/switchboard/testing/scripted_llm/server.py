@@ -1,7 +1,7 @@
 """A scripted LLM on loopback: as a context manager for tests, and for `__main__.py` as a process.
 
 In: a script (see `script.py`); out: a URL that speaks four dialects, and a record of all that was asked. It listens on
-127.0.0.1 and asks nobody. Next: `doors.py`.
+127.0.0.1 and asks nobody. Next: `endpoints.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from switchboard.domain.errors import ConfigurationError
-from switchboard.testing.scripted_llm.doors import Sleep, application
+from switchboard.testing.scripted_llm.endpoints import Sleep, application
 from switchboard.testing.scripted_llm.record import Exchange, Record
 from switchboard.testing.scripted_llm.request import Request
 from switchboard.testing.scripted_llm.script import Player, Scripted
@@ -77,7 +77,7 @@ class ScriptedLlm:
         return self._player.left
 
     def release(self, gate: str) -> None:
-        """Let the replies go on that wait at this gate, and those that will come to it."""
+        """Release the replies that wait at this gate, and those that will reach it."""
         self._record.gates[gate].opened.set()
 
     async def waiting(self, gate: str) -> None:

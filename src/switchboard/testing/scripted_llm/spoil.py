@@ -1,6 +1,6 @@
 """Faults of the model: what it says is changed before it is said.
 
-`doors.py` calls `spoil` with the reply of the script. Next: `answer.py`, which gives the result names and numbers.
+`endpoints.py` calls `spoil` with the reply of the script. Next: `answer.py`, which gives the result names and numbers.
 """
 
 from __future__ import annotations

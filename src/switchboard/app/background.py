@@ -1,0 +1,42 @@
+"""Work that goes on in the background for as long as a process needs it, restarted when it fails.
+
+Called by `wiring.py` and `database.py`. Next: the caller's own coroutine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+
+async def run_in_background(stack: AsyncExitStack, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run `work` until the stack is left."""
+    task = asyncio.create_task(keep_at(work))
+
+    async def end() -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    stack.push_async_callback(end)
+
+
+async def keep_at(work: Callable[[], Coroutine[Any, Any, None]], pause: float = 1.0) -> None:
+    """Run what must never end; after a defect, which is logged, start it again `pause` seconds later.
+
+    Nothing waits for background work, so its end would be noticed too late: a process that no longer follows the rules
+    misroutes for good.
+    """
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("background task failed; restarting it", work=getattr(work, "__qualname__", repr(work)))
+        else:
+            return
+        await asyncio.sleep(pause)

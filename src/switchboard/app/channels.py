@@ -1,0 +1,27 @@
+"""The channels of this installation: ours, those of plug-ins, and those that the settings name.
+
+`wiring.py` asks once per process, and `ops/doctor.py`. A plug-in is a `Channel` that an installed package names as an
+entry point of the group `switchboard.channels`. Next: `core/channels/registry.py`.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Final
+
+from switchboard.app.settings import Settings
+from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.domain.errors import ConfigurationError
+
+_GROUP: Final = "switchboard.channels"
+
+
+def known_channels(settings: Settings) -> Channels:
+    """The table. Raises ConfigurationError for a plug-in that cannot be loaded or is in the way of another channel."""
+    plug_ins = []
+    for entry in entry_points(group=_GROUP):
+        try:
+            plug_ins.append(entry.load())
+        except ImportError as error:
+            raise ConfigurationError(f"the channel {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
+    return CHANNELS.adding(plug_ins, settings.channels)

@@ -1,0 +1,142 @@
+"""A model chose the wrong butler: that is put on record, and the message goes to the right one.
+
+HTTP calls `CorrectionService` with the caller's `Principal`: an operator, or the System3 of a team that asked a model,
+or of one above it. Log, decision and delivery are one transaction (`correct_route` in SQL), which shares its steps with
+the reroute of a dead letter. What the wrong butler did is not taken back. Next: `store/verdicts.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from switchboard.app.access import Access, Principal
+from switchboard.app.messages.receivers import team_of_receiver
+from switchboard.app.runtime import Runtime
+from switchboard.core.routing.scope import editable
+from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
+from switchboard.domain.routing import Chosen, SystemId, Target, TeamId, TrailStep
+from switchboard.lanes.notifier import WORK
+from switchboard.store import audit, classification, dead_letters, inbox
+from switchboard.store import verdicts as store
+from switchboard.store.classification import Logged
+from switchboard.store.dead_letters import MadeDelivery
+from switchboard.store.inbox import TIERS, StoredMessage
+from switchboard.store.verdicts import Correction, Outcome, Sending
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which butler should have got the message, and why; with `only_note` it is not delivered to it."""
+
+    to: SystemId
+    reason: str | None = None
+    only_note: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """`already`: the log said so before, and nothing was done now. `decision_n` None: no delivery was made."""
+
+    request_id: UUID
+    corrected_to: str
+    corrected_by: str
+    reason: str | None
+    already: bool
+    decision_n: int | None
+    deliveries: Sequence[MadeDelivery]
+
+
+class CorrectionService:
+    """Serves operators and System3s. Roles are checked by the interface (`Access.check`), teams here."""
+
+    def __init__(self, runtime: Runtime, access: Access) -> None:
+        self._runtime = runtime
+        self._database = runtime.database
+        self._access = access
+
+    async def correct(self, caller: Principal, request_id: UUID, wish: Wish) -> Corrected:
+        """Name the right butler of a message, and deliver it unless that butler has it already. Idempotent.
+
+        Raises NotFound; InvalidInput for a butler that is not there, Forbidden for one out of the caller's reach;
+        Conflict where no model was asked, or while it is not decided.
+        """
+        teams = self._teams(caller)
+        stored, asked = await self._asked(caller, request_id, teams)
+        chosen = await self._receiver(caller, request_id, wish.to, teams)
+        by = caller.system_id or caller.name
+        named = None if teams is None else sorted(teams)
+        correction = Correction(request_id, wish.to, by, wish.reason, named, self._team_of(caller))
+        sending = None if wish.only_note else self._sending(stored, asked, chosen, correction)
+        outcome = await store.correct(self._database, correction, sending)
+        if outcome is None:
+            raise NotFound(f"there is no message {request_id}")
+        if not outcome.decided:
+            raise Conflict(
+                f"message {request_id} is still waiting for a model; correct it afterwards", code="not_decided"
+            )
+        await self._record(caller, correction, outcome)
+        made = () if outcome.n is None else await dead_letters.rerouted(self._database, request_id, outcome.n)
+        already = not outcome.noted and outcome.n is None
+        return Corrected(request_id, wish.to, by, wish.reason, already, outcome.n, made)
+
+    def _teams(self, caller: Principal) -> frozenset[TeamId] | None:
+        """The teams whose models' choices the caller may correct; None: all."""
+        if caller.role == "operator":
+            return None
+        rules = self._runtime.rule_book.rules
+        return editable(rules.teams, rules.members, SystemId(caller.system_id or ""))
+
+    def _team_of(self, caller: Principal) -> TeamId | None:
+        """The team of an agent: it brings on what came there of the message. None: an operator brings the whole."""
+        member = self._runtime.rule_book.rules.members.get(SystemId(caller.system_id or ""))
+        return None if caller.role == "operator" or member is None else member.team_id
+
+    async def _asked(
+        self, caller: Principal, request_id: UUID, teams: frozenset[TeamId] | None
+    ) -> tuple[StoredMessage, Logged]:
+        """The message, and the last attempt to classify it that the caller may correct."""
+        stored = await inbox.get_message(self._database, request_id)
+        rows = await classification.attempts(self._database, request_id)
+        own = [row for row in rows if teams is None or row.team_id in teams]
+        if teams is not None and (stored is None or not own):
+            raise await self._access.hide(caller, "correct", f"message {request_id}")
+        if stored is None:
+            raise NotFound(f"there is no message {request_id}")
+        if not own:
+            raise Conflict(
+                f"no model was asked about message {request_id}; change the rule that decided, or reroute "
+                "its dead letter",
+                code="not_classified",
+            )
+        return stored, own[-1]
+
+    async def _receiver(
+        self, caller: Principal, request_id: UUID, to: SystemId, teams: frozenset[TeamId] | None
+    ) -> Chosen:
+        rules = self._runtime.rule_book.rules
+        try:
+            team_id = team_of_receiver(rules, Target(to))
+        except InvalidInput as error:
+            if to in rules.members:
+                raise
+            raise NotFound(error.message) from error
+        if teams is not None and team_id not in teams:
+            await self._access.refused(caller, "correct", {"request_id": str(request_id), "to": to})
+            raise Forbidden(f"{caller.system_id} may only use its own team and those below as targets", field="to")
+        return Chosen(to, team_id)
+
+    def _sending(self, stored: StoredMessage, asked: Logged, chosen: Chosen, correction: Correction) -> Sending:
+        detail = f"by {correction.by}" + (f": {correction.reason}" if correction.reason else "")
+        step = TrailStep(TeamId(asked.team_id), "correction", targets=(Target(chosen.system_id),), detail=detail)
+        tier = TIERS[(stored.envelope.get("control") or {}).get("policy_tier", "default")]
+        version = self._runtime.rule_book.rules.index.version
+        return Sending(chosen, version, step, tier)
+
+    async def _record(self, caller: Principal, correction: Correction, outcome: Outcome) -> None:
+        if outcome.n is not None:
+            self._runtime.notifier.notify(WORK)
+        if outcome.noted or outcome.n is not None:
+            detail = {"request_id": str(correction.request_id), "to": correction.to, "reason": correction.reason}
+            await audit.append(self._database, caller.name, "message:corrected", {**detail, "decision_n": outcome.n})

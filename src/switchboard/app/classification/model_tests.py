@@ -1,0 +1,204 @@
+"""Every model of the settings asked for real: whether it can be reached, lets us in, and calls the tool.
+
+Called by `switchboard models test`, on the machine and in the environment in which it is typed: it works while no
+server runs, for with a missing key none starts. The question is tiny and always the same, the sessions are those of a
+worker, and what they cost counts as spending of the day. Command lines call our tool at the MCP server, so for them the
+server must run. Settings enter; a `Tried` per model leaves. Next: `llm/dispatch.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from secrets import token_urlsafe
+from typing import Final
+
+import asyncpg
+
+from switchboard.app.classification.models import StoredSpending
+from switchboard.app.database import existing_database
+from switchboard.app.settings import ModelSettings, Settings
+from switchboard.core.classification.judge import accepted, parse_calls, unfit
+from switchboard.core.classification.prompt import Asked, route_tool, routing_prompt
+from switchboard.core.policy.budget import Cap
+from switchboard.domain.classification import Candidate
+from switchboard.domain.errors import NotFound, SwitchboardError
+from switchboard.domain.llm import Attempt, ChatMessage, Reply, Request, ToolServer
+from switchboard.llm.build import Sessions, flaw
+from switchboard.llm.dispatch import Dispatcher, Limits, Terms
+from switchboard.llm.spec import CLI_KINDS
+from switchboard.llm.spending import DayBook, Spending
+from switchboard.store import classification
+from switchboard.store.checkup import schema_facts
+from switchboard.store.classification import SESSION_PREFIX, NewSession
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+from switchboard.store.migrate import migrations
+
+MEANT: Final = "System1/weather"
+_CANDIDATES: Final = (
+    Candidate(MEANT, "Weather: forecasts, rain, wind and storms", ("forecast",)),
+    Candidate("System1/bakery", "Bread and cakes: orders and opening hours", ("orders",)),
+)
+_QUESTION: Final = Asked("Will it rain tomorrow?", "cli", "models test")
+_TEAM: Final = "models test"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of one model. `outcome` is `answered` or what failed; `remedy` what to do about it; micro-dollars."""
+
+    name: str
+    kind: str
+    model: str
+    ok: bool
+    outcome: str
+    detail: str
+    remedy: str = ""
+    ms: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where sessions find what they need: our MCP server, and the database (None: `why` it cannot be reached)."""
+
+    mcp_url: str
+    database: Database | None
+    why: str = ""
+
+
+@asynccontextmanager
+async def open_place(settings: Settings, mcp_url: str) -> AsyncIterator[Place]:
+    """The server at `mcp_url`, and its database if available."""
+    async with AsyncExitStack() as stack:
+        try:
+            database = await stack.enter_async_context(existing_database(settings))
+            at = (await schema_facts(database)).migration
+        except (SwitchboardError, OSError, asyncpg.PostgresError) as error:
+            place = Place(mcp_url, None, f"its database cannot be reached ({error})")
+        else:
+            fits = at == migrations()[-1].number
+            place = Place(mcp_url, database) if fits else Place(mcp_url, None, f"its database is at schema {at}")
+        yield place
+
+
+def chosen(settings: Settings, name: str | None) -> Sequence[ModelSettings]:
+    """All models of the settings, or the one of that name. Raises NotFound."""
+    found = [model for model in settings.models if name in {None, model.name}]
+    if name is not None and not found:
+        known = ", ".join(model.name for model in settings.models) or "none"
+        raise NotFound(f"there is no model {name!r} in the settings; there are: {known}")
+    return found
+
+
+async def try_model(settings: Settings, model: ModelSettings, place: Place) -> Tried:
+    """Ask it once. Raises nothing that is the model's: that it fails is an outcome."""
+    lacks = flaw(model.spec)
+    if lacks is not None:
+        return _tried(model, "settings", lacks, _REMEDY_OF_SETTINGS)
+    if model.kind in CLI_KINDS and place.database is None:
+        return _tried(model, "unavailable", f"a command-line model needs the running switchboard: {place.why}", _START)
+    sessions = Sessions([model.spec])
+    try:
+        dispatcher = Dispatcher(sessions.models, _spending(place), Limits(settings.classify.day_cap))
+        terms = Terms("models test", cap=Cap(settings.classify.tokens_per_message), unfit=_unfit)
+        async with _request(model, place) as request:
+            report = await dispatcher.run(request, terms)
+    except SwitchboardError as error:
+        return _tried(model, "unavailable", error.message, _START)
+    finally:
+        await sessions.aclose()
+    return _told(model, report.attempts[-1], report.reply, place)
+
+
+async def _unfit(reply: Reply) -> str | None:
+    return unfit(reply, _CANDIDATES)
+
+
+def _spending(place: Place) -> Spending:
+    """The account of all; without a database one of our own, so that a model can be tried before there is one."""
+    return DayBook(lambda: datetime.now(UTC).date()) if place.database is None else StoredSpending(place.database)
+
+
+@asynccontextmanager
+async def _request(model: ModelSettings, place: Place) -> AsyncIterator[Request]:
+    """The question; for a command line with a session of its own, which opens our tool and is over afterwards."""
+    request_id, secret = new_uuid7(), SESSION_PREFIX + token_urlsafe(32)
+    prompt, tool = routing_prompt(_CANDIDATES, _QUESTION, team=_TEAM), route_tool(_CANDIDATES)
+    request = Request(
+        (ChatMessage("user", prompt.question),),
+        prompt.instructions,
+        (tool,),
+        force=tool.name,
+        max_tokens=model.max_tokens,
+        deadline=model.timeout,
+        key=str(request_id),
+    )
+    if place.database is None or model.kind not in CLI_KINDS:
+        yield request
+        return
+    new = NewSession("", request_id, _TEAM, _CANDIDATES, timedelta(seconds=model.timeout + 60))
+    session_id = await classification.open_session(place.database, new, sha256(secret.encode()).digest())
+    try:
+        yield replace(request, server=ToolServer(place.mcp_url, secret))
+    finally:
+        await classification.end_session(place.database, session_id)
+
+
+def _told(model: ModelSettings, attempt: Attempt, reply: Reply | None, place: Place) -> Tried:
+    ok = attempt.outcome == "answered"
+    named = _named(reply) if ok else ()
+    detail = attempt.message
+    if ok:
+        detail = f"chose {', '.join(named)}" + ("" if named == (MEANT,) else f", where {MEANT} was meant")
+    return Tried(
+        *(model.name, model.kind, model.model, ok, attempt.outcome, detail),
+        remedy="" if ok else _remedy(model, attempt, place),
+        ms=attempt.ms,
+        tokens_in=attempt.usage.input_tokens,
+        tokens_out=attempt.usage.output_tokens,
+        cost=attempt.micros,
+    )
+
+
+def _named(reply: Reply | None) -> tuple[str, ...]:
+    if reply is None:
+        return ()
+    return tuple(part.butler for part in parse_calls(accepted(reply), _CANDIDATES).routed)
+
+
+def _tried(model: ModelSettings, outcome: str, detail: str, remedy: str) -> Tried:
+    return Tried(model.name, model.kind, model.model, ok=False, outcome=outcome, detail=detail, remedy=remedy)
+
+
+_REMEDY_OF_SETTINGS: Final = "fix it in [[models]], or in the environment of this command; a worker has its own"
+_START: Final = "start it: switchboard up"
+
+
+def _remedy(model: ModelSettings, attempt: Attempt, place: Place) -> str:
+    """What to do about a failure."""
+    where = model.base_url or "the provider"
+    by_cli = model.kind in CLI_KINDS
+    remedies = {
+        "auth": f"{where} rejects the key ({model.api_key_env or model.api_key_file or 'there is none'}): renew it",
+        "rate_limited": "wait, or ask the provider to raise the limit",
+        "timeout": f"raise its timeout ({model.timeout:g} s), or use a smaller model",
+        "refused": "the model does not answer even this: use another",
+        "garbage": 'raise max_tokens if it was cut off; a local server may need profile = "local"',
+        "context_too_long": "start the server with a longer context, see docs/models.md",
+        "unfit": 'it did not call the tool as asked: use another model; for a local server, set profile = "local"',
+        "budget": "a limit in [classify] is reached: raise it, or wait for the next day (UTC)",
+        "unavailable": f"is {where} running at that address? see base_url",
+        "defect": f"check model and base_url: {where} does not know this model or this path",
+    }
+    if by_cli and attempt.outcome == "unavailable" and "Switchboard's MCP server" in attempt.message:
+        return f"it calls Switchboard's tool at {place.mcp_url}: is the server running? see classify.mcp_url"
+    if by_cli and attempt.outcome == "defect":
+        return "check the program and its version: docs/models.md lists the tested ones"
+    return remedies.get(attempt.outcome, "")

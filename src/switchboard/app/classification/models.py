@@ -1,0 +1,119 @@
+"""What classification asks models with, from the settings; everything that knows the SDKs of providers hangs on this.
+
+`app/wiring.py` imports it late, for a worker that classifies. Settings enter; a `Classifier` leaves, its clients closed
+at the end. Next: `journey/ask.py`, which is given the dispatcher of `llm/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from switchboard.app.channels import known_channels
+from switchboard.app.settings import Settings
+from switchboard.core.policy.budget import Amount, Cap, Refusal
+from switchboard.domain.errors import Unavailable
+from switchboard.domain.llm import Bill, Report
+from switchboard.journey.ask import AskModels, ModelClassifier, RoutingTask
+from switchboard.llm.build import Sessions
+from switchboard.llm.dispatch import Cooldown, Dispatcher, Limits, Terms
+from switchboard.llm.spending import Reserved
+from switchboard.store import classification as store
+from switchboard.store import verdicts
+from switchboard.store.classification import Reservation
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+
+ASKER: Final = "classification"
+"""What models are asked for, in the rows of usage."""
+_RESERVED_FOR: Final = timedelta(minutes=10)
+_NO_CAP: Final = Cap()
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How models are asked: the most that one message may cost, seconds for all of them, where our MCP server is."""
+
+    cap: Cap = _NO_CAP
+    timeout: float = 120.0
+    mcp_url: str | None = None
+
+
+class StoredSpending:
+    """The day's account in the database: one for all processes. Days are those of UTC."""
+
+    def __init__(self, database: Database, today: Callable[[], date] = lambda: datetime.now(UTC).date()) -> None:
+        self._database = database
+        self._today = today
+
+    async def reserve(self, wanted: Amount, cap: Cap) -> Reserved | Refusal:
+        """Set `wanted` aside, or say why not. Without a limit there is nothing to keep within, and nothing waits."""
+        if cap == _NO_CAP:
+            return Reserved(wanted, f"{self._today().isoformat()} {new_uuid7()}")
+        made = await store.reserve_day(self._database, self._today(), wanted, cap, _RESERVED_FOR)
+        return made if isinstance(made, Refusal) else Reserved(wanted, f"{made.day.isoformat()} {made.reservation_id}")
+
+    async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
+        """Free what was reserved and book what it really cost, on the day when it was made."""
+        day, _, reservation_id = reserved.key.partition(" ")
+        reservation = Reservation(UUID(reservation_id), date.fromisoformat(day), reserved.amount)
+        await store.settle_day(self._database, reservation, bill)
+
+
+def open_classifier(settings: Settings, database: Database, closing: AsyncExitStack) -> ModelClassifier:
+    """The models of the settings, in the order in which they are asked. Raises ConfigurationError."""
+    classify = settings.classify
+    known = {model.name: model.spec for model in settings.models}
+    sessions = Sessions(known[name] for name in classify.models)
+    closing.push_async_callback(sessions.aclose)
+    spending = StoredSpending(database)
+    dispatcher = Dispatcher(sessions.models, spending, Limits(classify.day_cap), cooldown=_on_record(database))
+    asking = Asking(Cap(classify.tokens_per_message), classify.timeout, mcp_url(settings))
+    return ModelClassifier(
+        database, by_dispatcher(dispatcher, database, asking), classify.attempts, known_channels(settings)
+    )
+
+
+def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: Asking) -> AskModels:
+    """Sessions of classification run by a dispatcher. What a message has cost before counts, for all its teams."""
+
+    async def ask(task: RoutingTask) -> Report:
+        terms = Terms(
+            ASKER,
+            cap=asking.cap,
+            spent=await _spent(database, UUID(task.request_id)),
+            unfit=task.unfit,
+            taken=task.taken,
+            shorter=task.shorter,
+        )
+        return await dispatcher.run(task.request(asking.mcp_url, asking.timeout), terms)
+
+    return ask
+
+
+async def _spent(database: Database, request_id: UUID) -> Amount:
+    rows = await store.attempts(database, request_id)
+    return Amount(sum(row.tokens_in + row.tokens_out for row in rows), sum(row.cost or 0 for row in rows))
+
+
+def _on_record(database: Database) -> Cooldown:
+    """For those who look from another process: breakers are this one's alone."""
+    process = new_uuid7()
+
+    async def cooldown(model: str, seconds: float, why: str) -> None:
+        with suppress(Unavailable):  # a classification that is there is worth more than this note
+            await verdicts.cooldown(database, process, model, seconds, why)
+
+    return cooldown
+
+
+def mcp_url(settings: Settings) -> str:
+    """Where command lines find our MCP server: as the settings say, else on this machine."""
+    if settings.classify.mcp_url is not None:
+        return settings.classify.mcp_url
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/mcp"

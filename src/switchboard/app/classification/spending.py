@@ -1,0 +1,151 @@
+"""The models of the settings as they stand today, and what was spent on them.
+
+HTTP calls `Spending`, for operators; `app/ops/doctor.py` asks `standing`. Money is in micro-dollars, days are those of
+UTC. In: settings and the account in the database; out: frozen values. Next: `store/verdicts.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final, Literal
+
+from switchboard.app.settings import ClassifySettings, ModelSettings, Settings
+from switchboard.domain.errors import InvalidInput
+from switchboard.store import verdicts as store
+from switchboard.store.database import Database
+from switchboard.store.verdicts import By, Day, Span, Totals, Usage
+
+__all__ = ["By", "CapView", "Spending", "standing"]
+
+CapName = Literal["tokens_per_day", "cost_per_day"]
+_USUAL: Final = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class CapView:
+    """A cap of the day: what was spent, what is reserved by running sessions, what is left; tokens or micro-dollars."""
+
+    name: CapName
+    cap: int
+    spent: int
+    held: int
+    left: int
+    reached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """A model of the settings. `order` is its place in `classify.models`, None where it is never asked.
+
+    `state` is `open` while some worker leaves it alone, until `until`; `closed`: it is asked. The rest is of today.
+    """
+
+    name: str
+    kind: str
+    model: str
+    order: int | None
+    state: Literal["closed", "open"]
+    until: datetime | None
+    why: str | None
+    attempts: int
+    failed: int
+    tokens_in: int
+    tokens_out: int
+    cost: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the day stands. `refused`: how often a cap of the day forbade to ask a model."""
+
+    day: date
+    tokens: int
+    cost: int
+    refused: int
+    tokens_per_message: int
+    caps: Sequence[CapView]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsView(Standing):
+    """The same with the models, those that are asked first."""
+
+    models: Sequence[ModelView]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageView:
+    """What was spent from `since` until `until`: rows (days newest first, all others dearest first), and altogether."""
+
+    by: By
+    since: datetime
+    until: datetime
+    rows: Sequence[Usage]
+    total: Totals
+
+
+class Spending:
+    """Reads for operators; the interface checks who asks."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings = settings
+        self._database = database
+
+    async def models(self) -> ModelsView:
+        """All models of the settings of this process, and how the day stands."""
+        now = datetime.now(UTC)
+        stood = await standing(self._settings.classify, self._database)
+        today = Span(datetime.combine(stood.day, datetime.min.time(), UTC), now + timedelta(days=1))
+        spent = {one.key: one for one in await store.usage(self._database, "model", today, 500)}
+        cooldowns = {one.model: one for one in await store.cooldowns(self._database)}
+        order = {name: place for place, name in enumerate(self._settings.classify.models, 1)}
+        known = sorted(self._settings.models, key=lambda model: order.get(model.name, len(order) + 1))
+        models = [_model(one, order.get(one.name), cooldowns.get(one.name), spent.get(one.name)) for one in known]
+        return ModelsView(**{name: getattr(stood, name) for name in Standing.__slots__}, models=models)
+
+    async def usage(self, by: By, since: datetime | None, until: datetime | None, limit: int) -> UsageView:
+        """What was spent; of the last 30 days where nothing is said. Raises InvalidInput."""
+        end = datetime.now(UTC) if until is None else until
+        try:
+            span = Span(end - _USUAL if since is None else since, end)
+        except OverflowError:
+            raise InvalidInput("this is too early; give `from` as well", field="to") from None
+        rows = await store.usage(self._database, by, span, limit)
+        return UsageView(by, span.since, span.until, rows, await store.total(self._database, span))
+
+
+async def standing(classify: ClassifySettings, database: Database) -> Standing:
+    """How today stands, by the caps of these settings."""
+    today = datetime.now(UTC).date()
+    day = await store.spending_of(database, today)
+    caps = [cap for cap in _caps(classify, day) if cap is not None]
+    return Standing(today, day.tokens, day.micros, day.refused, classify.tokens_per_message, caps)
+
+
+def _caps(classify: ClassifySettings, day: Day) -> tuple[CapView | None, CapView | None]:
+    most = classify.day_cap
+    return (
+        _cap("tokens_per_day", most.tokens, day.tokens, day.held_tokens),
+        _cap("cost_per_day", most.micros, day.micros, day.held_micros),
+    )
+
+
+def _cap(name: CapName, most: int | None, spent: int, held: int) -> CapView | None:
+    left = 0 if most is None else max(0, most - spent - held)
+    return None if most is None else CapView(name, most, spent, held, left, reached=left == 0)
+
+
+def _model(model: ModelSettings, order: int | None, cooldown: store.Cooldown | None, spent: Usage | None) -> ModelView:
+    return ModelView(
+        *(model.name, model.kind, model.model, order),
+        state="closed" if cooldown is None else "open",
+        until=None if cooldown is None else cooldown.until,
+        why=None if cooldown is None else cooldown.why,
+        attempts=0 if spent is None else spent.attempts,
+        failed=0 if spent is None else spent.failed,
+        tokens_in=0 if spent is None else spent.tokens_in,
+        tokens_out=0 if spent is None else spent.tokens_out,
+        cost=None if spent is None else spent.cost,
+    )

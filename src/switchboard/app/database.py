@@ -1,0 +1,85 @@
+"""The database that the settings name, or else the embedded one: opened, migrated, and kept running.
+
+Called by `wiring.py`, and by the commands that look at a database as it is (`ops/`). Settings enter; a `Database`
+leaves, closed at the end. Next: `embedded/supervisor.py`, `store/migrate.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import structlog
+
+from switchboard.app.background import run_in_background
+from switchboard.app.settings import Settings
+from switchboard.domain.errors import ConfigurationError, SwitchboardError, Unavailable
+from switchboard.embedded.supervisor import embedded_postgres
+from switchboard.store.database import Database
+from switchboard.store.migrate import migrate
+
+log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def database_url(settings: Settings, *, create: bool = False) -> AsyncIterator[str]:
+    """The URL of the database; the embedded server runs for as long as the block does.
+
+    Raises ConfigurationError where there is no embedded database yet, unless one may be made (`create`).
+    """
+    if settings.database_url is not None:
+        yield settings.database_url.get_secret_value()
+        return
+    place = settings.data_dir / "postgres"
+    if not create and not _holds_database(place):
+        raise ConfigurationError(f"there is no database in {place} yet; `switchboard up` creates one")
+    async with embedded_postgres(place, binaries=settings.postgres_binaries) as server:
+        yield server.url
+
+
+def _holds_database(place: Path) -> bool:
+    try:
+        return (place / "PG_VERSION").exists()
+    except OSError as error:
+        raise ConfigurationError(f"the database in {place} cannot be inspected: {error.strerror}") from error
+
+
+@asynccontextmanager
+async def existing_database(settings: Settings, *, create: bool = False) -> AsyncIterator[Database]:
+    """The database as it is, not migrated, by one connection."""
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(database_url(settings, create=create))
+        database = await Database.connect(url, size=1)
+        stack.push_async_callback(database.close)
+        yield database
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Database]:
+    """The database, migrated; an embedded server that crashes is brought back."""
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(database_url(settings, create=True))
+        database = await Database.connect(url)
+        stack.push_async_callback(database.close)
+        await migrate(database)
+        # While the process still imports: opening a connection takes twice as long as answering a message.
+        await database.warm(4)
+        if settings.database_url is None:
+            await run_in_background(stack, lambda: _keep_embedded(settings, database))
+        yield database
+
+
+async def _keep_embedded(settings: Settings, database: Database, every: float = 1.0) -> None:
+    """Bring the embedded server back when it has crashed under us. Runs until cancelled."""
+    while True:
+        await asyncio.sleep(every)
+        try:
+            await database.ping()
+        except Unavailable:
+            with contextlib.suppress(SwitchboardError):
+                # We are its users already, so leaving this block at once does not stop what it started.
+                async with database_url(settings):
+                    log.warning("PostgreSQL had crashed and was restarted")

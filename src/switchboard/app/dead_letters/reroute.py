@@ -1,0 +1,247 @@
+"""A dead letter goes back on its way: by the rules in force, or to a butler or team that the caller names.
+
+Called by `service.py`. A letter is rerouted in one transaction (`reroute_letter` in SQL) and stays as it was when that
+fails. Next: `core/routing/decide.py`, `store/dead_letters.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+from uuid import UUID, uuid5
+
+from msgspec.structs import replace as changed
+
+from switchboard.app.access import Principal
+from switchboard.app.dead_letters.reach import Reach
+from switchboard.app.dead_letters.requests import Reroute, Rerouted, RuleWish, Simulated
+from switchboard.app.messages.originals import Original, whole_envelope
+from switchboard.app.messages.receivers import team_of_receiver
+from switchboard.app.rules.proposals import existing
+from switchboard.app.rules.service import NewRule, Order, RuleService, WrittenRule
+from switchboard.app.runtime import Runtime
+from switchboard.core.routing.decide import decide
+from switchboard.core.routing.draft import draft_of, parse_draft
+from switchboard.core.routing.facts import facts
+from switchboard.core.routing.rulefile import target_json
+from switchboard.core.routing.scope import subtree
+from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.routing import Decision, SystemId, Target, TeamId, TrailStep
+from switchboard.lanes.notifier import WORK
+from switchboard.store import dead_letters as store
+from switchboard.store import inbox
+from switchboard.store import rules as rule_store
+from switchboard.store.dead_letters import Case, MadeDelivery, ShownDeadLetter, Verdict
+
+
+class BeyondReach(Forbidden):
+    """The receiver is not the caller's to send to; `DeadLetterService` puts the refusal on record, once."""
+
+
+class Rerouter:
+    """Decides about a dead letter's message again, and delivers it."""
+
+    def __init__(self, runtime: Runtime, reach: Reach, rules: RuleService) -> None:
+        self._runtime = runtime
+        self._database = runtime.database
+        self._reach = reach
+        self._rules = rules
+
+    async def reroute(self, caller: Principal, dead_letter_id: UUID, wanted: Reroute) -> Rerouted:
+        """Send the message of a dead letter on. Raises as `DeadLetterService.reroute`, and BeyondReach."""
+        case = await self._reach.case(caller, dead_letter_id)
+        if wanted.rule is not None and wanted.to is None:
+            raise InvalidInput("a rule needs a target: name a butler or a team", field="to")
+        if case.status == "handled":
+            return await self._before(caller, case, wanted, case.rerouted_n)
+        decision = await self._decide(caller, case, wanted.to)
+        self._check_takers(case, decision)
+        # The rule first: when what follows fails, doing it all again finds the rule made, and goes on from there.
+        rule = await self._make_rule(caller, case, wanted)
+        verdict = Verdict(author(caller), wanted.reason)
+        step = _reroute_step(case, wanted, verdict, rule)
+        decision = changed(decision, trail=(step, *decision.trail))
+        outcome = await store.reroute(self._database, case, decision, verdict)
+        if outcome is None:
+            raise NotFound(f"there is no dead letter {dead_letter_id}")
+        if outcome.state == "taken":
+            _nobody_new(decision)
+        if outcome.state == "handled" or outcome.n is None:
+            return await self._before(caller, case, wanted, outcome.n)
+        self._runtime.notifier.notify(WORK)
+        deliveries = await self.rerouted_to(case.request_id, outcome.n)
+        return Rerouted(await self._reach.shown(caller, case), outcome.n, deliveries, already=False, rule=rule)
+
+    async def _make_rule(self, caller: Principal, case: Case, wanted: Reroute) -> WrittenRule | None:
+        """The rule of the letter, if one is wished: its id follows from the letter's, so that there is only one."""
+        if wanted.rule is None or wanted.to is None:
+            return None
+        known = await self._facts(case)
+        new = NewRule(case.team_id, _rule_fields(wanted.rule, wanted.to, known), _rule_id(case))
+        try:
+            return await self._rules.create(caller, new, Order(wanted.reason))
+        except InvalidInput as error:
+            error.field = _field_of_wish(error.field)
+            raise
+        except Conflict as error:
+            if error.field != "rule_id":
+                raise
+            made = await existing(self._runtime, _rule_id(case))
+            raise Conflict(
+                f"the rule for this dead letter exists already: {made.name!r}, id {made.rule_id}. Send the letter on "
+                "without a rule (leave out `rule`), and change that one if it is not right",
+                field="rule",
+            ) from error
+
+    async def _before(self, caller: Principal, case: Case, wanted: Reroute, n: int | None) -> Rerouted:
+        """What the reroute before this one came to, by decision `n`.
+
+        Raises Conflict if a receiver or a rule is asked for that was not then: it would be silently passed over.
+        """
+        shown = await self._reach.shown(caller, case)
+        if n is None:
+            raise Conflict(closed(shown), code="already_handled")
+        ordered = await store.rerouted_to(self._database, case.request_id, n)
+        if wanted.to is not None and ordered != (wanted.to,):
+            raise Conflict(closed(shown, ordered), code="already_rerouted", field="to")
+        if wanted.rule and wanted.to and not await self._was_made(case, wanted.rule, wanted.to):
+            raise Conflict(f"{closed(shown, ordered)} (without this rule)", code="already_rerouted", field="rule")
+        return Rerouted(shown, n, await self.rerouted_to(case.request_id, n), already=True)
+
+    async def _was_made(self, case: Case, wish: RuleWish, to: Target) -> bool:
+        """Whether this very rule was made of the letter, whatever became of it since."""
+        events = await rule_store.history(self._database, _rule_id(case))
+        made = events[-1][1].after if events else None
+        try:
+            wished = parse_draft(_rule_fields(wish, to, await self._facts(case)))
+        except InvalidInput:
+            return False  # no such rule was ever made
+        return made is not None and draft_of(made) == wished
+
+    async def would_reach(self, caller: Principal, dead_letter_id: UUID, to: Target | None) -> Simulated:
+        """Who would get it, if it were rerouted now. Raises as `reroute`."""
+        case = await self._reach.case(caller, dead_letter_id)
+        decision = await self._decide(caller, case, to)
+        self._check_takers(case, decision)
+        new = [chosen.system_id for chosen in decision.chosen if chosen.system_id not in case.taken]
+        return Simulated(dead_letter_id, new)
+
+    async def _decide(self, caller: Principal, case: Case, to: Target | None) -> Decision:
+        """Who is to get it now, by the rules in force."""
+        self.check_reach(caller, [case.team_id], to)
+        known = await self._facts(case)
+        index = self._runtime.rule_book.rules.index
+        if to is None or to.team_id is not None:
+            return decide(index, known, start=case.team_id if to is None else to.team_id)
+        chosen = index.butler(SystemId(to.system_id or ""))
+        if chosen is None:
+            raise InvalidInput(f"{to.system_id} is not a reachable butler", code="unknown_target", field="to")
+        return Decision(index.version, (chosen,), (), (), known)
+
+    def check_reach(self, caller: Principal, teams: Sequence[str], to: Target | None) -> None:
+        """The receiver must be there, and for a System4 in one of these teams, the letters' own, or below."""
+        if to is None:
+            return
+        rules = self._runtime.rule_book.rules
+        team_id = team_of_receiver(rules, to)
+        if caller.role != "operator" and not any(team_id in subtree(rules.teams, TeamId(team)) for team in teams):
+            raise BeyondReach(f"{caller.system_id} may only use its own team and those below as targets", field="to")
+
+    def _check_takers(self, case: Case, decision: Decision) -> None:
+        if not decision.chosen:
+            why = "; ".join(f"{branch.team_id}: {branch.reason}" for branch in decision.unrouted)
+            raise Conflict(
+                f"the rules of version {decision.version} lead to no butler ({why}); change them, or name a target",
+                code="nobody_takes_it",
+            )
+        if all(chosen.system_id in case.taken for chosen in decision.chosen):
+            _nobody_new(decision)
+
+    async def _facts(self, case: Case) -> dict[str, str]:
+        """What was known of the message when it came."""
+        if case.facts is not None:
+            return dict(case.facts)
+        stored, kept = (
+            await inbox.get_message(self._database, case.request_id),
+            await inbox.get_raw(self._database, case.request_id),
+        )
+        if stored is None or kept is None:
+            raise NotFound(f"there is no message {case.request_id}")
+        envelope = whole_envelope(Original(*kept, stored.envelope, stored.received_at))
+        if envelope is None:
+            raise Conflict("the facts of this message cannot be read any more; name a butler")
+        return facts(envelope, self._runtime.channels[envelope.source.channel])
+
+    async def rerouted_to(self, request_id: UUID, n: int | None) -> Sequence[MadeDelivery]:
+        """The deliveries of decision `n`; none without one."""
+        return () if n is None else await store.rerouted(self._database, request_id, n)
+
+
+def author(caller: Principal) -> str:
+    """Who it was, for the letter: the system, or the name of an operator's token."""
+    return caller.system_id or caller.name
+
+
+def _rule_fields(wish: RuleWish, to: Target, known: Mapping[str, str]) -> JsonObject:
+    """The parts of the rule. Raises InvalidInput for a key that the message has no value of, and for no key at all."""
+    filters: dict[str, str | int] = dict(wish.filters) if isinstance(wish.filters, Mapping) else {}
+    for key in () if filters else wish.filters:
+        if key not in known:
+            there = ", ".join(sorted(known))
+            raise InvalidInput(f"this message has no {key!r}; it has {there}", field="rule.filters")
+        filters[key] = known[key]
+    filters = {key: value for key, value in filters.items() if key != "channel"}
+    if not filters:
+        there = ", ".join(f"{key} {value!r}" for key, value in sorted(known.items()) if key != "channel")
+        raise InvalidInput(
+            f"without a filter the rule would match every message of {known['channel']}; this one has {there}",
+            field="rule.filters",
+        )
+    return {
+        "name": wish.name,
+        "channel": known["channel"],
+        "filters": filters,
+        "targets": [target_json(to)],
+        "priority": wish.priority,
+    }
+
+
+def _field_of_wish(field: str | None) -> str | None:
+    """What `RuleService` calls a part of the rule, in the words of the request."""
+    if field is None:
+        return None
+    target, _, part = field.partition(".")
+    if target.startswith("targets"):
+        return f"to.{part}" if part else "to"
+    return f"rule.{field}"
+
+
+def _reroute_step(case: Case, wanted: Reroute, verdict: Verdict, rule: WrittenRule | None) -> TrailStep:
+    """Why there is a further decision: whose dead letter it was, who sent it on, and where to if that was said."""
+    detail = f"dead letter {case.dead_letter_id}, by {verdict.by}: {verdict.resolution}"
+    targets = () if wanted.to is None else (wanted.to,)
+    rule_id = None if rule is None else UUID(rule.rule["rule_id"])
+    rule_name = None if rule is None else str(rule.rule["name"])
+    return TrailStep(case.team_id, "reroute", rule_id, rule_name, targets, detail)
+
+
+def _nobody_new(decision: Decision) -> NoReturn:
+    names = ", ".join(chosen.system_id for chosen in decision.chosen)
+    raise Conflict(
+        f"{names} already had this message; name another butler, or close the dead letter", code="already_delivered"
+    )
+
+
+def _rule_id(case: Case) -> UUID:
+    """The id of the rule that is made of a letter."""
+    return uuid5(case.dead_letter_id, "rule")
+
+
+def closed(shown: ShownDeadLetter, ordered: Sequence[Target] | None = None) -> str:
+    """How a letter was settled; of a reroute also where it was `ordered` to, if that is told."""
+    how = "closed" if shown.rerouted_n is None else f"rerouted (decision {shown.rerouted_n})"
+    if ordered is not None:
+        to = next(iter(ordered), None)
+        how += " by the rules" if to is None else f" to {to.system_id or f'team {to.team_id}'}"
+    return f"dead letter {shown.dead_letter_id} was {how} by {shown.handled_by_system_id}: {shown.resolution}"

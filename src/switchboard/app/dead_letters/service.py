@@ -1,0 +1,193 @@
+"""Dead letters: what nobody could take is seen, sent on, or closed, one by one or many by a filter.
+
+HTTP and MCP call `DeadLetterService` with the caller's `Principal`. A System4 sees and does this for its own team (and
+those below without a System4), an operator for all. Next: `reach.py`, `reroute.py`, `store/dead_letters.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Final
+from uuid import UUID
+
+from switchboard.app.access import Access, Principal
+from switchboard.app.dead_letters.reach import Reach
+from switchboard.app.dead_letters.requests import (
+    Bulk,
+    BulkOutcome,
+    DeadLetterDetail,
+    Failure,
+    Handled,
+    Reroute,
+    Rerouted,
+    Simulated,
+)
+from switchboard.app.dead_letters.reroute import BeyondReach, Rerouter, author, closed
+from switchboard.app.messages.views import uuid_cursor
+from switchboard.app.rules.service import RuleService
+from switchboard.app.runtime import Runtime
+from switchboard.core.routing.rulefile import target_json
+from switchboard.domain.errors import Conflict, NotFound, SwitchboardError, Unavailable
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.routing import Target, TeamId
+from switchboard.store import audit
+from switchboard.store import dead_letters as store
+from switchboard.store.dead_letters import DeadLetterFilter, Remains, ShownDeadLetter, Verdict
+
+_CHUNK: Final = 100
+
+
+class DeadLetterService:
+    """Serves System4s and operators. Roles are checked at the interface (`Access.check`), teams by `Reach`."""
+
+    def __init__(self, runtime: Runtime, access: Access, rules: RuleService) -> None:
+        self._database = runtime.database
+        self._access = access
+        self._reach = Reach(runtime, access)
+        self._rerouter = Rerouter(runtime, self._reach, rules)
+
+    def may_handle(self, caller: Principal) -> bool:
+        """Whether there are dead letters that this caller may see: an operator, or the System4 of a team."""
+        return caller.role == "operator" or bool(self._reach.own_teams(caller))
+
+    async def list(
+        self, caller: Principal, wanted: DeadLetterFilter, *, limit: int, cursor: str | None
+    ) -> tuple[list[ShownDeadLetter], str | None]:
+        """A page, newest first, and the cursor of the next. Raises Forbidden, InvalidInput."""
+        wanted = await self._reach.within(caller, wanted)
+        before = None if cursor is None else uuid_cursor(cursor)
+        page = await store.list_dead_letters(
+            self._database, wanted, self._reach.reader(caller), before=before, limit=limit
+        )
+        return page, str(page[-1].dead_letter_id) if len(page) == limit else None
+
+    async def get(self, caller: Principal, dead_letter_id: UUID) -> DeadLetterDetail:
+        """One dead letter, whole. Raises NotFound."""
+        found = await store.get_dead_letter(self._database, dead_letter_id, self._reach.reader(caller))
+        if found is None:
+            raise NotFound(f"there is no dead letter {dead_letter_id}")
+        shown, remains = found
+        await self._reach.check_team(caller, dead_letter_id, TeamId(shown.team_id))
+        notices = await store.notices_of(self._database, shown.request_id)
+        return DeadLetterDetail(
+            **{name: getattr(shown, name) for name in ShownDeadLetter.__slots__},
+            payload=_seen_payload(remains),
+            raw_base64=base64.b64encode(remains.raw if remains.seen is None else b"").decode(),
+            notices=[notice for notice in notices if notice.dead_letter_id == dead_letter_id],
+            rerouted_to=await self._rerouter.rerouted_to(shown.request_id, shown.rerouted_n),
+        )
+
+    async def reroute(self, caller: Principal, dead_letter_id: UUID, wanted: Reroute) -> Rerouted:
+        """Send the message on. Repeated, it says what was done and does nothing.
+
+        Raises NotFound; InvalidInput for a receiver that is not there, Forbidden for one out of the caller's reach or a
+        rule that the caller may not make; Conflict where nobody takes it, or where the letter was closed, sent
+        elsewhere or made another rule of. The letter stays as it was then.
+        """
+        try:
+            done = await self._rerouter.reroute(caller, dead_letter_id, wanted)
+        except BeyondReach:
+            await self._refuse(caller, wanted.to, {"dead_letter_id": str(dead_letter_id)})
+            raise
+        if not done.already:
+            to = [delivery.system_id for delivery in done.deliveries]
+            await self._record(caller, "dead_letter:rerouted", {"dead_letter_id": str(dead_letter_id), "to": to})
+        return done
+
+    async def handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
+        """Close a letter: nothing more is to be done. Raises NotFound, and Conflict where it was rerouted."""
+        done = await self._handle(caller, dead_letter_id, resolution)
+        if not done.already:
+            await self._record(caller, "dead_letter:handled", {"dead_letter_id": str(dead_letter_id)})
+        return done
+
+    async def bulk(self, caller: Principal, wanted: Bulk) -> BulkOutcome:
+        """Each letter by itself; what fails stays pending and is told. Safe to be run again.
+
+        Raises Forbidden, and as `reroute` for a receiver to which none of these dead letters may go.
+        """
+        filtered = await self._reach.within(caller, wanted.wanted)
+        try:
+            self._rerouter.check_reach(caller, filtered.teams or (), wanted.to)
+        except BeyondReach:
+            await self._refuse(caller, wanted.to, {"teams": list(filtered.teams or ())})
+            raise
+        after = None if wanted.after is None else uuid_cursor(wanted.after)
+        matched = await store.count_pending(self._database, filtered, after=after)
+        failed: list[Failure] = []
+        would: list[Simulated] = []
+        seen = 0
+        try:
+            async for dead_letter_id in self._pending(filtered, after, wanted.limit):
+                outcome = await self._one_of_many(caller, dead_letter_id, wanted)
+                failed += [outcome] if isinstance(outcome, Failure) else []
+                would += [outcome] if isinstance(outcome, Simulated) else []
+                seen, after = seen + 1, dead_letter_id
+        finally:  # what was done before it broke off is on record too
+            if not wanted.dry_run:
+                done = {"done": seen - len(failed), "failed": len(failed)}
+                await self._record(caller, "dead_letters:bulk", {**_order_form(wanted, filtered), **done})
+        following = str(after) if matched > seen and after is not None else None
+        return BulkOutcome(matched, seen - len(failed), failed, following, wanted.dry_run, would)
+
+    async def _pending(self, wanted: DeadLetterFilter, after: UUID | None, limit: int) -> AsyncIterator[UUID]:
+        """The pending letters of a filter, oldest first, at most `limit`; read piece by piece."""
+        while limit > 0:
+            size = min(_CHUNK, limit)
+            chunk = await store.pending_ids(self._database, wanted, after=after, limit=size)
+            for dead_letter_id in chunk:
+                yield dead_letter_id
+            if len(chunk) < size:
+                return
+            limit, after = limit - size, chunk[-1]
+
+    async def _one_of_many(self, caller: Principal, dead_letter_id: UUID, wanted: Bulk) -> Failure | Simulated | None:
+        """Do it for one letter; gives the failure, if it is one, and of a dry run what would become of it."""
+        try:
+            if wanted.action == "handle":
+                if not wanted.dry_run:
+                    await self._handle(caller, dead_letter_id, wanted.reason)
+            elif wanted.dry_run:
+                return await self._rerouter.would_reach(caller, dead_letter_id, wanted.to)
+            else:
+                await self._rerouter.reroute(caller, dead_letter_id, Reroute(wanted.reason, wanted.to))
+        except Unavailable:
+            raise  # the others would fail as well, and none of this is lost
+        except SwitchboardError as error:
+            return Failure(dead_letter_id, error.code, error.message)
+        return None
+
+    async def _handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
+        case = await self._reach.case(caller, dead_letter_id)
+        done = await store.handle(self._database, dead_letter_id, Verdict(author(caller), resolution))
+        shown = await self._reach.shown(caller, case)
+        if not done and shown.rerouted_n is not None:
+            raise Conflict(closed(shown), code="already_rerouted")
+        return Handled(shown, already=not done)
+
+    async def _refuse(self, caller: Principal, to: Target | None, which: JsonMapping) -> None:
+        """Put it on record that somebody wanted to send dead letters beyond their reach."""
+        named = None if to is None else to.system_id or to.team_id
+        await self._access.refused(caller, "dead_letters", {**which, "to": named})
+
+    async def _record(self, caller: Principal, action: str, detail: JsonObject) -> None:
+        await audit.append(self._database, caller.name, action, detail)
+
+
+def _seen_payload(remains: Remains) -> JsonMapping:
+    """The envelope, its text being what came to the reader's team."""
+    if remains.seen is None or not remains.payload:
+        return remains.payload
+    return {**remains.payload, "payload": {**remains.payload["payload"], "normalized_text": remains.seen}}
+
+
+def _order_form(wanted: Bulk, filtered: DeadLetterFilter) -> JsonObject:
+    """For the audit: what was ordered, and for which of the letters that the caller may see."""
+    given = {name: getattr(filtered, name) for name in DeadLetterFilter.__slots__}
+    return {
+        "action": wanted.action,
+        "filter": {name: value for name, value in given.items() if value is not None},
+        "to": None if wanted.to is None else target_json(wanted.to),
+        "reason": wanted.reason,
+    }

@@ -1,0 +1,94 @@
+"""What a connector does beside submitting: fetch replies, hand in receipts, say that it lives.
+
+HTTP and MCP call `ConnectorService` with the caller's `Principal`. In: requests of `journey/reply.py`; out: rows of the
+outbox. Next: `journey/reply.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from uuid import UUID
+
+from switchboard.app.access import Access, Principal, owns_endpoint
+from switchboard.domain.errors import Conflict
+from switchboard.domain.ledger import OutboxRow, OutboxState
+from switchboard.journey.reply import PullRequest, ReplyService
+from switchboard.ports.channel import Receipt
+from switchboard.store import connectors, outbox
+from switchboard.store.connectors import INTERVAL_S, Heartbeat
+from switchboard.store.database import Database
+
+__all__ = ["INTERVAL_S", "ConnectorService", "Heartbeat", "LeasedReply", "PullRequest", "Receipt"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedReply:
+    """A reply that the connector is to send now. A receipt must show `lease`; `recipient` wrote the message."""
+
+    outbox_id: UUID
+    lease: int
+    conversation: str
+    thread: str | None
+    recipient: str
+    reply_to: str
+    text: str
+    system_id: str
+    request_id: UUID
+    idempotency_key: UUID
+    attempts: int
+
+
+class ConnectorService:
+    """Serves connectors; an operator may stand in for any of them."""
+
+    def __init__(self, database: Database, replies: ReplyService, access: Access) -> None:
+        self._database = database
+        self._replies = replies
+        self._access = access
+
+    async def fetch(self, caller: Principal, request: PullRequest, gone: asyncio.Event) -> list[LeasedReply]:
+        """The next replies of the caller's endpoint, leased. `gone` is set when nobody waits for the answer any more.
+
+        Raises Forbidden.
+        """
+        await self._access.check_endpoint(caller, "outbox", request.channel, request.endpoint)
+        replies = await self._replies.pull(request, gone)
+        if gone.is_set():
+            await self._give_back(replies)
+            return []
+        return [_leased(reply) for reply in replies]
+
+    async def _give_back(self, replies: list[OutboxRow]) -> None:
+        """What was leased for somebody who has left was certainly not sent; without this it would end as uncertain."""
+        unsent = Receipt("retryable", error="the connector disconnected before the reply was handed over")
+        for reply in replies:
+            await self._replies.receipt(reply.outbox_id, reply.lease, unsent)
+
+    async def receive(self, caller: Principal, outbox_id: UUID, lease: int, receipt: Receipt) -> OutboxState:
+        """Record what the platform said. Raises NotFound (also for another endpoint's reply), Conflict."""
+        reply = await outbox.get_reply(self._database, outbox_id)
+        if reply is not None and not owns_endpoint(caller, reply.channel, reply.endpoint):
+            raise await self._access.hide(caller, "outbox", f"reply {outbox_id}")
+        if lease <= 0:
+            raise Conflict(f"the lease {lease} of reply {outbox_id} is not held")
+        return await self._replies.receipt(outbox_id, lease, receipt)
+
+    async def resend(self, outbox_id: UUID) -> None:
+        """Send again what was not sent, or may not have been. Raises NotFound, Conflict."""
+        await self._replies.resend(outbox_id)
+
+    async def heartbeat(self, caller: Principal, beat: Heartbeat) -> None:
+        """Keep the newest heartbeat of the caller's endpoint. Raises Forbidden."""
+        await self._access.check_endpoint(caller, "heartbeat", beat.channel, beat.endpoint)
+        await connectors.heartbeat(self._database, beat)
+
+
+def _leased(row: OutboxRow) -> LeasedReply:
+    # A reply that is sent twice has the same key: its own id.
+    return LeasedReply(
+        *(row.outbox_id, row.lease, row.conversation, row.thread, row.recipient, row.reply_to, row.text),
+        *(row.system_id, row.request_id),
+        idempotency_key=row.outbox_id,
+        attempts=row.attempts,
+    )

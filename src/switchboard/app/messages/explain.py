@@ -1,0 +1,299 @@
+"""Why did this message go there, and what became of it: everything on record about one message in one value.
+
+Called by `GET /v1/messages/{id}/explain` and `switchboard explain`; `app/rules/replays.py` takes the steps from here.
+In: a request_id; out: an `Explanation`, which msgspec turns into JSON as it is, each decision with the rules of its own
+time. Reads only. Next: the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from switchboard.app.messages.originals import Original, whole_envelope
+from switchboard.app.messages.views import MessageView, message_view
+from switchboard.app.runtime import Runtime
+from switchboard.core.routing.explain import Beaten, Considered, Survey, TieBreak
+from switchboard.core.routing.facts import facts
+from switchboard.domain.errors import NotFound
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.ledger import OutboxRow
+from switchboard.domain.routing import Decision, Rule, TeamId
+from switchboard.store import classification, dead_letters, inbox, ledger, outbox, routing
+from switchboard.store.classification import Logged
+from switchboard.store.database import Database
+from switchboard.store.dead_letters import Notice, ShownDeadLetter
+from switchboard.store.inbox import StoredMessage
+from switchboard.store.ledger import Attempt, ShownDecision, ShownDelivery, ShownStep
+from switchboard.store.routing import ShownWaiting
+from switchboard.store.rules import open_rules_at
+
+_BY_MODEL: Final = frozenset({"classified", "classification_failed", "undecided"})
+"""Steps in which the rules of the team were asked, but no catch-all, because a model was asked next."""
+_BY_RULES: Final = _BY_MODEL | {"rule", "catch_all", "no_route", "dead_letter_rule", "target_unavailable"}
+"""Steps in which the rules of the team were asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """A rule in the order of looking. `failed_filter` is the first that did not match, None for the rule that fired.
+
+    `failed` counts all filters that did not match, the channel among them.
+    """
+
+    rule_id: UUID
+    name: str
+    fired: bool
+    failed_filter: str | None
+    expected: str | None
+    actual: str | None
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeatenRule:
+    """A rule that matches too but came later, and what decided between the two."""
+
+    rule_id: UUID
+    name: str
+    by: TieBreak
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedStep:
+    """What happened in one team. `considered` is None when nobody knows the rules of that time any more.
+
+    Of very many rules that were considered, `left_out` are not shown. `nearest` are the rules that missed by the fewest
+    filters, when none matched; `beaten` those that match too, but come after the one that fired.
+    """
+
+    team_id: str
+    reason: str
+    rule_id: str | None
+    rule_name: str | None
+    targets: Sequence[JsonMapping]
+    detail: str
+    considered: tuple[LookedAt, ...] | None
+    left_out: int = 0
+    nearest: tuple[LookedAt, ...] = ()
+    beaten: tuple[BeatenRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedDecision:
+    """One decision, by which version of the rules, and its trail down the tree of teams."""
+
+    n: int
+    version: int
+    branches: int
+    decided_at: datetime
+    trail: tuple[ExplainedStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedDelivery:
+    """A delivery with every run of its butler and every journaled step."""
+
+    delivery: ShownDelivery
+    attempts: tuple[Attempt, ...]
+    steps: tuple[ShownStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedReply:
+    """A reply, and per attempt to send it what the platform said."""
+
+    reply: OutboxRow
+    receipts: tuple[JsonMapping, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedDeadLetter:
+    """A dead letter, and who was told of it."""
+
+    dead_letter: ShownDeadLetter
+    notices: tuple[Notice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedWaiting:
+    """Where the message waits to be decided, or did: for a model, or behind others of its conversation that do."""
+
+    waiting: ShownWaiting
+    attempts: tuple[Attempt, ...]
+    steps: tuple[ShownStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All that is on record about one message, in the order of its way. `waiting` None: it was decided at once.
+
+    `classifications`: every attempt of a model to choose, with what it cost, and where it was put right.
+    """
+
+    message: MessageView
+    waiting: ExplainedWaiting | None
+    decisions: tuple[ExplainedDecision, ...]
+    deliveries: tuple[ExplainedDelivery, ...]
+    replies: tuple[ExplainedReply, ...]
+    dead_letters: tuple[ExplainedDeadLetter, ...]
+    classifications: tuple[Logged, ...] = ()
+
+
+async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
+    """Everything about the message `request_id`. Raises NotFound."""
+    message = await inbox.get_message(runtime.database, request_id)
+    if message is None:
+        raise NotFound(f"there is no message {request_id}")
+    return Explanation(
+        message=message_view(message),
+        waiting=await _waiting(runtime.database, request_id),
+        decisions=await _decisions(runtime, message),
+        deliveries=await _deliveries(runtime.database, request_id),
+        replies=await _replies(runtime.database, request_id),
+        dead_letters=await _dead_letters(runtime.database, request_id),
+        classifications=tuple(await classification.attempts(runtime.database, request_id)),
+    )
+
+
+async def _waiting(database: Database, request_id: UUID) -> ExplainedWaiting | None:
+    waiting = await routing.waiting_of(database, request_id)
+    if waiting is None:
+        return None
+    attempts = await ledger.route_attempts_of(database, request_id)
+    return ExplainedWaiting(waiting, tuple(attempts), tuple(await ledger.route_steps_of(database, request_id)))
+
+
+async def _decisions(runtime: Runtime, message: StoredMessage) -> tuple[ExplainedDecision, ...]:
+    decisions = await ledger.decisions_of(runtime.database, message.request_id)
+    return tuple([await _decision(runtime, message, decision) for decision in decisions])
+
+
+async def _decision(runtime: Runtime, message: StoredMessage, decision: ShownDecision) -> ExplainedDecision:
+    # Decisions of an earlier release did not keep their facts; most of them can be told from the bytes.
+    known = await _facts(runtime, message) if decision.facts is None else decision.facts
+    trail = await _explained(runtime.database, decision.version, decision.trail, known)
+    return ExplainedDecision(decision.n, decision.version, decision.branches, decision.decided_at, trail)
+
+
+async def explained_trail(database: Database, decision: Decision) -> tuple[ExplainedStep, ...]:
+    """The trail of a decision, with the rules that were looked at in each team."""
+    trail = [msgspec.to_builtins(step) for step in decision.trail]
+    return await _explained(database, decision.version, trail, decision.facts)
+
+
+async def _explained(
+    database: Database, version: int, trail: Sequence[JsonMapping], known: Mapping[str, str] | None
+) -> tuple[ExplainedStep, ...]:
+    """Each step by the rules of that version. What a rule could not serve follows it as a step of the same team."""
+    asked = list(dict.fromkeys(TeamId(step["team_id"]) for step in trail if step["reason"] in _BY_RULES))
+    surveys = None if known is None else await _surveys(database, version, asked, known)
+    if surveys is None:
+        return tuple(_step(step, None) for step in trail)
+    seen: set[str] = set()
+    steps: list[ExplainedStep] = []
+    for step in trail:
+        if step["reason"] in _BY_MODEL:
+            steps.append(_by_rules(step, surveys[step["team_id"]].ruled))
+            continue
+        by_rules = step["reason"] in _BY_RULES and step["team_id"] not in seen
+        if by_rules:
+            seen.add(step["team_id"])
+            steps.append(_by_rules(step, surveys[step["team_id"]].whole))
+        else:
+            steps.append(_step(step, () if step["reason"] in _BY_RULES else None))
+    return tuple(steps)
+
+
+class _Surveys:
+    """The rules of one team looked at: all of them, and without the catch-alls, which come after a model."""
+
+    def __init__(self, known: Mapping[str, str]) -> None:
+        self.whole = Survey(known)
+        self.ruled = Survey(known)
+
+    def add(self, rules: Sequence[Rule]) -> None:
+        self.whole.add(rules)
+        self.ruled.add(rule for rule in rules if not rule.catch_all)
+
+
+async def _surveys(
+    database: Database, version: int, asked: Sequence[TeamId], known: Mapping[str, str]
+) -> dict[str, _Surveys] | None:
+    """The rules of these teams looked at as they were then; None when nobody knows them any more."""
+    surveys: dict[str, _Surveys] = {team_id: _Surveys(known) for team_id in asked}
+    async with open_rules_at(database, version, asked) as pieces:
+        if pieces is None:
+            return None
+        async for rules in pieces:
+            for team_id in {rule.team_id for rule in rules}:
+                surveys[team_id].add([rule for rule in rules if rule.team_id == team_id])
+    return surveys
+
+
+def _by_rules(step: JsonMapping, survey: Survey) -> ExplainedStep:
+    missed = step["reason"] == "no_route" or step["reason"] in _BY_MODEL
+    return replace(
+        _step(step, tuple(map(_looked_at, survey.considered))),
+        left_out=survey.left_out,
+        nearest=tuple(map(_looked_at, survey.nearest)) if missed else (),
+        beaten=() if missed else tuple(map(_beaten, survey.beaten)),
+    )
+
+
+def _step(step: JsonMapping, looked_at: tuple[LookedAt, ...] | None) -> ExplainedStep:
+    s = step
+    return ExplainedStep(s["team_id"], s["reason"], s["rule_id"], s["rule_name"], s["targets"], s["detail"], looked_at)
+
+
+def _looked_at(one: Considered) -> LookedAt:
+    rule = one.rule
+    return LookedAt(rule.rule_id, rule.name, one.fired, one.failed_filter, one.expected, one.actual, one.failed)
+
+
+def _beaten(one: Beaten) -> BeatenRule:
+    return BeatenRule(one.rule.rule_id, one.rule.name, one.by)
+
+
+async def _facts(runtime: Runtime, message: StoredMessage) -> Mapping[str, str] | None:
+    """The facts the rules saw. They lie in the bytes as they arrived: the table keeps no `payload.raw`."""
+    kept = await inbox.get_raw(runtime.database, message.request_id)
+    if kept is None:
+        return None
+    raw, media_type = kept
+    envelope = whole_envelope(Original(raw, media_type, message.envelope, message.received_at))
+    return None if envelope is None else facts(envelope, runtime.channels[message.channel])
+
+
+async def _deliveries(database: Database, request_id: UUID) -> tuple[ExplainedDelivery, ...]:
+    attempts = await ledger.attempts_of(database, request_id)
+    steps = await ledger.steps_of(database, request_id)
+    return tuple(
+        ExplainedDelivery(
+            delivery,
+            tuple(a for a in attempts if (a.lane, a.seq) == (delivery.lane, delivery.seq)),
+            tuple(s for s in steps if (s.lane, s.seq) == (delivery.lane, delivery.seq)),
+        )
+        for delivery in await ledger.deliveries_of(database, request_id)
+    )
+
+
+async def _replies(database: Database, request_id: UUID) -> tuple[ExplainedReply, ...]:
+    receipts = await outbox.list_receipts(database, request_id)
+    return tuple(
+        ExplainedReply(reply, tuple(r for r in receipts if r["outbox_id"] == reply.outbox_id))
+        for reply in await outbox.list_replies(database, request_id=request_id)
+    )
+
+
+async def _dead_letters(database: Database, request_id: UUID) -> tuple[ExplainedDeadLetter, ...]:
+    notices = await dead_letters.notices_of(database, request_id)
+    return tuple(
+        ExplainedDeadLetter(letter, tuple(n for n in notices if n.dead_letter_id == letter.dead_letter_id))
+        for letter in await dead_letters.dead_letters_of(database, request_id)
+    )

@@ -1,0 +1,263 @@
+"""Input of every interface: parsed, checked against the token, handed to the accept leg, answered.
+
+HTTP and MCP call `Intake` with the exact bytes and the caller's `Principal`; errors are SwitchboardErrors, and in a
+batch values. Next: `journey/accept.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final, Literal, cast
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from switchboard.app.access import Access, Principal, foreign_endpoint, owns_endpoint
+from switchboard.app.metrics import Metrics
+from switchboard.core.envelope import read as wire
+from switchboard.core.envelope.read import MAX_BATCH
+from switchboard.core.envelope.strict import strict
+from switchboard.core.mail.parse import envelope_from_mail
+from switchboard.domain.envelope import Control, Envelope
+from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, Unavailable
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.routing import Decision
+from switchboard.journey.accept import AcceptLeg, Submission
+from switchboard.store.inbox import Acceptance
+
+MAIL = "message/rfc822"
+_AT_A_STRETCH: Final = 0.05
+"""Seconds of parsing after which everyone else has a turn: a worker that does not beat for long loses its lanes."""
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The message is stored. The triage fields are there when it is not a duplicate; `pending`: not decided yet."""
+
+    request_id: UUID
+    duplicate: bool
+    status: Literal["accepted"] = "accepted"
+    triage_decision: Literal["routed", "dead_letter", "pending"] | msgspec.UnsetType = msgspec.UNSET
+    triage_target: str | msgspec.UnsetType = msgspec.UNSET
+    """The butlers that get it, or the team whose dead letter it is; several are joined by commas."""
+
+
+class ErrorDetail(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stable code, a sentence that says what would be right, and the dotted path of the field if one is at fault.
+
+    `details` is there where one field is not enough: all problems of a rule, say.
+    """
+
+    code: str
+    message: str
+    field: str | None = None
+    details: JsonMapping | None = None
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """What every interface answers instead."""
+
+    error: ErrorDetail
+
+
+def refused(error: SwitchboardError) -> Refused:
+    """An error as it goes over the wire."""
+    return Refused(ErrorDetail(error.code, error.message, error.field, error.details))
+
+
+class Intake:
+    """Takes messages in for a caller."""
+
+    def __init__(self, accept: AcceptLeg, access: Access, metrics: Metrics) -> None:
+        self._accept = accept
+        self._access = access
+        self._metrics = metrics
+
+    async def message(self, caller: Principal, raw: bytes, key: str | None = None) -> Accepted:
+        """One `ingest.v1` envelope as it came; `key` fills `control.idempotency_key`. Raises what `accept` raises."""
+        started = time.perf_counter()
+        try:
+            envelope = _with_key(wire.read_envelope(raw), key)
+            wire.check_envelope(envelope, datetime.now(UTC))
+            return await self._take(caller, Submission(envelope, raw), started)
+        except SwitchboardError as error:
+            self._metrics.refused.labels(error.code).inc()
+            raise
+
+    async def mail(
+        self, caller: Principal, raw: bytes, *, endpoint: str, provider: str, key: str | None = None
+    ) -> Accepted:
+        """One mail byte for byte, received by `endpoint`. Raises InvalidInput and what `accept` raises."""
+        started = time.perf_counter()
+        try:
+            mail = envelope_from_mail(raw, endpoint=endpoint, provider=provider, now=datetime.now(UTC))
+            return await self._take(caller, Submission(_with_key(mail.envelope, key), mail.raw, MAIL), started)
+        except SwitchboardError as error:
+            self._metrics.refused.labels(error.code).inc()
+            raise
+
+    async def batch(self, caller: Principal, items: Sequence[bytes]) -> list[Accepted | Refused]:
+        """Many envelopes: per item, in order, its answer or its error; what is good is kept.
+
+        Raises Overloaded or Unavailable when nothing at all was taken for that reason."""
+        started, now = time.perf_counter(), datetime.now(UTC)
+        parsed = await _parse_all(caller, items, now)
+        foreign = sum(isinstance(p, SwitchboardError) and p.code == "forbidden" for p in parsed)
+        if foreign:
+            await self._access.refused(caller, "ingest", {"foreign_envelopes": foreign})
+        good = [p for p in parsed if isinstance(p, Submission)]
+        taken = iter(await self._accept.accept_all(good))
+        outcomes = [next(taken) if isinstance(p, Submission) else p for p in parsed]
+        if turned_away := _turned_away(outcomes):
+            self._metrics.refused.labels(turned_away.code).inc()
+            raise turned_away
+        self._count(parsed, outcomes)
+        self._metrics.seconds.observe(time.perf_counter() - started)
+        return [_accepted(o) if isinstance(o, Acceptance) else refused(o) for o in outcomes]
+
+    async def _take(self, caller: Principal, submission: Submission, started: float) -> Accepted:
+        source = submission.envelope.source
+        await self._access.check_endpoint(caller, "ingest", source.channel, source.endpoint_identity)
+        acceptance = await self._accept.accept(submission)
+        self._metrics.seconds.observe(time.perf_counter() - started)
+        if acceptance.duplicate:
+            self._metrics.duplicates.inc()
+        else:
+            self._metrics.accepted_from(source.channel).inc()
+        return _accepted(acceptance)
+
+    def _count(
+        self, given: Sequence[Submission | SwitchboardError], outcomes: Sequence[Acceptance | SwitchboardError]
+    ) -> None:
+        """Each meter is moved once: one at a time, they took longer than the answers themselves."""
+        accepted: Counter[str] = Counter()
+        errors: Counter[str] = Counter()
+        duplicates = 0
+        for one, outcome in zip(given, outcomes, strict=True):
+            if isinstance(outcome, SwitchboardError):
+                errors[outcome.code] += 1
+            elif outcome.duplicate:
+                duplicates += 1
+            elif isinstance(one, Submission):
+                accepted[one.envelope.source.channel] += 1
+        for channel, count in accepted.items():
+            self._metrics.accepted_from(channel).inc(count)
+        for code, count in errors.items():
+            self._metrics.refused.labels(code).inc(count)
+        if duplicates:
+            self._metrics.duplicates.inc(duplicates)
+
+
+def _turned_away(outcomes: Sequence[Acceptance | SwitchboardError]) -> SwitchboardError | None:
+    """Nothing of a batch was taken, for we are busy or the database is away: that must not look like success."""
+    if outcomes and all(isinstance(error, (Overloaded, Unavailable)) for error in outcomes):
+        return cast(SwitchboardError, outcomes[0])
+    return None
+
+
+def split_batch(body: bytes) -> list[bytes]:
+    """The envelopes of a batch, byte for byte. Raises InvalidInput."""
+    return wire.split_batch(body)
+
+
+def encode_batch(envelopes: Sequence[object]) -> list[bytes]:
+    """Envelopes that came by MCP as bytes, 1 to 200; see `encode_envelope`. Raises InvalidInput."""
+    if not 1 <= len(envelopes) <= MAX_BATCH:
+        raise InvalidInput(
+            f"a batch holds 1 to {MAX_BATCH} envelopes, this one {len(envelopes)}", code="batch_size", field="envelopes"
+        )
+    return [encode_envelope(envelope) for envelope in envelopes]
+
+
+def encode_envelope(envelope: object) -> bytes:
+    """An envelope that came as bytes as it is; one that came decoded as JSON without blanks.
+
+    What JSON cannot say stays as it was, for the validator to refuse: NaN, Infinity, a lone surrogate as an escape.
+    """
+    if isinstance(envelope, msgspec.Raw):
+        return bytes(envelope)
+    try:
+        return json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(envelope).encode()
+    except RecursionError:
+        raise InvalidInput("the JSON is nested too deeply", code="too_deep") from None
+
+
+def ingest_schema() -> JsonMapping:
+    """The published JSON Schema of `ingest.v1`."""
+    return wire.json_schema()
+
+
+async def _parse_all(caller: Principal, items: Sequence[bytes], now: datetime) -> list[Submission | SwitchboardError]:
+    parsed: list[Submission | SwitchboardError] = []
+    since = time.perf_counter()
+    for raw in items:
+        parsed.append(_parse(caller, raw, now))
+        if time.perf_counter() - since > _AT_A_STRETCH:
+            await asyncio.sleep(0)
+            since = time.perf_counter()
+    return parsed
+
+
+def _parse(caller: Principal, raw: bytes, now: datetime) -> Submission | SwitchboardError:
+    try:
+        envelope = wire.parse_envelope(raw, now=now)
+    except SwitchboardError as error:
+        return error
+    if not owns_endpoint(caller, envelope.source.channel, envelope.source.endpoint_identity):
+        return foreign_endpoint(caller)
+    return Submission(envelope, raw)
+
+
+def _with_key(envelope: Envelope, key: str | None) -> Envelope:
+    """The header of HTTP and the field of the envelope are the same thing; two different keys are a mistake."""
+    if key is None:
+        return envelope
+    filled = _checked_key(key)
+    own = envelope.control.idempotency_key
+    if own is not None and own != filled:
+        raise InvalidInput(
+            "the header Idempotency-Key and control.idempotency_key differ; send only one of them, or "
+            "the same value in both",
+            code="idempotency_key_mismatch",
+            field="control.idempotency_key",
+        )
+    return replace(envelope, control=replace(envelope.control, idempotency_key=filled))
+
+
+def _checked_key(key: str) -> str:
+    try:
+        filled = strict(Control, {"idempotency_key": key}).idempotency_key
+    except ValueError:
+        filled = None
+    if filled is None:
+        raise InvalidInput(
+            "the header Idempotency-Key must have 1 to 512 characters", code="invalid_value", field="Idempotency-Key"
+        )
+    return filled
+
+
+def _accepted(acceptance: Acceptance) -> Accepted:
+    if acceptance.waits:
+        return Accepted(acceptance.request_id, duplicate=False, triage_decision="pending")
+    if acceptance.decision is None:
+        return Accepted(acceptance.request_id, acceptance.duplicate)
+    return _triaged(acceptance.request_id, acceptance.decision)
+
+
+def _triaged(request_id: UUID, decision: Decision) -> Accepted:
+    if decision.chosen:
+        return Accepted(
+            request_id,
+            duplicate=False,
+            triage_decision="routed",
+            triage_target=",".join(chosen.system_id for chosen in decision.chosen),
+        )
+    teams = ",".join(branch.team_id for branch in decision.unrouted)
+    return Accepted(request_id, duplicate=False, triage_decision="dead_letter", triage_target=teams)

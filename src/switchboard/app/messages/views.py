@@ -1,0 +1,391 @@
+"""What every interface may show: messages, deliveries, teams, books, each as far as the token reaches.
+
+HTTP (and later the dashboard) calls `Views` with the caller's `Principal`. Out: frozen values that msgspec turns into
+JSON; NotFound for what is out of scope, so that nothing is learnt from asking. Next: `store/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from switchboard.app.access import Access, Principal, owns_endpoint
+from switchboard.app.remote_agents import shown_endpoint
+from switchboard.app.runtime import Runtime
+from switchboard.core.routing.rulefile import target_json
+from switchboard.domain.errors import InvalidInput, NotFound
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import OutboxRow
+from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_description
+from switchboard.domain.routing import Member, Rule, Team, TeamId
+from switchboard.lanes.notifier import WORK, settled_topic
+from switchboard.store import (
+    books,
+    classification,
+    connectors,
+    dead_letters,
+    inbox,
+    lanes,
+    ledger,
+    outbox,
+    remote_agents,
+)
+from switchboard.store.books import Balance, KeptBooks
+from switchboard.store.classification import Logged
+from switchboard.store.connectors import Connector
+from switchboard.store.dead_letters import ShownDeadLetter
+from switchboard.store.inbox import StoredMessage
+from switchboard.store.ledger import DeliveryKey, ShownDelivery, ShownState, Tally
+from switchboard.store.teams import Overview, overview
+
+__all__ = ["Balance", "Connector", "KeptBooks", "ShownDeadLetter", "ShownDelivery", "ShownState", "Views"]
+
+_LOOK_EVERY_S: Final = 0.25
+"""Poll interval, as a notification of another process may be lost."""
+_FIRST_RULES: Final = 100
+"""Rules that are shown of a team; it may have a hundred thousand, and `/v1/rules` has pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    """A message as lists show it, without its platform object."""
+
+    request_id: UUID
+    conversation: str
+    channel: str
+    endpoint: str
+    sender: str
+    thread: str | None
+    text: str
+    state: str
+    received_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyView:
+    """A reply as the sender of the message sees it."""
+
+    outbox_id: UUID
+    system_id: str
+    text: str
+    state: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDetail(MessageView):
+    """A message with all that became of it. `envelope` is without `payload.raw`, which `…/raw` gives."""
+
+    envelope: Any
+    deliveries: Sequence[ShownDelivery]
+    replies: Sequence[ReplyView]
+    dead_letters: Sequence[ShownDeadLetter]
+    classifications: Sequence[Logged]
+    """What models chose, for operators; nobody else is shown any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """Replies to a message so far; `settled` when nothing more will."""
+
+    settled: bool
+    state: str
+    replies: Sequence[ReplyView]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A member of a team, without its options: they may hold paths and secrets."""
+
+    system_id: str
+    number: int
+    engine: str
+    description: str
+    capabilities: Sequence[str]
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RuleView:
+    """A rule as it is in force; the form of `rule_json`."""
+
+    rule_id: UUID
+    team_id: str
+    name: str
+    channel: str
+    filters: Mapping[str, str]
+    targets: Sequence[Mapping[str, str]]
+    priority: int
+    active: bool
+    version: int
+    source: str
+    created_by: str
+    updated_by: str
+    created_at: datetime
+    updated_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TeamView:
+    """A team with its members and rules: the first of `rule_count` in the order of looking, the rest as `/v1/rules`."""
+
+    team_id: str
+    parent_id: str | None
+    purpose: str
+    members: Sequence[MemberView]
+    rules: Sequence[RuleView]
+    rule_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView(MemberView):
+    """A member with what became of its deliveries; the rest is of remote butlers, null of all others."""
+
+    team_id: str
+    answered: int
+    dead: int
+    in_flight: int
+    liveness: Liveness | None = None
+    why: str | None = None
+    last_seen_at: datetime | None = None
+    endpoint: str | None = None
+
+
+class Views:
+    """Reads for a caller. Roles are checked by the interface (`Access.check`), ownership here."""
+
+    def __init__(self, runtime: Runtime, access: Access) -> None:
+        self._runtime = runtime
+        self._database = runtime.database
+        self._access = access
+
+    async def messages(
+        self, caller: Principal, *, limit: int, cursor: str | None, channel: str | None, endpoint: str | None
+    ) -> tuple[list[MessageView], str | None]:
+        """A page, newest first, and the cursor of the next. Raises Forbidden, InvalidInput."""
+        if caller.role == "connector":
+            channel = channel or caller.channel or ""
+            endpoint = endpoint or caller.endpoint or ""
+            await self._access.check_endpoint(caller, "messages", channel, endpoint)
+        before = None if cursor is None else uuid_cursor(cursor)
+        page = await inbox.list_messages(self._database, before=before, limit=limit, channel=channel, endpoint=endpoint)
+        return [message_view(m) for m in page], str(page[-1].request_id) if len(page) == limit else None
+
+    async def message(self, caller: Principal, request_id: UUID) -> MessageDetail:
+        """One message with all that became of it. Raises NotFound."""
+        stored = await self._own(caller, request_id)
+        shown = message_view(stored)
+        return MessageDetail(
+            **{name: getattr(shown, name) for name in MessageView.__slots__},
+            envelope=stored.envelope,
+            deliveries=await ledger.deliveries_of(self._database, request_id),
+            replies=await self._replies(request_id),
+            dead_letters=await dead_letters.dead_letters_of(self._database, request_id),
+            classifications=await self._classifications(caller, request_id),
+        )
+
+    async def _classifications(self, caller: Principal, request_id: UUID) -> Sequence[Logged]:
+        return await classification.attempts(self._database, request_id) if caller.role == "operator" else ()
+
+    async def raw(self, caller: Principal, request_id: UUID) -> tuple[bytes, str]:
+        """The original bytes, and their media type. Raises NotFound."""
+        await self._own(caller, request_id)
+        kept = await inbox.get_raw(self._database, request_id)
+        if kept is None:
+            raise NotFound(f"there is no message {request_id}")
+        return kept
+
+    async def replies(
+        self, caller: Principal, request_id: UUID, *, wait_s: float, seen: int, gone: asyncio.Event
+    ) -> Replies:
+        """Replies so far; waits up to `wait_s` s until all is settled or there are more than `seen` replies.
+
+        `gone` ends the waiting: nobody wants to know any more. Raises NotFound.
+        """
+        await self._own(caller, request_id)
+        ring = asyncio.Event()
+        stop = self._runtime.notifier.subscribe(settled_topic(request_id), ring.set)
+        deadline = asyncio.get_running_loop().time() + wait_s
+        try:
+            while True:
+                ring.clear()
+                now = await self._came_back(request_id)
+                left = deadline - asyncio.get_running_loop().time()
+                if now.settled or len(now.replies) > seen or left <= 0 or gone.is_set():
+                    return now
+                await _ring_or_timeout(ring, min(left, _LOOK_EVERY_S))
+        finally:
+            stop()
+
+    async def _came_back(self, request_id: UUID) -> Replies:
+        found = await self._look(request_id)
+        # A reply that came between its two reads may have been the last one: then the state says so by now.
+        return await self._look(request_id) if found.replies and not found.settled else found
+
+    async def _look(self, request_id: UUID) -> Replies:
+        # The state first: what is settled by then has its replies.
+        stored = await inbox.get_message(self._database, request_id)
+        state = "in_flight" if stored is None else stored.state
+        return Replies(state != "in_flight", state, await self._replies(request_id))
+
+    async def _replies(self, request_id: UUID) -> list[ReplyView]:
+        rows = await outbox.list_replies(self._database, request_id=request_id)
+        return [ReplyView(r.outbox_id, r.system_id, r.text, r.state, r.created_at) for r in rows]
+
+    async def _own(self, caller: Principal, request_id: UUID) -> StoredMessage:
+        stored = await inbox.get_message(self._database, request_id)
+        if stored is None:
+            raise NotFound(f"there is no message {request_id}")
+        if not owns_endpoint(caller, stored.channel, stored.endpoint):
+            raise await self._access.hide(caller, "messages", f"message {request_id}")
+        return stored
+
+    async def deliveries(
+        self, caller: Principal, *, limit: int, cursor: str | None, system_id: str | None, state: ShownState | None
+    ) -> tuple[list[ShownDelivery], str | None]:
+        """A page, newest message first. Raises Forbidden, InvalidInput."""
+        if caller.role == "agent":
+            system_id = system_id or caller.system_id or ""
+            await self._access.check_system(caller, "deliveries", system_id)
+        before = None if cursor is None else _delivery_cursor(cursor)
+        page = await ledger.list_deliveries(
+            self._database, before=before, limit=limit, system_id=system_id, state=state
+        )
+        return page, _cursor_after(page[-1]) if len(page) == limit else None
+
+    async def teams(self) -> tuple[int, list[TeamView]]:
+        """The version of the rules in force, and its teams."""
+        found = await overview(self._database, _FIRST_RULES)
+        return found.version, [_team(team, found) for team in found.teams]
+
+    async def team(self, team_id: str) -> TeamView:
+        """One team. Raises NotFound."""
+        found = await overview(self._database, _FIRST_RULES, TeamId(team_id))
+        if not found.teams:
+            raise NotFound(f"there is no team {team_id!r}")
+        return _team(found.teams[0], found)
+
+    async def agents(self) -> list[AgentView]:
+        """All members of all teams, with what became of their deliveries, and how it is with the remote ones."""
+        tallies = await ledger.tallies(self._database)
+        found = await remote_agents.list_remote_agents(self._database, self._runtime.settings.liveness.patience)
+        remote = {one.system_id: one for one in found}
+        members = self._runtime.rule_book.rules.members.values()
+        return [_agent(m, tallies.get(m.system_id, Tally()), remote.get(m.system_id)) for m in members]
+
+    async def outbox(self, state: str | None, limit: int) -> list[OutboxRow]:
+        """Replies on their way, oldest first."""
+        return await outbox.list_replies(self._database, states=None if state is None else [state], limit=limit)
+
+    async def lanes(self) -> list[JsonObject]:
+        """Lanes that are not idle, the longest waiting first, at most 200."""
+        return await lanes.list_lanes(self._database)
+
+    async def resume(self, lane: str) -> None:
+        """Let a paused lane go on. Raises NotFound."""
+        if not await lanes.resume_lane(self._database, lane):
+            raise NotFound(f"there is no paused lane {lane!r}")
+        self._runtime.notifier.notify(WORK)
+
+    async def connectors(self) -> list[Connector]:
+        """All endpoints that were ever heard of."""
+        return await connectors.list_connectors(self._database)
+
+    async def books(self, *, now: bool) -> KeptBooks:
+        """What a worker found when it balanced the books last, or, if it is to be `now`, what we find."""
+        return await (books.balance_now(self._database) if now else books.kept_books(self._database))
+
+
+async def _ring_or_timeout(ring: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await ring.wait()
+    except TimeoutError:
+        pass
+
+
+def message_view(stored: StoredMessage) -> MessageView:
+    """A stored message as the interfaces list it."""
+    text = stored.envelope["payload"]["normalized_text"]
+    return MessageView(
+        stored.request_id,
+        stored.conversation,
+        stored.channel,
+        stored.endpoint,
+        stored.sender,
+        stored.thread,
+        text,
+        stored.state,
+        stored.received_at,
+    )
+
+
+def _member(member: Member) -> MemberView:
+    m = member
+    return MemberView(m.system_id, m.number, m.engine, m.description, m.capabilities, m.active)
+
+
+def _agent(member: Member, tally: Tally, found: RemoteAgent | None) -> AgentView:
+    m = member
+    return AgentView(
+        *(m.system_id, m.number, m.engine, *self_description(m, found), m.active),
+        team_id=m.team_id,
+        answered=tally.answered,
+        dead=tally.dead,
+        in_flight=tally.in_flight,
+        liveness=None if found is None else found.liveness,
+        why=None if found is None else found.why or None,
+        last_seen_at=None if found is None else found.last_seen_at,
+        endpoint=shown_endpoint(m, found),
+    )
+
+
+def _team(team: Team, found: Overview) -> TeamView:
+    rules = [_rule(rule) for rule in found.first.get(team.team_id, ())]
+    members = [_member(m) for m in team.members]
+    return TeamView(team.team_id, team.parent_id, team.purpose, members, rules, found.counts.get(team.team_id, 0))
+
+
+def _rule(rule: Rule) -> RuleView:
+    names = (name for name in RuleView.__slots__ if name != "targets")
+    return RuleView(
+        **{name: getattr(rule, name) for name in names}, targets=[target_json(target) for target in rule.targets]
+    )
+
+
+def bad_cursor() -> InvalidInput:
+    """The error for a cursor that is none of ours."""
+    return InvalidInput(
+        "this cursor was not issued by this server; start without one", code="invalid_cursor", field="cursor"
+    )
+
+
+def uuid_cursor(cursor: str) -> UUID:
+    """The id that a list stopped at. Raises InvalidInput."""
+    try:
+        return UUID(cursor)
+    except ValueError:
+        raise bad_cursor() from None
+
+
+def _cursor_after(delivery: ShownDelivery) -> str:
+    key = msgspec.json.encode([delivery.request_id, delivery.system_id, delivery.seq])
+    return base64.urlsafe_b64encode(key).decode()
+
+
+def _delivery_cursor(cursor: str) -> DeliveryKey:
+    try:
+        request_id, system_id, seq = msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[UUID, str, int])
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        raise bad_cursor() from None
+    if "\x00" in system_id or not 0 <= seq < 2**63:
+        raise bad_cursor()
+    return DeliveryKey(request_id, system_id, seq)

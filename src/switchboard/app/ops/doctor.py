@@ -1,0 +1,371 @@
+"""What is wrong with an installation, and how to mend it.
+
+Called by `switchboard doctor`, which asks the server itself. Settings enter; findings leave, in the order of looking:
+what stands before must be mended first. Works on the database as it is, also while no server runs, and changes nothing
+but which days of the books were checked when.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Final, Literal
+
+import asyncpg
+
+from switchboard.app.channels import known_channels
+from switchboard.app.classification.spending import CapView, standing
+from switchboard.app.database import existing_database
+from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
+from switchboard.core.channels.registry import Channels
+from switchboard.core.routing.check import Teams, check_rule, check_teams
+from switchboard.domain.errors import SwitchboardError
+from switchboard.domain.remote_agents import RemoteAgent
+from switchboard.domain.routing import Rule
+from switchboard.llm.build import flaw
+from switchboard.store import dead_letters, lanes, outbox, partitions, processes, remote_agents, teams, verdicts
+from switchboard.store.books import Balance, Books, DayBooks, audit_books, check_books, kept_books
+from switchboard.store.checkup import schema_facts, server_facts
+from switchboard.store.database import Database
+from switchboard.store.migrate import migrations
+from switchboard.store.processes import RunningProcess
+from switchboard.store.verdicts import Cooldown
+
+Status = Literal["good", "bad", "note"]
+Told = Callable[[str], None]
+"""Hears a line about each day whose books were checked."""
+MAX_SKEW: Final = 2.0
+"""Seconds that this machine's clock and the database's may differ."""
+_OLDEST_PYTHON: Final = (3, 11)
+_MANY: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `mend` says what to do about a bad one (or may be done about a note)."""
+
+    name: str
+    status: Status
+    detail: str
+    mend: str = ""
+
+
+def check_machine(settings: Settings) -> list[Finding]:
+    """What can be seen without the database: Python, settings, models, data directory, token file."""
+    place = settings.data_dir
+    return [_python(), _settings(settings), *_models(settings), _data_dir(place), _token_file(place)]
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] >= _OLDEST_PYTHON:
+        return Finding("python", "good", version)
+    return Finding("python", "bad", f"{version} is too old", "install Python 3.11 or newer")
+
+
+def _settings(settings: Settings) -> Finding:
+    file = Path(FILE_NAME)
+    where = str(file.absolute()) if file.is_file() else f"no {FILE_NAME} here, so defaults and the environment"
+    if settings.teams_dir is not None and not settings.teams_dir.is_dir():
+        return Finding(
+            "settings", "bad", f"teams_dir {settings.teams_dir} does not exist", "create it, or name another"
+        )
+    return Finding("settings", "good", where)
+
+
+def _models(settings: Settings) -> list[Finding]:
+    """What each model lacks, as seen from here: no more than a hint, for workers may have another environment."""
+    found = [(model, flaw(model.spec)) for model in settings.models]
+    asked = settings.classify.models
+    mend = "fix it where the workers run, then: switchboard models test"
+    lacking = [Finding(f"model {model.name}", "note", why, mend) for model, why in found if why is not None]
+    whole = sum(why is None for _, why in found)
+    good = [Finding("models", "good", f"{_many(whole, 'model')}; in order of preference: {', '.join(asked) or 'none'}")]
+    return (good if whole else []) + lacking
+
+
+def _data_dir(directory: Path) -> Finding:
+    if not directory.exists():
+        return Finding("data directory", "note", f"{directory} does not exist yet", "`switchboard up` creates it")
+    if not directory.is_dir() or not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        return Finding(
+            "data directory",
+            "bad",
+            f"no permission to write to {directory}",
+            f"change its owner: chown {os.geteuid()} {directory}",
+        )
+    if directory.stat().st_mode & stat.S_IWOTH:
+        return Finding("data directory", "bad", f"{directory} is writable for everybody", f"chmod o-w {directory}")
+    return Finding("data directory", "good", str(directory))
+
+
+def _token_file(data_dir: Path) -> Finding:
+    file = data_dir / OPERATOR_FILE
+    try:
+        mode = stat.S_IMODE(file.stat().st_mode)
+        file.open().close()
+    except FileNotFoundError:
+        return Finding(
+            "operator's token", "note", f"{file} does not exist yet", "`switchboard up` or `serve` creates it"
+        )
+    except OSError as error:
+        return Finding(
+            "operator's token", "bad", f"{file} cannot be read: {error.strerror}", "run as the user who runs the server"
+        )
+    if mode & 0o077:
+        return Finding(
+            "operator's token",
+            "bad",
+            f"{file} has mode {mode:04o}: other users can read it",
+            f"chmod 600 {file}, then revoke the token",
+        )
+    return Finding("operator's token", "good", f"{file} (mode {mode:04o})")
+
+
+async def check_database(settings: Settings, told: Told | None = None) -> list[Finding]:
+    """What the database says; the first finding is whether it is to be reached at all.
+
+    With `told` the books of every day are checked, and it is called after each day.
+    """
+    try:
+        async with existing_database(settings) as database:
+            return [finding async for finding in _look(database, settings, told)]
+    except (SwitchboardError, OSError, asyncpg.PostgresError) as error:
+        return [Finding("database", "bad", str(error), "start it, or correct database_url or data_dir")]
+
+
+async def _look(database: Database, settings: Settings, told: Told | None) -> AsyncIterator[Finding]:
+    for finding in await _server(database):
+        yield finding
+    schema = await _schema(database)
+    yield schema
+    if schema.status != "good":
+        return
+    checks: Sequence[Callable[[Database, Settings], Awaitable[list[Finding]]]] = (
+        _partitions,
+        _teams,
+        _classifying,
+        _remote,
+        _processes,
+        _books if told is None else partial(_all_books, told),
+        _balancing,
+        _waiting,
+    )
+    for check in checks:
+        for finding in await check(database, settings):
+            yield finding
+
+
+async def _server(database: Database) -> list[Finding]:
+    before = datetime.now(UTC)
+    facts = await server_facts(database)
+    middle = before + (datetime.now(UTC) - before) / 2
+    found = [Finding("database", "good", f"PostgreSQL {facts.version}")]
+    off = [name for name in ("fsync", "synchronous_commit", "full_page_writes") if getattr(facts, name) == "off"]
+    if off:
+        mend = "; ".join(f"alter system set {name} = on" for name in off) + "; then reload PostgreSQL"
+        found.append(
+            Finding("durability", "bad", f"{', '.join(off)} off: a crash may lose what was acknowledged", mend)
+        )
+    else:
+        found.append(Finding("durability", "good", "fsync, synchronous_commit and full_page_writes are on"))
+    skew = (facts.now - middle).total_seconds()
+    if abs(skew) > MAX_SKEW:
+        found.append(
+            Finding("clock", "bad", f"the database's clock differs by {skew:+.1f} s", "synchronise both with NTP")
+        )
+    else:
+        found.append(Finding("clock", "good", f"{skew:+.3f} s between the database and this machine"))
+    return found
+
+
+async def _schema(database: Database) -> Finding:
+    at, newest = (await schema_facts(database)).migration, migrations()[-1].number
+    if at == newest:
+        return Finding("schema", "good", f"version {at}")
+    if at > newest:
+        return Finding("schema", "bad", f"version {at}, this release knows only {newest}", "install the newer release")
+    return Finding("schema", "bad", f"version {at}, this release needs {newest}", "switchboard db migrate")
+
+
+async def _partitions(database: Database, _: Settings) -> list[Finding]:
+    """Without the partition of its month a message is refused: fewer than one month ahead is an alarm."""
+    missing = await partitions.missing_partitions(database)
+    if not missing:
+        return [Finding("partitions", "good", "for at least one month ahead")]
+    some = ", ".join(missing[:_MANY])
+    return [
+        Finding(
+            "partitions",
+            "bad",
+            f"not made yet: {some}; messages of these months would be refused",
+            "switchboard db migrate makes them; then look in the log of the worker why it did not",
+        )
+    ]
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+async def _teams(database: Database, settings: Settings) -> list[Finding]:
+    channels, rules = known_channels(settings), 0
+    async with teams.open_rules(database) as stored:
+        by_id = {team.team_id: team for team in stored.teams}
+        problems = [f"{p.field}: {p.message}" for p in check_teams(stored.teams)]
+        async for some in stored.rules:
+            rules += len(some)
+            problems += _rule_problems(some, by_id, channels)
+    problems += _engines_missing(member.engine for team in stored.teams for member in team.members)
+    mend = "fix the team files (teams_dir) or the rule named"
+    if problems:
+        return [Finding("teams", "bad", problem, mend) for problem in problems[:_MANY]]
+    counted = f"{_many(len(stored.teams), 'team')}, {_many(rules, 'rule')}"
+    return [Finding("teams", "good", f"{counted}; version {stored.version} of the rules")]
+
+
+def _rule_problems(rules: Iterable[Rule], teams: Teams, channels: Channels) -> Iterator[str]:
+    for rule in rules:
+        for problem in check_rule(rule, teams, channels):
+            yield f"rule {rule.name!r} of {rule.team_id}: {problem.message}"
+
+
+def _engines_missing(used: Iterator[str]) -> list[str]:
+    installed = {entry.name for entry in entry_points(group=ENGINES)}
+    return [
+        f"the engine {name!r} is not installed; there are {', '.join(sorted(installed))}"
+        for name in sorted({*used} - installed)
+    ]
+
+
+async def _classifying(database: Database, settings: Settings) -> list[Finding]:
+    """Teams that would ask a model and cannot, caps of the day, models that are left alone."""
+    found = []
+    async with teams.open_rules(database) as stored:
+        asking = [team.team_id for team in stored.teams if team.classify]
+    if asking and not settings.classify.models:
+        detail = f"{', '.join(asking[:_MANY])}: these teams use a model, but none is configured"
+        found.append(Finding("classification", "note", detail, "name models in classify.models, see docs/models.md"))
+    stood = await standing(settings.classify, database)
+    found += [_cap(cap) for cap in stood.caps if cap.reached]
+    if stood.refused:
+        mend = "raise the limit in [classify], or wait for the next day (UTC)"
+        found.append(Finding("refused today", "note", f"{stood.refused} calls prevented today by a daily limit", mend))
+    return found + [_left_alone(one) for one in await verdicts.cooldowns(database)]
+
+
+def _left_alone(cooldown: Cooldown) -> Finding:
+    detail = f"{cooldown.model}, until {cooldown.until:%H:%M:%S} UTC: {cooldown.why}"
+    return Finding("model in cooldown", "note", detail, "test it: switchboard models test")
+
+
+def _cap(cap: CapView) -> Finding:
+    unit = "tokens" if cap.name == "tokens_per_day" else "micro-dollars"
+    detail = f"{cap.spent} {unit} of {cap.cap} are spent: no model is used until tomorrow (UTC)"
+    return Finding(
+        f"classify.{cap.name}", "note", detail, "raise the limit, or see what used it up: switchboard models usage"
+    )
+
+
+async def _remote(database: Database, settings: Settings) -> list[Finding]:
+    """Remote butlers that gave no sign of life in time, or are kept from work."""
+    found = await remote_agents.list_remote_agents(database, settings.liveness.patience)
+    return [_silent(one) for one in found if one.liveness in {"stale", "quarantined"}][:_MANY]
+
+
+def _silent(one: RemoteAgent) -> Finding:
+    if one.by:
+        mend = f"switchboard agents release {one.system_id}, to return it to service"
+        return Finding("remote butler", "note", f"{one.system_id} is quarantined: {one.why}", mend)
+    seen = "never seen" if one.last_seen_at is None else f"last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}"
+    mend = "start it and check that its heartbeats arrive; meanwhile no model chooses it"
+    if one.away:
+        return Finding("remote butler", "bad", f"{one.system_id} is quarantined: {seen}", mend)
+    return Finding(
+        "remote butler", "note", f"{one.system_id} is stale: {seen}", "it will be quarantined if it stays silent"
+    )
+
+
+async def _processes(database: Database, _: Settings) -> list[Finding]:
+    workers, servers = [await processes.list_processes(database, role) for role in ("worker", "server")]
+    lost = "none is alive: messages are accepted, but not answered"
+    return [
+        _alive(workers, Finding("workers", "bad", lost, "switchboard up, or switchboard work")),
+        _alive(servers, Finding("servers", "note", "none is registered", "switchboard up, or switchboard serve")),
+    ]
+
+
+def _alive(registered: Sequence[RunningProcess], none: Finding) -> Finding:
+    """How many live, and their releases: during an upgrade there are several."""
+    alive = [process for process in registered if process.alive]
+    releases = ", ".join(sorted({process.version for process in alive}))
+    return Finding(none.name, "good", f"{len(alive)} alive ({releases})") if alive else none
+
+
+async def _books(database: Database, _: Settings) -> list[Finding]:
+    """The last 24 hours, all that is open, and one past day in turn."""
+    checkup = await check_books(database)
+    found = await _findings(database, checkup.recent, "in 24 hours")
+    if checkup.past is not None:
+        found += await _findings(database, checkup.past.books, f"on {checkup.past.day}")
+    mend = "switchboard doctor --full, to see what contradicts itself"
+    return found + [Finding(f"books of {day}", "bad", "they do not balance", mend) for day in checkup.unbalanced]
+
+
+async def _all_books(told: Told, database: Database, _: Settings) -> list[Finding]:
+    books = await audit_books(database, told=lambda checked: told(_of_day(checked)))
+    return await _findings(database, books, "in all")
+
+
+def _of_day(checked: DayBooks) -> str:
+    books = checked.books
+    wrong = [*(["they do not balance"] if not books.balanced else []), *books.problems]
+    return f"books of {checked.day}: {_many(books.messages.accepted, 'message')}, {wrong[0] if wrong else 'good'}"
+
+
+async def _balancing(database: Database, _: Settings) -> list[Finding]:
+    kept = await kept_books(database)
+    if not kept.stale:
+        return []
+    since = "never" if kept.at is None else f"last at {kept.at:%Y-%m-%d %H:%M:%S %Z}"
+    return [Finding("balance", "note", f"no worker balances the books: {since}", "see whether a worker is running")]
+
+
+async def _findings(database: Database, books: Books, when: str) -> list[Finding]:
+    # Paused lanes are told of by `_waiting`: they wait for a person, and nothing is wrong with the books.
+    paused = {str(lane["lane"]) for lane in await lanes.list_lanes(database, ("paused",))}
+    problems = [p for p in books.problems if not ("paused" in p and any(key in p for key in paused))]
+    found = [_balanced("messages", books.messages, when), _balanced("targets", books.targets, when)]
+    mend = "keep a backup (switchboard db backup), then report this with the output of `switchboard explain ID`"
+    return found + [Finding("books", "bad", problem, mend) for problem in problems[:_MANY]]
+
+
+def _balanced(what: str, balance: Balance, when: str) -> Finding:
+    b = balance
+    names = ("in_flight", "answered", "declined", "dead", "cancelled")
+    became = " + ".join(f"{getattr(b, name)} {name.replace('_', ' ')}" for name in names)
+    if b.difference == 0:
+        return Finding(f"books: {what}", "good", f"{b.accepted} accepted = {became}, {when}")
+    mend = "restore an earlier backup, or report this: nothing must ever be missing"
+    return Finding(f"books: {what}", "bad", f"{b.accepted} accepted {when}, but {became}: {b.difference:+d}", mend)
+
+
+async def _waiting(database: Database, _: Settings) -> list[Finding]:
+    """What waits for a person: no fault of the installation, but nobody should have to stumble on it."""
+    found = [
+        Finding("paused lane", "note", str(lane["lane"]), f"switchboard lanes resume '{lane['lane']}'")
+        for lane in (await lanes.list_lanes(database, ("paused",)))[:_MANY]
+    ]
+    for state, count in (await outbox.count_unsent(database)).items():
+        mend = f"switchboard outbox list --state {state}, then resend what should be sent again"
+        found.append(Finding(f"{state} replies", "note", f"{count} were not, or possibly not, sent", mend))
+    if pending := await dead_letters.count_pending(database):
+        found.append(Finding("dead letters", "note", f"{pending} to be handled", "switchboard dlq list"))
+    return found

@@ -1,0 +1,162 @@
+"""The periodic tasks that one of all workers runs: expired leases, work on dead letters, retention.
+
+`wiring.py` gives them to every worker. In: the database and settings; out: rows changed, and workers woken. Next:
+`store/dead_letters.py`, `store/outbox.py`, `store/verdicts.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Container
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from switchboard.app.messages.originals import Original, whole_envelope
+from switchboard.app.settings import DeadLetterSettings
+from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.core.uuid7 import next_uuid7
+from switchboard.journey.reply import pool_of
+from switchboard.lanes.kinds import WORK_POOL
+from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
+from switchboard.lanes.worker import MaintenanceTask
+from switchboard.store import books, dead_letters, outbox, partitions, steps, verdicts
+from switchboard.store.database import Database
+from switchboard.store.dead_letters import Untold
+
+log = structlog.get_logger(__name__)
+
+NOBODY_TEXT: Final = (
+    "Your message could not be delivered. It has been kept and will be looked at; there is no need to send it again."
+)
+_A_DAY_S: Final = 86_400.0
+_TOLD_WITHIN_S: Final = 86_400
+"""A sender who is notified more than a day later cannot use it any more."""
+_AT_ONCE: Final = 500
+_EMPTIED_AT_ONCE: Final = 1000
+_SESSIONS_STAY: Final = timedelta(hours=1)
+"""After a session has expired: nothing opens by it any more."""
+_EVENTS_STAY: Final = timedelta(days=30)
+"""After their message came: a second decision is answered with the first, not with an unknown key."""
+
+
+def maintenance_tasks(
+    database: Database,
+    notifier: Notifier,
+    settings: DeadLetterSettings,
+    callbacks: Container[str],
+    channels: Channels = CHANNELS,
+) -> tuple[MaintenanceTask, ...]:
+    """All tasks; `callbacks` are the `api` endpoints to which replies are posted."""
+    letters = DeadLetterMaintenance(database, notifier, callbacks, channels)
+    return (
+        MaintenanceTask("expire_leases", 1.0, lambda: outbox.expire_leases(database)),
+        MaintenanceTask("digest", 1.0, letters.digest),
+        *((MaintenanceTask("tell_senders", 5.0, letters.tell_senders),) if settings.tell_sender else ()),
+        MaintenanceTask("empty_dead_letters", 3600.0, lambda: letters.empty(settings.keep_days)),
+        MaintenanceTask("balance_books", 60.0, lambda: books.balance_books(database)),
+        MaintenanceTask("make_partitions", _A_DAY_S, lambda: partitions.make_partitions(database)),
+    )
+
+
+def retention_tasks(database: Database, keep_days: int) -> tuple[MaintenanceTask, ...]:
+    """The tasks that remove the data of classification; corrections, and the spending per day, stay."""
+    old = Retention(database)
+    return (
+        MaintenanceTask("forget_sessions", 600.0, old.sessions),
+        MaintenanceTask("forget_verdicts", 3600.0, lambda: old.verdicts(keep_days)),
+        MaintenanceTask("forget_events", 3600.0, old.events),
+    )
+
+
+class Retention:
+    """What is removed of routing by models, and of waiting, in bites, so that nobody waits for it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def sessions(self) -> int:
+        """Sessions that expired an hour ago, what nobody settled, rests that are over; returns how many rows."""
+        gone = await verdicts.forget_holds(self._database)
+        return gone + await _all(lambda: verdicts.forget_sessions(self._database, _SESSIONS_STAY, _EMPTIED_AT_ONCE))
+
+    async def events(self) -> int:
+        """Events of items that have ended, once their messages are old; returns how many rows."""
+        below = _id_at(time.time() - _EVENTS_STAY.total_seconds())
+        return await _all(lambda: steps.forget_events(self._database, below, _EMPTIED_AT_ONCE))
+
+    async def verdicts(self, keep_days: int) -> int:
+        """Attempts, calls and keys of longer ago, attempts that were corrected excepted; returns how many rows."""
+        age = timedelta(days=keep_days)
+        gone = await _all(lambda: verdicts.forget_verdicts(self._database, age, _EMPTIED_AT_ONCE))
+        gone += await _all(lambda: verdicts.forget_calls(self._database, age, _EMPTIED_AT_ONCE))
+        below = _id_at(time.time() - age.total_seconds())
+        return gone + await _all(lambda: verdicts.forget_keys(self._database, below, _EMPTIED_AT_ONCE))
+
+
+async def _all(bite: Callable[[], Awaitable[int]]) -> int:
+    """Until nothing is left."""
+    gone = 0
+    while count := await bite():
+        gone += count
+    return gone
+
+
+class DeadLetterMaintenance:
+    """What is done about dead letters without anybody asking."""
+
+    def __init__(
+        self, database: Database, notifier: Notifier, callbacks: Container[str], channels: Channels = CHANNELS
+    ) -> None:
+        self._database = database
+        self._notifier = notifier
+        self._callbacks = callbacks
+        self._channels = channels
+
+    async def digest(self) -> int:
+        """Tell each System4 in a notice or two of the letters that wait for it; returns of how many."""
+        told = 0
+        for handler in await dead_letters.waiting_handlers(self._database):
+            letters = 0
+            while some := await dead_letters.digest(self._database, handler):
+                letters += some
+            log.info("dead letters reported in a digest", system_id=handler, letters=letters)
+            told += letters
+        if told:
+            self._notifier.notify(WORK)
+        return told
+
+    async def tell_senders(self) -> int:
+        """Tell senders of the last day, once per message, that nobody could take it; returns how many were told."""
+        since = _id_at(time.time() - _TOLD_WITHIN_S)
+        untold = await dead_letters.untold(self._database, since, _AT_ONCE)
+        return sum([await self._tell(message) for message in untold])
+
+    async def _tell(self, message: Untold) -> bool:
+        original = Original(message.raw, message.media_type, message.envelope, message.received_at)
+        envelope = whole_envelope(original)
+        channel = self._channels[message.channel]
+        sign = "unreadable" if envelope is None else channel.automatic(envelope)
+        if sign is not None:
+            log.info("sender not notified", request_id=str(message.request_id), sign=sign)
+            await dead_letters.spare_sender(self._database, message.request_id)
+            return False
+        pool = pool_of(channel, message.endpoint, self._callbacks)
+        told = await dead_letters.tell_sender(self._database, message.request_id, NOBODY_TEXT, pool)
+        if told and pool is not None:
+            self._notifier.notify(WORK if pool == WORK_POOL.name else outbox_topic(pool))
+        return told
+
+    async def empty(self, keep_days: int) -> int:
+        """Throw away payloads of letters that were handled longer ago; returns how many."""
+        emptied = 0
+        while count := await dead_letters.empty(self._database, keep_days=keep_days, limit=_EMPTIED_AT_ONCE):
+            emptied += count
+        return emptied
+
+
+def _id_at(seconds: float) -> UUID:
+    """The lowest id of that moment: ids begin with their time."""
+    return next_uuid7(None, int(seconds * 1000), 0)

@@ -1,0 +1,46 @@
+"""A server shows that it runs: registered beside the workers, for as long as it lives.
+
+`wiring.py` keeps it up in the background. It tells which releases are running; no lane depends on it.
+Next: `store/processes.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from typing import Final
+
+from switchboard import __version__
+from switchboard.domain.errors import Unavailable
+from switchboard.lanes.kinds import KINDS
+from switchboard.store import lanes, processes
+from switchboard.store.database import Database
+from switchboard.store.processes import NewProcess
+
+_BEAT_S: Final = 10.0
+_TTL_S: Final = 40.0
+_LEAVE_WITHIN_S: Final = 2.0
+"""Nobody waits for it: without a beat the row disappears by itself."""
+
+
+async def stay_registered(database: Database, every: float = _BEAT_S) -> None:
+    """Register this process as a server, and again if somebody removed it. Runs until cancelled, then removes it."""
+    server = NewProcess("server", tuple(KINDS), socket.gethostname(), os.getpid(), __version__, _TTL_S)
+    process: int | None = None
+    try:
+        while True:
+            with contextlib.suppress(Unavailable):  # the next beat comes
+                if process is None or not await lanes.beat(database, process):
+                    process = await processes.register(database, server)
+            await asyncio.sleep(every)
+    finally:
+        if process is not None:
+            await _leave(database, process)
+
+
+async def _leave(database: Database, process: int) -> None:
+    with contextlib.suppress(Unavailable, TimeoutError):
+        async with asyncio.timeout(_LEAVE_WITHIN_S):
+            await processes.remove(database, process)

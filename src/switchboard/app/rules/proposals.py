@@ -1,0 +1,223 @@
+"""From what somebody asks for to the changes of rules that it comes to, and whether they make sense in the tree.
+
+`app/rules/service.py` writes these changes, `app/rules/replays.py` only tries them. In: drafts, patches, rule files,
+old versions; out: `RuleChange`s against the rules of one version, or InvalidInput with every problem and what would be
+right. Reads only. Next: `store/rules.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final, TypeVar
+from uuid import UUID
+
+from switchboard.app.runtime import Runtime
+from switchboard.core.routing.check import Problem, check_rule
+from switchboard.core.routing.draft import Edit, apply_patch, draft_of, new_rule, parse_draft
+from switchboard.core.routing.rulefile import changes_for, difference, parse_rule_file, restored
+from switchboard.core.words import near, or_list
+from switchboard.domain.errors import Conflict, InvalidInput, NotFound
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.routing import Rule, RuleChange, TeamId
+from switchboard.store import rules as store
+from switchboard.store.ids import new_uuid7
+from switchboard.store.rules import MovedOn
+
+_T = TypeVar("_T")
+
+_ATTEMPTS: Final = 5
+"""How often an edit of whole teams is recomputed, because others edit at the same time."""
+MAX_KEY_SETS: Final = 256
+"""Distinct (channel, filter keys) in one team."""
+_TOLD: Final = 20
+"""Maximum problems in an answer; if there are more, these are fixed first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One rule to try: a new one of `team_id`, or with `rule_id` that rule with the parts of `fields` changed."""
+
+    fields: JsonMapping
+    team_id: TeamId | None = None
+    rule_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """What makes the rules of some teams exactly those that somebody gave, if nothing was written since `version`."""
+
+    version: int
+    changes: Sequence[RuleChange]
+
+
+async def settled(attempt: Callable[[], Awaitable[_T]]) -> _T:
+    """Recompute it if rules were written between reading and using them. Finally raises MovedOn."""
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(MovedOn):
+            return await attempt()
+    return await attempt()
+
+
+class RefusedRules(InvalidInput):
+    """Rules that make no sense in the tree: code and field of the first problem, and all in message and details."""
+
+    def __init__(self, problems: Sequence[tuple[Rule, Problem]]) -> None:
+        _, first = problems[0]
+        told = "; ".join(_sentence(rule, problem) for rule, problem in problems)
+        rest = " (and possibly more)" if len(problems) >= _TOLD else ""
+        super().__init__(told + rest, code=first.code, field=first.field)
+        self.details = {"problems": [_told(rule, problem) for rule, problem in problems]}
+
+
+def _sentence(rule: Rule, problem: Problem) -> str:
+    said = [name for name in problem.meant if name not in problem.message]
+    right = f"; correct would be {or_list(said[:10])}" if said else ""
+    return f"rule {rule.name!r}: {problem.message}{right}"
+
+
+def _told(rule: Rule, problem: Problem) -> JsonObject:
+    return {
+        "rule": rule.name,
+        "team_id": rule.team_id,
+        "code": problem.code,
+        "field": problem.field,
+        "message": problem.message,
+        "meant": list(problem.meant[:10]),
+    }
+
+
+def edit_by(author: str) -> Edit:
+    """An edit that is made now."""
+    return Edit(author, datetime.now(UTC), new_uuid7)
+
+
+def new_one(team_id: TeamId, fields: JsonMapping, edit: Edit) -> RuleChange:
+    """A rule that is not there yet."""
+    return RuleChange(None, new_rule(parse_draft(dict(fields)), team_id, edit))
+
+
+def patched(rule: Rule, fields: JsonMapping, edit: Edit) -> list[RuleChange]:
+    """The rule with the parts that are named changed; no change when it says so already."""
+    after = apply_patch(rule, dict(fields))
+    return [] if draft_of(after) == draft_of(rule) else [RuleChange(rule, edit.stamp(after))]
+
+
+async def from_wanted(runtime: Runtime, wanted: Iterable[Wanted], edit: Edit) -> Proposed:
+    """Several single changes together. Raises NotFound, InvalidInput."""
+    version, changes = runtime.rule_book.rules.version, list[RuleChange]()
+    for one in wanted:
+        if one.rule_id is not None:
+            changes += patched(await existing(runtime, one.rule_id), one.fields, edit)
+        else:
+            changes.append(new_one(one.team_id or TeamId(""), one.fields, edit))
+    return Proposed(version, changes)
+
+
+async def from_document(runtime: Runtime, document: object, edit: Edit) -> tuple[frozenset[TeamId], Proposed]:
+    """The teams that a rule file names, and what makes their rules exactly those of the file. Raises InvalidInput."""
+    # A file may have thousands of rules: requests are served meanwhile.
+    file = await asyncio.to_thread(parse_rule_file, document)
+    named = frozenset(file.teams)
+    refuse_unknown_teams(runtime, named)
+    version, present = await store.rules_of(runtime.database, named)
+    return named, Proposed(version, await asyncio.to_thread(changes_for, file, present, edit))
+
+
+async def back_to(runtime: Runtime, version: int, team_id: TeamId | None, edit: Edit) -> Proposed:
+    """What makes the rules, or those of one team, what they were in `version`. Raises NotFound, Conflict."""
+    teams = None if team_id is None else [team_id]
+    refuse_unknown_teams(runtime, teams or ())
+    then = await store.rules_at(runtime.database, version, teams)
+    if then is None:
+        raise Conflict(f"the rules of version {version} are not known: the history began later")
+    present, now = await store.list_rules(runtime.database, team_id)
+    return Proposed(present, restored(difference(now, then), edit))
+
+
+async def existing(runtime: Runtime, rule_id: UUID) -> Rule:
+    """The rule of this id. Raises NotFound."""
+    rule = await store.get_rule(runtime.database, rule_id)
+    if rule is None:
+        raise NotFound(f"there is no rule {rule_id}")
+    return rule
+
+
+def refuse_unknown_teams(runtime: Runtime, named: Iterable[TeamId]) -> None:
+    """Raise InvalidInput for the first team that does not exist."""
+    for team_id in named:
+        if problem := _unknown(runtime, team_id):
+            raise InvalidInput(problem, code="unknown_team", field="team_id")
+
+
+def refuse_absent_team(runtime: Runtime, team_id: TeamId) -> None:
+    """Raise NotFound if somebody asks to see a team that does not exist."""
+    if problem := _unknown(runtime, team_id):
+        raise NotFound(problem)
+
+
+def _unknown(runtime: Runtime, team_id: TeamId) -> str | None:
+    teams = [team.team_id for team in runtime.rule_book.rules.teams]
+    return None if team_id in teams else f"there is no team {team_id!r}{offer(team_id, teams)}"
+
+
+def offer(name: str, names: Collection[str]) -> str:
+    """The end of a sentence that says that there is none of this name: what may be meant, else what there is."""
+    meant = near(name, names)
+    return f"; did you mean {or_list(meant)}?" if meant else f"; there are {', '.join(sorted(names)[:20]) or 'none'}"
+
+
+async def refuse_wrong(runtime: Runtime, changes: Sequence[RuleChange]) -> None:
+    """Raise RefusedRules unless every rule that is written makes sense; disabling one is always allowed."""
+    _refuse_twice(changes)
+    teams = {team.team_id: team for team in runtime.rule_book.rules.teams}
+    channels = runtime.channels
+    written = [change.after for change in changes if change.after is not None and not _disables(change)]
+    _refuse_many_key_sets(runtime, written)
+    problems = ((rule, problem) for rule in written for problem in check_rule(rule, teams, channels))
+    found = await asyncio.to_thread(lambda: list(islice(problems, _TOLD)))
+    if found:
+        raise RefusedRules(found)
+
+
+def _refuse_twice(changes: Sequence[RuleChange]) -> None:
+    counts = Counter(change.rule.rule_id for change in changes)
+    twice = next((change.rule for change in changes if counts[change.rule.rule_id] > 1), None)
+    if twice is not None:
+        raise InvalidInput(
+            f"rule {twice.rule_id} ({twice.name!r}) is changed twice; a rule has one id and stays in its team",
+            code="duplicate_rule",
+            field="rule_id",
+        )
+
+
+def _refuse_many_key_sets(runtime: Runtime, written: Iterable[Rule]) -> None:
+    """A decision looks up every distinct set of filter keys of a team: thousands of them would hold up messages."""
+    sets: dict[TeamId, set[tuple[str, frozenset[str]]]] = {}
+    for rule in written:
+        if rule.active and not rule.catch_all:
+            index = runtime.rule_book.rules.index
+            own = sets.setdefault(rule.team_id, set(index.key_sets(rule.team_id)))
+            own.add((rule.channel, frozenset(rule.filters)))
+            if len(own) > MAX_KEY_SETS:
+                raise InvalidInput(
+                    f"the rules of team {rule.team_id} would filter by more than {MAX_KEY_SETS} sets of keys; "
+                    "use the same keys in more of them, or create a sub-team",
+                    code="too_many_key_sets",
+                    field="filters",
+                )
+
+
+def _disables(change: RuleChange) -> bool:
+    """A rule whose target has gone must still be possible to switch off."""
+    before, after = change.before, change.after
+    return before is not None and after is not None and not after.active and _rest(before) == _rest(after)
+
+
+def _rest(rule: Rule) -> tuple[object, ...]:
+    return rule.name, rule.channel, dict(rule.filters), rule.targets, rule.priority

@@ -1,0 +1,221 @@
+"""Rules as they are and as they were: lists, history, versions, differences, exports, and what to look at in them.
+
+HTTP and MCP call `RuleRecords`; a caller that may read may read all of it. Out: JSON forms of rules and frozen values.
+Reads only. Next: `store/rules.py`, `core/routing/lint.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from switchboard.app.rules.proposals import existing, offer, refuse_absent_team
+from switchboard.app.runtime import Runtime
+from switchboard.core.routing.lint import Finding, lint, lint_change
+from switchboard.core.routing.rulefile import changed_fields, render_rule_file, rule_file, rule_json
+from switchboard.domain.errors import Conflict, NotFound
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, SystemId, TeamId
+from switchboard.store import processes
+from switchboard.store import rules as store
+from switchboard.store.rules import SopRules
+
+SHOWN_CHANGES: Final = 200
+"""Changes that an answer shows; all are counted."""
+_LINTED: Final = 5000
+"""Rules of a team up to which an edit looks for mistakes; for more there is a separate call."""
+
+Form = JsonMapping
+"""A rule as `rule_json` writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RulePage:
+    """Rules by id, oldest first, and the version in force."""
+
+    version: int
+    rules: tuple[Form, ...]
+    next_cursor: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeView:
+    """What was done to one rule: its forms before and after, and per field that differs both values."""
+
+    rule_id: UUID
+    team_id: str
+    before: Form | None
+    after: Form | None
+    fields: Mapping[str, tuple[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleEvent:
+    """One entry in the history of a rule."""
+
+    version: int
+    author: str
+    reason: str
+    created_at: datetime
+    before: Form | None
+    after: Form | None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionView:
+    """A version of the rule set. `changes` are the first of `changed`; `teams`: teams or members may be others too."""
+
+    version: int
+    author: str
+    reason: str
+    created_at: datetime
+    teams: bool
+    changed: int
+    changes: tuple[ChangeView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffView:
+    """What lies between two versions, one change per rule."""
+
+    first: int
+    last: int
+    changed: int
+    changes: tuple[ChangeView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Linted:
+    """What to look at, the worst first."""
+
+    version: int
+    findings: tuple[Finding, ...]
+
+
+def change_view(change: RuleChange) -> ChangeView:
+    """A change as the interfaces show it."""
+    before, after = (None if rule is None else rule_json(rule) for rule in (change.before, change.after))
+    return ChangeView(change.rule.rule_id, change.rule.team_id, before, after, changed_fields(change))
+
+
+def first_changes(changes: Sequence[RuleChange]) -> tuple[ChangeView, ...]:
+    """As many as an answer shows."""
+    return tuple(change_view(change) for change in changes[:SHOWN_CHANGES])
+
+
+class RuleRecords:
+    """Reads rules and their history."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._database = runtime.database
+
+    async def page(self, team_id: TeamId | None, source: str | None, *, after: UUID | None, limit: int) -> RulePage:
+        """A page of the rules in force: all, those of a team, of a source. Raises NotFound if there is no such one."""
+        if team_id is not None:
+            refuse_absent_team(self._runtime, team_id)
+        version, rules = await store.list_rules(self._database, team_id, source=source, after=after, limit=limit)
+        if source and not rules and after is None:
+            await self._refuse_absent_source(source)
+        following = rules[-1].rule_id if len(rules) == limit else None
+        return RulePage(version, tuple(rule_json(rule) for rule in rules), following)
+
+    async def _refuse_absent_source(self, source: str) -> None:
+        sources = [sop.source for sop in await store.list_sops(self._database)]
+        if source not in sources:
+            raise NotFound(f"no rule has ever been registered by {source!r}{offer(source, sources)}")
+
+    async def get(self, rule_id: UUID) -> tuple[Form, tuple[RuleEvent, ...]]:
+        """A rule and its history, newest first. One that was removed is shown as it was. Raises NotFound."""
+        events = await store.history(self._database, rule_id)
+        rule = events[0][1].rule if events and events[0][1].after is None else await existing(self._runtime, rule_id)
+        return rule_json(rule), tuple(_event(version, change) for version, change in events)
+
+    async def versions(self, before: int | None, limit: int) -> tuple[RuleSetVersion, ...]:
+        """A page of the history, newest first."""
+        return tuple(await store.versions(self._database, before, limit))
+
+    async def version(self, number: int) -> VersionView:
+        """One version with what it changed. Raises NotFound."""
+        found = await store.get_version(self._database, number)
+        if found is None:
+            raise NotFound(f"there is no version {number} of the rules")
+        changes = await store.changes_of(self._database, number, SHOWN_CHANGES)
+        f = found
+        return VersionView(f.version, f.author, f.reason, f.created_at, f.teams, f.changes, first_changes(changes))
+
+    async def diff(self, first: int, last: int) -> DiffView:
+        """What lies between two versions; the way back when `first` is the later one. Raises NotFound."""
+        changes = await store.changes_between(self._database, first, last)
+        return DiffView(first, last, len(changes), first_changes(changes))
+
+    async def export(self, version: int | None, team_id: TeamId | None) -> Form:
+        """The rule file of all teams, or of one, as they are or as they were. Raises NotFound, Conflict."""
+        runtime = self._runtime
+        await runtime.rule_book.refresh()
+        if team_id is not None:
+            refuse_absent_team(runtime, team_id)
+        teams = [team.team_id for team in runtime.rule_book.rules.teams] if team_id is None else [team_id]
+        if version is None:
+            version, rules = await store.list_rules(self._database, team_id)
+        else:
+            then = await store.rules_at(self._database, version, teams)
+            if then is None:
+                raise Conflict(f"the rules of version {version} are not known: the history began later")
+            rules = then
+        return await asyncio.to_thread(lambda: render_rule_file(rule_file(version, teams, rules)))
+
+    async def lint(self) -> Linted:
+        """What to look at in the whole rule set."""
+        runtime = self._runtime
+        await runtime.rule_book.refresh()
+        teams, channels = runtime.rule_book.rules.teams, runtime.channels
+        live = await self._live()
+        version, rules = await store.list_rules(self._database)
+        found = await asyncio.to_thread(lambda: lint(teams, rules, live=live, channels=channels))
+        return Linted(version, tuple(found))
+
+    async def lint_edit(self, changes: Sequence[RuleChange], *, written: bool) -> tuple[Finding, ...] | None:
+        """What to look at because of an edit, done or not yet. None: of a team with very many rules it is not asked."""
+        rules = await self._afterwards(changes, written=written)
+        if rules is None:
+            return None
+        runtime = self._runtime
+        teams, channels = runtime.rule_book.rules.teams, runtime.channels
+        live = await self._live()
+        found = await asyncio.to_thread(lambda: lint_change(teams, rules, changes, live=live, channels=channels))
+        return tuple(found)
+
+    async def _afterwards(self, changes: Sequence[RuleChange], *, written: bool) -> list[Rule] | None:
+        """All rules of the teams concerned as they are once the edit is done; None if there are too many."""
+        rules: dict[UUID, Rule] = {}
+        for team_id in sorted({change.rule.team_id for change in changes}):
+            _, own = await store.list_rules(self._database, team_id, limit=_LINTED + 1)
+            if len(own) > _LINTED:
+                return None
+            rules |= {rule.rule_id: rule for rule in own}
+        for change in () if written else changes:
+            rules.pop(change.rule.rule_id, None)
+            if change.after is not None:
+                rules[change.after.rule_id] = change.after
+        return list(rules.values())
+
+    async def _live(self) -> Collection[SystemId]:
+        """The butlers that somebody runs: every worker runs all of them."""
+        if not await processes.count_alive(self._database, "worker"):
+            return frozenset()
+        members = self._runtime.rule_book.rules.members.values()
+        return frozenset(member.system_id for member in members if member.active and member.engine)
+
+    async def sops(self) -> tuple[SopRules, ...]:
+        """Every SOP that has ever been loaded, with how many rules it has and how many of them are active."""
+        return tuple(await store.list_sops(self._database))
+
+
+def _event(version: RuleSetVersion, change: RuleChange) -> RuleEvent:
+    before, after = (None if rule is None else rule_json(rule) for rule in (change.before, change.after))
+    return RuleEvent(version.version, version.author, version.reason, version.created_at, before, after)

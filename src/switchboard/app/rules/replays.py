@@ -1,0 +1,295 @@
+"""Rules tried without writing any: what would a message do, do the tests pass, what would a change change.
+
+HTTP and MCP call `Replays`, and `app/rules/service.py` for the blast radius of each edit. In: envelopes, cases,
+proposals; out: dry runs, test results, differences. Reads only, in chunks, so that messages go on being decided in
+between. Next: `core/routing/backtest.py`, `store/replay.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import structlog
+
+from switchboard.app.messages.explain import ExplainedStep, explained_trail
+from switchboard.app.rules.proposals import (
+    Proposed,
+    Wanted,
+    edit_by,
+    from_document,
+    from_wanted,
+    refuse_wrong,
+    settled,
+)
+from switchboard.app.runtime import Runtime
+from switchboard.core.envelope import read as wire
+from switchboard.core.identity import conversation
+from switchboard.core.routing.backtest import NEWEST, Blast, Receivers, Tally, receivers
+from switchboard.core.routing.check import check_facts
+from switchboard.core.routing.decide import simulate
+from switchboard.core.routing.facts import facts, with_derived
+from switchboard.core.routing.index import RoutingIndex
+from switchboard.core.routing.routetests import Outcome, RouteCase, parse_cases, run_cases
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.routing import RuleChange, SystemId, TeamId
+from switchboard.store.inbox import find_authors
+from switchboard.store.replay import cases_since, count_cases
+from switchboard.store.rules import MovedOn
+
+log = structlog.get_logger(__name__)
+
+BLAST_DAYS: Final = 1
+_CHUNK: Final = 2000
+_SLICE: Final = 50
+"""Messages decided at once: about a millisecond, after which waiting requests get their turn."""
+_MANY: Final = 2000
+"""Changes that are applied in a thread: more of them would delay requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What would this message do: an envelope as a connector would send it, or bare facts, and who is replied to."""
+
+    envelope: JsonMapping | None = None
+    facts: Mapping[str, str] | None = None
+    pinned: SystemId | None = None
+    ask_author: bool = False
+    """Whether it may be looked up who wrote what is replied to; in a conversation of others that is their secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What the rules in force say of a message that nobody sent."""
+
+    version: int
+    facts: Mapping[str, str]
+    pinned: str | None
+    trail: tuple[ExplainedStep, ...]
+    receivers: Receivers
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """How a file of cases went."""
+
+    version: int
+    passed: int
+    failed: int
+    results: tuple[JsonMapping, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which stored messages: the newest `last`, those of the last `days`, or what is in both."""
+
+    last: int | None = None
+    days: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Rules to try: a rule file, or single changes; with neither, the rules in force."""
+
+    document: object = None
+    changes: Sequence[Wanted] = ()
+    may: Callable[[Collection[TeamId]], Awaitable[None]] | None = None
+    """Raises Forbidden when the caller may not try rules of these teams: what changes there names others' messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a backtest is."""
+
+    looked_at: int
+    of: int
+
+
+class FailedTests(InvalidInput):
+    """Rules that their own tests refuse; `details` has every case that failed."""
+
+    code = "route_tests_failed"
+
+    def __init__(self, run: TestRun) -> None:
+        failed = [result for result in run.results if not result["passed"]]
+        names = ", ".join(repr(result["name"]) for result in failed[:5])
+        rest = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
+        super().__init__(
+            f"{run.failed} of {run.passed + run.failed} route tests fail: {names}{rest}; nothing was written",
+            field="tests",
+        )
+        self.details = {"passed": run.passed, "failed": run.failed, "results": failed[:100]}
+
+
+class Replays:
+    """Tries rules on messages that exist, or might."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._one_at_a_time = asyncio.Lock()
+        """Held for a chunk: however many replays there are, requests wait for one of them at most."""
+
+    async def dry_run(self, question: Question) -> DryRun:
+        """What the rules in force would do, and why. Raises InvalidInput."""
+        await self._runtime.rule_book.refresh()
+        known, pinned = await self._asked(question)
+        decision = simulate(self._runtime.rule_book.rules.index, known, pinned)
+        trail = await explained_trail(self._runtime.database, decision)
+        return DryRun(decision.version, known, pinned, trail, receivers(decision))
+
+    async def _asked(self, question: Question) -> tuple[Mapping[str, str], SystemId | None]:
+        if question.envelope is None:
+            return self._known(question.facts or {}), question.pinned
+        envelope = wire.parse_envelope(question.envelope, now=datetime.now(UTC))
+        known = facts(envelope, self._runtime.channels.of(envelope))
+        return known, question.pinned or await self._author(envelope, ask=question.ask_author)
+
+    def _known(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """Facts as a channel could give them: a misspelt one would be missed in silence."""
+        for problem in check_facts(given, self._runtime.channels):
+            raise InvalidInput(problem.message, code=problem.code, field=f"facts.{problem.field}")
+        return with_derived(given, self._runtime.channels[given["channel"]])
+
+    async def _author(self, envelope: Envelope, *, ask: bool) -> SystemId | None:
+        """The butler that gets it before any rule, as at ingest: the named one, or the author of what it replies to."""
+        if envelope.control.pinned_target is not None:
+            return SystemId(envelope.control.pinned_target)
+        channel = self._runtime.channels[envelope.source.channel]
+        answered = channel.replied_to(envelope)
+        if not answered or not ask:
+            return None
+        [author] = await find_authors(self._runtime.database, [(conversation(envelope, channel), answered)])
+        return author
+
+    async def test(self, cases: object, document: object = None) -> TestRun:
+        """Do the cases go where they should, by the rules in force or by those of a rule file. Raises InvalidInput."""
+        await self._runtime.rule_book.refresh()
+        parsed = self._cases(cases)
+        if document is None:
+            rules = self._runtime.rule_book.rules
+            return await self._run(rules.index.copy(team.team_id for team in rules.teams), parsed)
+        return await self._run(await settled(lambda: self._of_document(document)), parsed)
+
+    async def _run(self, index: RoutingIndex, cases: Sequence[RouteCase]) -> TestRun:
+        """Piece by piece, one run at a time: requests are served meanwhile."""
+        outcomes: list[Outcome] = []
+        async with self._one_at_a_time:
+            for at in range(0, len(cases), _SLICE):
+                outcomes += run_cases(index, cases[at : at + _SLICE])
+                await asyncio.sleep(0)
+        return _test_run(index.version, outcomes)
+
+    async def _of_document(self, document: object) -> RoutingIndex:
+        _, proposed = await from_document(self._runtime, document, edit_by("test"))
+        await refuse_wrong(self._runtime, proposed.changes)
+        _, after = await self._tried(proposed)
+        return after
+
+    async def require(self, cases: object, proposed: Proposed) -> None:
+        """Raise FailedTests unless all cases pass once the changes are made; MovedOn if others were made before."""
+        parsed = self._cases(cases)
+        _, after = await self._tried(proposed)
+        run = await self._run(after, parsed)
+        if run.failed:
+            raise FailedTests(run)
+
+    def _cases(self, cases: object) -> list[RouteCase]:
+        return parse_cases({"cases": cases}, datetime.now(UTC), self._runtime.channels)
+
+    def before(self, changes: Iterable[RuleChange]) -> RoutingIndex:
+        """The rules in force at this moment, kept as they are for the teams that the changes touch."""
+        return self._runtime.rule_book.rules.index.copy({change.rule.team_id for change in changes})
+
+    async def _tried(self, proposed: Proposed) -> tuple[RoutingIndex, RoutingIndex]:
+        """The rules that the proposal was made for, and those that it makes. Raises MovedOn when they are gone."""
+        book = self._runtime.rule_book
+        await book.refresh()
+        if book.rules.version != proposed.version:
+            raise MovedOn(book.rules.version, proposed.version)
+        before = self.before(proposed.changes)
+        return before, await self._after(before, proposed.changes)
+
+    async def _after(self, before: RoutingIndex, changes: Sequence[RuleChange]) -> RoutingIndex:
+        """The same with the changes made. Raises ValueError when they are not changes of these rules."""
+        after = before.copy({change.rule.team_id for change in changes})
+        if len(changes) > _MANY:
+            await asyncio.to_thread(after.apply, before.version, changes)
+        else:
+            after.apply(before.version, changes)
+        return after
+
+    async def blast(self, before: RoutingIndex, changes: Sequence[RuleChange]) -> Blast | None:
+        """How many of the last day's messages go elsewhere by these changes. None: another edit came in between."""
+        if not changes:
+            return Blast(0, 0, (), complete=True)
+        try:
+            after = await self._after(before, changes)
+        except ValueError as error:
+            log.info("no blast radius", reason=str(error))
+            return None
+        tally = Tally(before, after, changes)
+        async for _ in self._replay(tally, Span(NEWEST, BLAST_DAYS)):
+            pass
+        return tally.blast(complete=tally.looked_at < NEWEST)
+
+    async def backtest(self, span: Span, proposal: Proposal) -> AsyncGenerator[Progress | Blast, None]:
+        """Decide stored messages by the rules in force and by proposed ones: progress, and at last what differs.
+
+        Raises InvalidInput before the first value, if at all.
+        """
+        tally = await settled(lambda: self._tally(proposal))
+        of = await count_cases(self._runtime.database, since=_since(span), last=span.last)
+        yield Progress(0, of)
+        async for looked_at in self._replay(tally, span):
+            yield Progress(looked_at, max(of, looked_at))
+        yield tally.blast()
+
+    async def _tally(self, proposal: Proposal) -> Tally:
+        await self._runtime.rule_book.refresh()
+        proposed = await self._proposed(proposal)
+        if proposal.may is not None:
+            await proposal.may({change.rule.team_id for change in proposed.changes})
+        await refuse_wrong(self._runtime, proposed.changes)
+        before, after = await self._tried(proposed)
+        return Tally(before, after, proposed.changes)
+
+    async def _proposed(self, proposal: Proposal) -> Proposed:
+        edit = edit_by("backtest")
+        if proposal.document is not None:
+            return (await from_document(self._runtime, proposal.document, edit))[1]
+        return await from_wanted(self._runtime, proposal.changes, edit)
+
+    async def _replay(self, tally: Tally, span: Span) -> AsyncIterator[int]:
+        """Fill the tally; how many were looked at, after each chunk."""
+        stored = cases_since(self._runtime.database, since=_since(span), last=span.last, chunk=_CHUNK)
+        async for cases in stored:
+            async with self._one_at_a_time:
+                for at in range(0, len(cases), _SLICE):
+                    tally.add(cases[at : at + _SLICE])
+                    await asyncio.sleep(0)
+            yield tally.looked_at
+
+
+def _since(span: Span) -> datetime | None:
+    return None if span.days is None else datetime.now(UTC) - timedelta(days=span.days)
+
+
+def _test_run(version: int, outcomes: Sequence[Outcome]) -> TestRun:
+    results = tuple(_result(outcome) for outcome in outcomes)
+    passed = sum(outcome.passed for outcome in outcomes)
+    return TestRun(version, passed, len(outcomes) - passed, results)
+
+
+def _result(outcome: Outcome) -> JsonObject:
+    return {
+        "name": outcome.case.name,
+        "passed": outcome.passed,
+        "expected": outcome.expected,
+        "got": outcome.got,
+        "trail": outcome.trail,
+    }

@@ -1,0 +1,207 @@
+"""Teams from files: read, understood, checked, and entered into an empty or a grown database.
+
+Called by `app/wiring.py` at every start. In: a directory of `*.json` in the form of `core/routing/teamfile.py`; out:
+rows in the database, or a ConfigurationError with file, line or path, and what would be right. Next: `store/teams.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import structlog
+
+from switchboard.app.settings import ENGINES, FILE_NAME
+from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.core.routing.check import Teams, check_rule, check_teams
+from switchboard.core.routing.teamfile import DEFAULT_TEAM, TeamFile, parse_team_file
+from switchboard.domain.errors import ConfigurationError, InvalidInput
+from switchboard.domain.routing import Member, Rule, RuleDraft, Team, TeamId
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+from switchboard.store.rules import list_rules
+from switchboard.store.teams import rule_set_version, seed, team_ids
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A team file, and where it stands."""
+
+    file: Path
+    content: TeamFile
+
+
+async def seed_teams(
+    database: Database,
+    teams_dir: Path | None,
+    channels: Channels = CHANNELS,
+    *,
+    written: Sequence[Mapping[str, object]] = (),
+) -> bool:
+    """Enter the teams of `teams_dir` and those `written` in the settings; without any, the default team once.
+
+    A team that is known already gets its members from the file and keeps the rules it has. `channels` are those that
+    rules may name. Returns whether there is a new version. Raises ConfigurationError before anything is written.
+    """
+    now = datetime.now(UTC)
+    if teams_dir is not None or written:
+        sources = [*(read_teams(teams_dir) if teams_dir else ()), *_written(written)]
+        rules = [rule for source in sources for rule in _rules(source.content, f"file:{source.file.name}", now)]
+        _check(sources, rules, channels)
+        teams = parents_first([source.content.team for source in sources])
+        await _warn_of_other_rules(database, sources)
+        return await seed(database, teams, rules, author="file", reason=f"seeded from {teams_dir or FILE_NAME}")
+    if await rule_set_version(database) == 0:
+        rules = _rules(DEFAULT_TEAM, "default", now)
+        return await seed(database, [DEFAULT_TEAM.team], rules, author="default", reason="a new installation")
+    return False
+
+
+def read_teams(teams_dir: Path) -> list[Source]:
+    """The team files of a directory by name. Raises ConfigurationError for the first that cannot be understood."""
+    try:
+        files = sorted(teams_dir.glob("*.json"))
+        if not teams_dir.is_dir():
+            raise ConfigurationError(
+                f"teams_dir {teams_dir} is not a directory; name a directory with team files (*.json)"
+            )
+    except OSError as error:
+        raise ConfigurationError(f"teams_dir {teams_dir} cannot be read: {error}") from error
+    if not files:
+        raise ConfigurationError(f"teams_dir {teams_dir} contains no team files; each team is one file NAME.json")
+    return [Source(file, _read(file)) for file in files]
+
+
+def _read(file: Path) -> TeamFile:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        return _at_home(parse_team_file(document), file.absolute().parent)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"{file}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
+    except InvalidInput as error:
+        raise ConfigurationError(f"{file}: {error.message}", field=error.field) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{file} cannot be read: {error}") from error
+
+
+async def _warn_of_other_rules(database: Database, sources: Sequence[Source]) -> None:
+    """Rules are seeded once. A warning says that later edits of a file change nothing."""
+    known = await team_ids(database)
+    for source in sources:
+        team_id = source.content.team.team_id
+        if team_id not in known:
+            continue
+        _, in_force = await list_rules(database, team_id)
+        if {_gist(rule) for rule in source.content.rules} != {_gist(rule) for rule in in_force}:
+            log.warning(
+                "the rules in the file differ from those in force; a file only seeds the rules of a new team",
+                team=team_id,
+                file=str(source.file),
+            )
+
+
+def _gist(rule: Rule | RuleDraft) -> tuple[object, ...]:
+    filters = tuple(sorted(rule.filters.items()))
+    return (rule.name, rule.channel, filters, rule.targets, rule.priority, rule.active)
+
+
+def _written(teams: Sequence[Mapping[str, object]]) -> list[Source]:
+    """Teams of `switchboard.toml`; programs of their butlers run where Switchboard was started."""
+    file = Path(FILE_NAME).absolute()
+    try:
+        return [Source(file, _at_home(parse_team_file(team), file.parent)) for team in teams]
+    except InvalidInput as error:
+        raise ConfigurationError(f"{file}: teams: {error.message}", field=error.field) from error
+
+
+def _at_home(content: TeamFile, directory: Path) -> TeamFile:
+    """Programs of butlers run where their team file lies, unless it says otherwise: so paths in it may be relative."""
+    members = tuple(
+        replace(m, options={**m.options, "cwd": str(directory / str(m.options.get("cwd", "")))})
+        if "command" in m.options
+        else m
+        for m in content.team.members
+    )
+    return replace(content, team=replace(content.team, members=members))
+
+
+def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object whose keys are all different: of two the first would be ignored in silence."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidInput(f"the key {twice!r} occurs twice in one object; remove one", field=twice)
+    return found
+
+
+def _rules(content: TeamFile, author: str, now: datetime) -> list[Rule]:
+    return [_rule(draft, content.team.team_id, author, now) for draft in content.rules]
+
+
+def _rule(draft: RuleDraft, team_id: TeamId, author: str, now: datetime) -> Rule:
+    return Rule(
+        rule_id=new_uuid7(),
+        team_id=team_id,
+        name=draft.name,
+        channel=draft.channel,
+        filters=draft.filters,
+        targets=draft.targets,
+        created_at=now,
+        priority=draft.priority,
+        active=draft.active,
+        created_by=author,
+        updated_by=author,
+    )
+
+
+def _check(sources: Sequence[Source], rules: Sequence[Rule], channels: Channels) -> None:
+    """Every problem of tree and rules at once: to fix files, the whole list is needed."""
+    teams = {source.content.team.team_id: source.content.team for source in sources}
+    files = {source.content.team.team_id: source.file for source in sources}
+    found = [f"{_blamed(p.field, files)}: {p.message}" for p in check_teams([s.content.team for s in sources])]
+    for source in sources:
+        own = [rule for rule in rules if rule.team_id == source.content.team.team_id]
+        found += [f"{source.file}: {told}" for told in _rule_problems(own, teams, channels)]
+        found += [f"{source.file}: {told}" for told in map(_no_engine, source.content.team.members) if told]
+    if found:
+        raise ConfigurationError("\n".join(found))
+
+
+def _rule_problems(rules: Sequence[Rule], teams: Teams, channels: Channels) -> Iterator[str]:
+    for at, rule in enumerate(rules):
+        for problem in check_rule(rule, teams, channels):
+            yield f"routing_rules[{at}].{problem.field} ({rule.name}): {problem.message}"
+
+
+def _no_engine(member: Member) -> str | None:
+    """An engine that is not installed would turn every message of its butler into a dead letter."""
+    installed = sorted(entry_points(group=ENGINES).names)
+    if member.engine in installed:
+        return None
+    return f"{member.system_id}: there is no engine {member.engine!r}; installed are {', '.join(installed)}"
+
+
+def _blamed(field: str, files: Mapping[TeamId, Path]) -> str:
+    """The file whose team a problem's path (`teams.<team_id>…`) names, else the directory."""
+    named = [team_id for team_id in files if field == f"teams.{team_id}" or field.startswith(f"teams.{team_id}.")]
+    return str(files[max(named, key=len)]) if named else str(next(iter(files.values())).parent)
+
+
+def parents_first(teams: Sequence[Team]) -> list[Team]:
+    """The teams of a tree, every parent before its children; the order is otherwise kept."""
+    placed: dict[TeamId, Team] = {}
+    left = list(teams)
+    while left:
+        ready = [team for team in left if team.parent_id is None or team.parent_id in placed]
+        if not ready:
+            raise ConfigurationError(f"the parents of {', '.join(team.team_id for team in left)} are not known")
+        placed.update({team.team_id: team for team in ready})
+        left = [team for team in left if team.team_id not in placed]
+    return list(placed.values())

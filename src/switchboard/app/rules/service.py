@@ -1,0 +1,325 @@
+"""Rules at run time: everything that changes them, for callers who may.
+
+HTTP and MCP call `RuleService` with the caller's `Principal`, which comes from its token alone. Every edit takes the
+same path: authorize, validate, write as one version, follow it, and report the effect (warnings, blast radius). In:
+drafts and documents; out: `Written`, or Forbidden (on record), InvalidInput, Conflict. Next: `app/rules/proposals.py`,
+`store/rules.py`, `app/rules/replays.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+from uuid import UUID
+
+import structlog
+
+from switchboard.app.access import Access, Principal
+from switchboard.app.rules.proposals import (
+    Proposed,
+    back_to,
+    edit_by,
+    existing,
+    from_document,
+    new_one,
+    patched,
+    refuse_wrong,
+    settled,
+)
+from switchboard.app.rules.records import ChangeView, RuleRecords, first_changes
+from switchboard.app.rules.replays import Replays
+from switchboard.app.runtime import Runtime
+from switchboard.core.routing.backtest import Blast
+from switchboard.core.routing.draft import DRAFT_KEYS, Edit, draft_of
+from switchboard.core.routing.lint import Finding
+from switchboard.core.routing.rulefile import rule_json
+from switchboard.core.routing.scope import editable
+from switchboard.core.routing.sop import PREFIX, parse_sop, sop_changes, unload_changes
+from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.routing import Rule, RuleChange, SystemId, TeamId
+from switchboard.lanes.notifier import RULES
+from switchboard.store import rules as store
+from switchboard.store.rules import Authorship, MovedOn
+
+log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How an edit is to be done. `dry_run` writes nothing and says what would happen.
+
+    `expected_version` is that of the whole rule set; None: whatever it is by now. Who makes rules exactly those of a
+    file, an SOP or an old version never misses an edit in between, either way.
+    """
+
+    reason: str
+    expected_version: int | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an edit did, or would do. `changes` are the first of `changed`.
+
+    `warnings` None: the team has too many rules to look at all of them now; `blast` None: it could not be worked out.
+    """
+
+    version: int
+    changed: int
+    changes: tuple[ChangeView, ...]
+    warnings: tuple[Finding, ...] | None
+    blast: Blast | None
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRule:
+    """The same of one rule. `fresh` False: an equal rule of this id was there already, and nothing was done."""
+
+    rule: JsonMapping
+    version: int
+    warnings: tuple[Finding, ...] | None
+    blast: Blast | None
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NewRule:
+    """A rule to make: its parts as the API names them. With an id of the caller's, asking again makes no second one."""
+
+    team_id: TeamId
+    fields: JsonMapping
+    rule_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What to change in a rule, and the version of it that the caller saw."""
+
+    rule_id: UUID
+    version: int
+    fields: JsonMapping
+
+
+def author_of(caller: Principal) -> str:
+    """Who goes into the history: the token's name, and an agent's system."""
+    return caller.name if caller.system_id is None else f"{caller.name} ({caller.system_id})"
+
+
+class RuleService:
+    """Edits rules for callers who may."""
+
+    def __init__(self, runtime: Runtime, access: Access, records: RuleRecords, replays: Replays) -> None:
+        self._runtime = runtime
+        self._access = access
+        self._records = records
+        self._replays = replays
+
+    def editable_by(self, caller: Principal) -> frozenset[TeamId]:
+        """The teams whose rules this caller may edit: an operator all, a System3 its own and those below, else none."""
+        rules = self._runtime.rule_book.rules
+        if caller.role == "operator":
+            return frozenset(team.team_id for team in rules.teams)
+        if caller.role != "agent" or caller.system_id is None:
+            return frozenset()
+        return editable(rules.teams, rules.members, SystemId(caller.system_id))
+
+    async def check_scope(self, caller: Principal, team_ids: Collection[TeamId]) -> None:
+        """Raise Forbidden, on record, unless the caller may edit the rules of all these teams."""
+        allowed = self.editable_by(caller)
+        outside = sorted(set(team_ids) - allowed)
+        # A team that does not exist is in nobody's scope; an operator is told so by what checks the rules.
+        if caller.role == "operator" or (allowed and not outside):
+            return
+        await self._access.refused(caller, "rules_edit", {"system_id": caller.system_id, "teams": outside[:20]})
+        if not allowed:
+            raise Forbidden("only operators and the active System3 of a team may edit rules")
+        raise Forbidden(
+            f"{caller.system_id} may edit the rules of its own team and of those below, not of {', '.join(outside[:5])}"
+        )
+
+    async def check_editor(self, caller: Principal) -> None:
+        """Raise Forbidden, on record, unless the caller may edit the rules of some team."""
+        await self._begin(caller, ())
+
+    async def create(self, caller: Principal, new: NewRule, order: Order) -> WrittenRule:
+        """Make a rule. Raises Forbidden, InvalidInput, Conflict (the id is that of another rule)."""
+        await self._begin(caller, [new.team_id])
+        change = new_one(new.team_id, new.fields, edit_by(author_of(caller)))
+        if new.rule_id is None:
+            return await self._one(caller, [change], order)
+        change = RuleChange(None, replace(change.rule, rule_id=new.rule_id))
+        if (there := await self._same(change.rule)) is not None:
+            return there
+        try:
+            return await self._one(caller, [change], order)
+        except Conflict:  # the same request came twice at the same moment
+            if (there := await self._same(change.rule)) is not None:
+                return there
+            raise
+
+    async def _same(self, wanted: Rule) -> WrittenRule | None:
+        """What a repeated request is answered: the rule that the first one made."""
+        there = await store.get_rule(self._runtime.database, wanted.rule_id)
+        if there is None:
+            return None
+        if (there.team_id, draft_of(there)) != (wanted.team_id, draft_of(wanted)):
+            raise Conflict(
+                f"another rule has the id {wanted.rule_id}: {there.name!r}; change that one, or omit the id",
+                field="rule_id",
+            )
+        return WrittenRule(rule_json(there), self._runtime.rule_book.rules.version, (), None, fresh=False)
+
+    async def update(self, caller: Principal, patch: Patch, order: Order) -> WrittenRule:
+        """Change parts of a rule. Raises Forbidden, NotFound, InvalidInput, Conflict (it is not as it was seen)."""
+        await self._begin(caller, [])
+        rule = await existing(self._runtime, patch.rule_id)
+        await self.check_scope(caller, [rule.team_id])
+        if rule.version != patch.version:
+            raise await self._moved_on(rule, patch.version)
+        if rule.source and patch.fields.keys() & set(DRAFT_KEYS) != {"active"}:
+            raise Conflict(
+                f"rule {rule.name!r} belongs to the SOP {rule.source.removeprefix(PREFIX)!r}: change its file and load "
+                "it again; here it can only be disabled and enabled (active)"
+            )
+        changes = patched(rule, patch.fields, edit_by(author_of(caller)))
+        if not changes:
+            return WrittenRule(rule_json(rule), self._runtime.rule_book.rules.version, (), None, fresh=False)
+        return await self._one(caller, changes, order)
+
+    async def restore(self, caller: Principal, version: int, team_id: TeamId | None, order: Order) -> Written:
+        """Make the rules, or those of one team, what they were in a version. Raises as `import_`, and NotFound."""
+        await self._begin(caller, [] if team_id is None else [team_id])
+        edit = edit_by(author_of(caller))
+        return await self._exactly(caller, order, lambda: back_to(self._runtime, version, team_id, edit))
+
+    async def import_(
+        self, caller: Principal, document: object, cases: Sequence[object] | None, order: Order
+    ) -> Written:
+        """Make the rules of the teams that a rule file names exactly those of the file, if its tests pass.
+
+        The rules of an SOP become what the file says too, until the SOP is loaded again. Raises Forbidden when one of
+        the teams is out of scope (then nothing is done), InvalidInput, Conflict.
+        """
+        await self._begin(caller, [])
+        return await self._exactly(caller, order, lambda: self._imported(caller, document, cases))
+
+    async def _imported(self, caller: Principal, document: object, cases: Sequence[object] | None) -> Proposed:
+        edit = edit_by(author_of(caller))
+        named, proposed = await from_document(self._runtime, document, edit)
+        await self.check_scope(caller, named)
+        if caller.role != "operator":
+            proposed = replace(proposed, changes=[_signed(change, edit) for change in proposed.changes])
+        await refuse_wrong(self._runtime, proposed.changes)
+        if cases is not None:
+            await self._replays.require(cases, proposed)
+        return proposed
+
+    async def load_sop(self, caller: Principal, name: str, document: object, order: Order) -> Written:
+        """Register or bring up to date exactly the rules of a standing operating procedure. Raises as `import_`."""
+        await self._begin(caller, [])
+        return await self._exactly(caller, order, lambda: self._loaded(caller, name, document))
+
+    async def _loaded(self, caller: Principal, name: str, document: object) -> Proposed:
+        teams = {team.team_id: team for team in self._runtime.rule_book.rules.teams}
+        sop = parse_sop(document, teams)
+        if sop.name != name:
+            raise InvalidInput(f"the name of the SOP is {sop.name!r}, not {name!r}", code="invalid_sop", field="name")
+        version, present = await store.list_rules(self._runtime.database, source=sop.source)
+        await self.check_scope(caller, {team_id for team_id, _ in sop.drafts} | {rule.team_id for rule in present})
+        return Proposed(version, sop_changes(sop, present, edit_by(author_of(caller))))
+
+    async def unload_sop(self, caller: Principal, name: str, order: Order) -> Written:
+        """Disable all rules of a standing operating procedure. Raises Forbidden, NotFound."""
+        await self._begin(caller, [])
+        return await self._exactly(caller, order, lambda: self._unloaded(caller, name))
+
+    async def _unloaded(self, caller: Principal, name: str) -> Proposed:
+        version, present = await store.list_rules(self._runtime.database, source=PREFIX + name)
+        if not present:
+            raise NotFound(f"no SOP {name!r} has ever been loaded")
+        await self.check_scope(caller, {rule.team_id for rule in present})
+        return Proposed(version, unload_changes(name, present, edit_by(author_of(caller))))
+
+    async def _begin(self, caller: Principal, team_ids: Collection[TeamId]) -> None:
+        """By the current teams and members: a role that was lost a moment ago is lost here too."""
+        await self._runtime.rule_book.refresh()
+        await self.check_scope(caller, team_ids)
+
+    async def _exactly(self, caller: Principal, order: Order, propose: Callable[[], Awaitable[Proposed]]) -> Written:
+        """Write the proposal, unless rules were written meanwhile: then it is recomputed."""
+
+        async def attempt() -> Written:
+            proposed = await propose()
+            if order.expected_version is not None and order.expected_version != proposed.version:
+                raise MovedOn(proposed.version, order.expected_version)
+            return await self._write(caller, proposed.changes, replace(order, expected_version=proposed.version))
+
+        return await (settled(attempt) if order.expected_version is None else attempt())
+
+    async def _one(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> WrittenRule:
+        written = await self._write(caller, changes, order)
+        form = written.changes[0].after
+        assert form is not None, "a single edit cannot remove a rule"  # noqa: S101
+        return WrittenRule(form, written.version, written.warnings, written.blast)
+
+    async def _write(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> Written:
+        """The one way by which rules change."""
+        await self.check_scope(caller, {change.rule.team_id for change in changes})
+        await refuse_wrong(self._runtime, changes)
+        before = self._replays.before(changes)
+        version, done = await self._commit(caller, changes, order)
+        return Written(
+            version,
+            len(done),
+            first_changes(done),
+            await self._afterwards(self._records.lint_edit(done, written=not order.dry_run)),
+            await self._afterwards(self._replays.blast(before, changes)),
+        )
+
+    async def _commit(
+        self, caller: Principal, changes: Sequence[RuleChange], order: Order
+    ) -> tuple[int, Sequence[RuleChange]]:
+        """The version that is in force afterwards, and what was written; in other processes within a second."""
+        runtime = self._runtime
+        if order.dry_run:
+            await runtime.rule_book.refresh()
+            version = runtime.rule_book.rules.version
+            if order.expected_version is not None and order.expected_version != version:
+                raise MovedOn(version, order.expected_version)
+            return version, changes
+        by = Authorship(author_of(caller), order.reason)
+        done = await store.write(runtime.database, changes, by=by, expected_version=order.expected_version)
+        runtime.notifier.notify(RULES)
+        await self._afterwards(runtime.rule_book.refresh())
+        return done
+
+    async def _afterwards(self, work: Awaitable[_T]) -> _T | None:
+        """What comes after the write must not make it look like a failure."""
+        try:
+            return await work
+        except Unavailable:
+            return None
+        except Exception:
+            log.exception("unexpected error after rules were written")
+            return None
+
+    async def _moved_on(self, rule: Rule, seen: int) -> Conflict:
+        last = await store.get_version(self._runtime.database, rule.version)
+        by = "" if last is None else f" by {last.author} ({last.reason})"
+        return Conflict(
+            f"rule {rule.name!r} was changed{by}: version {rule.version} is in force, you saw {seen}; read it again",
+            field="version",
+        )
+
+
+def _signed(change: RuleChange, edit: Edit) -> RuleChange:
+    """Whose a rule is, a file says only for an operator, who restores exports: nobody else speaks in another's name."""
+    before, after = change.before, change.after
+    if after is None:
+        return change
+    source, created_by = ("", edit.author) if before is None else (before.source, before.created_by)
+    return RuleChange(before, edit.stamp(replace(after, source=source, created_by=created_by)))

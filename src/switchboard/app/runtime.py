@@ -1,0 +1,39 @@
+"""What every use case is given: settings, database, notifier and rules, opened once per process.
+
+`wiring.py` opens them; the services of `app/`, and the interfaces above, take a `Runtime` or a `Switchboard`. Next:
+`journey/accept.py`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from switchboard.app.settings import Settings
+from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.journey.accept import AcceptLeg
+from switchboard.journey.reply import ReplyService
+from switchboard.journey.rulebook import RuleBook
+from switchboard.lanes.notifier import Notifier
+from switchboard.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What interfaces and workers share. What is opened later is closed with `closing`."""
+
+    settings: Settings
+    database: Database
+    notifier: Notifier
+    rule_book: RuleBook
+    channels: Channels = field(default_factory=lambda: CHANNELS)
+    closing: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+
+@dataclass(frozen=True, slots=True)
+class Switchboard:
+    """The runtime with the legs that the API and the MCP server call."""
+
+    runtime: Runtime
+    accept: AcceptLeg
+    replies: ReplyService

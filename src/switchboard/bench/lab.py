@@ -1,0 +1,179 @@
+"""What every benchmark needs: a switchboard of its own with real parts, a load to put on it, and numbers to keep.
+
+Called by the other modules here. All processes listen on loopback and end with the benchmark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.json_values import JsonObject
+from switchboard.embedded.binaries import find_programs
+from switchboard.embedded.postmaster import EmbeddedServer
+
+_TEAM: Final = {
+    "team": {"name": "root"},
+    "systems": [{"name": "echo", "type": "operation", "engine": "echo"}],
+    "routing_rules": [{"name": "everything", "channel": "*", "targets": [{"system_id": "System1/echo"}]}],
+}
+
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process of ours that is ready: where it listens, what opens it, how long it took to be ready (s)."""
+
+    url: str
+    token: str
+    pid: int
+    ready_s: float
+
+
+@contextmanager
+def home() -> Iterator[Path]:
+    """A temporary directory with one team that echoes."""
+    with tempfile.TemporaryDirectory(prefix="switchboard-bench-") as name:
+        place = Path(name)
+        place.chmod(0o711)  # as root the database runs as a plain user, who must get through
+        (place / "teams").mkdir()
+        (place / "teams" / "root.json").write_text(json.dumps(_TEAM), encoding="utf-8")
+        yield place
+
+
+@asynccontextmanager
+async def switchboard(place: Path, *arguments: str, more: Mapping[str, str] = _NOTHING) -> AsyncIterator[Running]:
+    """`switchboard ARGUMENTS --json` in a process of its own, ended in good order. `more` goes into its environment."""
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")},
+        "SWITCHBOARD_DATA_DIR": str(place / "data"),
+        "SWITCHBOARD_TEAMS_DIR": str(place / "teams"),
+        "SWITCHBOARD_PORT": "0",
+        "SWITCHBOARD_LOG_LEVEL": "error",
+        "SWITCHBOARD_ACCEPT__BACKLOG": "100000000",  # without workers nothing reduces the backlog
+        **more,
+    }
+    async with program(environment, "-m", "switchboard.cli.main", *arguments, "--json") as (process, line, took):
+        ready = json.loads(line)
+        token = await asyncio.to_thread(Path(ready["token_file"]).read_text) if "token_file" in ready else ""
+        yield Running(ready.get("url", ""), token.strip(), process.pid, took)
+
+
+@asynccontextmanager
+async def program(
+    environment: Mapping[str, str], *arguments: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, bytes, float]]:
+    """Python with `arguments`; gives the process, its first line, and the seconds until that line came."""
+    began = perf_counter()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, *arguments), env=dict(environment), stdout=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), 60) if process.stdout else b""
+        if not line:
+            raise ConfigurationError(f"{arguments} did not start")
+        yield process, line, perf_counter() - began
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+def messages(count: int, keys: int, mark: str) -> list[JsonObject]:
+    """Envelopes of about 900 bytes as a chat connector sends them, in `keys` conversations."""
+    return [message(f"{mark}-{n}", f"chat-{n % keys}") for n in range(count)]
+
+
+def message(event: str, chat: str) -> JsonObject:
+    """One of them."""
+    text = "Could you remind me on Thursday that the plumber comes between nine and eleven? " * 3
+    return {
+        "schema_version": "ingest.v1",
+        "source": {"channel": "api", "provider": "http", "endpoint_identity": "api:bench"},
+        "event": {"external_event_id": event, "external_thread_id": chat, "observed_at": "2026-01-01T00:00:00Z"},
+        "sender": {"identity": chat, "display_name": "A person with a name", "chat_type": "private"},
+        "payload": {"raw": {"update": event, "message": {"chat": {"id": chat}, "text": text}}, "normalized_text": text},
+        "control": {"policy_tier": "default"},
+    }
+
+
+async def rate(works: Sequence[Callable[[], Awaitable[int]]], seconds: float) -> float:
+    """Items per second that all of `works` get done, each called again and again; it says how many it did."""
+    began = perf_counter()
+    done = 0
+
+    async def caller(work: Callable[[], Awaitable[int]]) -> None:
+        nonlocal done
+        while perf_counter() - began < seconds:
+            finished = await work()  # first, or what the others add meanwhile would be overwritten
+            done += finished
+
+    await asyncio.gather(*(caller(work) for work in works))
+    return done / (perf_counter() - began)
+
+
+_PGBENCH_TABLE: Final = """
+create table if not exists bench_insert (
+    id uuid primary key, source text not null, dedupe text not null, body jsonb not null, unique (source, dedupe));
+"""
+# The row is as large as the message that the other measurements submit.
+_PGBENCH_SCRIPT: Final = """\\set n random(1, 1000000000)
+insert into bench_insert values (gen_random_uuid(), 'bench', 'event-' || :n || '-' || :client_id || '-' || random(),
+    '{body}') on conflict do nothing;
+"""
+
+
+async def pgbench(server: EmbeddedServer, seconds: float, clients: int = 64) -> float:
+    """The baseline: transactions per second of PostgreSQL's own client doing durable single-row inserts."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
+        size = len(json.dumps(message("event", "chat")))
+        script.write(_PGBENCH_SCRIPT.replace("{body}", json.dumps({"text": "x" * size})))
+        script.flush()
+        where = ("-h", str(server.socket_dir), "-p", str(server.port), "-U", "postgres", "postgres")
+        binaries = (await find_programs(None, None)).directory
+        await _output(binaries / "psql", "-qc", _PGBENCH_TABLE, *where)
+        load = ("-n", "-M", "prepared", "-c", str(clients), "-j", "2", "-T", str(max(1, round(seconds))))
+        output = await _output(binaries / "pgbench", *load, "-f", script.name, *where)
+    return float(output.partition("tps = ")[2].split()[0])
+
+
+async def _output(path: Path, *arguments: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        path, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"PATH": os.environ.get("PATH", "")}
+    )
+    output, errors = await process.communicate()
+    if process.returncode:
+        raise ConfigurationError(f"{path.name}: {errors.decode(errors='replace').strip()}")
+    return output.decode()
+
+
+def resident_mb(pid: int) -> float | None:
+    """Resident memory of a process in 10^6 bytes; None where the system does not tell."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Of so many percent of the values none is higher."""
+    return sorted(values)[min(len(values) * percent // 100, len(values) - 1)]
+
+
+def median(values: list[float]) -> float:
+    """The middle one."""
+    return statistics.median(values)

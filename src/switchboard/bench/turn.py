@@ -1,0 +1,117 @@
+"""From a message in to its reply in the outbox, with an engine that does nothing; and how many such jobs a second.
+
+Called by `switchboard bench turn`. The times are those of database and API: from acceptance to the reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+
+import aiohttp
+
+from switchboard.app.settings import Settings
+from switchboard.app.wiring import open_runtime, open_switchboard
+from switchboard.bench import lab
+from switchboard.core.envelope.read import parse_envelope
+from switchboard.embedded.supervisor import embedded_postgres
+from switchboard.journey.accept import Submission
+from switchboard.store.database import Database
+
+RATE: Final = 200
+_LATENCIES: Final = """
+select extract(epoch from o.created_at - m.received_at)::float8 * 1000
+from outbox o join message_inbox m on m.request_id = o.request_id
+where m.envelope #>> '{event,external_event_id}' like $1 order by 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Milliseconds from acceptance to the reply at `RATE` a second; jobs a second, enqueue to done, two workers."""
+
+    p50_ms: float
+    p99_ms: float
+    jobs_per_s: float
+    pgbench_per_s: float
+    """The baseline of the same run: durable single-row inserts."""
+
+
+async def measure(rounds: int = 3, seconds: float = 5.0, jobs: int = 3000) -> Result:
+    """Medians over the rounds."""
+    p50: list[float] = []
+    p99: list[float] = []
+    rates: list[float] = []
+    baseline: list[float] = []
+    with lab.home() as place:
+        async with embedded_postgres(place / "data" / "postgres") as server:
+            for n in range(rounds):
+                baseline.append(await lab.pgbench(server, 2))
+                times = await _latencies(place, server.url, n, seconds)
+                p50.append(times[len(times) // 2])
+                p99.append(times[len(times) * 99 // 100])
+                rates.append(await _jobs(place, server.url, n, jobs))
+    return Result(lab.median(p50), lab.median(p99), lab.median(rates), lab.median(baseline))
+
+
+async def _latencies(place: Path, server_url: str, n: int, seconds: float) -> list[float]:
+    """Post at a steady rate, whatever the answers do; milliseconds per message, sorted."""
+    async with lab.switchboard(place, "up") as up, aiohttp.ClientSession() as http:
+        headers = {"authorization": f"Bearer {up.token}", "content-type": "application/json"}
+        began = perf_counter()
+        async with asyncio.TaskGroup() as posts:
+            for i, message in enumerate(lab.messages(round(RATE * seconds), 500, f"t{n}")):
+                await asyncio.sleep(max(0.0, began + i / RATE - perf_counter()))
+                posts.create_task(_post(http, f"{up.url}/v1/ingest", headers, message))
+        await _settled(http, up)
+    database = await Database.connect(server_url)
+    try:
+        return [row[0] for row in await database.rows(_LATENCIES, f"t{n}-%")]
+    finally:
+        await database.close()
+
+
+async def _post(http: aiohttp.ClientSession, url: str, headers: dict[str, str], message: dict[str, object]) -> None:
+    async with http.post(url, data=json.dumps(message), headers=headers) as response:
+        await response.read()
+        response.raise_for_status()
+
+
+async def _settled(http: aiohttp.ClientSession, up: lab.Running) -> None:
+    while True:
+        async with http.get(f"{up.url}/v1/books?now=true", headers={"authorization": f"Bearer {up.token}"}) as response:
+            if (await response.json())["in_flight"] == 0:
+                return
+        await asyncio.sleep(0.1)
+
+
+async def _jobs(place: Path, server_url: str, n: int, count: int) -> float:
+    """Jobs a second: 64 callers enqueue one by one while two workers work, from the first call to the last reply."""
+    settings = Settings(database_url=server_url, teams_dir=place / "teams")
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(open_runtime(settings))
+        parts = await stack.enter_async_context(open_switchboard(runtime))
+        for _ in range(2):
+            await stack.enter_async_context(lab.switchboard(place, "work"))
+        submissions = [_submission(message) for message in lab.messages(count, 500, f"j{n}")]
+        began = perf_counter()
+
+        async def caller() -> None:
+            while submissions:
+                await parts.accept.accept(submissions.pop())
+
+        await asyncio.gather(*(caller() for _ in range(64)))
+        while await runtime.database.value("select count(*) from lane where state <> 'idle'"):
+            await asyncio.sleep(0.01)
+        return count / (perf_counter() - began)
+
+
+def _submission(message: dict[str, object]) -> Submission:
+    raw = json.dumps(message).encode()
+    return Submission(parse_envelope(raw, now=datetime.now(UTC)), raw)

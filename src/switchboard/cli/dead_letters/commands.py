@@ -1,0 +1,288 @@
+"""`switchboard dlq`: dead letters, why they are dead, and what is done with them.
+
+Called by `cli/main.py`. Options enter, requests leave; `views.py` shows what came of them. Next: the server's
+`DeadLetterService`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+from uuid import UUID
+
+import typer
+
+from switchboard.cli.client import Client, ask, ask_about_team, part
+from switchboard.cli.dead_letters.views import print_dead_letter, print_dead_letters, print_outcome, print_rerouted
+from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, out, print_json
+from switchboard.cli.rules.options import moment, pairs, reason_for, said_or_asked, targets
+from switchboard.cli.rules.views import counted
+from switchboard.domain.json_values import JsonMapping, JsonObject
+
+app = typer.Typer(
+    help="Dead letters: messages that could not be delivered, why, and what to do with them.", no_args_is_help=True
+)
+
+_AT_ONCE: Final = 500
+
+Ids = Annotated[list[UUID] | None, typer.Argument(help="Ids of dead letters; none with --all.", metavar="[ID]...")]
+Team = Annotated[str | None, typer.Option(help="Only this team.")]
+Category = Annotated[str | None, typer.Option(help="Only this category, such as no_route.")]
+Channel = Annotated[str | None, typer.Option(help="Only messages of this channel.")]
+System = Annotated[str | None, typer.Option(help="Only those of this butler, such as System1/memo.")]
+Since = Annotated[
+    str | None,
+    typer.Option(help="Only those created at this time or later, such as 2026-01-31 or 2026-01-31T12:00:00Z."),
+]
+Until = Annotated[str | None, typer.Option(help="Only those created before this time.")]
+All = Annotated[bool, typer.Option("--all", help="All pending ones that match the other options.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would happen.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        metavar="KEY[=VALUE]",
+        help="With --rule, at least one: a filter; a key alone takes the value of the message.",
+    ),
+]
+Priority = Annotated[int | None, typer.Option(help="With --rule: higher priorities are evaluated first.")]
+
+
+@app.command("list")
+def list_letters(  # noqa: PLR0913 - the options of a command
+    *,
+    team: Team = None,
+    status: Annotated[str | None, typer.Option(help="Only this status: pending or handled.")] = None,
+    category: Category = None,
+    channel: Channel = None,
+    system: System = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 50,
+    cursor: Annotated[str | None, typer.Option(help="Continue after this point.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters."""
+    asked = {"status": status, "category": category, "channel": channel, "limit": limit}
+    asked |= {"since": moment(since, "--since"), "until": moment(until, "--until")}
+    params = {**asked, "team_id": team, "system_id": system, "cursor": cursor}
+    page = ask(lambda client: ask_about_team(client, "/v1/dead-letters", params, "dead_letters"))
+    if as_json:
+        print_json(page)
+        return
+    print_dead_letters(page["dead_letters"])
+    if status is None and any(x["status"] == "handled" for x in page["dead_letters"]):
+        out().print("only pending ones: switchboard dlq list --status pending", style="dim")
+    if page.get("next_cursor"):
+        again = more("dlq list", cursor=page["next_cursor"], team=team, system=system, **asked)
+        out().print(again, style="dim", soft_wrap=True)
+
+
+@app.command("show")
+def show_letter(
+    dead_letter_id: Annotated[UUID, typer.Argument(help="The dead letter's id.", metavar="ID")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show one dead letter with its message and who was told of it."""
+    letter = ask(lambda client: client.get(f"/v1/dead-letters/{part(dead_letter_id)}"))
+    if as_json:
+        print_json(letter)
+    else:
+        print_dead_letter(letter)
+
+
+@app.command("reroute")
+def reroute(  # noqa: PLR0913 - the options of a command
+    ids: Ids = None,
+    *,
+    to: Annotated[
+        str | None, typer.Option(help="System1/NAME or a team; without it the current rules decide.", metavar="TARGET")
+    ] = None,
+    reason: Annotated[
+        str | None,
+        typer.Option(help="The reason, required even with --yes; it is recorded.", metavar="TEXT"),
+    ] = None,
+    rule: Annotated[str | None, typer.Option(help="Also create a rule of this name.", metavar="NAME")] = None,
+    filters: Keys = None,
+    priority: Priority = None,
+    team: Team = None,
+    category: Category = None,
+    channel: Channel = None,
+    system: System = None,
+    since: Since = None,
+    until: Until = None,
+    everything: All = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send dead letters on: to a butler, to a team, or by the current rules."""
+    wanted = _wanted(
+        ids, everything, team_id=team, category=category, channel=channel, system_id=system, since=since, until=until
+    )
+    made = _rule_wish(rule, filters or (), priority)
+    if made:
+        _check_one_for_rule(ids, dry_run=dry_run)
+    said: JsonObject = {"reason": reason_for(reason, dry_run=dry_run), **made}
+    if to is not None:
+        said["to"] = targets([to])[0]
+    if ids and len(ids) == 1 and not dry_run:
+        answer = ask(lambda client: client.post(_path(ids[0], "reroute"), said))
+        print_json(answer) if as_json else print_rerouted(answer)
+        return
+    _many(
+        _Many({"filter": wanted, "action": "reroute", **said}, "Reroute", "rerouted", dry_run, yes or bool(ids)),
+        as_json=as_json,
+    )
+
+
+@app.command("handle")
+def handle(  # noqa: PLR0913 - the options of a command
+    ids: Ids = None,
+    *,
+    resolution: Annotated[
+        str | None,
+        typer.Option(
+            help="How it was resolved, required even with --yes; it is recorded.",
+            metavar="TEXT",
+        ),
+    ] = None,
+    team: Team = None,
+    category: Category = None,
+    channel: Channel = None,
+    system: System = None,
+    since: Since = None,
+    until: Until = None,
+    everything: All = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Close dead letters with which nothing more is to be done."""
+    wanted = _wanted(
+        ids, everything, team_id=team, category=category, channel=channel, system_id=system, since=since, until=until
+    )
+    said = {"resolution": _resolution_for(resolution, dry_run=dry_run)}
+    if ids and len(ids) == 1 and not dry_run:
+        answer = ask(lambda client: client.post(_path(ids[0], "handle"), said))
+        if as_json:
+            print_json(answer)
+        else:
+            out().print(f"{ids[0]} {'was already closed' if answer['already'] else 'is closed'}")
+        return
+    _many(
+        _Many({"filter": wanted, "action": "handle", **said}, "Close", "closed", dry_run, yes or bool(ids)),
+        as_json=as_json,
+    )
+
+
+def _resolution_for(given: str | None, *, dry_run: bool) -> str:
+    if given is None and dry_run:
+        return "dry run"
+    return said_or_asked(given, "How was it resolved?", "say how it was resolved", "--resolution")
+
+
+def _path(dead_letter_id: UUID, action: str) -> str:
+    return f"/v1/dead-letters/{part(dead_letter_id)}/{action}"
+
+
+def _wanted(ids: Sequence[UUID] | None, everything: bool, **filters: str | None) -> Json:
+    """Which letters are meant: those named, or with --all those of the filters."""
+    given = _given(filters)
+    if ids and (everything or given):
+        raise typer.BadParameter("name dead letters, or use --all with filters, not both", param_hint="ID")
+    if not ids and not everything:
+        what = "this may match many: add --all" if given else "name dead letters, or use --all (with filters)"
+        raise typer.BadParameter(what, param_hint="--all" if given else "ID")
+    return {"ids": [str(one) for one in ids]} if ids else given
+
+
+def _given(filters: Mapping[str, str | None]) -> Json:
+    given: Json = {name: value for name, value in filters.items() if value is not None}
+    return given | {name: moment(given[name], f"--{name}") for name in ("since", "until") if name in given}
+
+
+def _check_one_for_rule(ids: Sequence[UUID] | None, *, dry_run: bool) -> None:
+    if not ids or len(ids) != 1:
+        raise typer.BadParameter("a rule is created from a single dead letter: name it", param_hint="--rule")
+    if dry_run:
+        raise typer.BadParameter(
+            "to see the effect of a rule, use `switchboard rules create … --dry-run`; try the dead "
+            "letter without --rule",
+            param_hint="--rule",
+        )
+
+
+def _rule_wish(name: str | None, filters: Sequence[str], priority: int | None) -> Json:
+    """`{"rule": …}` if one is wished for. Usage error for options of a rule that is not, and for a rule for all."""
+    if name is None:
+        if filters or priority is not None:
+            option = "--filter" if filters else "--priority"
+            raise typer.BadParameter("this is part of a rule: add --rule NAME", param_hint=option)
+        return {}
+    if not filters:
+        raise typer.BadParameter(
+            "without a filter, the rule would match every message of the channel: name what is special about this one, "
+            "such as --filter sender",
+            param_hint="--filter",
+        )
+    return {"rule": {"name": name, "filters": _filters(filters), "priority": priority or 0}}
+
+
+def _filters(words: Sequence[str]) -> list[str] | dict[str, str]:
+    """Keys alone, or keys with values; not both, for then it is not clear what was meant."""
+    with_value = ["=" in word for word in words]
+    if all(with_value):
+        return pairs(words)
+    if any(with_value):
+        raise typer.BadParameter("either all with a value or all without", param_hint="--filter")
+    return list(words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Many:
+    """One body for many letters, and what it is called."""
+
+    body: JsonMapping
+    verb: str
+    done: str
+    dry_run: bool
+    yes: bool
+
+
+def _many(work: _Many, *, as_json: bool) -> None:
+    """Do it page by page; letters that fail are told and stay pending."""
+    if not work.dry_run and not work.yes:
+        _confirm(work)
+    outcome = ask(lambda client: _all_pages(client, {**work.body, "dry_run": work.dry_run, "limit": _AT_ONCE}))
+    if as_json:
+        print_json(outcome)
+    else:
+        print_outcome(outcome, work.done)
+    done(FAILED if outcome["failed"] else OK)
+
+
+def _confirm(work: _Many) -> None:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise typer.BadParameter(
+            "cannot ask for confirmation here: use --yes, or --dry-run to look first", param_hint="--yes"
+        )
+    look = {**work.body, "dry_run": True, "limit": 1}
+    matched = ask(lambda client: client.post("/v1/dead-letters/bulk", look))["matched"]
+    if not typer.confirm(f"{work.verb} {counted(matched, 'dead letter')}?", err=True):
+        raise typer.Exit(FAILED)
+
+
+async def _all_pages(client: Client, body: JsonMapping) -> Json:
+    """All pages as one answer."""
+    page = await client.post("/v1/dead-letters/bulk", body, timeout=300)
+    whole = dict(page)
+    while page["next_cursor"] is not None:
+        page = await client.post("/v1/dead-letters/bulk", {**body, "cursor": page["next_cursor"]}, timeout=300)
+        summed = {name: whole[name] + page[name] for name in ("done", "failed", "would") if name in page}
+        whole = {**page, "matched": whole["matched"]} | summed
+    return whole

@@ -1,0 +1,103 @@
+"""Dead letters as lines for people: lists of them, one whole, and what was done with one or with many.
+
+Called by `commands.py`. What the API says of letters enters as JSON; tables and sentences for `rich` leave, cleaned
+of whatever strangers wrote in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.text import Text
+
+from switchboard.cli.output import Json, clean, errors, one_line, out, state, table, when
+from switchboard.cli.rules.views import counted, print_edit
+from switchboard.domain.json_values import JsonMapping
+
+_SHOWN: Final = 20
+"""Letters of many that are named one by one."""
+
+
+def print_dead_letters(letters: Sequence[Json]) -> None:
+    """A page of letters: what died where, why, and the beginning of what it says."""
+    names = ("id", "since", "team", "status", "category", "from", "text")
+    rows = (
+        (
+            x["dead_letter_id"],
+            when(x["created_at"], short=True),
+            x["team_id"],
+            state(x["status"]),
+            x["category"],
+            one_line(x["sender"], 60),
+            "(emptied)" if x["emptied_at"] else one_line(x["text"]),
+        )
+        for x in letters
+    )
+    out().print(table(*names, rows=rows, keep=("id", "since", "status")))
+
+
+def print_dead_letter(letter: Json) -> None:
+    """One letter with its message and what became of it."""
+    names = ("dead_letter_id", "request_id", "status", "team_id", "category", "reason", "system_id", "handler")
+    rows: list[tuple[object, object]] = [(name, letter.get(name)) for name in names]
+    rows += [("created_at", when(letter.get("created_at")))]
+    rows += _message_rows(letter)
+    rows += [("part", one_line(letter["part"], 300))] if letter.get("part") else []
+    if letter["status"] == "handled":
+        rows += [("handled", f"{when(letter['handled_at'])} by {letter['handled_by_system_id']}")]
+        rows += [("resolution", letter["resolution"])]
+    rows += [("rerouted to", one["system_id"]) for one in letter.get("rerouted_to", [])]
+    rows += [("notice", f"{n.get('system_id')}: {n.get('state')}") for n in letter.get("notices", [])]
+    out().print(table("", "", rows=rows, wrap=True))
+    text = (letter.get("payload") or {}).get("payload", {}).get("normalized_text", "")
+    out().print(Text("\n" + clean(text)))
+
+
+def _message_rows(letter: Json) -> list[tuple[object, object]]:
+    """Who sent it, from where, and what came with it; of a letter that was emptied only that it was."""
+    rows: list[tuple[object, object]] = [("channel", letter["channel"])]
+    if letter["emptied_at"]:
+        return [*rows, ("emptied", f"{when(letter['emptied_at'])}: its message has been erased")]
+    envelope = letter["payload"]
+    sender = envelope["sender"]
+    named = f"{sender['display_name']} ({sender['identity']})" if sender.get("display_name") else sender["identity"]
+    rows += [("endpoint", envelope["source"]["endpoint_identity"]), ("sender", named)]
+    rows += [("thread", envelope["event"].get("external_thread_id") or "")]
+    return rows + [("attachment", _attachment(one)) for one in envelope["payload"].get("attachments") or ()]
+
+
+def _attachment(one: JsonMapping) -> str:
+    """`bill.pdf, application/pdf, 12,345 bytes`."""
+    size = f"{one['size_bytes']:,} bytes" if one.get("size_bytes") is not None else None
+    return ", ".join(str(part) for part in (one.get("filename"), one.get("media_type"), size) if part)
+
+
+def print_rerouted(answer: Json) -> None:
+    """Where a dead letter went; and for a rule made from it, the same report as for any edit."""
+    to = ", ".join(delivery["system_id"] for delivery in answer["deliveries"])
+    letter = answer["dead_letter"]
+    was = "was already rerouted" if answer["already"] else "rerouted"
+    out().print(f"{letter['dead_letter_id']} {was} to {clean(to)} (decision {answer['decision_n']})", soft_wrap=True)
+    if written := answer.get("rule"):
+        print_edit(written, [{"before": None, "after": written["rule"]}] if written["fresh"] else [], dry_run=False)
+        out().print(f"its id is {written['rule']['rule_id']}", style="dim")
+
+
+def print_outcome(outcome: Json, done: str) -> None:
+    """How many were done; those that were not, by name. `done` says what was to be done, as `rerouted`."""
+    failed = outcome["failed"]
+    would = "would be " if outcome["dry_run"] else ""
+    rest = f"; {len(failed):,} {'stays' if len(failed) == 1 else 'stay'} pending" if failed else ""
+    out().print(f"{would}{done}: {outcome['done']:,} of {counted(outcome['matched'], 'dead letter')}{rest}")
+    for letter in outcome.get("would", ())[:_SHOWN]:
+        out().print(f"  {letter['dead_letter_id']} → {clean(', '.join(letter['to']))}", soft_wrap=True)
+    _print_more(len(outcome.get("would", ())))
+    for failure in failed[:_SHOWN]:
+        errors().print(f"{failure['dead_letter_id']}: {one_line(failure['error'], 300)}", soft_wrap=True)
+    _print_more(len(failed))
+
+
+def _print_more(number: int) -> None:
+    if number > _SHOWN:
+        errors().print(f"and {number - _SHOWN:,} more")

@@ -1,0 +1,36 @@
+"""`switchboard demo`: everything at once, on real input.
+
+Called by `cli/main.py`. With --json what happens is told on stderr, for stdout is for machines. Next:
+`demonstration.py`, which does it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from switchboard.cli.demo.demonstration import run_demo
+from switchboard.cli.output import AsJson, done, errors, out, print_json
+
+
+def demo(
+    directory: Annotated[
+        Path | None, typer.Argument(help="Where to keep the data; by default a temporary directory.")
+    ] = None,
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the directory afterwards.")] = False,
+    scripted: Annotated[
+        bool, typer.Option("--scripted", help="Use a scripted model even if models are configured.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """See it all in a minute: real input through the real interfaces, a model, a killed worker, balanced books.
+
+    Where `models` are configured they are asked; else a scripted model on this machine is.
+    """
+    code = run_demo(directory, keep=keep, console=errors() if as_json else out(), scripted=scripted)
+    if as_json:
+        print_json({"exit_code": code})
+    done(code)

@@ -1,0 +1,449 @@
+"""The demo: the whole product on real input, with a worker killed in the middle.
+
+Called by `commands.py`. In: a directory; out: what happens, on the terminal, and an exit code. Every part is the real
+one, in a process of its own: doors, two workers, `switchboard import`, `switchboard send`; this process plays the
+connectors of Telegram and mail, which fetch replies and hand in receipts. Next: `model.py`, for what no rule decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from switchboard.app.settings import Settings, load_settings
+from switchboard.cli.client import Client, open_client, part
+from switchboard.cli.demo.model import DemoModel, demo_model
+from switchboard.cli.messages.explain import tree_of
+from switchboard.cli.output import Json, one_line, program, state, table
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.json_values import JsonObject
+
+_ENDPOINTS: Final = (("telegram", "telegram:bot:@house_switchboard_bot"), ("email", "house@home.example"))
+_PATIENCE: Final = 50.0
+_MAIN: Final = "switchboard.cli.main"
+_SCRIPTED: Final = "switchboard.testing.scripted_llm"
+_EXPECTED: Final = {"new": 21, "duplicates": 1, "refused": 1}
+"""What `switchboard import` finds in `examples/inbox`."""
+
+
+@dataclass(slots=True)
+class Show:
+    """What is told on the way; on a terminal the table is redrawn continually."""
+
+    console: Console
+    started: float = field(default_factory=monotonic)
+    lines: list[str] = field(default_factory=list)
+    messages: list[Json] = field(default_factory=list)
+    ended: bool = False
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a terminal to draw on."""
+        return self.console.is_terminal
+
+    def tell(self, line: str) -> None:
+        """Say what happens now."""
+        text = f"{monotonic() - self.started:5.1f} s  {line}"
+        self.lines.append(text)
+        if not self.live:
+            self.console.print(text, soft_wrap=True)
+
+    def __rich__(self) -> Group:
+        # While it goes on, what fits on the screen; when it has ended, all of it.
+        newest = self.messages if self.ended else self.messages[: max(3, self.console.height - 14)]
+        rows = [
+            (m["channel"], one_line(m["sender"], 34), state(m["state"]), one_line(m["text"], 60))
+            for m in reversed(newest)
+        ]
+        lines = self.lines if self.ended else self.lines[-10:]
+        # What stays is read in full; while it goes on only the first line is, for the others come and go.
+        whole = [self.ended or line is self.lines[0] for line in lines]
+        told = [Text(line, no_wrap=not all_, overflow="ellipsis") for line, all_ in zip(lines, whole, strict=True)]
+        return Group(table("channel", "from", "state", "text", rows=rows), Text(), *told) if rows else Group(*told)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is there in the end; `certain`: it is known beforehand how many messages nobody takes."""
+
+    took: Json
+    explained: Mapping[str, Json]
+    letters: list[Json]
+    books: Json
+    certain: bool
+    undecided: str | None = None
+    """Why models that were asked decided nothing."""
+
+    @property
+    def counted(self) -> Json:
+        """What the import found."""
+        return {name: self.took[name] for name in _EXPECTED}
+
+    @property
+    def good(self) -> bool:
+        """Whether it is as it should be."""
+        balanced = self.books["balanced"] and not self.books["problems"]
+        return bool(balanced and self.counted == _EXPECTED and (len(self.letters) == 1 or not self.certain))
+
+
+def examples() -> Path:
+    """Where the example inbox lies: inside an installed package, or beside the sources."""
+    inside = Path(str(files("switchboard"))) / "examples"
+    return inside if inside.is_dir() else Path(str(files("switchboard"))).parents[1] / "examples"
+
+
+def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: bool = False) -> int:
+    """Run it in `directory` (kept), else in a temporary one (removed, unless `keep`). 0: all as it should be.
+
+    `scripted`: with the scripted model, even where the settings name another.
+
+    Raises ConfigurationError when a part does not start, takes too long, or finds the directory in use.
+    """
+    if not examples().is_dir():
+        raise ConfigurationError(f"the examples are missing: {examples()} is not a directory")
+    if directory and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ConfigurationError(f"{directory} is not an empty directory; the demo starts from scratch: name a new one")
+    home = _home(directory)
+    try:
+        settings = load_settings()
+        model = demo_model(settings, examples(), home, scripted=scripted)
+        environment = {**environment_of(settings, home), **model.environment}
+        return asyncio.run(_until_told_to_end(_demo(home, environment, model, Show(console))))
+    except TimeoutError as error:
+        raise ConfigurationError(f"the demo took too long. {_logged(home)}".rstrip()) from error
+    finally:
+        if directory is None and not keep:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def _home(directory: Path | None) -> Path:
+    """Where the demo keeps everything: `directory`, made if it is not there, or a temporary one."""
+    if directory is not None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"{directory} cannot be created: {error}; name another directory") from error
+        return directory.absolute()
+    home = Path(tempfile.mkdtemp(prefix="switchboard-demo-"))
+    if os.geteuid() == 0:
+        home.chmod(0o711)  # the database runs as a plain user, who must get through to its own directory
+    return home
+
+
+async def _until_told_to_end(demo: Coroutine[Any, Any, int]) -> int:
+    """A closed terminal or a TERM ends the demo as Ctrl-C does: with everything that it has started."""
+    task = asyncio.create_task(demo)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup
+        loop.add_signal_handler(signal.SIGHUP, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return 1
+
+
+def environment_of(settings: Settings, home: Path) -> dict[str, str]:
+    """Of all parts: ours without anything of Switchboard, but which PostgreSQL is run, if that is said."""
+    others = {k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")}
+    ours = {"DATA_DIR": str(home), "PORT": "0", "LOG_LEVEL": "warning"}
+    if settings.postgres_binaries is not None:
+        ours["POSTGRES_BINARIES"] = str(settings.postgres_binaries.absolute())
+    return others | {f"SWITCHBOARD_{name}": value for name, value in ours.items()}
+
+
+async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show: Show) -> int:
+    environment |= {"SWITCHBOARD_TEAMS_DIR": str(model.teams)}
+    with Live(show, console=show.console, refresh_per_second=8, transient=True) if show.live else nullcontext():
+        async with AsyncExitStack() as stack:
+            show.tell(model.said)
+            environment |= await _scripted(home, environment, model, stack)
+            server = await stack.enter_async_context(_process(home, environment, "serve", "--while-stdin", "--json"))
+            address = await _first_line(server, home)
+            show.tell(f"the server is listening at {address['url']}, database included")
+            environment |= {"SWITCHBOARD_URL": address["url"], "SWITCHBOARD_CLASSIFY__MCP_URL": f"{address['url']}/mcp"}
+            os.environ.update({k: environment[k] for k in ("SWITCHBOARD_URL", "SWITCHBOARD_DATA_DIR")})
+            victim = await stack.enter_async_context(_worker(home, environment, show, "one"))
+            client = await stack.enter_async_context(open_client(load_settings()))
+            took = await _act(client, show, home, environment, (server, victim), stack)
+            show.messages = await _messages(client)
+            explained, undecided = await _interesting(client)
+            books = await client.get("/v1/books", {"now": True})
+            letters = (await client.get("/v1/dead-letters"))["dead_letters"]
+    return _epilogue(show, Outcome(took, explained, letters, books, model.certain, undecided))
+
+
+async def _scripted(
+    home: Path, environment: Mapping[str, str], model: DemoModel, stack: AsyncExitStack
+) -> Mapping[str, str]:
+    """Start the scripted model, where it is one; what the parts that come after it are to know."""
+    if model.script is None:
+        return {}
+    words = ("--script", str(model.script), "--while-stdin")
+    process = await stack.enter_async_context(_process(home, environment, *words, module=_SCRIPTED))
+    return model.at((await _first_line(process, home))["url"])
+
+
+async def _act(
+    client: Client,
+    show: Show,
+    home: Path,
+    environment: Mapping[str, str],
+    parts: tuple[asyncio.subprocess.Process, asyncio.subprocess.Process],
+    stack: AsyncExitStack,
+) -> Json:
+    """Send everything, kill a worker while it is busy, wait until all is settled and sent."""
+    server, victim = parts
+    watching = asyncio.create_task(_watch(client, show))
+    connectors = [asyncio.create_task(_connect(client, show, *endpoint)) for endpoint in _ENDPOINTS]
+    importing = asyncio.create_task(_import(home, environment))
+    chatting = asyncio.create_task(_chat(home, environment, show))
+    tasks = (watching, *connectors, importing, chatting)
+    try:
+        await _until(lambda: _busy(client), _Alive(home, (server, victim), tasks))
+        busy = await _running(client)
+        os.kill(victim.pid, signal.SIGKILL)
+        show.tell(f"kill -9 of worker one, in the middle of {busy} turns")
+        second = await stack.enter_async_context(_worker(home, environment, show, "two"))
+        took = await importing
+        show.tell(f"import: {took['new']} new, {took['duplicates']} duplicate, {took['refused']} refused")
+        await chatting
+        await _until(lambda: _settled(client), _Alive(home, (server, second), tasks))
+        show.tell("everything is done, every reply has its receipt")
+        return took
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _epilogue(show: Show, outcome: Outcome) -> int:
+    console, letters, books = show.console, outcome.letters, outcome.books
+    show.ended = True
+    if show.live:
+        console.print(show)
+    for title, explanation in outcome.explained.items():
+        console.print(f"\n{title}", style="bold")
+        console.print(tree_of(explanation))
+    if outcome.undecided is not None:
+        console.print(f"\nNo message was decided by a model: {outcome.undecided}", style="bold yellow", soft_wrap=True)
+    console.print("\nWhat could not be delivered, kept whole:", style="bold")
+    rows = [(x["team_id"], x["channel"], x["category"], x["handler"], one_line(x["reason"], 300)) for x in letters]
+    names = ("team", "channel", "category", "notified", "reason")
+    console.print(table(*names, rows=rows, keep=names[2:3], wrap=True, room=40))
+    console.print("\nThe books:", style="bold")
+    counted = ("accepted", "in_flight", "answered", "declined", "dead", "cancelled")
+    console.print(table(*counted, rows=[[books[name] for name in counted]]))
+    good = outcome.good
+    not_so = f"NOT as expected: {outcome.counted} {books['problems']}"
+    verdict = "they balance: nothing lost, nothing doubled" if good else not_so
+    console.print(f"{verdict}. {monotonic() - show.started:.0f} s in all.", style="bold green" if good else "bold red")
+    console.print(f"\nNext, start it for real: {program()} up (a tour is in docs/tour.md)", soft_wrap=True)
+    console.print(f"and talk to it in another terminal: {program()} chat", soft_wrap=True)
+    return 0 if good else 1
+
+
+@asynccontextmanager
+async def _process(
+    home: Path, environment: Mapping[str, str], *arguments: str, module: str = _MAIN
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A command of ours in a process of its own; ended in good order, or at once if it does not.
+
+    It runs in `home`: a `switchboard.toml` where the demo was started may name a real database.
+    """
+    with (home / "demo.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", module, *arguments),
+            env=dict(environment),
+            cwd=home,
+            stdin=asyncio.subprocess.PIPE,  # what stays runs only `--while-stdin`: not longer than we do
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), 10)
+            except TimeoutError:
+                process.kill()
+        await _closed(process)
+
+
+async def _closed(process: asyncio.subprocess.Process) -> None:
+    """Until it and its pipes are gone: one that is still open when the loop closes ends in a traceback."""
+    if process.stdin is not None:
+        process.stdin.close()
+    if process.stdout is not None:
+        while await process.stdout.read(65_536):
+            pass
+    await process.wait()
+
+
+@asynccontextmanager
+async def _worker(
+    home: Path, environment: Mapping[str, str], show: Show, name: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    async with _process(
+        home, environment, "work", "--while-stdin", "--name", name, "--concurrency", "8", "--json"
+    ) as process:
+        await _first_line(process, home)
+        show.tell(f"worker {name} is ready (process {process.pid})")
+        yield process
+
+
+async def _first_line(process: asyncio.subprocess.Process, home: Path) -> Json:
+    """What a part says when it is ready. Raises ConfigurationError with its own words when it never will be."""
+    if process.stdout is None:
+        raise ConfigurationError("the process has no output")
+    line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE)
+    return _said(line, home)
+
+
+def _said(text: bytes, home: Path) -> Json:
+    """What a part has told with --json. Raises ConfigurationError where that is an error, or nothing."""
+    if not text.strip():
+        raise ConfigurationError(f"a part of the demo has stopped. {_logged(home)}".rstrip())
+    value: Json = json.loads(text)
+    if "error" in value:
+        raise ConfigurationError(f"a part of the demo has stopped: {value['error']['message']}")
+    return value
+
+
+def _logged(home: Path) -> str:
+    """The end of what the parts have logged; the file itself is gone with its directory, unless that is kept."""
+    log = home / "demo.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    return "\n".join(("The last lines of its log (--keep leaves all of it):", *lines[-8:])) if lines else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Alive:
+    """The processes without which there is no point in waiting."""
+
+    home: Path
+    parts: Sequence[asyncio.subprocess.Process]
+    tasks: Sequence[asyncio.Task[Any]]
+
+    def check(self) -> None:
+        """Raises what a task has raised, and ConfigurationError when a part has ended."""
+        for task in self.tasks:
+            if task.done():
+                task.result()
+        if any(one.returncode is not None for one in self.parts):
+            raise ConfigurationError(f"a part of the demo has stopped. {_logged(self.home)}".rstrip())
+
+
+async def _import(home: Path, environment: Mapping[str, str]) -> Json:
+    """`switchboard import` of everything in the example inbox."""
+    inbox = examples() / "inbox"
+    sources = [str(inbox / name) for name in ("telegram.jsonl", "household.mbox", "eml", "api.jsonl")]
+    return await _result(home, environment, "import", *sources, "--endpoint", "house@home.example", "--json")
+
+
+async def _result(home: Path, environment: Mapping[str, str], *arguments: str) -> Json:
+    async with _process(home, environment, *arguments) as process:
+        if process.stdout is None:
+            raise ConfigurationError("the process has no output")
+        text = await process.stdout.read()
+        await asyncio.wait_for(process.wait(), _PATIENCE)  # told to end while it ends, it would trouble asyncio
+        return _said(text, home)
+
+
+async def _chat(home: Path, environment: Mapping[str, str], show: Show) -> None:
+    """The lines of cli.txt, one after the other, through `switchboard send` on the channel `cli`."""
+    for line in (examples() / "inbox" / "cli.txt").read_text(encoding="utf-8").splitlines():
+        arguments = ("send", line, "--channel", "cli", "--thread", "demo", "--wait", "20", "--json")
+        answer = await _result(home, environment, *arguments)
+        for reply in answer["replies"]:
+            show.tell(f"cli: “{one_line(line, 40)}” → {one_line(reply['text'], 90)}")
+
+
+async def _connect(client: Client, show: Show, channel: str, endpoint: str) -> None:
+    """A connector in a few lines: fetch what is to be sent, send it, hand in the receipt."""
+    ask: JsonObject = {"channel": channel, "endpoint": endpoint, "wait_s": 5, "idempotent": True}
+    while True:
+        for reply in (await client.post("/v1/outbox/next", ask))["replies"]:
+            show.tell(f"{channel} → {reply['recipient']}: {one_line(reply['text'], 90)}")
+            receipt = {
+                "lease": reply["lease"],
+                "outcome": "sent",
+                "platform_message_id": f"demo-{reply['outbox_id'][-6:]}",
+            }
+            await client.post(f"/v1/outbox/{part(reply['outbox_id'])}/receipt", receipt)
+
+
+async def _watch(client: Client, show: Show) -> None:
+    while True:
+        show.messages = await _messages(client)
+        await asyncio.sleep(0.2)
+
+
+async def _messages(client: Client) -> list[Json]:
+    found: list[Json] = (await client.get("/v1/messages", {"limit": 30}))["messages"]
+    return found
+
+
+async def _until(holds: Callable[[], Awaitable[bool]], alive: _Alive) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        while not await holds():
+            alive.check()
+            await asyncio.sleep(0.1)
+
+
+async def _running(client: Client) -> int:
+    return len((await client.get("/v1/deliveries", {"state": "running"}))["deliveries"])
+
+
+async def _busy(client: Client) -> bool:
+    return await _running(client) >= 2
+
+
+async def _settled(client: Client) -> bool:
+    """Nothing in flight, and no reply on its way."""
+    for name in ("pending", "sending"):
+        if (await client.get("/v1/outbox", {"state": name}))["replies"]:
+            return False
+    return bool((await client.get("/v1/books", {"now": True}))["in_flight"] == 0)
+
+
+async def _interesting(client: Client) -> tuple[dict[str, Json], str | None]:
+    """Explanations of a message whose worker was killed, and of the newest that a model decided; or why none did."""
+    messages = (await client.get("/v1/messages", {"limit": 100}))["messages"]
+    explanations = [await client.get(f"/v1/messages/{part(m['request_id'])}/explain") for m in messages]
+    lost = [e for e in explanations if '"lost"' in json.dumps(e["deliveries"])]
+    found = {"A message whose worker was killed, explained:": (lost or explanations)[-1]}
+    classified = next((e for e in explanations if _classified(e)), None)
+    if classified is None:
+        return found, _why_not(explanations)
+    return found | {"A message that a model decided, explained:": classified}, None
+
+
+def _why_not(explanations: Sequence[Json]) -> str | None:
+    """What the newest attempt of a model failed with; None where no model was asked."""
+    attempts = [one for e in explanations for one in e["classifications"]]
+    return one_line(attempts[0]["error"] or "no butler was chosen", 300) if attempts else None
+
+
+def _classified(explanation: Json) -> bool:
+    steps = (step for decision in explanation["decisions"] for step in decision["trail"])
+    return any(step["reason"] == "classified" for step in steps)

@@ -1,0 +1,111 @@
+"""Who decides in the demo what no rule does: the models of the settings, else a scripted one on this machine.
+
+Called by `demonstration.py`. Settings and a directory enter; a `DemoModel` leaves: what is told of it, what goes into
+the environment of the parts, and the teams of the examples with a root that asks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from switchboard.app.settings import ModelSettings, Settings
+from switchboard.domain.json_values import JsonObject
+
+_TIMEOUT_S: Final = 15.0
+"""A demo waits for no model longer than this."""
+_TYPED: Final = "typed at home"
+"""The rule of the examples that is left out, so that what is typed is decided by the model."""
+_VERDICTS: Final = {
+    "water the tomatoes": ("System1/diary", "A note for tonight."),
+    "blood test": ("System1/health", "A question about an examination."),
+    "leave our account": ("finance", "A question about money."),
+}
+"""What the scripted model says to the lines of cli.txt. To everything else it names nobody."""
+_NOBODY: Final = "None of the candidates fits."
+
+
+@dataclass(frozen=True, slots=True)
+class DemoModel:
+    """`said` in one line; `script` of a model that is to be started; None: it is the user's own, or there is none."""
+
+    said: str
+    environment: Mapping[str, str]
+    teams: Path
+    script: Path | None = None
+    certain: bool = True
+    """Whether its choice is known beforehand."""
+
+    def at(self, url: str) -> Mapping[str, str]:
+        """The environment once the scripted model listens at `url`."""
+        known = {"name": "scripted", "kind": "openai", "model": "scripted-1", "base_url": f"{url}/v1"}
+        return _environment([known], {"models": ["scripted"]})
+
+
+def demo_model(settings: Settings, examples: Path, home: Path, *, scripted: bool) -> DemoModel:
+    """Those of the settings, unless `scripted` is asked for or there are none; files of the demo go into `home`."""
+    if settings.classify.models and not scripted:
+        return _configured(settings, _asking(examples, home))
+    if find_spec("openai") is None:
+        said = "no model is used here: pip install 'switchboard[models]' to see one decide what no rule does"
+        return DemoModel(said, {}, examples / "teams")
+    script = home / "script.json"
+    script.write_text(json.dumps(_script()), encoding="utf-8")
+    said = "what no rule decides is decided by a scripted model on this machine"
+    return DemoModel(said, {}, _asking(examples, home), script)
+
+
+def _configured(settings: Settings, teams: Path) -> DemoModel:
+    asked = [model for model in settings.models if model.name in settings.classify.models]
+    classify = settings.classify.model_dump(mode="json", exclude_none=True, exclude={"mcp_url"})
+    classify["timeout"] = min(settings.classify.timeout, _TIMEOUT_S)
+    names = ", then ".join(settings.classify.models)
+    said = f"what no rule decides is decided by your model: {names}; the messages are fictitious"
+    return DemoModel(said, _environment([_dumped(one) for one in asked], classify), teams, certain=False)
+
+
+def _dumped(model: ModelSettings) -> JsonObject:
+    """As JSON; the parts of the demo run elsewhere, so that paths must be whole."""
+    known = model.model_dump(mode="json", exclude_none=True)
+    if model.api_key_file is not None:
+        known["api_key_file"] = str(model.api_key_file.absolute())
+    if model.program is not None and os.sep in model.program:
+        known["program"] = str(Path(model.program).absolute())
+    return known
+
+
+def _environment(models: list[JsonObject], classify: JsonObject) -> dict[str, str]:
+    """Two attempts: the first may be lost with the worker that is killed."""
+    return {"SWITCHBOARD_MODELS": json.dumps(models), "SWITCHBOARD_CLASSIFY": json.dumps({**classify, "attempts": 2})}
+
+
+def _asking(examples: Path, home: Path) -> Path:
+    """The teams of the examples, except that the root asks a model, and has no rule for what is typed."""
+    copied = home / "examples"
+    for part in ("agents", "teams"):
+        shutil.copytree(examples / part, copied / part)
+    root = copied / "teams" / "root.json"
+    team = json.loads(root.read_text(encoding="utf-8"))
+    team["classify"] = True
+    team["routing_rules"] = [rule for rule in team["routing_rules"] if rule["name"] != _TYPED]
+    root.write_text(json.dumps(team, indent=2), encoding="utf-8")
+    return copied / "teams"
+
+
+def _script() -> Mapping[str, object]:
+    """For the scripted LLM: which words in a prompt lead to which call."""
+    rules = [
+        {"when": {"prompt": words}, "replies": [{"calls": [_call(butler, reason)]}], "again": True}
+        for words, (butler, reason) in _VERDICTS.items()
+    ]
+    return {"rules": rules, "otherwise": {"text": _NOBODY}}
+
+
+def _call(butler: str, reason: str) -> Mapping[str, object]:
+    return {"name": "route_to_butler", "arguments": {"butler": butler, "reason": reason}}

@@ -1,0 +1,334 @@
+"""`switchboard import`: mails and envelopes from files, each once, however often it is run.
+
+Called by `cli/main.py`. Files enter; what the server said of each entry leaves as a count and a list of what was
+refused. A broken entry costs that entry only, a busy server is waited for. Order is kept where it matters: within a
+file of envelopes, and among the mails of one thread. Next: `cli/client.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+from zlib import crc32
+
+import typer
+from rich.console import RenderableType
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from switchboard.cli.client import Client, ask
+from switchboard.cli.importing.sources import Item, Kind, Source, find_sources, read_items, thread_of
+from switchboard.cli.output import (
+    FAILED,
+    OK,
+    AsJson,
+    Json,
+    NoServer,
+    clean,
+    done,
+    errors,
+    one_line,
+    out,
+    print_json,
+    table,
+)
+from switchboard.core.envelope.read import parse_envelope
+from switchboard.core.imports import MAX_ENTRY
+from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, TooLarge, Unavailable
+from switchboard.domain.json_values import JsonObject
+
+BATCH: Final = 100
+BATCH_BYTES: Final = 4_194_304
+FLIGHTS: Final = 8
+"""Mails on their way at the same time; those of one thread never overtake each other."""
+PATIENCE: Final = 120.0
+"""Seconds that a server may be busy or gone in the middle before we give up (and can be run again)."""
+_LISTED: Final = 1000
+_BUSY: Final = frozenset({Overloaded.code, Unavailable.code})
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An entry that was not taken, and why."""
+
+    file: str
+    place: str
+    code: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the entries so far. Of refused ones the first thousand are kept in words, all are counted."""
+
+    new: int = 0
+    duplicates: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    refusals: list[Refusal] = field(default_factory=list)
+    troubles: set[str] = field(default_factory=set)
+    """Codes of what had to be waited for; each is told once."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was decided yet."""
+        return bool(self.new or self.duplicates or self.refused)
+
+    def take(self, answer: Json) -> None:
+        """Count one that the server has."""
+        if answer["duplicate"]:
+            self.duplicates += 1
+        else:
+            self.new += 1
+
+    def wait(self, error: SwitchboardError) -> None:
+        """Say why it does not go on for a while."""
+        if error.code not in self.troubles:
+            self.troubles.add(error.code)
+            errors().print(f"waiting: {clean(error.message)}", style="yellow", soft_wrap=True)
+
+    def refuse(self, item: Item, code: str, reason: str) -> None:
+        """Count one that nobody takes."""
+        self.refused[code] += 1
+        if len(self.refusals) < _LISTED:
+            self.refusals.append(Refusal(str(item.file), item.place, code, reason))
+
+
+def import_files(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATH...", help="mbox or .eml files, folders of .eml files, JSON lines of envelopes."),
+    ],
+    *,
+    endpoint: Annotated[str, typer.Option(help="For mails: the account that received them, such as its address.")] = "",
+    kind: Annotated[Kind | None, typer.Option(help="What the files are; by default it is detected.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take in mails and envelopes. Run it again at any time: nothing is taken twice. Exit code 1: some were refused."""
+    sources = find_sources(paths, kind)
+    if not endpoint and any(source.kind is not Kind.JSONL for source in sources):
+        raise typer.BadParameter("mails need the account that received them: --endpoint NAME", param_hint="--endpoint")
+    tally = Tally()
+    try:
+        ask(lambda client: _import(client, sources, endpoint, tally))
+    except (KeyboardInterrupt, SwitchboardError):
+        if tally.begun:
+            errors().print("stopped; run the same command again to continue, nothing is stored twice", style="yellow")
+            errors().print(_counts(tally))
+        raise
+    if as_json:
+        print_json(_summary(tally))
+    else:
+        _show(tally)
+    done(FAILED if tally.refused else OK)
+
+
+async def _import(client: Client, sources: Sequence[Source], endpoint: str, tally: Tally) -> None:
+    # Before anything is read: a server that is not there, or a token that opens nothing, is no matter for patience.
+    await client.get("/v1/messages", {"limit": 1})
+    with _progress() as progress:
+        bar = progress.add_task("importing", total=sum(source.size for source in sources) or 1)
+        for source in sources:
+            await _import_file(client, source, endpoint, tally, lambda size: progress.advance(bar, size))
+        progress.update(bar, completed=sum(source.size for source in sources) or 1)
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = errors()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+async def _import_file(
+    client: Client, source: Source, endpoint: str, tally: Tally, advance: Callable[[int], None]
+) -> None:
+    items = _short_enough(_readable(source, tally), tally)
+    if source.kind is Kind.JSONL:
+        for batch in _batches(items):
+            await _submit_batch(client, batch, tally)
+            advance(sum(len(item.data) + 1 for item in batch))
+        return
+
+    async def submit(item: Item) -> None:
+        await _submit_mail(client, item, endpoint, tally)
+        advance(len(item.data))
+
+    async with _flights(submit) as launch:
+        for item in items:
+            await launch(item)
+
+
+def _readable(source: Source, tally: Tally) -> Iterator[Item]:
+    """The items of a file; where it cannot be read any further, that is one refusal."""
+    try:
+        yield from read_items(source)
+    except InvalidInput as error:
+        tally.refuse(Item(source.file, "", b""), error.code, error.message)
+    except OSError as error:
+        tally.refuse(Item(source.file, "", b""), "unreadable_file", str(error))
+
+
+def _short_enough(items: Iterable[Item], tally: Tally) -> Iterator[Item]:
+    for item in items:
+        if item.too_long:
+            tally.refuse(item, "too_large", f"it is longer than {MAX_ENTRY} bytes")
+        else:
+            yield item
+
+
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        if batch and (len(batch) == BATCH or size + len(item.data) > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += len(item.data)
+    if batch:
+        yield batch
+
+
+async def _submit_batch(client: Client, batch: Sequence[Item], tally: Tally) -> None:
+    left = [item for item in batch if _is_json(item, tally)]
+    while left:
+        left = await patiently(partial(_submit_once, client, left, tally), tally.wait)
+
+
+async def _submit_once(client: Client, items: Sequence[Item], tally: Tally) -> list[Item]:
+    """Hand in a batch; returns those that the server had no room for. Raises Overloaded when it had none for any."""
+    body = b'{"envelopes":[' + b",".join(item.data for item in items) + b"]}"
+    try:
+        results = (await client.post("/v1/ingest/batch", body, headers=_as("application/json")))["results"]
+    except (InvalidInput, TooLarge) as error:
+        if len(items) == 1:
+            tally.refuse(items[0], error.code, error.message)
+            return []
+        # The batch as a whole is not understood: each by itself shows whose fault it is.
+        for item in items:
+            await _submit_batch(client, [item], tally)
+        return []
+    busy = [item for item, result in zip(items, results, strict=True) if not _count(item, result, tally)]
+    if len(busy) == len(items):
+        raise Overloaded(str(results[0]["error"]["message"]), retry_after=1.0)
+    return busy
+
+
+def _count(item: Item, result: Json, tally: Tally) -> bool:
+    """Count what the server said of one item; False: nothing yet, it is to come again."""
+    error = result.get("error")
+    if error is None:
+        tally.take(result)
+    elif error["code"] in _BUSY:
+        return False
+    else:
+        tally.refuse(item, str(error["code"]), str(error["message"]))
+    return True
+
+
+def _is_json(item: Item, tally: Tally) -> bool:
+    """Whether a line may stand in a batch: one that is no JSON at all would spoil it for the others."""
+    try:
+        if isinstance(json.loads(item.data), dict):
+            return True
+    except (ValueError, RecursionError):
+        pass
+    try:
+        parse_envelope(item.data, now=datetime.now(UTC))
+    except InvalidInput as error:
+        tally.refuse(item, error.code, error.message)
+        return False
+    return True
+
+
+async def _submit_mail(client: Client, item: Item, endpoint: str, tally: Tally) -> None:
+    query = {"endpoint": endpoint, "provider": "file"}
+    try:
+        answer = await patiently(
+            lambda: client.post("/v1/ingest", item.data, params=query, headers=_as("message/rfc822")), tally.wait
+        )
+        tally.take(answer)
+    except (InvalidInput, TooLarge) as error:
+        tally.refuse(item, error.code, error.message)
+
+
+def _as(media_type: str) -> dict[str, str]:
+    return {"content-type": media_type}
+
+
+async def patiently(work: Callable[[], Awaitable[_T]], tell: Callable[[SwitchboardError], None]) -> _T:
+    """Do `work` again while the server is busy or away, for at most PATIENCE seconds; `tell` hears why."""
+    started, delay = time.monotonic(), 0.25
+    while True:
+        try:
+            return await work()
+        except (Overloaded, Unavailable, NoServer) as error:
+            if time.monotonic() - started > PATIENCE:
+                raise
+            tell(error)
+            await asyncio.sleep(error.retry_after if isinstance(error, Overloaded) else delay)
+            delay = min(delay * 2, 5.0)
+
+
+@asynccontextmanager
+async def _flights(submit: Callable[[Item], Awaitable[None]]) -> AsyncIterator[Callable[[Item], Awaitable[None]]]:
+    """Several mails at the same time. Each thread of mails has its queue, so that within one order is kept."""
+    queues: list[asyncio.Queue[Item | None]] = [asyncio.Queue(maxsize=16) for _ in range(FLIGHTS)]
+
+    async def fly(queue: asyncio.Queue[Item | None]) -> None:
+        while (item := await queue.get()) is not None:
+            await submit(item)
+
+    async def launch(item: Item) -> None:
+        await queues[crc32(thread_of(item.data)) % FLIGHTS].put(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for queue in queues:
+                group.create_task(fly(queue))
+            yield launch
+            for queue in queues:
+                await queue.put(None)
+    except ExceptionGroup as trouble:
+        raise _first(trouble) from trouble
+
+
+def _first(trouble: ExceptionGroup[Exception]) -> Exception:
+    """One of the errors of several flights: what stopped one would have stopped them all."""
+    return next((one for one in trouble.exceptions if isinstance(one, SwitchboardError)), trouble)
+
+
+def _summary(tally: Tally) -> JsonObject:
+    return {
+        "new": tally.new,
+        "duplicates": tally.duplicates,
+        "refused": tally.refused.total(),
+        "refusals": [{"file": r.file, "place": r.place, "code": r.code, "reason": r.reason} for r in tally.refusals],
+    }
+
+
+def _show(tally: Tally) -> None:
+    console = out()
+    console.print(_counts(tally))
+    if tally.refusals:
+        listed = ((r.file, r.place, r.code, one_line(r.reason, 300)) for r in tally.refusals)
+        console.print()
+        console.print(
+            table("refused in", "at", "code", "why", rows=listed, keep=("refused in", "at", "code"), wrap=True)
+        )
+    if tally.refused.total() > len(tally.refusals):
+        console.print(f"… and {tally.refused.total() - len(tally.refusals)} more")
+
+
+def _counts(tally: Tally) -> RenderableType:
+    reasons = [(f"  {code}", count) for code, count in tally.refused.most_common()]
+    rows = [("new", tally.new), ("duplicates", tally.duplicates), ("refused", tally.refused.total()), *reasons]
+    return table("", "", rows=rows)

@@ -1,0 +1,138 @@
+"""Files to be imported: what they are, and their entries one by one.
+
+Called by `commands.py`. Paths enter; `Item`s leave, each with the place where it stands, never more than one held at a
+time. Next: `core/imports.py`, which cuts a file into its entries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from shlex import quote
+from stat import S_ISREG
+from typing import Final
+
+from switchboard.core.imports import MAX_ENTRY, read_jsonl, read_mbox
+from switchboard.domain.errors import InvalidInput, NotFound
+
+_JSONL: Final = frozenset({".jsonl", ".ndjson", ".json"})
+_EML: Final = frozenset({".eml", ".msg"})
+_MBOX: Final = frozenset({".mbox", ".mbx"})
+_THREADING: Final = (b"references", b"in-reply-to", b"message-id")
+_HEAD: Final = 65_536
+# An array, or an object whose first line does not end it.
+_DOCUMENT: Final = re.compile(rb"\[\s*[\[{\]]|\{[^\r\n]*(?<=[{\[,])[ \t]*[\r\n]")
+_ID = re.compile(rb"<[^<>\s]+>")
+
+
+class Kind(StrEnum):
+    """What a file holds: many mails, one mail, or envelopes line by line."""
+
+    MBOX = "mbox"
+    EML = "eml"
+    JSONL = "jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file to be read; `size` in bytes."""
+
+    file: Path
+    kind: Kind
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One mail or envelope as it stands in a file; `place` says where: `offset 4711`, `line 3`."""
+
+    file: Path
+    place: str
+    data: bytes
+
+    @property
+    def too_long(self) -> bool:
+        """Whether it was cut on reading."""
+        return len(self.data) > MAX_ENTRY
+
+
+def find_sources(paths: Iterable[Path], kind: Kind | None = None) -> list[Source]:
+    """The files that `paths` mean, folders replaced by the `.eml` files below them, sorted.
+
+    Raises NotFound for what is not there, InvalidInput for a file whose kind cannot be told or a folder without mails.
+    """
+    return [source for path in paths for source in _below(path, kind)]
+
+
+def _below(path: Path, kind: Kind | None) -> list[Source]:
+    try:
+        if not path.is_dir():
+            return [_source(path, kind)]
+        files = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".eml" and file.is_file())
+    except FileNotFoundError:
+        raise NotFound(f"there is no file or folder {path}") from None
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
+    if not files:
+        raise InvalidInput(f"the folder {path} contains no .eml files; name mbox or .jsonl files individually")
+    return [Source(file, Kind.EML, file.stat().st_size) for file in files]
+
+
+def _source(path: Path, kind: Kind | None) -> Source:
+    facts = path.stat()
+    if kind is None and not S_ISREG(facts.st_mode):
+        # What was read to look at it would be gone.
+        raise InvalidInput(f"{path} is a pipe or similar, not a file; use --kind to say what it contains")
+    return Source(path, kind or _detect(path), facts.st_size)
+
+
+def _detect(file: Path) -> Kind:
+    """By its first bytes, else by its name: names lie more often."""
+    with file.open("rb") as stream:
+        start = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
+    if start.startswith(b"From "):
+        return Kind.MBOX
+    if _DOCUMENT.match(start.lstrip()):
+        how = "'.[]'" if start.lstrip().startswith(b"[") else "."
+        raise InvalidInput(
+            f"{file} is one JSON document, and import takes one envelope a line:"
+            f" jq -c {how} {quote(str(file))} > lines.jsonl (or use --kind jsonl)"
+        )
+    if start.lstrip().startswith(b"{"):
+        return Kind.JSONL
+    by_name = {_JSONL: Kind.JSONL, _EML: Kind.EML, _MBOX: Kind.MBOX}
+    for suffixes, kind in by_name.items():
+        if file.suffix.lower() in suffixes:
+            return kind
+    if re.match(rb"[A-Za-z][A-Za-z0-9-]*:[ \t\r\n]", start):
+        return Kind.EML
+    raise InvalidInput(f"{file} is not recognised as mbox, mail or JSON lines; use --kind to say what it is")
+
+
+def read_items(source: Source) -> Iterator[Item]:
+    """The entries of one file, in order. Raises InvalidInput when an mbox is none, OSError as it comes."""
+    with source.file.open("rb") as stream:
+        if source.kind is Kind.EML:
+            yield Item(source.file, "", stream.read(MAX_ENTRY + 1))
+        elif source.kind is Kind.MBOX:
+            for offset, data in read_mbox(stream):
+                yield Item(source.file, f"offset {offset}", data)
+        else:
+            for line, data in read_jsonl(stream):
+                yield Item(source.file, f"line {line}", data)
+
+
+def thread_of(mail: bytes) -> bytes:
+    """A name that all mails of one thread share: the first mail they refer to, else their own id, else themselves."""
+    head = re.split(rb"\r?\n\r?\n", mail[:_HEAD], maxsplit=1)[0]
+    fields: dict[bytes, bytes] = {}
+    for line in re.split(rb"\r?\n(?![ \t])", head):
+        name, _, value = line.partition(b":")
+        fields.setdefault(name.strip().lower(), value)
+    for name in _THREADING:
+        if found := _ID.search(fields.get(name, b"")):
+            return found[0]
+    return mail

@@ -1,0 +1,123 @@
+"""`switchboard chat`: a real channel, `cli`, one line a message.
+
+Called by `cli/main.py`. Lines enter from the terminal or from stdin; answers leave as they come. A session is a thread
+of the conversation: naming it again continues it. Next: `talk.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import readline
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from switchboard.cli.client import Client, open_client
+from switchboard.cli.messages.talk import (
+    Answer,
+    Draft,
+    answer_json,
+    follow,
+    local_endpoint,
+    local_user,
+    new_id,
+    show_reply,
+    show_silence,
+    submit,
+)
+from switchboard.cli.output import FAILED, OK, AsJson, done, errors, print_json
+from switchboard.domain.errors import InvalidInput, Overloaded
+
+_HISTORY: Final = 1000
+_PROMPT: Final = "you: "
+
+
+def chat(
+    *,
+    session: Annotated[str, typer.Option(help="Continue this session; by default a new one.")] = "",
+    endpoint: Annotated[str, typer.Option(help="The account you write from; by default you@this-host.")] = "",
+    once: Annotated[str | None, typer.Option("--once", help="Send this text, print the answer, and exit.")] = None,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for each answer.")] = 300.0,
+    as_json: AsJson = False,
+) -> None:
+    """Talk to your butlers. Ctrl-D ends. With --json one object a line; with --once exit code 1 if nobody answered."""
+    draft = Draft("", "cli", endpoint or local_endpoint(), local_user(), session or new_id(), "")
+    if once is not None:
+        done(_talk(draft, [once], wait, as_json=as_json))
+    elif sys.stdin.isatty():
+        errors().print(f"session {draft.thread}; Ctrl-D ends", style="dim")
+        with _history():
+            _talk(draft, _typed(), wait, as_json=as_json)
+    else:
+        _talk(draft, _piped(), wait, as_json=as_json)
+
+
+def _talk(draft: Draft, lines: Iterable[str], wait: float, *, as_json: bool) -> int:
+    """One exchange a line; the code of the last one. Between two, nothing of ours runs: the terminal has the thread."""
+    code = OK
+    with asyncio.Runner() as runner, contextlib.ExitStack() as closing:
+        opened = open_client()
+        client = runner.run(opened.__aenter__())
+        closing.callback(lambda: runner.run(opened.__aexit__(None, None, None)))
+        for line in lines:
+            try:
+                said = replace(draft, text=line, event_id=new_id())
+                code = runner.run(_exchange(client, said, wait, as_json=as_json))
+            except (InvalidInput, Overloaded) as error:
+                # A line that is refused (too long, too many waiting) is no reason to end the conversation.
+                errors().print(error.message, style="yellow")
+                code = FAILED
+    return code
+
+
+async def _exchange(client: Client, draft: Draft, wait: float, *, as_json: bool) -> int:
+    accepted = await submit(client, draft)
+    show = (lambda _: None) if as_json else show_reply
+    answer: Answer = await follow(client, str(accepted["request_id"]), wait=wait, show=show)
+    if as_json:
+        print_json(answer_json(answer, accepted))
+    else:
+        show_silence(answer)
+    return OK if answer.good else FAILED
+
+
+def _piped() -> Iterator[str]:
+    """The lines of stdin that are not blank."""
+    for line in sys.stdin.buffer:
+        if text := line.decode(errors="replace").strip():
+            yield text
+
+
+def _typed() -> Iterator[str]:
+    """What is typed, until Ctrl-D."""
+    while True:
+        try:
+            line = input(_PROMPT)
+        except EOFError:
+            sys.stdout.write("\n")
+            return
+        if line.strip():
+            yield line
+
+
+@contextlib.contextmanager
+def _history() -> Iterator[None]:
+    """Arrow keys bring back earlier lines, those of earlier sessions too. The file is for its owner's eyes only."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "switchboard"
+    file = state / "chat_history"
+    with contextlib.suppress(OSError):
+        readline.read_history_file(file)
+    readline.set_history_length(_HISTORY)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.touch(mode=0o600)
+            readline.write_history_file(file)

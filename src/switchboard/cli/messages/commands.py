@@ -1,0 +1,131 @@
+"""`switchboard messages`: what arrived. Called by `cli/main.py`. Next: `explain.py`, which says why it went there."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+from uuid import UUID
+
+import typer
+from rich.text import Text
+
+from switchboard.cli.client import Client, ask, part
+from switchboard.cli.models.views import attempt_line
+from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json, state, table, when
+
+app = typer.Typer(help="List messages, show one, or get its original bytes.")
+
+Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number, newest first.")]
+Cursor = Annotated[str | None, typer.Option(help="Continue after this point: `next_cursor` of the previous page.")]
+Channel = Annotated[str | None, typer.Option(help="Only this channel.")]
+Endpoint = Annotated[str | None, typer.Option(help="Only this account.")]
+RequestId = Annotated[UUID, typer.Argument(help="The message's id.", metavar="ID")]
+
+
+@app.callback(invoke_without_command=True)
+def messages(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """Without a command: list the newest ones."""
+    if context.invoked_subcommand is None:
+        list_messages(as_json=as_json)
+
+
+@app.command("list")
+def list_messages(
+    *,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    channel: Channel = None,
+    endpoint: Endpoint = None,
+    as_json: AsJson = False,
+) -> None:
+    """List messages, the newest first."""
+    params = {"limit": limit, "cursor": cursor, "channel": channel, "endpoint": endpoint}
+    page = ask(lambda client: client.get("/v1/messages", params))
+    if as_json:
+        print_json(page)
+        return
+    rows = (
+        (
+            m["request_id"],
+            when(m["received_at"], short=True),
+            m["channel"],
+            m["sender"],
+            state(m["state"]),
+            one_line(m["text"]),
+        )
+        for m in page["messages"]
+    )
+    out().print(
+        table("id", "received", "channel", "sender", "state", "text", rows=rows, keep=("id", "received", "state"))
+    )
+    if page.get("next_cursor"):
+        again = more("messages list", cursor=page["next_cursor"], limit=limit, channel=channel, endpoint=endpoint)
+        out().print(again, style="dim", soft_wrap=True)
+
+
+@app.command("get")
+def get_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
+    """Show one message with its envelope, deliveries, replies and dead letters."""
+    message = ask(lambda client: client.get(f"/v1/messages/{part(request_id)}"))
+    if as_json:
+        print_json(message)
+    else:
+        _show(message)
+
+
+def _show(message: Json) -> None:
+    console = out()
+    rows: list[tuple[object, object]] = [("id", message["request_id"]), ("state", state(message["state"]))]
+    rows.append(("received", when(message["received_at"])))
+    rows += [(name, message.get(name)) for name in ("channel", "endpoint", "sender", "thread", "conversation")]
+    rows += [("delivery", _became(d["system_id"], d["state"], d["error_class"])) for d in message["deliveries"]]
+    rows += [("reply", _became(r["system_id"], r["state"], r["text"])) for r in message["replies"]]
+    rows += [
+        ("dead letter", _became(x["team_id"], x["status"], f"{x['category']}: {x['reason']}"))
+        for x in message["dead_letters"]
+    ]
+    rows += [("model", attempt_line(c)) for c in message["classifications"]]
+    console.print(table("", "", rows=rows, wrap=True))
+    console.print(Text("\n" + clean(message["text"])))
+
+
+def _became(who: object, how: object, what: object) -> Text:
+    return Text(clean(who) + "  ").append(state(how)).append(f"  {one_line(what or '', 300)}", style="dim")
+
+
+@app.command("correct")
+def correct_message(
+    request_id: RequestId,
+    *,
+    to: Annotated[str, typer.Option(help="The System1 that should have got it.", metavar="BUTLER")],
+    reason: Annotated[str | None, typer.Option(help="The reason; it is recorded.", metavar="TEXT")] = None,
+    only_note: Annotated[
+        bool, typer.Option("--only-note", help="Only record the correction, deliver nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Correct a classification where a model chose another; he gets it too, unless he has it already."""
+    body = {"to": to, "only_note": only_note} | ({} if reason is None else {"reason": reason})
+    answer = ask(lambda client: client.post(f"/v1/messages/{part(request_id)}/correction", body))
+    if as_json:
+        print_json(answer)
+        return
+    was = "was already corrected" if answer["already"] else "is corrected"
+    sent = f", and delivered to it (decision {answer['decision_n']})" if answer["decision_n"] else ""
+    out().print(f"{request_id} {was} to {clean(answer['corrected_to'])}{sent}", soft_wrap=True)
+
+
+@app.command("raw")
+def raw_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
+    """Write the message's bytes to stdout, exactly as they came. With --json: their text and media type."""
+
+    async def fetch(client: Client) -> tuple[bytes, str]:
+        response = await client.ask("GET", f"/v1/messages/{part(request_id)}/raw")
+        return response.content, response.headers.get("content-type", "")
+
+    content, media_type = ask(fetch)
+    if as_json:
+        print_json({"media_type": media_type, "size_bytes": len(content), "text": content.decode(errors="replace")})
+    else:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()

@@ -1,0 +1,255 @@
+"""`switchboard explain`: why a message went where it went and what became of it, or where one would go, as a tree.
+
+Called by `cli/main.py`. The server's Explanation (see `app/messages/explain.py`) or DryRun (see `app/rules/replays.py`)
+enters, a tree leaves; `tree_of` is also what the demo prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+from uuid import UUID
+
+import typer
+from rich.text import Text
+from rich.tree import Tree
+
+from switchboard.cli.client import ask, part
+from switchboard.cli.models.views import attempt_line
+from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, when
+from switchboard.cli.reading import read_object
+from switchboard.cli.rules.options import pairs
+from switchboard.cli.rules.views import counted, receivers_of
+
+_SHOWN: Final = 12
+"""Rules that are shown of a team; the one that fired is always among them. --json has more."""
+_BEATEN: Final[Mapping[str, str]] = {
+    "catch_all_last": "but it is a catch-all: those come last",
+    "priority": "but its priority is lower",
+    "more_filters": "but it has fewer filters",
+    "named_channel": "but it is for every channel (*)",
+    "older": "but it is newer",
+    "id": "but its id is higher",
+}
+_OUTCOMES = {"answered": "green", "declined": "yellow", "fenced": "yellow", "lost": "yellow"}
+
+
+def explain(
+    request_id: Annotated[UUID | None, typer.Argument(help="The message's id.", metavar="ID")] = None,
+    *,
+    dry_run: Annotated[
+        Path | None,
+        typer.Option("--dry-run", metavar="FILE", help="A hypothetical envelope: where would it go? - is stdin."),
+    ] = None,
+    facts: Annotated[
+        list[str] | None,
+        typer.Option("--facts", metavar="KEY=VALUE", help="The same, by its facts; repeat for each key."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain a message: decisions with their rules, deliveries, attempts, steps, replies, dead letters.
+
+    With --dry-run or --facts: what the rules in force would do with a message that does not exist. Nothing is sent.
+    """
+    if [request_id is not None, dry_run is not None, bool(facts)].count(True) != 1:
+        raise typer.BadParameter("name one message: its ID, --dry-run FILE, or --facts KEY=VALUE for each fact")
+    if request_id is not None:
+        found = ask(lambda client: client.get(f"/v1/messages/{part(request_id)}/explain"))
+    else:
+        asked = {"facts": pairs(facts or (), "--facts")} if dry_run is None else {"envelope": read_object(dry_run)}
+        found = ask(lambda client: client.post("/v1/rules/explain", asked))
+    if as_json:
+        print_json(found)
+    else:
+        out().print(tree_of(found) if request_id is not None else _would(found))
+
+
+def _would(found: Json) -> Tree:
+    """A DryRun as JSON -> what the rules see of the message, the decision, and who would get it."""
+    label = Text("dry run", style="bold").append("  nothing is sent", style="not bold dim")
+    for name, value in found["facts"].items():
+        label.append(f"\n{clean(name)} = {one_line(value)}", style="not bold dim")
+    tree = Tree(label, guide_style="dim")
+    branch = tree.add(_label("decision", (f"by version {found['version']} of the rules", "dim")))
+    for step in found["trail"]:
+        _step(branch, step)
+    tree.add(_label("it would go to", (receivers_of(found["receivers"]), "cyan")))
+    return tree
+
+
+def tree_of(explanation: Json) -> Tree:
+    """An Explanation as JSON -> a tree for `rich`."""
+    tree = Tree(_head(explanation["message"]), guide_style="dim")
+    if (waiting := explanation.get("waiting")) and waiting["waiting"]["state"] == "pending":
+        _waiting(tree, waiting)
+    for attempt in explanation.get("classifications", ()):
+        _classification(tree, attempt)
+    for decision in explanation["decisions"]:
+        _decision(tree, decision)
+    for delivery in explanation["deliveries"]:
+        _delivery(tree, delivery)
+    for reply in explanation["replies"]:
+        _reply(tree, reply)
+    for letter in explanation["dead_letters"]:
+        _dead_letter(tree, letter)
+    return tree
+
+
+def _label(title: str, *pieces: tuple[object, str]) -> Text:
+    """A bold title, then pieces of (text, style)."""
+    label = Text(title, style="bold")
+    for text, style in pieces:
+        if words := one_line(text):
+            label.append(" ").append(words, style=style or "not bold")
+    return label
+
+
+def _head(message: Json) -> Text:
+    label = (
+        Text("message ", style="bold").append(clean(message["request_id"])).append("  ").append(state(message["state"]))
+    )
+    label.append(
+        f"\n{when(message['received_at'])}  {clean(message['channel'])} {clean(message['endpoint'])}", style="dim"
+    )
+    label.append(f"\nfrom {one_line(message['sender'])}", style="dim")
+    if message["thread"]:
+        label.append(f"  in thread {one_line(message['thread'])}", style="dim")
+    return label.append(f"\n“{one_line(message['text'], 300)}”", style="italic")
+
+
+def _waiting(tree: Tree, found: Json) -> None:
+    waiting = found["waiting"]
+    place = f"behind {waiting['before_it']} of its conversation" if waiting["before_it"] else "next in its conversation"
+    branch = tree.add(_label("waiting to be classified", (place, "yellow")))
+    for attempt in found["attempts"]:
+        branch.add(_label(attempt["outcome"], (attempt["error"] or "", "red")))
+
+
+def _classification(tree: Tree, attempt: Json) -> None:
+    branch = tree.add(_label("asked for team", (attempt["team_id"], "")).append("  ").append(attempt_line(attempt)))
+    branch.add(Text(f"of {one_line(', '.join(attempt['candidates']), 300)}", style="dim"))
+    if attempt["corrected_to"]:
+        said = f" “{one_line(attempt['correction'], 300)}”" if attempt["correction"] else ""
+        by = f"corrected by {clean(attempt['corrected_by'])} {when(attempt['corrected_at'])}{said}"
+        branch.add(Text(by, style="yellow"))
+
+
+def _decision(tree: Tree, decision: Json) -> None:
+    title = f"decision {decision['n']}" if decision["n"] != 1 else "decision"
+    branch = tree.add(_label(title, (f"by version {decision['version']} of the rules", "dim")))
+    for step in decision["trail"]:
+        _step(branch, step)
+
+
+def _step(branch: Tree, step: Json) -> None:
+    """What happened in one team: the rules in the order of looking, and which one won."""
+    team = branch.add(
+        _label(f"team {clean(step['team_id'])}", (step["reason"].replace("_", " "), ""), (step["detail"], "dim"))
+    )
+    _considered(team, step["considered"] or (), int(step["left_out"]))
+    for rule in step["nearest"]:
+        lacks = clean(rule["failed_filter"]) if rule["failed"] == 1 else f"{rule['failed']} filters"
+        team.add(Text().append("≈ nearest: ", style="yellow").append(f"{one_line(rule['name'])}, but for {lacks}"))
+    if step["considered"] is None and step["rule_name"]:
+        team.add(
+            Text("✓ ", style="green")
+            .append(one_line(step["rule_name"]))
+            .append("  (the rules of that time are no longer known)", style="dim")
+        )
+    for rule in step["beaten"]:
+        why = f"  matches too, {_BEATEN.get(rule['by'], clean(rule['by']))}"
+        team.add(Text("· ", style="dim").append(one_line(rule["name"])).append(why, style="dim"))
+    if targets := ", ".join(str(t.get("system_id") or t.get("team_id")) for t in step["targets"]):
+        team.add(Text("→ ", style="bold").append(one_line(targets), style="cyan"))
+
+
+def _considered(team: Tree, rules: Sequence[Json], left_out: int) -> None:
+    """The rules in the order of looking: of many the first ones, and the one that fired. Other channels in one line."""
+    last = rules[-1:] if rules and rules[-1]["fired"] else []
+    elsewhere = [rule for rule in rules if rule["failed_filter"] == "channel"]
+    misses = [rule for rule in rules if not rule["fired"] and rule not in elsewhere]
+    for rule in misses[:_SHOWN]:
+        team.add(_rule(rule))
+    if elsewhere:
+        team.add(Text(f"✗ {counted(len(elsewhere), 'rule')} of other channels", style="dim"))
+    if hidden := len(misses[_SHOWN:]) + left_out:
+        team.add(Text(f"✗ … and {hidden:,} more that do not match", style="dim"))
+    for rule in last:
+        team.add(_rule(rule))
+
+
+def _rule(rule: Json) -> Text:
+    if rule["fired"]:
+        return Text("✓ ", style="green").append(one_line(rule["name"]), style="bold")
+    actual = "the message has none" if rule["actual"] is None else f"it is {one_line(rule['actual'], 60)!r}"
+    why = f"  {clean(rule['failed_filter'])} should be {one_line(rule['expected'], 60)!r}, {actual}"
+    more = f" (and {rule['failed'] - 1} more)" if rule["failed"] > 1 else ""
+    return Text("✗ ", style="dim").append(one_line(rule["name"])).append(why + more, style="dim")
+
+
+def _delivery(tree: Tree, entry: Json) -> None:
+    delivery = entry["delivery"]
+    label = _label("delivery", (delivery["system_id"], "cyan")).append("  ").append(state(delivery["state"]))
+    if delivery["error_class"]:
+        label.append(f"  {clean(delivery['error_class'])}", style="yellow")
+    branch = tree.add(label.append(f"  #{delivery['seq']} of {one_line(delivery['lane'])}", style="dim"))
+    attempts = {attempt["epoch"]: branch.add(_attempt(attempt)) for attempt in entry["attempts"]}
+    for step in entry["steps"]:
+        # A step of an attempt that is not finished yet has only the delivery to hang on.
+        attempts.get(step["epoch"], branch).add(_journal(step))
+
+
+def _attempt(attempt: Json) -> Text:
+    outcome = str(attempt["outcome"])
+    label = (
+        _label("attempt", (attempt["engine"] or "", ""))
+        .append("  ")
+        .append(clean(outcome), style=_OUTCOMES.get(outcome, "red"))
+    )
+    for name in ("error_class", "error"):
+        if attempt[name]:
+            label.append(f"  {one_line(attempt[name], 300)}", style="yellow")
+    worker = f" by worker {attempt['worker']}" if attempt["worker"] else ""
+    return label.append(f"  {when(attempt['finished_at'])}{worker}", style="dim")
+
+
+def _journal(step: Json) -> Text:
+    mark, style = ("✓", "green") if step["state"] == "done" else ("…", "yellow")
+    return (
+        Text(f"{mark} ", style=style)
+        .append(f"step {one_line(step['path'])}")
+        .append(f"  {clean(step['effect'])}", style="dim")
+    )
+
+
+def _reply(tree: Tree, entry: Json) -> None:
+    reply = entry["reply"]
+    label = _label("reply", (f"of {reply['system_id']}", "cyan")).append("  ").append(state(reply["state"]))
+    branch = tree.add(label.append(f"\n“{one_line(reply['text'], 300)}”", style="italic"))
+    if reply["error"]:
+        branch.add(Text(one_line(reply["error"], 300), style="yellow"))
+    for receipt in entry["receipts"]:
+        said = receipt.get("platform_message_id") or receipt.get("error") or ""
+        branch.add(
+            _label("receipt")
+            .append("  ")
+            .append(state(receipt["outcome"]))
+            .append(f"  {when(receipt['at'])}  {one_line(said)}", style="dim")
+        )
+
+
+def _dead_letter(tree: Tree, entry: Json) -> None:
+    letter = entry["dead_letter"]
+    label = _label(
+        "dead letter", (f"of team {letter['team_id']}", "cyan"), (letter["category"], "red"), (letter["status"], "dim")
+    )
+    branch = tree.add(label.append(f"\n{one_line(letter['reason'], 300)}", style="not bold"))
+    if letter["status"] == "handled":
+        how = "closed" if letter["rerouted_n"] is None else f"rerouted (decision {letter['rerouted_n']})"
+        by = (f"by {letter['handled_by_system_id']}", "cyan")
+        branch.add(
+            _label(how, by, (when(letter["handled_at"]), "dim"), (f"“{one_line(letter['resolution'], 300)}”", ""))
+        )
+    for notice in entry["notices"]:
+        branch.add(_label("told", (notice["system_id"], "cyan")).append("  ").append(state(notice["state"])))

@@ -1,0 +1,73 @@
+"""`switchboard send`: one message, and its answer if asked for. Called by `cli/main.py`. Next: `talk.py`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from switchboard.cli.client import Client, ask
+from switchboard.cli.messages.talk import (
+    Draft,
+    answer_json,
+    follow,
+    local_endpoint,
+    local_user,
+    new_id,
+    show_reply,
+    show_silence,
+    submit,
+)
+from switchboard.cli.output import FAILED, OK, AsJson, done, out, print_json
+from switchboard.domain.errors import InvalidInput
+
+
+def send(  # noqa: PLR0913 - the options of a command
+    text: Annotated[str, typer.Argument(help="The text; `-` reads it from stdin.")],
+    *,
+    channel: Annotated[str, typer.Option(help="The channel: api or cli.")] = "api",
+    endpoint: Annotated[str, typer.Option(help="The receiving account; by default you@this-host.")] = "",
+    sender: Annotated[str, typer.Option(help="The sender; by default you.")] = "",
+    thread: Annotated[str | None, typer.Option(help="The conversation; by default the sender's.")] = None,
+    event_id: Annotated[
+        str, typer.Option("--id", help="The id of the event: sent twice with the same id, it is stored once.")
+    ] = "",
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the answer, which is printed.")] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Send one message. Exit code 1: with --wait nobody answered it in time, or nobody could take it."""
+    draft = Draft(
+        text=_text(text),
+        channel=channel,
+        endpoint=endpoint or local_endpoint(),
+        sender=sender or local_user(),
+        thread=thread,
+        event_id=event_id or new_id(),
+    )
+    done(ask(lambda client: _send(client, draft, wait, as_json=as_json)))
+
+
+def _text(text: str) -> str:
+    given = sys.stdin.buffer.read().decode(errors="replace") if text == "-" else text
+    if not given.strip():
+        raise InvalidInput("there is nothing to send: the text is empty", code="empty_message")
+    return given
+
+
+async def _send(client: Client, draft: Draft, wait: float, *, as_json: bool) -> int:
+    accepted = await submit(client, draft)
+    request_id = str(accepted["request_id"])
+    if not wait:
+        if as_json:
+            print_json(accepted)
+        else:
+            again = " (it was stored before)" if accepted["duplicate"] else ""
+            out().print(f"{request_id}{again}")
+        return OK
+    answer = await follow(client, request_id, wait=wait, show=(lambda _: None) if as_json else show_reply)
+    if as_json:
+        print_json(answer_json(answer, accepted))
+    else:
+        show_silence(answer)
+    return OK if answer.good else FAILED

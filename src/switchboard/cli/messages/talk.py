@@ -1,0 +1,149 @@
+"""A message from the terminal, and the wait for its answer.
+
+Called by `send.py` and `chat.py`. Text enters, an `ingest.v1` envelope goes to the server; what became of it leaves as
+an `Answer`. Next: `cli/client.py`.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+from uuid import uuid4
+
+from rich.text import Text
+
+from switchboard.cli.client import Client, part
+from switchboard.cli.output import Json, clean, errors, out
+from switchboard.domain.envelope import SCHEMA_VERSION
+
+_POLL: Final = 30.0
+"""Seconds of one long poll."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is to be sent, and as which sender. `event_id` names the event: the same one twice is one message."""
+
+    text: str
+    channel: str
+    endpoint: str
+    sender: str
+    thread: str | None
+    event_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a message: its replies so far, its state, and whether anything more can come."""
+
+    request_id: str
+    state: str
+    settled: bool
+    replies: tuple[Json, ...]
+    reasons: tuple[str, ...] = ()
+    """Why it is dead, where it is."""
+
+    @property
+    def good(self) -> bool:
+        """Whether a butler took it."""
+        return self.settled and self.state == "answered"
+
+
+def local_user() -> str:
+    """Who sits at this terminal."""
+    return getpass.getuser()
+
+
+def local_endpoint() -> str:
+    """This terminal's account: user@host."""
+    return f"{local_user()}@{socket.gethostname()}"
+
+
+def new_id() -> str:
+    """A name for an event or a session that nobody else has."""
+    return str(uuid4())
+
+
+def envelope(draft: Draft) -> Json:
+    """The draft as `ingest.v1`."""
+    event = {"external_event_id": draft.event_id, "observed_at": datetime.now(UTC).isoformat()}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "source": {"channel": draft.channel, "provider": "internal", "endpoint_identity": draft.endpoint},
+        "event": event | ({"external_thread_id": draft.thread} if draft.thread else {}),
+        "sender": {"identity": draft.sender},
+        "payload": {"raw": None, "normalized_text": draft.text},
+        "control": {"policy_tier": "interactive"},
+    }
+
+
+async def submit(client: Client, draft: Draft) -> Json:
+    """Hand it in; {request_id, duplicate, …}."""
+    # Bytes that are no text come from a terminal as lone surrogates, which are no text for anybody else either.
+    body = json.dumps(envelope(draft), ensure_ascii=False).encode(errors="replace")
+    return await client.post("/v1/ingest", body, headers={"content-type": "application/json"})
+
+
+async def follow(client: Client, request_id: str, *, wait: float, show: Callable[[Json], None]) -> Answer:
+    """Wait up to `wait` seconds until all is settled; `show` gets every reply as soon as it is there."""
+    deadline, seen = time.monotonic() + wait, 0
+    while True:
+        left = min(max(deadline - time.monotonic(), 0.0), _POLL)
+        got = await client.get(
+            f"/v1/messages/{part(request_id)}/replies", {"wait": round(left, 2), "seen": seen}, timeout=left + 30
+        )
+        replies = got["replies"]
+        for reply in replies[seen:]:
+            show(reply)
+        seen = max(seen, len(replies))
+        if got["settled"] or time.monotonic() >= deadline:
+            reasons = await _reasons(client, request_id) if got["state"] in ("dead", "declined") else ()
+            return Answer(request_id, got["state"], got["settled"], tuple(replies), reasons)
+
+
+async def _reasons(client: Client, request_id: str) -> tuple[str, ...]:
+    message = await client.get(f"/v1/messages/{part(request_id)}")
+    return tuple(f"{letter['category']}: {letter['reason']}" for letter in message.get("dead_letters", []))
+
+
+def show_reply(reply: Json) -> None:
+    """A reply as people read it: who says what."""
+    out().print(
+        Text(f"{clean(reply['system_id'])}: ", style="bold cyan").append(clean(reply["text"]), style="not bold default")
+    )
+
+
+def show_silence(answer: Answer) -> None:
+    """Say what happened where no reply tells it."""
+    reasons = "".join(f"\n  {reason}" for reason in answer.reasons)
+    match answer:
+        case Answer(settled=False):
+            note = f"no answer yet; look later with `switchboard explain {answer.request_id}`"
+        case Answer(state="dead"):
+            note = f"this message could not be delivered; it is kept as a dead letter{reasons}"
+        case Answer(state="declined"):
+            note = f"declined: no reply is needed{reasons}"
+        case Answer(state="cancelled"):
+            note = "cancelled"
+        case Answer(replies=()):
+            note = "accepted, without a reply"
+        case _:
+            return
+    errors().print(Text(clean(note), style="yellow"), soft_wrap=True)
+
+
+def answer_json(answer: Answer, accepted: Json) -> Json:
+    """The whole exchange for machines."""
+    return {
+        **accepted,
+        "state": answer.state,
+        "settled": answer.settled,
+        "replies": list(answer.replies),
+        "reasons": list(answer.reasons),
+    }

@@ -1,0 +1,127 @@
+"""`switchboard models`: who is asked where no rule decides, whether it answers, what it cost, and what it chose.
+
+Called by `cli/main.py`. All but `test` asks the server; `test` asks the models themselves, see
+`app/classification/model_tests.py`. Next: `views.py`, which shows what came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+import typer
+
+from switchboard.app.settings import Settings, load_settings
+from switchboard.cli.client import ask, ask_about_team, find_server
+from switchboard.cli.models.views import print_log, print_models, print_tried, print_usage
+from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, out, print_json
+from switchboard.cli.reading import rendered
+from switchboard.cli.rules.options import moment
+
+app = typer.Typer(
+    help="Models that classify where no rule matches: list and test them, costs, choices.", no_args_is_help=True
+)
+
+By = Literal["day", "model", "butler", "team", "message", "asker"]
+Team = Annotated[str | None, typer.Option(help="Only this team.")]
+
+
+@app.command("list")
+def list_models(*, as_json: AsJson = False) -> None:
+    """List the models of the server's settings, what they did today, and what is left of the caps."""
+    found = ask(lambda client: client.get("/v1/models"))
+    if as_json:
+        print_json(found)
+    else:
+        print_models(found)
+
+
+@app.command("test")
+def try_models(
+    name: Annotated[str | None, typer.Argument(help="Only this model of the settings.", metavar="NAME")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Ask each model a tiny question, from here and by the settings here. Exit code 1: one of them failed.
+
+    It costs some hundred tokens each, a command line some thousand; command lines need the server to be running.
+    """
+    tried = asyncio.run(_try(load_settings(), name))
+    if as_json:
+        print_json({"models": tried})
+    else:
+        print_tried(tried)
+    done(OK if all(one["ok"] for one in tried) else FAILED)
+
+
+async def _try(settings: Settings, name: str | None) -> Sequence[Json]:
+    from switchboard.app.classification import model_tests as tests
+
+    models = tests.chosen(settings, name)
+    mcp_url = settings.classify.mcp_url or f"{find_server(settings).url}/mcp"
+    async with tests.open_place(settings, mcp_url) as place:
+        return [asdict(await tests.try_model(settings, model, place)) for model in models]
+
+
+@app.command("usage")
+def usage(
+    *,
+    by: Annotated[By, typer.Option(help="What to group by.")] = "day",
+    since: Annotated[str | None, typer.Option("--from", help="From this time on; by default the last 30 days.")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="Until this time.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number of rows.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Tokens and cost: by day, model, butler, team, message or asker (what models were asked for)."""
+    params = {"by": by, "from": moment(since, "--from"), "to": moment(until, "--to"), "limit": limit}
+    found = ask(lambda client: client.get("/v1/models/usage", params))
+    if as_json:
+        print_json(found)
+    else:
+        print_usage(found)
+
+
+@app.command("log")
+def log(  # noqa: PLR0913 - the options of a command
+    *,
+    team: Team = None,
+    butler: Annotated[str | None, typer.Option(help="Only where the model named this one.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed ones.")] = False,
+    corrected: Annotated[bool, typer.Option("--corrected", help="Only corrected ones.")] = False,
+    as_cases: Annotated[
+        bool, typer.Option("--as-cases", help="With --corrected: as cases for `rules test`, in YAML.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 50,
+    cursor: Annotated[str | None, typer.Option(help="Continue after this point.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What models chose: every attempt, the newest message first."""
+    if as_cases and (not corrected or butler or failed or cursor):
+        raise typer.BadParameter("cases are made from corrections: add --corrected", param_hint="--as-cases")
+    if as_cases:
+        _print_cases(team, limit, as_json=as_json)
+        return
+    asked = {"butler": butler, "limit": limit}
+    flags = {"failed": failed or None, "corrected": corrected or None}
+    params = {**asked, **flags, "team_id": team, "cursor": cursor}
+    page = ask(lambda client: ask_about_team(client, "/v1/classifications", params, "classifications"))
+    if as_json:
+        print_json(page)
+        return
+    print_log(page["classifications"])
+    if page.get("next_cursor"):
+        again = more("models log", cursor=page["next_cursor"], team=team, **asked)
+        words = "".join(f" --{name}" for name, given in flags.items() if given)
+        out().print(again + words, style="dim", soft_wrap=True)
+
+
+def _print_cases(team: str | None, limit: int, *, as_json: bool) -> None:
+    params = {"team_id": team, "limit": limit}
+    found = ask(lambda client: ask_about_team(client, "/v1/classifications/cases", params, "cases"))
+    if as_json:
+        print_json(found)
+    else:
+        sys.stdout.write(rendered(found, as_yaml=True))

@@ -1,0 +1,124 @@
+"""Models and what they chose as lines for people.
+
+Called by `commands.py`, `messages.py` and `explain.py`. What the API says, or `app/classification/model_tests.py`,
+enters; tables and sentences for `rich` leave, cleaned of whatever strangers and models wrote in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.text import Text
+
+from switchboard.cli.output import Json, clean, one_line, out, table, when
+
+
+def dollars(micros: int | None) -> str:
+    """Micro-dollars as `$0.0031`; nothing where nobody told the cost."""
+    return "" if micros is None else f"${micros / 1e6:,.4f}"
+
+
+def print_models(found: Json) -> None:
+    """The models in their order, and how the day stands."""
+    names = ("order", "name", "kind", "model", "state", "attempts", "failed", "tokens", "cost", "says")
+    rows = (
+        (
+            "" if one["order"] is None else one["order"],
+            *(one["name"], one["kind"], one["model"], _state(one)),
+            *(one["attempts"], one["failed"], f"{one['tokens_in'] + one['tokens_out']:,}", dollars(one["cost"])),
+            one_line(one["why"] or "", 120),
+        )
+        for one in found["models"]
+    )
+    out().print(table(*names, rows=rows, keep=("name", "state")))
+    cost = dollars(found["cost"]) if found["cost"] or not found["tokens"] else "cost unknown: no prices"
+    out().print(f"today ({found['day']}, UTC): {found['tokens']:,} tokens, {cost}")
+    for cap in found["caps"]:
+        out().print(_cap(cap))
+    out().print(f"a message may take {found['tokens_per_message']:,} tokens", style="dim")
+    if found["refused"]:
+        out().print(f"{found['refused']:,} calls prevented today by a daily limit", style="yellow")
+
+
+def _state(one: Json) -> Text:
+    if one["state"] == "open":
+        return Text(f"in cooldown until {when(one['until'], short=True)}", style="yellow")
+    return Text("asked" if one["order"] else "not asked", style="green" if one["order"] else "dim")
+
+
+def _cap(cap: Json) -> Text:
+    def shown(value: int) -> str:
+        return dollars(value) if cap["name"] == "cost_per_day" else f"{value:,}"
+
+    held = f" ({shown(cap['held'])} reserved by running sessions)" if cap["held"] else ""
+    text = f"{cap['name']}: {shown(cap['left'])} left of {shown(cap['cap'])}{held}"
+    return Text(text + (", reached: no model is used until tomorrow" if cap["reached"] else ""), style=_style(cap))
+
+
+def _style(cap: Json) -> str:
+    return "bold red" if cap["reached"] else ""
+
+
+def print_tried(tried: Sequence[Json]) -> None:
+    """What came of each model, and below what to do about those that failed."""
+    names = ("name", "kind", "result", "ms", "tokens", "cost", "says")
+    rows = (
+        (
+            *(one["name"], one["kind"]),
+            Text("ok", style="green") if one["ok"] else Text(clean(one["outcome"]), style="bold red"),
+            *(one["ms"] or "", f"{one['tokens_in']}+{one['tokens_out']}", dollars(one["cost"]) if one["cost"] else ""),
+            one_line(one["detail"], 300),
+        )
+        for one in tried
+    )
+    out().print(table(*names, rows=rows, keep=("name", "result"), wrap=True))
+    for one in tried:
+        if one["remedy"]:
+            remedy = Text(f"{clean(one['name'])}: ", style="bold").append(f"→ {clean(one['remedy'])}", style="yellow")
+            out().print(remedy, soft_wrap=True)
+
+
+def print_usage(found: Json) -> None:
+    """The rows and their sum."""
+    names = (found["by"], "messages", "attempts", "failed", "tokens in", "tokens out", "cost")
+    rows = [(one["key"] or "(none)", *_spent(one)) for one in found["rows"]]
+    out().print(table(*names, rows=[*rows, ("all", *_spent(found["total"]))] if rows else [], keep=names[:1]))
+
+
+def _spent(one: Json) -> Iterable[object]:
+    counts = (f"{one[name]:,}" for name in ("messages", "attempts", "failed", "tokens_in", "tokens_out"))
+    return (*counts, dollars(one["cost"]))
+
+
+def print_log(rows: Sequence[Json]) -> None:
+    """A page of the log."""
+    names = ("message", "at", "team", "model", "chose", "tokens", "cost", "ms", "text")
+    shown = (
+        (
+            *(one["request_id"], when(one["at"], short=True), one["team_id"], one["model"] or ""),
+            *(verdict(one), one["tokens_in"] + one["tokens_out"], dollars(one["cost"]), one["ms"]),
+            one_line(one["text"] or "", 120),
+        )
+        for one in rows
+    )
+    out().print(table(*names, rows=shown, keep=("message", "at", "chose")))
+
+
+def verdict(one: Json) -> Text:
+    """What a model chose, or why it did not; and the right choice."""
+    chose = ", ".join(str(route["butler"]) for route in one["verdict"].get("routed", ()))
+    text = Text(one_line(chose or "nobody", 60), style="cyan" if chose else "yellow")
+    if one["error"]:
+        text.append(f"  {one_line(one['error'], 60)}", style="red")
+    if one["corrected_to"]:
+        text.append(f"  corrected to {one_line(one['corrected_to'], 60)}", style="bold yellow")
+    return text
+
+
+def attempt_line(one: Json) -> Text:
+    """One attempt in a line: `own (812+24 tokens, $0.0031, 640 ms)  chose System1/health`."""
+    cost = f", {dollars(one['cost'])}" if one["cost"] is not None else ""
+    spent = f" ({one['tokens_in']}+{one['tokens_out']} tokens{cost}, {one['ms']} ms)  "
+    return (
+        Text(clean(one["model"] or "no model"), style="bold").append(spent, style="not bold dim").append(verdict(one))
+    )

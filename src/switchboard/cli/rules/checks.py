@@ -1,0 +1,237 @@
+"""`switchboard rules test|lint|backtest`: are these rules right, before they decide anything.
+
+Called by `commands.py`, whose group these commands belong to. Files of cases and of rules enter; what fails, what is
+doubtful and what would be routed differently leaves. Nothing is written. Next: the server's `Replays`, for
+lint its `RuleRecords`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+from uuid import UUID
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from switchboard.cli.client import Client, ask, part
+from switchboard.cli.output import (
+    FAILED,
+    OK,
+    AsJson,
+    Json,
+    clean,
+    done,
+    errors,
+    one_line,
+    out,
+    print_json,
+    table,
+)
+from switchboard.cli.reading import read_object
+from switchboard.cli.rules.options import File, targets
+from switchboard.cli.rules.views import SEVERITIES, blast_lines, counted, meant_of, receivers_of
+from switchboard.core.routing.backtest import NEWEST
+from switchboard.core.routing.rulefile import FORMAT
+from switchboard.domain.errors import InvalidInput, Unavailable
+from switchboard.domain.json_values import JsonMapping
+
+_LONG: Final = 300.0
+
+
+def try_cases(
+    file: File,
+    *,
+    rules: Annotated[
+        Path | None, typer.Option("--file", metavar="RULES", help="Rules to test; by default those in force.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try cases: does each message reach whom it should?
+
+    Exit code 1: some do not.
+    """
+    body = dict(read_object(file))
+    if "cases" not in body and body.get("format") == FORMAT:
+        raise InvalidInput(
+            f"{file} is a rule file; name the cases, and give the rules with --file {file}", field="cases"
+        )
+    if rules is not None:
+        body["document"] = read_object(rules)
+    outcomes = ask(lambda client: client.post("/v1/rules/test", body, timeout=_LONG))
+    if as_json:
+        print_json(outcomes)
+    else:
+        print_outcomes(outcomes)
+    done(FAILED if outcomes["failed"] else OK)
+
+
+def print_outcomes(outcomes: JsonMapping) -> None:
+    """The cases that fail, each with what was expected, what came, and the rules that decided; then the count."""
+    for result in outcomes["results"]:
+        if not result["passed"]:
+            for line in _failure(result):
+                out().print(line, soft_wrap=True)
+    passed, failed = int(outcomes["passed"]), int(outcomes["failed"])
+    cases = counted(passed + failed, "case")
+    verdict = f"{failed:,} of {cases} failed" if failed else f"all {cases} passed" if passed != 1 else "the case passed"
+    out().print(verdict, style="bold red" if failed else "bold green")
+
+
+def _failure(result: Json) -> Sequence[Text]:
+    lines = [Text().append("✗ ", style="red").append(one_line(result["name"]), style="bold")]
+    expected, got = receivers_of(result["expected"]), receivers_of(result["got"])
+    lines.append(Text().append("    expected  ", style="dim").append(expected, style="green"))
+    lines.append(Text().append("    got       ", style="dim").append(got, style="red"))
+    for step in result["trail"]:
+        why = str(step["reason"]).replace("_", " ") + (f" {step['rule_name']!r}" if step["rule_name"] else "")
+        lines.append(Text(f"    team {one_line(step['team_id'])}: {one_line(why)}", style="dim"))
+    return lines
+
+
+def lint(*, as_json: AsJson = False) -> None:
+    """Look for rules that cannot do what they are for.
+
+    Exit code 1: there are errors. Warnings and notes leave it at 0.
+    """
+    found = ask(lambda client: client.get("/v1/rules/lint", timeout=_LONG))
+    counts = Counter(str(one["severity"]) for one in found["findings"])
+    if as_json:
+        print_json(found)
+    else:
+        _print_findings(found["findings"], counts)
+    done(FAILED if counts["error"] else OK)
+
+
+def _print_findings(findings: Sequence[Json], counts: Counter[str]) -> None:
+    order = list(SEVERITIES)
+    rows = (
+        (
+            Text(str(one["severity"]), style=SEVERITIES[one["severity"]]),
+            clean(one["team_id"] or ""),
+            one_line(one["rule_name"] or "", 60),
+            one_line(one["message"], 400) + meant_of(one),
+        )
+        for one in sorted(findings, key=lambda one: order.index(one["severity"]))
+    )
+    if findings:
+        out().print(table("severity", "team", "rule", "what", rows=rows, keep=("severity", "team", "rule"), wrap=True))
+    said = ", ".join(counted(counts[name], name) for name in order if counts[name])
+    out().print(said or "no findings", style="bold" if said else "green")
+
+
+def backtest(
+    *,
+    last: Annotated[
+        int | None, typer.Option(min=1, help="The number of messages, newest first.", show_default=f"{NEWEST:,}")
+    ] = None,
+    days: Annotated[float | None, typer.Option(min=0.01, help="The messages of this many days.")] = None,
+    file: Annotated[Path | None, typer.Option(metavar="RULES", help="The rules to test: JSON or YAML.")] = None,
+    rule: Annotated[UUID | None, typer.Option(metavar="ID", help="The rule to change; with --set.")] = None,
+    changed: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="name, channel, priority, active, to, or filters.KEY."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try other rules on stored messages: what would be routed differently?
+
+    Nothing is written. Name the rules with --file RULES, or one changed rule with --rule ID --set FIELD=VALUE.
+    """
+    if (file is None) == (rule is None):
+        raise typer.BadParameter(
+            "name the rules to test with --file RULES, or one rule with --rule ID --set FIELD=VALUE"
+        )
+    if last is not None and days is not None:
+        raise typer.BadParameter("--last and --days exclude each other")
+    span: dict[str, object] = {"days": days} if days is not None else {} if last is None else {"last": last}
+
+    async def work(client: Client) -> Json:
+        if rule is None:
+            return await replay(client, span | {"document": read_object(file or Path())})
+        present = (await client.get(f"/v1/rules/{part(rule)}"))["rule"]
+        return await replay(client, span | {"changes": [changed_rule(present, changed or ())]})
+
+    blast = ask(work)
+    if as_json:
+        print_json(blast)
+    else:
+        _print_blast(blast, "" if days is None else f"of the last {days:g} days" if days != 1 else "of the last day")
+
+
+async def replay(client: Client, body: Mapping[str, object]) -> Json:
+    """Follow the progress of a backtest; its result."""
+    console = errors()
+    columns = (TextColumn("deciding again"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+        async for line in client.lines("/v1/rules/backtest", body):
+            if result := line.get("result"):
+                return dict(result)
+            if seen := line.get("progress"):
+                progress.update(task, completed=seen["looked_at"], total=seen["of"])
+    raise Unavailable("the backtest ended without a result; try again", code="connection")
+
+
+def _print_blast(blast: Json, period: str) -> None:
+    for line in list(blast_lines({**blast, "examples": []}, period=period, dry_run=True)):
+        out().print(line, soft_wrap=True)
+    rows = ((one["request_id"], receivers_of(one["before"]), receivers_of(one["after"])) for one in blast["examples"])
+    if blast["examples"]:
+        out().print(table("message", "now", "then", rows=rows, keep=("message", "now"), wrap=True))
+    if (rest := int(blast["changed"]) - len(blast["examples"])) > 0:
+        out().print(f"… and {rest:,} more", style="dim")
+
+
+def changed_rule(rule: Json, changes: Sequence[str]) -> dict[str, object]:
+    """A rule with `FIELD=VALUE` changes, as the backtest takes it. Raises InvalidInput for what is no field."""
+    if not changes:
+        raise InvalidInput("say what to change: --set priority=5", field="set")
+    made: dict[str, object] = {"rule_id": rule["rule_id"]}
+    filters = dict(rule["filters"])
+    for word in changes:
+        name, equals, value = word.partition("=")
+        if equals and name.startswith("filters.") and name != "filters.":
+            key = name.removeprefix("filters.")
+            made["filters"] = filters = {k: v for k, v in filters.items() if k != key} | ({key: value} if value else {})
+        elif equals and name in _SETTERS:
+            field, read = _SETTERS[name]
+            made[field] = read(value)
+        else:
+            raise InvalidInput(f"{word!r}: --set takes {', '.join(_SETTERS)} or filters.KEY, then = and a value")
+    return made
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidInput(f"priority={text!r} must be an integer", field="set") from None
+
+
+def _truth(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise InvalidInput(f"active={text!r} must be true or false", field="set")
+    return text == "true"
+
+
+def _targets(text: str) -> list[dict[str, str]]:
+    return targets([word.strip() for word in text.split(",")])
+
+
+_SETTERS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    "name": ("name", str),
+    "channel": ("channel", str),
+    "priority": ("priority", _whole_number),
+    "active": ("active", _truth),
+    "to": ("targets", _targets),
+}
+
+COMMANDS: Final[tuple[tuple[str, Callable[..., None]], ...]] = (
+    ("test", try_cases),
+    ("lint", lint),
+    ("backtest", backtest),
+)

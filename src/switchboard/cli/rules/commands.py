@@ -1,0 +1,236 @@
+"""`switchboard rules`: look at rules and edit them at run time.
+
+Called by `cli/main.py`. Options enter; a table, or what an edit changed, leaves. A change is in force within a second
+of the answer. Next: `history.py` (versions, export, import) and `checks.py` (tests, lint, backtest), whose commands
+belong to the same group; the server's `RuleService`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+from uuid import UUID
+
+import typer
+from rich.text import Text
+
+from switchboard.cli.client import Client, ask, ask_about_team, part
+from switchboard.cli.output import AsJson, Json, more, one_line, out, print_json, table, when
+from switchboard.cli.rules import checks as rule_checks
+from switchboard.cli.rules import history as rule_history
+from switchboard.cli.rules.options import DryRun, Reason, RuleId, pairs, reason_for, targets
+from switchboard.cli.rules.views import (
+    change_lines,
+    conditions_of,
+    filters_of,
+    looking_order,
+    print_edit,
+    targets_after,
+    targets_of,
+)
+from switchboard.domain.errors import Conflict, NotFound
+
+app = typer.Typer(help="Rules: list, edit, test and restore them.", no_args_is_help=True)
+
+_PAGE: Final = 500
+_ID: Final = 36
+"""Cells of an id, which is never broken: people copy it."""
+_NAME: Final = 40
+
+Filters = Annotated[
+    list[str] | None, typer.Option("--filter", metavar="KEY=VALUE", help="A filter; repeat for each key.")
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option("--to", metavar="TARGET", help="System1/NAME or System4/TEAM of the team, or a direct sub-team."),
+]
+Priority = Annotated[int | None, typer.Option(help="Higher priorities are evaluated first; 0 by default.")]
+
+
+@app.command("list")
+def list_rules(
+    *,
+    team: Annotated[str | None, typer.Option(help="Only this team.")] = None,
+    source: Annotated[str | None, typer.Option(help="Only those registered by this source, such as sop:NAME.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=_PAGE, help="Maximum number.")] = 200,
+    cursor: Annotated[str | None, typer.Option(help="Continue after this point.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List rules, team by team in the order of looking.
+
+    Where there are more than fit on a page, pages are made by age.
+    """
+    params = {"team_id": team, "source": source, "limit": limit, "cursor": cursor}
+    page = ask(lambda client: ask_about_team(client, "/v1/rules", params, "rules"))
+    if as_json:
+        print_json(page)
+        return
+    whole = cursor is None and not page["next_cursor"]
+    _print_rules(sorted(page["rules"], key=_place) if whole else page["rules"])
+    if page["next_cursor"]:
+        again = more("rules list", cursor=page["next_cursor"], limit=limit, team=team, source=source)
+        out().print(again, style="dim", soft_wrap=True)
+
+
+def _place(rule: Json) -> tuple[object, ...]:
+    return rule["team_id"], *looking_order(rule)
+
+
+def _print_rules(rules: Sequence[Json]) -> None:
+    names = ("team", "state", "prio", "rule", "when and where to, id")
+    out().print(table(*names, rows=map(_row, rules), keep=names[:-1], wrap=True, room=_ID))
+
+
+def _row(rule: Json) -> tuple[object, ...]:
+    on = Text("on", style="green") if rule["active"] else Text("off", style="red")
+    leads = conditions_of(rule).append_text(targets_after(rule))
+    if rule["source"]:
+        leads.append(f"  {one_line(rule['source'])}", style="dim")
+    leads.append(f"  {rule['rule_id']}", style="dim")
+    return rule["team_id"], on, rule["priority"], one_line(rule["name"], _NAME), leads
+
+
+@app.command("show")
+def show_rule(rule_id: RuleId, *, as_json: AsJson = False) -> None:
+    """Show one rule with its history."""
+    found = ask(lambda client: client.get(f"/v1/rules/{part(rule_id)}"))
+    if as_json:
+        print_json(found)
+        return
+    rule, history = found["rule"], found["history"]
+    rows: list[tuple[object, object]] = [("id", rule["rule_id"]), ("team", rule["team_id"]), ("name", rule["name"])]
+    rows += [("channel", rule["channel"]), ("filters", filters_of(rule) or "none"), ("to", targets_of(rule))]
+    rows += [("priority", rule["priority"]), ("state", _state_of(rule, history))]
+    rows += [("source", rule["source"])] if rule["source"] else []
+    rows += [("created", f"{when(rule['created_at'])} by {rule['created_by'] or 'unknown'}")]
+    rows += [("version", rule["version"])]
+    out().print(table("", "", rows=rows, wrap=True))
+    _print_history(history)
+
+
+def _state_of(rule: Json, history: Sequence[Json]) -> str:
+    return "removed" if _removed(history) else "on" if rule["active"] else "off"
+
+
+def _print_history(history: Sequence[Json]) -> None:
+    for entry in history:
+        head = Text(f"\nversion {entry['version']}", style="bold").append(
+            f"  {when(entry['created_at'])}  {one_line(entry['author'])}: {one_line(entry['reason'], 300)}",
+            style="not bold",
+        )
+        out().print(head, soft_wrap=True)
+        for line in change_lines([entry]):
+            out().print(line, soft_wrap=True)
+
+
+@app.command("create")
+def create(  # noqa: PLR0913 - the options of a command
+    *,
+    team: Annotated[str, typer.Option(help="The team that owns the rule.")],
+    name: Annotated[str, typer.Option(help="Its name, for people.")],
+    channel: Annotated[str, typer.Option(help="The channel, or * for all.")],
+    to: Targets,
+    filters: Filters = None,
+    priority: Priority = None,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a rule. It is in force within a second."""
+    written = {"team_id": team, "name": name, "channel": channel, "priority": priority or 0}
+    written |= {"filters": pairs(filters or ()), "targets": targets(to or ())}
+    body = written | {"reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
+    answer = ask(lambda client: client.post("/v1/rules", body))
+    if as_json:
+        print_json(answer)
+        return
+    print_edit(answer, [{"before": None, "after": answer["rule"]}], dry_run=dry_run)
+    if not dry_run:
+        out().print(f"its id is {answer['rule']['rule_id']}", style="dim")
+
+
+@app.command("update")
+def update(  # noqa: PLR0913 - the options of a command
+    rule_id: RuleId,
+    *,
+    name: Annotated[str | None, typer.Option(help="Its name, for people.")] = None,
+    channel: Annotated[str | None, typer.Option(help="The channel, or * for all.")] = None,
+    to: Targets = None,
+    filters: Filters = None,
+    no_filters: Annotated[bool, typer.Option("--no-filters", help="Remove all filters.")] = False,
+    priority: Priority = None,
+    version: Annotated[
+        int | None, typer.Option(help="The version of the rule that you have seen; by default the current one.")
+    ] = None,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change a rule; what is not given stays.
+
+    --filter and --to are the whole list from now on. A rule that somebody else has changed meanwhile is a conflict.
+    """
+    if filters and no_filters:
+        raise typer.BadParameter("either --filter or --no-filters, not both", param_hint="--no-filters")
+    patch: dict[str, object] = {"name": name, "channel": channel, "priority": priority}
+    patch |= {"filters": {} if no_filters else pairs(filters) if filters else None}
+    patch |= {"targets": targets(to) if to else None}
+    given = {key: value for key, value in patch.items() if value is not None}
+    if not given:
+        raise typer.BadParameter("say what to change, such as --priority 5; see --help")
+    body = given | {"reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
+    _change(rule_id, body, version, as_json=as_json)
+
+
+@app.command("disable")
+def disable(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Take a rule out of force; it stays on record."""
+    _switch(rule_id, reason, active=False, dry_run=dry_run, as_json=as_json)
+
+
+@app.command("enable")
+def enable(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Put a rule in force again."""
+    _switch(rule_id, reason, active=True, dry_run=dry_run, as_json=as_json)
+
+
+def _switch(rule_id: UUID, reason: str | None, *, active: bool, dry_run: bool, as_json: bool) -> None:
+    body = {"active": active, "reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
+    _change(rule_id, body, None, as_json=as_json)
+
+
+def _change(rule_id: UUID, body: Mapping[str, object], version: int | None, *, as_json: bool) -> None:
+    async def work(client: Client) -> tuple[Json, Json]:
+        found = await client.get(f"/v1/rules/{part(rule_id)}")
+        before = found["rule"]
+        _refuse_removed(before, found["history"])
+        if version is not None and version > before["version"]:
+            raise Conflict(f"rule {before['name']!r} never had version {version}; its version is {before['version']}")
+        seen = before["version"] if version is None else version
+        return before, await client.patch(f"/v1/rules/{part(rule_id)}", {**body, "version": seen})
+
+    before, answer = ask(work)
+    if as_json:
+        print_json(answer)
+    else:
+        changes = [{"before": before, "after": answer["rule"]}] if answer["fresh"] else []
+        print_edit(answer, changes, dry_run=bool(body["dry_run"]))
+
+
+def _refuse_removed(rule: Json, history: Sequence[Json]) -> None:
+    if not _removed(history):
+        return
+    last = history[0]["version"]
+    raise NotFound(
+        f"rule {rule['name']!r} was removed in version {last}; restore it with "
+        f"`switchboard rules restore {last - 1} --team {rule['team_id']}`"
+    )
+
+
+def _removed(history: Sequence[Json]) -> bool:
+    """Whether the last that became of the rule is that an import or a restore took it out."""
+    return bool(history) and history[0]["after"] is None
+
+
+for _name, _command in (*rule_checks.COMMANDS, *rule_history.COMMANDS):
+    app.command(_name)(_command)

@@ -1,0 +1,69 @@
+"""Options that the commands about rules share, and how their words are read.
+
+Called by `commands.py`, `checks.py`, `history.py`, `sops.py`, `dead_letters.py`, `models.py` and `explain.py`.
+Words enter, parts of a request leave. Next: the server, which says whether they make sense.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+RuleId = Annotated[UUID, typer.Argument(help="The rule's id.", metavar="ID")]
+Reason = Annotated[str | None, typer.Option(help="The reason; it is recorded.", metavar="TEXT")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; show what would change.")]
+File = Annotated[Path, typer.Argument(help="JSON or YAML; - is stdin.", metavar="FILE")]
+
+
+def reason_for(given: str | None, *, dry_run: bool = False) -> str:
+    """The reason as given, else as asked for on a terminal. Usage error where nobody can be asked."""
+    if given is None and dry_run:
+        return "dry run"
+    return said_or_asked(given, "Reason for the change?", "an edit needs a reason", "--reason")
+
+
+def said_or_asked(given: str | None, question: str, rule: str, option: str) -> str:
+    """A sentence that stays on record: as given, else asked for on a terminal. Usage error where there is none."""
+    if given is None and sys.stdin.isatty() and sys.stderr.isatty():
+        given = str(typer.prompt(question, prompt_suffix=" ", err=True))
+    if given is None or not given.strip():
+        raise typer.BadParameter(f"{rule}: {option} TEXT", param_hint=option)
+    return given
+
+
+def pairs(words: Sequence[str], option: str = "--filter") -> dict[str, str]:
+    """`KEY=VALUE` words as an object. Usage error for what is none, or a key that occurs twice."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(
+                f"{word!r} must be KEY=VALUE, such as telegram_chat_id=5488423581", param_hint=option
+            )
+        if key in found:
+            raise typer.BadParameter(f"{key} is given twice; a rule has one value per key", param_hint=option)
+        found[key] = value
+    return found
+
+
+def targets(words: Sequence[str]) -> list[dict[str, str]]:
+    """What has a slash is a system, `System1/NAME`, anything else a team."""
+    return [{"system_id" if "/" in word else "team_id": word} for word in words]
+
+
+def moment(text: str | None, option: str) -> str | None:
+    """A time as the API takes it; without a zone it is local time."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone().isoformat()
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{text!r} is not a time; write 2026-01-31 or 2026-01-31T12:00:00Z", param_hint=option
+        ) from None

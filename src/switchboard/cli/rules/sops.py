@@ -1,0 +1,71 @@
+"""`switchboard sops`: the rules that standing operating procedures need, registered and taken out together.
+
+Called by `cli/main.py`. SOP files enter (anything with a `name` and `routing_requirements`); what changed leaves. Next:
+the server's `RuleService`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from switchboard.cli.client import ask, part
+from switchboard.cli.output import AsJson, out, print_json, table
+from switchboard.cli.reading import read_object
+from switchboard.cli.rules.options import DryRun, File, Reason, reason_for
+from switchboard.cli.rules.views import print_edit
+from switchboard.domain.errors import InvalidInput
+
+app = typer.Typer(help="Rules of standard operating procedures: load and unload them.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_sops(*, as_json: AsJson = False) -> None:
+    """List the procedures that have rules here."""
+    found = ask(lambda client: client.get("/v1/sops"))
+    if as_json:
+        print_json(found)
+        return
+    rows = (
+        (str(s["source"]).removeprefix("sop:"), s["rules"], s["active"], ", ".join(s["teams"])) for s in found["sops"]
+    )
+    out().print(table("sop", "rules", "in force", "teams", rows=rows, keep=("sop",)))
+
+
+@app.command("load")
+def load(file: File, *, reason: Reason = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Register the rules that the SOP in FILE needs.
+
+    Load it again at any time: only what differs is changed.
+    """
+    document = read_object(file)
+    name = document.get("name")
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidInput(f"{file}: an SOP has a name: `name: …`", field="name")
+    body = {"document": document, "reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
+    answer = ask(lambda client: client.put(f"/v1/sops/{part(name.strip())}", body))
+    if as_json:
+        print_json(answer)
+    else:
+        print_edit(answer, answer["changes"], dry_run=dry_run)
+
+
+@app.command("unload")
+def unload(
+    name: Annotated[str, typer.Argument(help="The SOP's name.")],
+    *,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Disable all rules of an SOP.
+
+    They stay on record; loading it again enables them.
+    """
+    given = {"reason": reason_for(reason, dry_run=dry_run), "dry_run": str(dry_run).lower()}
+    answer = ask(lambda client: client.delete(f"/v1/sops/{part(name)}", given))
+    if as_json:
+        print_json(answer)
+    else:
+        print_edit(answer, answer["changes"], dry_run=dry_run)

@@ -1,0 +1,182 @@
+"""Rules, their changes and what a change would do, as lines for people.
+
+Called by `commands.py`, `history.py`, `checks.py`, `sops.py`, `teams.py` and `cli/dead_letters/views.py`. What the API
+says of rules (RuleView, changes, findings, blast) enters as JSON; texts for `rich` leave, cleaned of whatever strangers
+wrote in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from rich.text import Text
+
+from switchboard.cli.output import Json, clean, one_line, out
+from switchboard.core.routing.rulefile import changed_fields, rule_from_json
+from switchboard.domain.routing import RuleChange
+
+SEVERITIES: Final[Mapping[str, str]] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+"""How bad a finding is, the worst first, and its style."""
+
+_SIGNS: Final[Mapping[str, str]] = {"+": "green", "-": "red", "~": "yellow"}
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 rule`, `3,000 rules`."""
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
+
+
+def looking_order(rule: Json) -> tuple[object, ...]:
+    """The place of a rule among those of its team, as `core/routing/index.py` ranks them."""
+    star, filters = rule["channel"] == "*", len(rule["filters"])
+    age = datetime.fromisoformat(str(rule["created_at"]))
+    return (star and not filters, -int(rule["priority"]), -filters, star, age, str(rule["rule_id"]))
+
+
+def filters_of(rule: Json) -> str:
+    """`telegram_chat_id=5 chat_type=private`."""
+    return _pairs(rule["filters"])
+
+
+def targets_of(rule: Json) -> str:
+    """`onboarding, System1/diary`."""
+    return _receivers(rule["targets"])
+
+
+def _pairs(filters: Mapping[str, object]) -> str:
+    return one_line(" ".join(f"{name}={value}" for name, value in filters.items()))
+
+
+def _receivers(targets: Sequence[Mapping[str, object]]) -> str:
+    return one_line(", ".join(str(t.get("system_id") or t.get("team_id")) for t in targets))
+
+
+def receivers_of(receivers: Json) -> str:
+    """Who gets a message and where it dies: `System1/diary, dead letter of finance (no_route)`."""
+    dead = (f"dead letter of {one['team']} ({one['category']})" for one in receivers["dead_letters"])
+    asked = (f"the choice of a model in {team}" for team in receivers.get("models", ()))
+    return one_line(", ".join([*map(str, receivers["butlers"]), *dead, *asked]) or "nobody")
+
+
+def rule_line(rule: Json) -> Text:
+    """A rule in one line: what it is called, when it fires, where it leads."""
+    return Text(f"{one_line(rule['team_id'])}  ").append_text(rule_text(rule))
+
+
+def rule_text(rule: Json) -> Text:
+    """The same among others of its team."""
+    line = Text().append(one_line(rule["name"]), style="bold").append("  ")
+    line.append_text(conditions_of(rule)).append_text(targets_after(rule))
+    if rule["priority"]:
+        line.append(f"  priority {rule['priority']}", style="dim")
+    return line if rule["active"] else line.append("  off", style="red")
+
+
+def conditions_of(rule: Json) -> Text:
+    """Channel and filters: `telegram chat_type=private`."""
+    return Text().append(f"{clean(rule['channel'])} {filters_of(rule)}".rstrip(), style="yellow")
+
+
+def targets_after(rule: Json) -> Text:
+    """` → onboarding`."""
+    return Text().append(" → ", style="dim").append(targets_of(rule), style="cyan")
+
+
+def change_lines(changes: Iterable[Json]) -> Iterator[Text]:
+    """The changes one by one: `+` new, `-` removed, `~` changed with each field before and after."""
+    for change in changes:
+        before, after = change["before"], change["after"]
+        rule = after or before
+        sign = "~" if before and after else "+" if after else "-"
+        line = Text().append(f"{sign} ", style=_SIGNS[sign])
+        if sign != "~":
+            yield line.append_text(rule_line(rule))
+            continue
+        line.append(one_line(rule["team_id"])).append("  ").append(one_line(before["name"]), style="bold")
+        yield line.append(f"  {clean(rule['rule_id'])}", style="dim")
+        yield from field_lines(before, after)
+
+
+def field_lines(before: Json, after: Json) -> Iterator[Text]:
+    """Each field that differs, before and after."""
+    change = RuleChange(rule_from_json(before), rule_from_json(after))
+    for name, (then, now) in changed_fields(change).items():
+        line = Text().append(f"    {name}  ", style="dim").append(_value(name, then), style="red")
+        yield line.append(" → ", style="dim").append(_value(name, now), style="green")
+
+
+def _value(name: str, value: Any) -> str:
+    match name:
+        case "filters":
+            return _pairs(value) or "none"
+        case "targets":
+            return _receivers(value)
+        case "active":
+            return str(value).lower()
+        case _:
+            return one_line(value)
+
+
+def finding_lines(findings: Sequence[Json]) -> Iterator[Text]:
+    """What is doubtful about rules: the worst first, each with what was probably meant."""
+    order = list(SEVERITIES)
+    for one in sorted(findings, key=lambda one: order.index(one["severity"])):
+        line = Text().append(f"{one['severity']}: ", style=SEVERITIES[one["severity"]])
+        place = "  ".join(one_line(one[name]) for name in ("team_id", "rule_name") if one.get(name))
+        line.append(place, style="bold").append(f"  {one_line(one['message'], 400)}")
+        yield line.append(meant_of(one), style="yellow")
+
+
+def meant_of(finding: Json) -> str:
+    """What would probably be right, where the message does not say it already."""
+    said = [one_line(word) for word in finding.get("meant") or () if str(word) not in str(finding["message"])]
+    return f" (correct would be {', '.join(said[:5])})" if said else ""
+
+
+def blast_lines(blast: Json | None, *, period: str = "of the last day", dry_run: bool = False) -> Iterator[Text]:
+    """How many of the stored messages would be routed differently, in one line, then some of them."""
+    if blast is None:
+        yield Text("the effect on stored messages could not be computed", style="dim")
+        return
+    looked_at, changed = int(blast["looked_at"]), int(blast["changed"])
+    messages = f"{counted(looked_at, 'message')} {period}".strip()
+    if not looked_at:
+        yield Text(f"there are no{messages.removeprefix('0')} to compare with", style="dim")
+        return
+    newest = "" if blast["complete"] else "the newest "
+    would = "would be routed differently" if dry_run else "would now be routed differently"
+    count = f"{changed:,}" if changed else "none"
+    yield Text(f"{count} of {newest}{messages} {would}", style="bold" if changed else "")
+    for one in blast["examples"]:
+        line = Text().append(f"  {clean(one['request_id'])}  ", style="dim")
+        line.append(receivers_of(one["before"]), style="red")
+        yield line.append(" → ", style="dim").append(receivers_of(one["after"]), style="green")
+    if (rest := changed - len(blast["examples"])) > 0 and blast["examples"]:
+        yield Text(f"  … and {rest:,} more", style="dim")
+
+
+def print_edit(answer: Json, changes: Sequence[Json], *, dry_run: bool) -> None:
+    """What an edit did: its version, the changes, what is doubtful now, and what it means for messages."""
+    console = out()
+    console.print(_edit_head(answer, changes, dry_run=dry_run), soft_wrap=True)
+    if not changes:
+        return
+    hidden = int(answer.get("changed", len(changes))) - len(changes)
+    for line in (
+        *change_lines(changes),
+        *([Text(f"  … and {hidden:,} more", style="dim")] if hidden > 0 else []),
+        *finding_lines(answer.get("warnings") or ()),
+        *blast_lines(answer.get("blast"), dry_run=dry_run),
+    ):
+        console.print(line, soft_wrap=True)
+
+
+def _edit_head(answer: Json, changes: Sequence[Json], *, dry_run: bool) -> Text:
+    if not changes:
+        return Text(f"nothing to change; version {answer['version']} stays in force")
+    count = counted(int(answer.get("changed", len(changes))), "rule")
+    if dry_run:
+        return Text(f"dry run: nothing is written; it would change {count}:", style="bold yellow")
+    return Text(f"version {answer['version']} is in force; {count} changed:", style="bold")

@@ -1,0 +1,52 @@
+"""Discord. `payload.raw` is a message, or a frame of the gateway around one."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from switchboard.domain.envelope import Envelope
+from switchboard.ports.channel import Channel, Found
+from switchboard.ports.raw import Raw, at, child, first_word, matching, number, raw_of
+
+_SNOWFLAKE = re.compile(r"\d{1,20}", re.ASCII)
+_EDITED_AT = re.compile(r"[\dTZ:.+-]{1,40}", re.ASCII)
+
+
+def _message(envelope: Envelope) -> Raw:
+    raw = raw_of(envelope)
+    return child(raw, "d") or raw
+
+
+def _event_id(envelope: Envelope) -> str | None:
+    message = _message(envelope)
+    snowflake, edited = message.get("id"), matching(_EDITED_AT, message.get("edited_timestamp"))
+    found = matching(_SNOWFLAKE, snowflake) or number(snowflake)
+    return f"{found}:{edited}" if found and edited else found
+
+
+def _replied_to(envelope: Envelope) -> str | None:
+    return matching(_SNOWFLAKE, at(_message(envelope), "message_reference", "message_id"))
+
+
+def _facts(envelope: Envelope) -> Found:
+    message = _message(envelope)
+    user = first_word(message, ("author", "id"), ("member", "user", "id"), ("user", "id"), ("user_id",))
+    return {
+        "discord_guild_id": first_word(message, ("guild_id",)),
+        "discord_channel_id": first_word(message, ("channel_id",)) or envelope.event.external_thread_id,
+        "discord_user_id": user or envelope.sender.identity,
+    }
+
+
+CHANNELS: Final = (
+    Channel(
+        name="discord",
+        providers=frozenset({"discord"}),
+        event_id=_event_id,
+        replied_to=_replied_to,
+        facts=_facts,
+        keys=dict.fromkeys(("discord_guild_id", "discord_channel_id", "discord_user_id"), "text"),
+        history="realtime",
+    ),
+)

@@ -1,0 +1,112 @@
+"""E-mail. `payload.raw` has the headers as `core/mail/parse.py` keeps them, or as the Gmail API returns them.
+
+Strangers wrote them: the sender is what the connector says, never a header.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, get_args
+
+from switchboard.core.mail.auth import MailAuth, mail_auth
+from switchboard.core.mail.headers import address, domain_of, header, headers, list_id, mailboxes, without_tag
+from switchboard.domain.envelope import Envelope
+from switchboard.ports.channel import Channel, Found
+from switchboard.ports.raw import matching, word
+
+_MESSAGE_ID = re.compile(r"<?[^<>\s]{1,512}>?")
+_TO_MANY: Final = ("list-id", "list-unsubscribe", "list-post", "list-help")
+_BULK: Final = frozenset({"bulk", "junk", "list", "auto_reply"})
+_NOBODY = re.compile(
+    r"(mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?|owner-.*|.*-(request|bounces?|owner))([+=].*)?@"
+)
+
+
+def _event_id(envelope: Envelope) -> str | None:
+    own = header(envelope.payload.raw, "message-id").strip().replace("\x00", "")
+    found = matching(_MESSAGE_ID, own) or matching(_MESSAGE_ID, envelope.event.external_event_id)
+    return found.strip("<>") if found else None  # connectors disagree on whether the brackets belong to the id
+
+
+def _replied_to(envelope: Envelope) -> str | None:
+    values = headers(envelope.payload.raw, "in-reply-to")
+    return next((one.strip("<>") for value in values if (one := matching(_MESSAGE_ID, value.strip()))), None)
+
+
+def _facts(envelope: Envelope) -> Found:
+    raw, identity = envelope.payload.raw, envelope.sender.identity
+    sender = address(identity) or identity.lower()
+    domain = domain_of(sender)
+    return {
+        "email_sender": sender,
+        "email_domain": domain,
+        "email_to": _recipient(headers(raw, "to"), envelope.source.endpoint_identity),
+        "email_list_id": word(list_id(header(raw, "list-id"))),
+        # Our own server wrote the topmost of these headers, strangers wrote the others.
+        "email_auth": mail_auth(header(raw, "authentication-results"), domain or ""),
+    }
+
+
+def _implied(facts: Mapping[str, str]) -> Found:
+    sender = facts.get("email_sender") or address(facts.get("sender", ""))
+    return {"email_sender": sender, "email_domain": domain_of(sender or "")}
+
+
+def _recipient(lines: Sequence[str], endpoint: str) -> str | None:
+    """The recipient that is this mailbox (`me+shop@…` too), else the first one."""
+    parts = (part for line in lines[:100] for part in mailboxes(line))
+    found = [one for part in parts if (one := address(part)) is not None and word(one) is not None]
+    own = _mailbox(endpoint)
+    return next((one for one in found if without_tag(one) == own), found[0] if found else None)
+
+
+def _mailbox(endpoint: str) -> str:
+    """`me@example.org` for `gmail:me@example.org`."""
+    return _bare(endpoint.rpartition(":")[2])
+
+
+def _bare(identity: str) -> str:
+    return address(identity) or identity.strip("<> ").lower()
+
+
+def _automatic(envelope: Envelope) -> str | None:
+    """By RFC 3834, by signs of mailing lists and bounces, and by the sender being the mailbox that received it."""
+    identity, own = envelope.sender.identity, _mailbox(envelope.source.endpoint_identity)
+    sender = _bare(identity)
+    if _NOBODY.match(sender):
+        return f"from {identity}"
+    if own in {sender, without_tag(sender)}:
+        return f"from {identity}, which is this mailbox"
+    return _sign_of_headers(envelope.payload.raw)
+
+
+def _sign_of_headers(raw: object) -> str | None:
+    if listed := next((name for name in _TO_MANY if header(raw, name)), None):
+        return listed
+    submitted = header(raw, "auto-submitted").partition(";")[0].strip().lower()
+    if submitted not in {"", "no"}:
+        return f"auto-submitted: {submitted}"
+    precedence = header(raw, "precedence").strip().lower()
+    if precedence in _BULK:
+        return f"precedence: {precedence}"
+    return "return-path: <>" if header(raw, "return-path").strip() == "<>" else None
+
+
+CHANNELS: Final = (
+    Channel(
+        name="email",
+        providers=frozenset({"gmail", "imap", "smtp", "file"}),
+        event_id=_event_id,
+        replied_to=_replied_to,
+        facts=_facts,
+        keys={
+            **dict.fromkeys(("email_sender", "email_domain", "email_to", "email_list_id"), "lower"),
+            "email_auth": frozenset(get_args(MailAuth)),
+        },
+        implied=_implied,
+        automatic=_automatic,
+        history="email",
+        personal=True,
+    ),
+)

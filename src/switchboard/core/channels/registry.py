@@ -1,0 +1,102 @@
+"""The table of channels: ours, to which `app/` adds those of plug-ins and those of the settings.
+
+Code that depends on the channel of a message looks it up here, `journey/accept.py` first of all, which refuses channels
+that do not exist. Next: `ports/channel.py`, the definition of a channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import chain
+from typing import Final
+
+from switchboard.core.channels import (
+    discord,
+    email,
+    interfaces,
+    irc,
+    matrix,
+    plain,
+    signal,
+    slack,
+    sms,
+    telegram,
+    whatsapp,
+    xmpp,
+)
+from switchboard.core.words import near, or_list
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import ConfigurationError, InvalidInput
+from switchboard.ports.channel import COMMON_KEYS, Channel, Values
+
+
+class Channels(dict[str, Channel]):
+    """Channels by name. `channels[name]` is total: an unknown channel has only its name."""
+
+    def __init__(self, channels: Iterable[Channel]) -> None:
+        super().__init__((channel.name, channel) for channel in channels)
+        self._keys = {name: COMMON_KEYS | channel.keys for name, channel in self.items()}
+        self._every_key = COMMON_KEYS | {key: values for known in self._keys.values() for key, values in known.items()}
+
+    def __missing__(self, name: str) -> Channel:
+        return Channel(name=name)
+
+    def of(self, envelope: Envelope) -> Channel:
+        """The channel of this envelope, after checking that the provider is one of the channel's.
+
+        Raises InvalidInput with the code `unknown_channel` (field `source.channel`) or `invalid_source_provider` (field
+        `source.provider`); the message names the valid values.
+        """
+        name, provider = envelope.source.channel, envelope.source.provider
+        channel = self.get(name)
+        if channel is None:
+            meant = near(name, self) or tuple(self)
+            message = f"there is no channel {name!r}; did you mean {or_list(meant)}?"
+            raise InvalidInput(message, code="unknown_channel", field="source.channel")
+        if provider not in channel.providers:
+            message = f"channel {name!r} is provided by {or_list(channel.providers)}, not by {provider!r}"
+            raise InvalidInput(message, code="invalid_source_provider", field="source.provider")
+        return channel
+
+    def keys_of(self, name: str) -> Mapping[str, Values]:
+        """The keys that a filter of this channel may name. For `*` every key: a fact that is missing never matches.
+
+        The same for an unknown channel: that is one mistake, and should not be reported again for every key.
+        """
+        return self._keys.get(name, self._every_key)
+
+    def adding(self, plug_ins: Iterable[Channel], providers: Mapping[str, Iterable[str]]) -> Channels:
+        """These channels plus those of plug-ins and of the settings, which are names with their `providers`.
+
+        Raises ConfigurationError for a plug-in that takes a name or the key of a fact from another channel.
+        """
+        table = Channels(self.values())
+        for one in plug_ins:
+            if one.name in table or any(table._every_key.get(key, kind) != kind for key, kind in one.keys.items()):
+                raise ConfigurationError(f"the channel {one.name!r} of a plug-in has the name or a fact of another")
+            table = Channels((*table.values(), one))
+        named = (replace(table[name], providers=frozenset(given)) for name, given in providers.items())
+        return Channels((*table.values(), *named))
+
+
+CHANNELS: Final = Channels(
+    chain.from_iterable(
+        part.CHANNELS
+        for part in (
+            telegram,
+            email,
+            slack,
+            discord,
+            whatsapp,
+            matrix,
+            xmpp,
+            irc,
+            signal,
+            sms,
+            interfaces,
+            plain,
+        )
+    )
+)
+"""Ours."""

@@ -1,0 +1,57 @@
+"""Slack. `payload.raw` is an event as it is pushed, with or without its outer object, or an interaction."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from switchboard.domain.envelope import Envelope
+from switchboard.ports.channel import Channel, Found
+from switchboard.ports.raw import Raw, child, first_word, matching, raw_of
+
+_ID = re.compile(r"[A-Z0-9]{1,40}", re.ASCII)
+_TS = re.compile(r"\d{1,20}\.\d{1,10}", re.ASCII)
+
+
+def _event(raw: Raw) -> Raw:
+    return child(raw, "event") or raw
+
+
+def _event_id(envelope: Envelope) -> str | None:
+    # (team, channel, ts) is the same in `message` and `app_mention`, which Slack pushes for the same message.
+    raw = raw_of(envelope)
+    event = _event(raw)
+    team = matching(_ID, raw.get("team_id")) or matching(_ID, event.get("team"))
+    channel, ts = matching(_ID, event.get("channel")), matching(_TS, event.get("ts"))
+    return f"{team}:{channel}:{ts}" if team and channel and ts else None
+
+
+def _replied_to(envelope: Envelope) -> str | None:
+    event = _event(raw_of(envelope))
+    thread = matching(_TS, event.get("thread_ts"))
+    return thread if thread != event.get("ts") else None
+
+
+def _facts(envelope: Envelope) -> Found:
+    raw = envelope.payload.raw
+    user = first_word(raw, ("event", "user"), ("event", "message", "user"), ("user", "id"), ("user_id",))
+    return {
+        "slack_team_id": first_word(raw, ("team_id",), ("team", "id"), ("event", "team")),
+        "slack_channel_id": first_word(
+            raw, ("event", "channel"), ("event", "item", "channel"), ("channel", "id"), ("channel_id",)
+        ),
+        "slack_user_id": user or envelope.sender.identity,
+    }
+
+
+CHANNELS: Final = (
+    Channel(
+        name="slack",
+        providers=frozenset({"slack"}),
+        event_id=_event_id,
+        replied_to=_replied_to,
+        facts=_facts,
+        keys=dict.fromkeys(("slack_team_id", "slack_channel_id", "slack_user_id"), "text"),
+        history="realtime",
+    ),
+)

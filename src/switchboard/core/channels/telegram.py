@@ -1,0 +1,72 @@
+"""Telegram, by a bot or by a user's own client. `payload.raw` is an Update of the Bot API, or a bare Message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from switchboard.domain.envelope import Envelope
+from switchboard.ports.channel import CHAT_TYPES, Channel, Found
+from switchboard.ports.raw import Raw, at, child, integer, number, raw_of, word
+
+_WHO: Final = frozenset({"chat", "from", "user"})
+
+
+def _message(envelope: Envelope) -> Raw:
+    """The part of an update that has `chat`, `from` or `user`; an update holds one object."""
+    raw = raw_of(envelope)
+    if child(raw, "chat"):
+        return raw
+    if query := child(raw, "callback_query"):
+        # The sender is the person who pressed the button; the message under the button is the bot's own.
+        return {**child(query, "message"), "from": query.get("from")}
+    return next((part for part in raw.values() if isinstance(part, dict) and _WHO & part.keys()), {})
+
+
+def _event_id(envelope: Envelope) -> str | None:
+    if update_id := number(raw_of(envelope).get("update_id")):
+        return update_id
+    # Without an update_id the connector's id is often that of the message, which an edit shares with its original.
+    edited = number(_message(envelope).get("edit_date"))
+    return f"{envelope.event.external_event_id}:edit:{edited}" if edited else None
+
+
+def _chat(envelope: Envelope) -> str | None:
+    return number(at(_message(envelope), "chat", "id"))
+
+
+def _replied_to(envelope: Envelope) -> str | None:
+    return number(at(_message(envelope), "reply_to_message", "message_id"))
+
+
+def _facts(envelope: Envelope) -> Found:
+    message = _message(envelope)
+    chat_type = word(at(message, "chat", "type")) or envelope.sender.chat_type
+    user = integer(at(message, "from", "id")) or integer(at(message, "user", "id"))
+    user = user or (None if message else integer(envelope.sender.identity))
+    chat = integer(at(message, "chat", "id")) or integer(envelope.event.external_thread_id)
+    known = chat_type if chat_type in CHAT_TYPES else None
+    return {
+        "chat_type": envelope.sender.chat_type or known,
+        "telegram_chat_id": chat or (user if known == "private" else None),
+        "telegram_user_id": user,
+        "telegram_chat_type": known,
+    }
+
+
+def _implied(facts: Mapping[str, str]) -> Found:
+    return {"chat_type": facts.get("telegram_chat_type")}
+
+
+_TELEGRAM: Final = Channel(
+    name="telegram",
+    providers=frozenset({"telegram"}),
+    event_id=_event_id,
+    chat=_chat,
+    replied_to=_replied_to,
+    facts=_facts,
+    keys={"telegram_chat_id": "integer", "telegram_user_id": "integer", "telegram_chat_type": CHAT_TYPES},
+    implied=_implied,
+    history="realtime",
+)
+CHANNELS: Final = (_TELEGRAM, _TELEGRAM.named("telegram_bot"), _TELEGRAM.named("telegram_user_client"))

@@ -1,0 +1,31 @@
+"""XMPP. The sender is a JID, with or without its resource; the thread of a group is its room."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.domain.envelope import Envelope
+from switchboard.ports.channel import Channel, Found
+
+
+def _facts(envelope: Envelope) -> Found:
+    group = envelope.sender.chat_type in {"group", "supergroup"}
+    return {
+        "xmpp_jid": _bare(envelope.sender.identity),
+        "xmpp_room": _bare(envelope.event.external_thread_id or "") if group else None,
+    }
+
+
+def _bare(jid: str) -> str | None:
+    return jid.partition("/")[0].lower() or None
+
+
+CHANNELS: Final = (
+    Channel(
+        name="xmpp",
+        providers=frozenset({"xmpp"}),
+        facts=_facts,
+        keys=dict.fromkeys(("xmpp_jid", "xmpp_room"), "lower"),
+        history="realtime",
+    ),
+)

@@ -1,0 +1,308 @@
+"""The strict parser of an `Envelope`, or of a part: pydantic strips strings and says what is wrong, and where.
+
+Called by `read.py` with what `fast.py` does not accept, and by code that builds a part from outside values
+(`core/mail/parse.py`, `pipeline.py`, intake). In: bytes or values; out: an envelope or a part, or an error.
+The models are derived from the Structs: fields, types and limits are listed in `domain/envelope.py` alone; here is only
+what pydantic needs in addition. They also make the published JSON Schema. Next: `core/identity.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
+
+import msgspec
+from msgspec import NODEFAULT, Meta, Struct
+from msgspec.structs import FieldInfo, fields
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StrictBool,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+
+from switchboard.domain.envelope import MAX_DEPTH, SCHEMA_VERSION, Envelope, Raw, Timestamp, Trace
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.json_values import JsonObject
+
+_S = TypeVar("_S", bound=Struct)
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+ESCAPED_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_TOO_LONG: Final = -(10**4299)
+"""With its sign 4301 characters long: pydantic would accept it, but msgspec could not read it back."""
+
+
+_SENTENCES: Final[Mapping[str, str]] = {
+    "timezone_required": "must be an RFC 3339 time with a zone, such as 2026-01-31T12:00:00Z",
+    "rfc3339_string_required": "must be an RFC 3339 string with a zone, such as 2026-01-31T12:00:00Z",
+    "wrong_type": "must be an object, a string or null",
+    "too_deep": f"must not be nested deeper than {MAX_DEPTH} levels",
+    "not_a_json_number": "must not hold NaN or Infinity",
+    "metadata_raw_must_be_null": "must be null when control.ingestion_tier is 'metadata'",
+    "empty_message": "must not be empty when there are no attachments",
+}
+"""Our own codes, and what each of them says about the field."""
+_FIELD_OF_CODE: Final[Mapping[str, str]] = {
+    "metadata_raw_must_be_null": "payload.raw",
+    "empty_message": "payload.normalized_text",
+}
+
+
+def _wrong(code: str) -> PydanticCustomError:
+    return PydanticCustomError(code, _SENTENCES[code])
+
+
+def _rfc3339(value: object) -> object:
+    """A time must be a string with a zone: for a number or a naive time the zone would be a guess."""
+    if isinstance(value, datetime):
+        return value
+    if not isinstance(value, str):
+        raise _wrong("rfc3339_string_required")
+    text = value.strip()
+    if not _RFC3339.fullmatch(text):
+        raise _wrong("timezone_required" if re.fullmatch(r"[\dT: .-]+", text) else "rfc3339_string_required")
+    return text
+
+
+def _check(value: dict[Any, Any] | list[Any], left: int) -> None:
+    if left == 0:
+        raise _wrong("too_deep")
+    for child in value.values() if isinstance(value, dict) else value:
+        if isinstance(child, str):  # most of them are: checked first, without a call
+            continue
+        if isinstance(child, (dict, list)):
+            _check(child, left - 1)
+        elif isinstance(child, float) and not math.isfinite(child):
+            raise _wrong("not_a_json_number")
+        elif isinstance(child, int) and child <= _TOO_LONG:
+            raise PydanticCustomError("long_number", "must not hold a number of more than 4300 characters")
+
+
+def _shallow(value: object) -> object:
+    if isinstance(value, (dict, list)):
+        _check(value, MAX_DEPTH)
+    return value
+
+
+def _platform_object(value: object) -> object:
+    if not isinstance(value, (dict, str, type(None))):
+        raise _wrong("wrong_type")
+    return _shallow(value)
+
+
+def _consistent(envelope: Any) -> Any:
+    if envelope.control.ingestion_tier == "metadata" and envelope.payload.raw is not None:
+        raise _wrong("metadata_raw_must_be_null")
+    if not envelope.payload.normalized_text and not envelope.payload.attachments:
+        raise _wrong("empty_message")
+    return envelope
+
+
+# NUL cannot be stored. `strict_envelope` removes it from input on the wire; in a part it is refused.
+_NO_NUL: Final = r"^[^\x00]*$"
+_RULES: Final[Mapping[Any, Any]] = {
+    bool: StrictBool,
+    Timestamp: Annotated[AwareDatetime, BeforeValidator(_rfc3339)],
+    Raw: Annotated[
+        Any,
+        AfterValidator(_platform_object),
+        WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}, {"type": "null"}]}),
+    ],
+    Trace: Annotated[JsonObject, AfterValidator(_shallow)],
+}
+"""Types for which pydantic is more lenient than we are, or explains less."""
+
+
+def strict(kind: type[_S], value: object) -> _S:
+    """A `kind` from a mapping, or from a Struct that was built without checks. Raises pydantic.ValidationError."""
+    good = model_of(kind).model_validate(value, from_attributes=isinstance(value, kind))
+    return msgspec.convert(good, kind, from_attributes=True)
+
+
+def strict_envelope(data: bytes) -> Envelope:
+    """The envelope in `data`. Raises InvalidInput with the codes of `read_envelope` and an explanation."""
+    if b"\\u0000" in data:
+        data = _without_nul(data)
+    try:
+        return msgspec.convert(model_of(Envelope).model_validate_json(data), Envelope, from_attributes=True)
+    except ValidationError as error:
+        raise _refusal(error, data) from None
+
+
+@cache
+def model_of(struct: type[Struct]) -> type[BaseModel]:
+    """The model with the fields of `struct`, under its name."""
+    known: JsonObject = {one.name: (_ruled(one.type), _default(one)) for one in fields(struct)}
+    whole: JsonObject = {"_consistent": model_validator(mode="after")(_consistent)} if struct is Envelope else {}
+    config = ConfigDict(extra="forbid", frozen=True)
+    return create_model(struct.__name__, __config__=config, __doc__=struct.__doc__, __validators__=whole, **known)
+
+
+class AsModel:
+    """Tells pydantic, within `Annotated`: this value is validated by the model of this Struct."""
+
+    def __init__(self, struct: type[Struct]) -> None:
+        self._struct = struct
+
+    def __get_pydantic_core_schema__(self, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Called by pydantic."""
+        return handler.generate_schema(model_of(self._struct))
+
+
+def _ruled(kind: Any) -> Any:
+    """The same annotation in pydantic's terms."""
+    if kind in _RULES:
+        return _RULES[kind]
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return model_of(kind)
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return Annotated[_ruled(args[0]), _limit(*args)]
+    if origin in (Union, UnionType):
+        return Union[tuple(_ruled(arg) for arg in args)]  # noqa: UP007 - its members are known only here
+    return origin[tuple(_ruled(arg) for arg in args)] if origin in (tuple, dict) else kind
+
+
+def _limit(kind: object, limit: Meta) -> object:
+    if kind is str:
+        low, high = limit.min_length, limit.max_length
+        return StringConstraints(strip_whitespace=True, min_length=low, max_length=high, pattern=_NO_NUL)
+    return Field(strict=True, ge=limit.ge, le=limit.le) if kind is int else Field(max_length=limit.max_length)
+
+
+def _default(one: FieldInfo) -> Any:
+    if one.required:
+        return ...
+    default = one.default_factory() if one.default is NODEFAULT else one.default
+    return model_of(type(default))() if isinstance(default, Struct) else default
+
+
+def _without_nul(data: bytes) -> bytes:
+    """The same JSON without NUL in names and strings, which PostgreSQL cannot store; `payload.raw` stays as it is."""
+    try:
+        envelope = json.loads(data)
+        cleaned = _freed(envelope)
+    except (ValueError, RecursionError):
+        return data  # the validator explains it better
+    match envelope, cleaned:
+        # Both must match: a name may have become `payload` or `raw` only by losing its NUL.
+        case {"payload": {"raw": raw}}, {"payload": dict(payload)}:
+            payload["raw"] = raw
+    return json.dumps(cleaned).encode()
+
+
+def _freed(value: object) -> Any:
+    if isinstance(value, dict):
+        return {name.replace("\x00", ""): _freed(child) for name, child in value.items()}
+    if isinstance(value, list):
+        return [_freed(child) for child in value]
+    return value.replace("\x00", "") if isinstance(value, str) else value
+
+
+def _refusal(error: ValidationError, data: bytes) -> InvalidInput:
+    details = error.errors(include_url=False, include_input=False)
+    first = min(details, key=_rank)
+    if first["type"] == "json_invalid":
+        return not_json(str(first["ctx"]["error"]), data)
+    code, sentence = _explained(first)
+    field = _FIELD_OF_CODE.get(code) or _path(first["loc"])
+    rest = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+    return InvalidInput(f"{field or 'the envelope'} {sentence}{rest}", code=code, field=field)
+
+
+def _rank(detail: ErrorDetails) -> int:
+    """The most helpful error: a wrong version makes the others meaningless; a misspelt field explains a missing one."""
+    if detail["loc"] == ("schema_version",):
+        return 0
+    return 1 if detail["type"] == "extra_forbidden" else 2
+
+
+def too_deep() -> InvalidInput:
+    """The refusal of JSON that is nested too deeply."""
+    return InvalidInput(f"the JSON must not be nested deeper than {MAX_DEPTH} levels", code="too_deep")
+
+
+def not_json(reason: str, data: bytes) -> InvalidInput:
+    """The refusal of a body that is not JSON; `reason` is what the parser said."""
+    if "recursion" in reason:
+        return too_deep()
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return InvalidInput(f"the body must be UTF-8; byte {error.start} is not", code="invalid_utf8")
+    if any(sign in reason for sign in ("surrogate", "hex escape")) and ESCAPED_SURROGATE.search(data):
+        return InvalidInput(f"a \\uD8.. escape must be half of a pair: {reason}", code="lone_surrogate")
+    return InvalidInput(f"the body must be one JSON object: {reason}", code="invalid_json")
+
+
+def _explained(detail: ErrorDetails) -> tuple[str, str]:
+    """Our code for pydantic's, and an explanation."""
+    kind, loc, ctx = detail["type"], detail["loc"], detail.get("ctx", {})
+    if kind in _SENTENCES:
+        return kind, _SENTENCES[kind]
+    if kind == "missing":
+        return "missing_field", "is required"
+    if kind == "extra_forbidden":
+        return "unknown_field", f"is not a field of {SCHEMA_VERSION}{_suggestion(loc)}"
+    if kind == "literal_error":
+        code = "unsupported_schema_version" if loc == ("schema_version",) else "invalid_value"
+        return code, f"must be {ctx.get('expected')}"
+    if kind.startswith("datetime"):
+        return "rfc3339_string_required", f"must be an RFC 3339 time: {ctx.get('error', detail['msg'])}"
+    return _by_shape(kind, ctx, detail["msg"])
+
+
+def _by_shape(kind: str, ctx: Mapping[str, object], message: str) -> tuple[str, str]:
+    if kind in {"string_too_short", "too_short"}:
+        return "empty_value", "must not be empty"
+    if kind in {"string_too_long", "too_long"}:
+        return "too_long", f"must not be longer than {ctx.get('max_length')}"
+    if kind.endswith("_type"):
+        return "wrong_type", f"has the wrong type: {message[:1].lower()}{message[1:]}"
+    return "invalid_value", f"is not valid: {message[:1].lower()}{message[1:]}"
+
+
+def _path(loc: Sequence[int | str]) -> str | None:
+    # The path repeats names chosen by a stranger.
+    path = ".".join(str(part) for part in loc if part != "[key]")
+    return path[:200] or ("[key]" if loc else None)
+
+
+def _suggestion(loc: Sequence[int | str]) -> str:
+    known = list(_names_at(loc[:-1]))
+    near = difflib.get_close_matches(str(loc[-1])[:64], known, n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else f"; known here: {', '.join(known)}"
+
+
+def _names_at(loc: Sequence[int | str]) -> Iterator[str]:
+    model: type[BaseModel] = model_of(Envelope)
+    for part in loc:
+        if isinstance(part, str):
+            model = next(iter(_models(model.model_fields[part].annotation)))
+    yield from model.model_fields
+
+
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
+    """The models in an annotation such as `tuple[Attachment, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)

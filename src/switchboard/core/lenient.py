@@ -1,0 +1,74 @@
+"""JSON from outside, read leniently: nothing here raises, whatever the input.
+
+Called wherever the output of a model, a provider or a program is read. In: any value; out: the wanted part of it, or
+an empty value. Strings are returned without NUL and lone surrogates, which no database accepts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+def clean(value: object) -> object:
+    """A JSON value with every string in it storable. Raises RecursionError for thousands of levels."""
+    if isinstance(value, str):
+        return _UNSTORABLE.sub(lambda match: "" if match.group() == "\x00" else "\ufffd", value)
+    if isinstance(value, Mapping):
+        return {str(clean(str(key))): clean(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(inner) for inner in value]
+    return value
+
+
+def json_value(text: str) -> object:
+    """The cleaned value of the JSON in `text`; None if it is not JSON, or nested absurdly deep."""
+    try:
+        return clean(json.loads(text))
+    except (ValueError, RecursionError):
+        return None
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """`value` if it is an object, or the object in its JSON; else an empty one."""
+    if isinstance(value, str):
+        value = json_value(value)
+    return value if isinstance(value, Mapping) else {}
+
+
+def items(value: object) -> Iterable[Mapping[str, object]]:
+    """The objects of a list; anything else in it, and anything that is not a list, is ignored."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def string(value: object) -> str:
+    """`value` if it is a string, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def count(value: object) -> int:
+    """`value` if it is a count, else 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
+
+
+def money(value: object) -> float | None:
+    """`value` if it is an amount of money, else None."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
+    return float(value) if isinstance(value, int | float) and good else None
+
+
+def told(value: object) -> str:
+    """The text of an error: its own text, the `message` within it, or its JSON; at most 500 characters."""
+    if isinstance(value, Mapping):
+        inner = value.get("message") or mapping(value.get("data")).get("message")
+        value = inner if isinstance(inner, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return string(value)[:500]
+
+
+def block_text(content: object) -> str:
+    """The text of a message's content: a string, or the `text` of its blocks one after the other."""
+    return string(content) or "".join(string(block.get("text")) for block in items(content))

@@ -1,0 +1,34 @@
+"""Making outside text storable in PostgreSQL: without NUL and lone surrogates, alone or inside JSON.
+
+Called by `store/`, by `journey/turn.py` and by engines with text from programs, models and the network. Next:
+`store/database.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+def storable_text(text: str) -> str:
+    """Without NUL; a lone surrogate becomes a question mark."""
+    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+
+
+def to_storable_json(value: object) -> str:
+    """JSON text in which every text, names included, can be stored."""
+    return msgspec.json.encode(_clean(msgspec.to_builtins(value, str_keys=True))).decode()
+
+
+def storable_json(value: object) -> Any:
+    """`value` as a JSON column would return it: plain JSON, every text in it storable."""
+    return msgspec.json.decode(to_storable_json(value))
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, str):
+        return storable_text(value)
+    if isinstance(value, dict):
+        return {storable_text(name): _clean(child) for name, child in value.items()}
+    return [_clean(child) for child in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,27 @@
+"""Names for error messages: suggestions for a misspelt name, and lists as in a sentence.
+
+Called wherever a name is refused. Next: `core/routing/check.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+_MANY: Final = 2000
+
+
+def near(word: str, words: Iterable[str]) -> tuple[str, ...]:
+    """The names that `word` was probably meant to be, best first; at most three, often none."""
+    by_lower = {name.lower(): name for name in sorted(words)}
+    if len(by_lower) > _MANY:
+        # Comparing takes some 50 µs per name: among very many, only those with the same beginning are worth it.
+        by_lower = {low: name for low, name in by_lower.items() if low[:2] == word[:2].lower()}
+    return tuple(by_lower[low] for low in get_close_matches(word.lower(), list(by_lower)[:_MANY], n=3, cutoff=0.6))
+
+
+def or_list(words: Iterable[str]) -> str:
+    """`gmail, imap or smtp`: a list of alternatives."""
+    *first, last = sorted(words) or ["nothing"]
+    return f"{', '.join(first)} or {last}" if first else last

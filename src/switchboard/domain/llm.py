@@ -1,0 +1,301 @@
+"""Requests to models and their replies: one form for every provider and every command line.
+
+Made by the caller (`journey/ask.py` for classification); `llm/` turns a `Request` into that of a provider and its
+answer into a `Reply`. Values only: no I/O, no clock. Next: `llm/port.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, get_args
+
+from switchboard.domain.json_values import JsonMapping
+
+FailureKind = Literal[
+    "rate_limited",  # the provider says so, or has no quota left
+    "unavailable",  # unreachable, connection lost, or an error of its own; for a command line also: no tool server
+    "refused",  # the model will not answer this
+    "timeout",
+    "garbage",  # not an answer: no JSON, cut off, too large
+    "context_too_long",
+    "auth",
+    "defect",  # the request is wrong: no such model, no such program, a call that is not allowed
+]
+NotAsked = Literal[
+    "open",  # the breaker is open, or the provider asked for a pause
+    "busy",  # the maximum number of sessions was running
+    "budget",  # it could exceed what may be spent
+]
+Outcome = Literal["answered", "unfit", FailureKind, NotAsked]
+"""`unfit`: it answered, but the caller rejected the answer."""
+
+_NOT_ASKED: Final = frozenset(get_args(NotAsked))
+_ANSWERED: Final = frozenset({"answered", "unfit"})
+_KINDS: Final[Mapping[str, FailureKind]] = {kind: kind for kind in get_args(FailureKind)}
+_OF_THE_REQUEST: Final = frozenset({"refused", "context_too_long"})
+_NOT_RETRYABLE: Final = frozenset({"refused", "context_too_long", "auth", "defect"})
+
+
+# What is asked -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that the model may call; `parameters` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: JsonMapping
+
+
+@dataclass(frozen=True, slots=True)
+class ToolServer:
+    """The MCP server where a command line calls the tools of a request; not used by an API."""
+
+    url: str
+    token: str = field(repr=False)
+    name: str = "switchboard"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call as the model made it, and what came back if the session carried it out itself.
+
+    `ok` is True or False by the result alone, None where no result was seen; `result` is any JSON value. `server` is
+    the MCP server's name where the source tells it apart from the tool's.
+    """
+
+    name: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    result: object = None
+    ok: bool | None = None
+    id: str | None = None
+    server: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a call that the model made in the message before."""
+
+    call_id: str
+    text: str
+    ok: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a chat: of the `user`, with the results of earlier calls, or of the `assistant`, with its calls.
+
+    `blocks` are the provider's own, reasoning included, and go back unchanged to the very model at `origin`; any other
+    model gets the text and the calls.
+    """
+
+    role: Literal["user", "assistant"]
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[ToolResult, ...] = ()
+    blocks: tuple[Mapping[str, object], ...] = field(default=(), repr=False)
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question.
+
+    `force`: the one of `tools` that must be called; "" leaves it to the model. `max_tokens` of the answer; `deadline`
+    in seconds from now. `whole`: an answer that was cut off at `max_tokens` is a failure. `key` says what the request
+    belongs to. A command line needs a `server`.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    system: str = ""
+    tools: tuple[Tool, ...] = ()
+    force: str = ""
+    max_tokens: int = 1024
+    deadline: float = 60.0
+    whole: bool = True
+    key: str = ""
+    server: ToolServer | None = None
+
+    @property
+    def text(self) -> str:
+        """The whole as one text, for a program that takes no more than that."""
+        return self.system + self.said
+
+    @property
+    def said(self) -> str:
+        """The same without the system prompt."""
+        return "\n\n".join(part for one in self.messages for part in _parts(one))
+
+
+def _parts(message: ChatMessage) -> Iterator[str]:
+    yield from (result.text for result in message.results)
+    if message.text:
+        yield message.text
+    yield from (f"{call.name}({dict(call.arguments)})" for call in message.calls)
+
+
+# What comes back -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the provider counted them, summed over the session; `cost_usd` None where nobody told it.
+
+    `cache_read` and `cache_write` are parts of `input_tokens`. `estimated`: nobody told; never too few, never a bill.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+    cache_read: int = 0
+    cache_write: int = 0
+    estimated: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """In and out together."""
+        return self.input_tokens + self.output_tokens
+
+
+NO_USAGE: Final = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer.
+
+    `stop_reason`: `end`, `tool_calls`, `length`, `refused`, `context_too_long`, else what the source said; None: the
+    end was never seen. `by_program`: the calls went from a program to the request's tool server, whose record is the
+    truth; otherwise nobody has carried them out yet. `blocks` and `origin` as in `ChatMessage`.
+    """
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = NO_USAGE
+    model: str | None = None
+    errors: tuple[str, ...] = ()
+    stop_reason: str | None = None
+    by_program: bool = False
+    blocks: tuple[Mapping[str, object], ...] = field(default=(), repr=False)
+    origin: str = ""
+
+    @property
+    def message(self) -> ChatMessage:
+        """This reply as a message of the next request."""
+        return ChatMessage("assistant", self.text, self.calls, blocks=self.blocks, origin=self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of a reply that is still being written: more of its text, or one more call, whole.
+
+    `end` comes last: the reply without what the deltas before have already told.
+    """
+
+    text: str = ""
+    call: ToolCall | None = None
+    end: Reply | None = None
+
+
+def fold(deltas: Iterable[Delta]) -> Reply:
+    """The reply that its deltas tell piece by piece; one that broke off has no `stop_reason`."""
+    text, calls, end = "", list[ToolCall](), Reply()
+    for delta in deltas:
+        text += delta.text
+        calls += [] if delta.call is None else [delta.call]
+        end = delta.end or end
+    return replace(end, text=text + end.text, calls=(*calls, *end.calls))
+
+
+class ModelFailure(Exception):
+    """A session that came to nothing; what it said and cost until then is in `reply`.
+
+    `retryable`: the same model may do better later. `alive`: the other side is well, it is this request that it will
+    not take; no reason to mistrust it. `retry_after` in seconds, where the provider asks for a pause.
+    """
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        message: str,
+        *,
+        retryable: bool | None = None,
+        retry_after: float | None = None,
+        alive: bool | None = None,
+        reply: Reply | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.retryable = kind not in _NOT_RETRYABLE if retryable is None else retryable
+        self.retry_after = retry_after
+        self.alive = kind in _OF_THE_REQUEST if alive is None else alive
+        self.reply = reply or Reply()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What became of one model; `name` is that of the settings. `micros` are micro-dollars."""
+
+    name: str
+    outcome: Outcome
+    message: str = ""
+    usage: Usage = NO_USAGE
+    micros: int = 0
+    ms: int = 0
+    retryable: bool = True
+    retry_after: float | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether it was asked at all."""
+        return self.outcome not in _NOT_ASKED
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What one session came to. `asker` says what the model was asked for; `model` is that of the settings."""
+
+    asker: str
+    model: str
+    usage: Usage = NO_USAGE
+    micros: int = 0
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a request: the reply (None: nobody answered), and every attempt in its order."""
+
+    reply: Reply | None
+    attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def asked(self) -> bool:
+        """Whether anybody was asked at all."""
+        return any(one.asked for one in self.attempts)
+
+    @property
+    def last(self) -> Attempt | None:
+        """The attempt that gave the reply; without a reply the last of all."""
+        counted = [one for one in self.attempts if self.reply is None or one.outcome in _ANSWERED]
+        return counted[-1] if counted else None
+
+    @property
+    def tried(self) -> tuple[Attempt, ...]:
+        """All the other attempts."""
+        return tuple(one for one in self.attempts if one is not self.last)
+
+    @property
+    def failure(self) -> ModelFailure | None:
+        """Why nobody answered, in one failure; retryable if one of the attempts is."""
+        if self.reply is not None:
+            return None
+        asked = [one for one in self.attempts if one.asked]
+        kind = _KINDS.get(asked[-1].outcome, "unavailable") if asked else "unavailable"
+        told = "; ".join(f"{one.name}: {one.outcome}: {one.message}" for one in self.attempts) or "there is no model"
+        waits = [one.retry_after for one in self.attempts if one.retry_after is not None]
+        retryable = any(one.retryable for one in self.attempts)
+        return ModelFailure(kind, told[:2000], retryable=retryable, retry_after=min(waits, default=None))

@@ -1,0 +1,378 @@
+"""Asking a model: to which candidates of a team does a message go?
+
+The route leg (`classify.py`) calls `ModelClassifier.ask` with a `Question` for each team in which no rule fired. It
+returns a `Classified` or fails, saying whether, and when, another attempt makes sense. `pipeline.py` does the same for
+embedders, through `by_session` and `concluded`.
+
+    Question → RoutingTask (prompt, tool, token) → Report of the models → Classification → Classified
+
+Which models are asked is decided above this package: `app/classification` passes an `AskModels` over `llm/`. Next:
+`route_call.py` for each call, `core/classification/judge.py` for what the calls mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from secrets import token_urlsafe
+from time import perf_counter
+from typing import Final, Protocol
+from uuid import UUID
+
+import structlog
+
+from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.core.classification.history import LIMITS, select_history
+from switchboard.core.classification.judge import is_ours, parse_calls, reconcile, unfit
+from switchboard.core.classification.prompt import Asked, Prompt, route_tool, routing_prompt
+from switchboard.core.classification.result import in_no_part, word_by_word
+from switchboard.core.tokens import asked_tokens, estimate_tokens
+from switchboard.domain.classification import Candidate, Classification, Utterance
+from switchboard.domain.envelope import Attachment
+from switchboard.domain.errors import SwitchboardError, Unavailable
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.llm import Attempt, ChatMessage, Reply, Report, Request, Tool, ToolCall, ToolServer
+from switchboard.domain.routing import Classified, Route, Target
+from switchboard.journey.route_call import take
+from switchboard.ports.channel import Strategy
+from switchboard.ports.engine import NOT_DONE, Journal
+from switchboard.store import classification as store
+from switchboard.store.classification import ClassificationRow, NewSession, Session
+from switchboard.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+SESSION_LIFETIME: Final = timedelta(minutes=10)
+"""After this time the token of a session is invalid, even if nothing has ended the session."""
+HISTORY_TOKENS: Final = 50_000
+"""Limit of every history, including that of chats: thirty messages can be of any length."""
+MAX_ANSWER_TOKENS: Final = 16_384
+"""Maximum tokens of an answer; a model's own limit is lower."""
+_DONE: Final = frozenset({"ok", "accepted"})
+_NO_REPORT: Final = Report(Reply())
+_NO_CANDIDATE: Final = "there is nobody to choose from: no butler is alive and within reach"
+_NOT_RECORDED: Final = "it tells of a call that our server has no record of"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """To which of the `candidates` of a team does this message, or the part that reached the team, go?
+
+    A candidate is named by its system_id or team_id; `targets`, if given, run parallel to the candidates.
+    `lane` and `seq` identify the item that waits for the answer, at its `attempt`.
+    """
+
+    request_id: UUID
+    conversation: str
+    team_id: str
+    message: Asked
+    attachments: tuple[Attachment, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    targets: tuple[Target, ...] = ()
+    lane: str | None = None
+    seq: int | None = None
+    attempt: int = 1
+
+    @property
+    def text(self) -> str:
+        """What is to be classified."""
+        return self.message.text
+
+
+class ClassifierFailure(Exception):
+    """No model could be asked, or none gave an answer. Retryable failures are tried again, others are final."""
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class ClassifierBusy(ClassifierFailure):
+    """Try again in `retry_in` seconds at the earliest. `asked`: whether any model was asked at all."""
+
+    def __init__(self, message: str, *, retry_in: float = 0.0, asked: bool = True) -> None:
+        super().__init__(message)
+        self.retry_in = retry_in
+        self.asked = asked
+
+
+class Classifier(Protocol):
+    """Asks models. What must not be paid for twice goes through `journal.step`, as `classify <team_id> <digest>`.
+
+    The digest is that of the text: the rules may change between two attempts, and with them the part of the message
+    that reaches a team.
+    """
+
+    async def ask(self, question: Question, journal: Journal) -> Classified:
+        """Return which candidates get it. Raises `ClassifierFailure`, `Fenced`, `OutcomeUnknown`, `Unavailable`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTask:
+    """The input of one session: the prompt, and for a session that calls tools itself the access to ours.
+
+    `prompt.text` is the whole as one text; `tool` is `route_to_butler` with the JSON Schema of its arguments. `token`
+    permits this one tool at `/mcp`, for this message only, until the session is over; `taken` says whether a call has
+    arrived there and was accepted.
+    """
+
+    prompt: Prompt
+    tool: Tool
+    request_id: str
+    candidates: tuple[Candidate, ...]
+    token: str = field(repr=False)
+    taken: Callable[[], Awaitable[bool]] = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """The whole prompt."""
+        return self.prompt.text
+
+    def request(self, mcp_url: str | None, deadline: float, max_tokens: int = MAX_ANSWER_TOKENS) -> Request:
+        """The request to a model; `mcp_url` is where command lines call the tool."""
+        return Request(
+            (ChatMessage("user", self.prompt.question),),
+            self.prompt.instructions,
+            (self.tool,),
+            force=self.tool.name,
+            max_tokens=max_tokens,
+            deadline=deadline,
+            key=self.request_id,
+            server=None if mcp_url is None else ToolServer(mcp_url, self.token),
+        )
+
+    def shorter(self, request: Request, tokens: int) -> Request:
+        """The request with as much of the history as fits within `tokens`; everything else is always included."""
+        around = asked_tokens(request) - estimate_tokens(request.text)
+        prompt = self.prompt.within(tokens - around)
+        return replace(request, messages=(ChatMessage("user", prompt.question),))
+
+    async def unfit(self, reply: Reply) -> str | None:
+        """What is wrong with a reply; None if it routes the message. Our server's record is trusted, not the reply."""
+        wrong = unfit(reply, self.candidates)
+        if wrong is not None or not any(is_ours(call) and call.ok for call in reply.calls):
+            return wrong
+        return None if await self.taken() else _NOT_RECORDED
+
+
+AskModels = Callable[[RoutingTask], Awaitable[Report]]
+"""Runs one session. If no model answered, that is an outcome, not an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of a session. `carried_out`: the butlers to which the session itself has handed the message."""
+
+    classification: Classification
+    report: Report = _NO_REPORT
+    session_id: UUID | None = None
+    carried_out: frozenset[str] = frozenset()
+
+    @property
+    def model(self) -> str | None:
+        """The model that answered, else the last that was asked."""
+        reply, last = self.report.reply, self.report.last
+        return (reply.model if reply is not None else None) or (last.name if last is not None else None)
+
+
+async def history_of(database: Database, question: Question, strategy: Strategy) -> tuple[Utterance, ...]:
+    """The earlier messages of the conversation, as far as the strategy of the channel shows them."""
+    limits = LIMITS[strategy]
+    if not question.conversation or strategy == "none":
+        return ()
+    limits = replace(limits, max_tokens=min(limits.max_tokens or HISTORY_TOKENS, HISTORY_TOKENS))
+    now = datetime.now(UTC)
+    said = await store.history(database, question.conversation, question.request_id, limits, now)
+    return select_history(said, limits, now)
+
+
+async def by_session(database: Database, question: Question, said: Sequence[Utterance], ask: AskModels) -> Answer:
+    """Run one session. Its token is revoked before its record is read, so that no call can arrive afterwards."""
+    if not question.candidates:
+        return Answer(Classification(error=_NO_CANDIDATE))
+    secret = store.SESSION_PREFIX + token_urlsafe(32)
+    session = await _opened(database, question, secret)
+    q, tool = question, route_tool(question.candidates)
+    prompt = routing_prompt(q.candidates, q.message, said, q.attachments, q.team_id)
+    task = RoutingTask(prompt, tool, str(q.request_id), q.candidates, secret, lambda: _has_taken(database, session))
+    try:
+        report = await _asked(ask, task)
+        if report.reply is not None and not report.reply.by_program:
+            report = replace(report, reply=await _carried_out(database, session, report.reply))
+    finally:
+        await store.end_session(database, session.session_id)
+    return await _judged(database, session, report)
+
+
+async def concluded(database: Database, question: Question, answer: Answer, began: float) -> Answer:
+    """The answer, with segments in the message's own words, and a log row per attempt. `began`: perf_counter."""
+    answer = replace(answer, classification=word_by_word(answer.classification, question.text))
+    ms = round((perf_counter() - began) * 1000)
+    names = tuple(candidate.name for candidate in question.candidates)
+    row = ClassificationRow(
+        question.request_id, question.conversation, question.team_id, names, session_id=answer.session_id
+    )
+    for tried in answer.report.tried:
+        why = f"{tried.outcome}: {tried.message}"[:1000]
+        await store.log_attempt(database, replace(_billed(row, tried), model=tried.name, ms=tried.ms, error=why))
+        ms -= tried.ms
+    last = replace(
+        _last_billed(row, answer.report), model=answer.model, ms=max(0, ms), error=answer.classification.error
+    )
+    await store.log_attempt(database, replace(last, verdict=store.classification_record(answer.classification)))
+    return answer
+
+
+class ModelClassifier:
+    """Asks models: the `Classifier` of a worker. `attempts`: the last one accepts an incomplete split."""
+
+    def __init__(self, database: Database, ask: AskModels, attempts: int, channels: Channels = CHANNELS) -> None:
+        self._database = database
+        self._ask = ask
+        self._attempts = attempts
+        self._channels = channels
+
+    async def ask(self, question: Question, journal: Journal) -> Classified:
+        """Return which candidates get it; after a crash, from the journal, not paid twice. Raises ClassifierFailure."""
+
+        async def act(_: UUID) -> object:
+            return await self._found(question)
+
+        # Nothing should be paid for twice, so the answer is recorded before it takes effect; without a record, the
+        # model is asked again.
+        found = await journal.step(_step(question), act, effect="queryable", ask=_not_known)
+        return _classified(question, found)
+
+    async def _found(self, question: Question) -> JsonObject:
+        """The classification, as the journal keeps it."""
+        began = perf_counter()
+        history = await history_of(self._database, question, self._channels[question.message.channel].history)
+        answer = await by_session(self._database, question, history, self._ask)
+        answer = await concluded(self._database, question, answer, began)
+        found = answer.classification
+        if found.error is not None and (not found.chosen or question.attempt < self._attempts):
+            raise _failure(answer)
+        return _record(question, answer)
+
+
+# One session ---------------------------------------------------------------------------------------------------------
+
+
+async def _opened(database: Database, question: Question, secret: str) -> Session:
+    q = question
+    new = NewSession(q.conversation, q.request_id, q.team_id, q.candidates, SESSION_LIFETIME, q.lane, q.seq)
+    session_id = await store.open_session(database, new, sha256(secret.encode()).digest())
+    expires = datetime.now(UTC) + new.lifetime
+    return Session(session_id, new.conversation, new.request_id, new.team_id, new.candidates, expires)
+
+
+async def _has_taken(database: Database, session: Session) -> bool:
+    recorded = await store.calls_of(database, session.request_id, session.session_id)
+    return any(one.ok for one in recorded)
+
+
+async def _asked(ask: AskModels, task: RoutingTask) -> Report:
+    """Run one session to whatever end: one that was cut short may have made calls before."""
+    try:
+        return await ask(task)
+    except Unavailable:
+        raise
+    except Exception as error:
+        log.warning("session failed", request_id=task.request_id, error=error_text(error))
+        return Report(Reply(errors=(error_text(error),), by_program=True))
+
+
+def error_text(error: Exception) -> str:
+    """The failure for an error raised by a caller's function."""
+    if isinstance(error, TimeoutError):
+        return f"the session took too long{f': {error}' if str(error) else ''}"
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+async def _carried_out(database: Database, session: Session, reply: Reply) -> Reply:
+    """The reply after executing its pending calls: those of an API, which only names what to call."""
+    calls: list[ToolCall] = []
+    for call in reply.calls:
+        if call.ok is not None or not is_ours(call):
+            calls.append(call)
+            continue
+        try:
+            result = await take(database, session, call.arguments)
+        except SwitchboardError as error:
+            result = {"status": "refused", "error": str(error)}
+        calls.append(replace(call, result=result, ok=result["status"] in _DONE, server=None))
+    return replace(reply, calls=tuple(calls))
+
+
+async def _judged(database: Database, session: Session, report: Report) -> Answer:
+    failure = report.failure
+    reply = report.reply or Reply(errors=() if failure is None else (failure.message,), by_program=True)
+    found = parse_calls(reply, session.candidates)
+    recorded = await store.calls_of(database, session.request_id, session.session_id)
+    if reply.by_program:
+        return Answer(reconcile(found, recorded), report, session.session_id)
+    # If the reply names a butler with a good result and our record does not, the session has served it by itself.
+    served = frozenset(found.acked) - {one.butler for one in recorded}
+    return Answer(found, report, session.session_id, served)
+
+
+# What is recorded --------------------------------------------------------------------------------------------------
+
+
+def _billed(row: ClassificationRow, attempt: Attempt) -> ClassificationRow:
+    # Nothing was spent, or no price was reported: unknown is not free.
+    used, cost = attempt.usage, attempt.micros or None
+    return replace(row, tokens_in=used.input_tokens, tokens_out=used.output_tokens, cost=cost)
+
+
+def _last_billed(row: ClassificationRow, report: Report) -> ClassificationRow:
+    if report.reply is None:
+        return row if report.last is None else _billed(row, report.last)
+    used = report.reply.usage
+    cost = None if used.cost_usd is None else round(used.cost_usd * 1_000_000)
+    return replace(row, tokens_in=used.input_tokens, tokens_out=used.output_tokens, cost=cost)
+
+
+def _step(question: Question) -> str:
+    """The name of the step; for another part of the text, as changed rules may require, it is a different step."""
+    return f"classify {question.team_id} {sha256(question.text.encode()).hexdigest()[:12]}"
+
+
+async def _not_known(_: UUID) -> object:
+    return NOT_DONE
+
+
+def _failure(answer: Answer) -> ClassifierFailure:
+    """Why there is no classification; if no model could be asked, also when to try again."""
+    failure = answer.report.failure
+    if failure is None:
+        return ClassifierFailure(answer.classification.error or "no answer")
+    asked = answer.report.asked
+    if failure.retryable and not (failure.retry_after is None and asked):
+        return ClassifierBusy(failure.message, retry_in=failure.retry_after or 0.0, asked=asked)
+    return ClassifierFailure(failure.message, retryable=failure.retryable)
+
+
+def _record(question: Question, answer: Answer) -> JsonObject:
+    """The classification as JSON. A sole butler gets the whole message; so do all if a part was left to nobody."""
+    found = answer.classification
+    whole = found.error is not None or len(found.chosen) == 1
+    parts = {route.butler: None if whole else route.segment for route in found.chosen}
+    left = in_no_part(question.text, parts.values())
+    notes = (
+        f"by {answer.model or 'a model'}",
+        ", inferred from its text" if found.inferred else "",
+        "" if found.error is None else f"; the whole message, because a part was assigned to nobody: {found.error}",
+        f'; in no part: "{left}"' if left else "",
+    )
+    return {"parts": list(parts.items()), "detail": "".join(notes)[:2000]}
+
+
+def _classified(question: Question, found: JsonMapping) -> Classified:
+    """The recorded answer. Fails if one butler is no longer a candidate: its part would be lost."""
+    targets = {one.name: target for one, target in zip(question.candidates, question.targets, strict=True)}
+    if gone := [name for name, _ in found["parts"] if name not in targets]:
+        return Classified(failed=f"the model chose {', '.join(gone)}, which can no longer be reached")
+    return Classified(tuple(Route(targets[name], part) for name, part in found["parts"]), detail=found["detail"])

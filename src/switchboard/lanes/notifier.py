@@ -1,0 +1,106 @@
+"""Waking each other: within the process at once, between processes by a coalescing NOTIFY outside the hot transactions.
+
+A NOTIFY inside a transaction takes a lock on the whole database at commit and was measured to cost three quarters of
+the throughput. A lost notification only costs time: every waiter also polls periodically.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from switchboard.domain.errors import Unavailable
+from switchboard.store.database import Database
+
+CHANNEL: Final = "switchboard"
+_MOST: Final = 7000  # bytes of a payload; PostgreSQL takes less than 8000
+
+WORK: Final = "work"
+RULES: Final = "rules"
+
+
+def outbox_topic(pool: str) -> str:
+    """Notified when a reply waits for the connector of this pool."""
+    return f"outbox:{pool}"
+
+
+def settled_topic(request_id: object) -> str:
+    """Notified when a delivery of this message is settled."""
+    return f"settled:{request_id}"
+
+
+class Notifier:
+    """Topics that can be notified and waited for, here and in every other process on the same database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._hearers: dict[str, set[Callable[[], None]]] = defaultdict(set)
+        self._unsent: set[str] = set()
+        self._sender: asyncio.Task[None] | None = None
+
+    def notify(self, topic: str) -> None:
+        """Wake all that wait for `topic`; never waits, never fails."""
+        self._ring_here(topic)
+        self._unsent.add(topic)
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send())
+
+    def heard(self, payload: str) -> None:
+        """Another process has notified (called by the listener of the dedicated connection)."""
+        for topic in payload.split("\n"):
+            self._ring_here(topic)
+
+    async def listen(self) -> None:
+        """Receive notifications of other processes, over an own connection. Runs until cancelled; reconnects."""
+        while True:
+            with contextlib.suppress(Unavailable):
+                await self._listen_once()
+            await asyncio.sleep(0.5)
+
+    async def _listen_once(self) -> None:
+        over = asyncio.Event()
+        connection = await self._database.dedicated()
+        try:
+            connection.add_termination_listener(lambda _: over.set())
+            await self._database.listen(connection, CHANNEL, self.heard)
+            await over.wait()
+        finally:
+            connection.terminate()
+
+    def subscribe(self, topic: str, hearer: Callable[[], None]) -> Callable[[], None]:
+        """Call `hearer` on every notification; returns a function that stops that."""
+        self._hearers[topic].add(hearer)
+
+        def stop() -> None:
+            self._hearers[topic].discard(hearer)
+            if not self._hearers[topic]:
+                del self._hearers[topic]
+
+        return stop
+
+    def _ring_here(self, topic: str) -> None:
+        for hearer in tuple(self._hearers.get(topic, ())):
+            hearer()
+
+    async def _send(self) -> None:
+        while self._unsent:
+            topics, self._unsent = self._unsent, set()
+            try:
+                for payload in _payloads(topics):
+                    await self._database.notify(CHANNEL, payload)
+            except Unavailable:
+                return  # the others poll
+
+
+def _payloads(topics: set[str]) -> Iterator[str]:
+    payload = ""
+    for topic in sorted(topics):
+        if payload and len(payload.encode()) + len(topic.encode()) > _MOST:
+            yield payload
+            payload = ""
+        payload = f"{payload}\n{topic}" if payload else topic
+    if payload:
+        yield payload

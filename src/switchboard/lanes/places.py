@@ -1,0 +1,52 @@
+"""The slots of a worker: how many items of which pool and tier it may claim now. Pure; called by `worker.py`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from switchboard.core.policy.shares import NO_CREDIT, WEIGHTS, shares
+
+Quota = Mapping[str, tuple[int, ...]]
+"""Slots per tier, by pool."""
+
+
+class Places:
+    """Each running item has a slot of its pool; free ones go to the tiers by weight, so that none starves."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self._free = Counter(sizes)
+        self._credit = dict.fromkeys(sizes, NO_CREDIT)
+
+    def take(self, pool: str) -> None:
+        """An item of this pool runs."""
+        self._free[pool] -= 1
+
+    def give_back(self, pool: str) -> None:
+        """It has ended."""
+        self._free[pool] += 1
+
+    def deal(self) -> Quota:
+        """The free slots of each pool, distributed to the tiers; pools without any are left out."""
+        dealt = {}
+        for pool, free in self._free.items():
+            if free > 0:
+                dealt[pool], self._credit[pool] = shares(self._credit[pool], free)
+        return dealt
+
+
+def left_over(quota: Quota, claimed: Iterable[tuple[str, int]], tier: int) -> Quota:
+    """Slots left over by other tiers in pools where this tier has used up its own; `claimed`: pool, tier of each."""
+    used = Counter(claimed)
+    more = {}
+    for pool, places in quota.items():
+        left = sum(places) - sum(used[pool, one] for one in range(len(WEIGHTS)))
+        if left > 0 and used[pool, tier] >= places[tier]:
+            more[pool] = (0,) * tier + (left,)
+    return more
+
+
+def used_up(quota: Quota, claimed: Iterable[tuple[str, int]]) -> bool:
+    """Whether some pool is full now, and may have more work than it had slots for."""
+    taken = Counter(pool for pool, _ in claimed)
+    return any(taken[pool] == sum(places) for pool, places in quota.items())

@@ -1,0 +1,33 @@
+"""Waiting: an event that a step waits for is decided here, by the holder of its key.
+
+`Journal.wait` registers the key and parks the item; once decided, the item runs next in its lane, on any free
+worker. The first decision stands, one made before the item is parked is kept, and deadlines are by the database's
+clock. Next: `store/steps.py`.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from switchboard.domain.errors import Conflict, NotFound
+from switchboard.lanes.faults import point
+from switchboard.lanes.journal import decided
+from switchboard.lanes.notifier import WORK, Notifier
+from switchboard.ports.engine import Decided
+from switchboard.store import steps as store
+from switchboard.store.database import Database
+
+
+async def resume(database: Database, notifier: Notifier, key: UUID, value: object) -> Decided:
+    """Decide the event with this key; returns the decision that stands, which is the first one.
+
+    Raises NotFound for a key that nothing ever waited for, Conflict if the item has ended without it.
+    """
+    event = await store.decide(database, key, value)
+    if event is None:
+        raise NotFound(f"nothing waits for {key}")
+    if event.result is None:
+        raise Conflict(f"what waited for {key} has ended")
+    point("after_resume")
+    notifier.notify(WORK)
+    return decided(event.result)

@@ -1,0 +1,141 @@
+"""The answer of a provider as a `Reply`, in its three dialects. Pure.
+
+`api.py` calls `read_answer` with the JSON of a response; it returns a `Reply` or raises the `ModelFailure` that the
+answer amounts to. A call in it is only a request: it has no result yet. Next: `domain/llm.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from switchboard.core.lenient import block_text, clean, count, items, json_value, mapping, string
+from switchboard.core.replies import call_of
+from switchboard.domain.llm import ModelFailure, Reply, Request, ToolCall, Usage
+from switchboard.llm.json_form import described
+from switchboard.llm.port import ApiKind
+from switchboard.llm.web import status_failure
+
+Document = Mapping[str, object]
+
+_STOPS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("stop", "end_turn", "stop_sequence", "completed"), "end"),
+    **dict.fromkeys(("tool_use", "function_call"), "tool_calls"),
+    **dict.fromkeys(("max_tokens", "max_output_tokens"), "length"),
+    **dict.fromkeys(("content_filter", "refusal", "safety"), "refused"),
+    "model_context_window_exceeded": "context_too_long",
+}
+
+
+def read_answer(kind: ApiKind, body: str, request: Request, *, as_json: bool = False) -> Reply:
+    """The reply in a response. With `as_json` the forced tool was asked for as JSON in the text, and counts as called.
+
+    Raises ModelFailure: `garbage` if it is not an answer or was cut off, `refused`, `context_too_long`, or the error in
+    the body.
+    """
+    document = json_value(body)
+    if not isinstance(document, Mapping):
+        raise ModelFailure("garbage", f"the answer is no object of JSON: {clean(body[:100])!r}")
+    if document.get("error"):
+        raise _told_in_the_body(document, body)
+    reply, refusal = _READERS[kind](document)
+    if as_json and not reply.calls:
+        reply = replace(reply, calls=described(reply.text, request))
+    stop = _STOPS.get(reply.stop_reason or "", reply.stop_reason)
+    reply = replace(reply, stop_reason="tool_calls" if reply.calls and stop == "end" else stop)
+    _check_end(reply, refusal, whole=request.whole)
+    return replace(reply, calls=tuple(map(_untried, reply.calls)))
+
+
+def _told_in_the_body(document: Document, body: str) -> ModelFailure:
+    """An error with status 200: gateways do that, and the Responses API for what fails while it answers."""
+    error = mapping(document.get("error"))
+    code = count(error.get("code")) or {"rate_limit_exceeded": 429}.get(string(error.get("code")), 500)
+    return status_failure(code, {}, body)
+
+
+def _check_end(reply: Reply, refusal: str, *, whole: bool) -> None:
+    if reply.stop_reason == "context_too_long":
+        raise ModelFailure("context_too_long", "the context window is exceeded", reply=reply)
+    if reply.stop_reason == "length" and whole:
+        # Even if a call is complete: later ones are lost. The input made the answer so long, and strangers write
+        # the input: no reason to mistrust the model for other messages.
+        raise ModelFailure("garbage", "the answer was cut off at its limit", alive=True, reply=reply)
+    if reply.stop_reason == "refused" or (refusal and not reply.calls):
+        raise ModelFailure("refused", refusal[:500] or "the provider's filter ended the answer", reply=reply)
+
+
+def _untried(call: ToolCall) -> ToolCall:
+    """A pending call, whatever status the provider reports."""
+    return replace(call, ok=None, result=None)
+
+
+def _chat(document: Document) -> tuple[Reply, str]:
+    choice = next(iter(items(document.get("choices"))), None)
+    if choice is None:
+        raise ModelFailure("garbage", "the answer has no choices")
+    message = mapping(choice.get("message"))
+    reply = Reply(
+        text=block_text(message.get("content")),
+        calls=_calls(items(message.get("tool_calls"))),
+        usage=_openai_usage(mapping(document.get("usage")), "prompt", "completion"),
+        model=string(document.get("model")) or None,
+        stop_reason=string(choice.get("finish_reason")) or None,
+    )
+    return reply, string(message.get("refusal"))
+
+
+def _responses(document: Document) -> tuple[Reply, str]:
+    if not isinstance(document.get("output"), list):
+        raise ModelFailure("garbage", "the answer has no output")
+    output = list(items(document.get("output")))
+    blocks = [block for item in output if item.get("type") == "message" for block in items(item.get("content"))]
+    why = string(mapping(document.get("incomplete_details")).get("reason"))
+    reply = Reply(
+        text="".join(string(block.get("text")) for block in blocks),
+        calls=_calls(item for item in output if item.get("type") == "function_call"),
+        usage=_openai_usage(mapping(document.get("usage")), "input", "output"),
+        model=string(document.get("model")) or None,
+        stop_reason=why or string(document.get("status")) or None,
+        blocks=tuple(output),
+    )
+    return reply, "".join(string(block.get("refusal")) for block in blocks)
+
+
+def _openai_usage(usage: Document, asked: str, said: str) -> Usage:
+    cached = count(mapping(usage.get(f"{asked}_tokens_details")).get("cached_tokens"))
+    return Usage(count(usage.get(f"{asked}_tokens")), count(usage.get(f"{said}_tokens")), cache_read=cached)
+
+
+def _anthropic(document: Document) -> tuple[Reply, str]:
+    if not isinstance(document.get("content"), list):
+        raise ModelFailure("garbage", "the answer has no content")
+    blocks = list(items(document.get("content")))
+    reply = Reply(
+        text="".join(string(block.get("text")) for block in blocks if block.get("type") == "text"),
+        calls=_calls(block for block in blocks if block.get("type") == "tool_use"),
+        usage=anthropic_usage(mapping(document.get("usage"))),
+        model=string(document.get("model")) or None,
+        stop_reason=string(document.get("stop_reason")) or None,
+        blocks=tuple(blocks),
+    )
+    return reply, ""
+
+
+def anthropic_usage(usage: Document, cost: float | None = None) -> Usage:
+    """Its `input_tokens` exclude the cached ones."""
+    read, written = count(usage.get("cache_read_input_tokens")), count(usage.get("cache_creation_input_tokens"))
+    asked = count(usage.get("input_tokens")) + read + written
+    return Usage(asked, count(usage.get("output_tokens")), cost, read, written)
+
+
+def _calls(raw: Iterable[Document]) -> tuple[ToolCall, ...]:
+    return tuple(call for one in raw if (call := call_of(one)) is not None)
+
+
+_READERS: Final[Mapping[ApiKind, Callable[[Document], tuple[Reply, str]]]] = {
+    "openai": _chat,
+    "openai-responses": _responses,
+    "anthropic": _anthropic,
+}

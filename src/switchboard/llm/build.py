@@ -1,0 +1,114 @@
+"""Sessions from the settings: clients are made once, SDKs are imported only if needed.
+
+`app/wiring.py` opens a `Sessions` and closes it at the end. Next: `dispatch.py`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from typing import Final, cast
+
+from switchboard.domain.errors import ConfigurationError
+from switchboard.llm.api import ApiSession, Send
+from switchboard.llm.cli import CliSession, program_of
+from switchboard.llm.port import ApiKind, CliKind, Kind, Session
+from switchboard.llm.scratch import sweep
+from switchboard.llm.spec import API_KINDS, CLI_KINDS, ModelSpec
+from switchboard.llm.web import open_client
+from switchboard.transport.programs import death_guard
+from switchboard.transport.signed_post import check_url, read_secret
+
+_PACKAGES: Final[Mapping[Kind, str]] = {"openai": "openai", "openai-responses": "openai", "anthropic": "anthropic"}
+
+
+class Sessions:
+    """The sessions of a process, in the order of their specs, over one HTTP client."""
+
+    def __init__(self, specs: Iterable[ModelSpec]) -> None:
+        """Raises ConfigurationError that names the model and the fix."""
+        self._http = open_client()
+        self._guard: tuple[str, ...] | None = None
+        self.models: tuple[tuple[ModelSpec, Session], ...] = tuple((spec, self._session(spec)) for spec in specs)
+
+    async def aclose(self) -> None:
+        """Close what was opened."""
+        await self._http.aclose()
+
+    def _session(self, spec: ModelSpec) -> Session:
+        try:
+            _check(spec)
+            key = _key(spec)
+            return self._api(spec, key) if spec.kind in API_KINDS else self._cli(spec, key)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"models: {spec.name}: {error.message}") from error
+
+    def _api(self, spec: ModelSpec, key: str | None) -> Session:
+        kind = cast(ApiKind, spec.kind)
+        try:
+            send = self._anthropic(spec, key) if kind == "anthropic" else self._openai(spec, kind, key)
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(_without(kind, error.name or "an SDK")) from error
+        return ApiSession(spec, kind, send)
+
+    def _openai(self, spec: ModelSpec, kind: ApiKind, key: str | None) -> Send:
+        from switchboard.llm.openai_api import BASE_URL, open_sdk, sender
+
+        return sender(open_sdk(self._http, spec.base_url or BASE_URL, key), kind)
+
+    def _anthropic(self, spec: ModelSpec, key: str | None) -> Send:
+        from switchboard.llm.anthropic_api import BASE_URL, open_sdk, sender
+
+        return sender(open_sdk(self._http, spec.base_url or BASE_URL, key))
+
+    def _cli(self, spec: ModelSpec, key: str | None) -> Session:
+        if self._guard is None:
+            self._guard = death_guard()
+            sweep()
+        return CliSession(spec, cast(CliKind, spec.kind), key, self._http, self._guard)
+
+
+def flaw(spec: ModelSpec) -> str | None:
+    """What is missing on this machine to ask this model, as far as known without asking; None: nothing."""
+    try:
+        _check(spec)
+        _key(spec)
+    except ConfigurationError as error:
+        return error.message
+    package = _PACKAGES.get(spec.kind)
+    return None if package is None or find_spec(package) else _without(spec.kind, package)
+
+
+def _without(kind: Kind, package: str) -> str:
+    return f"kind {kind} needs the package {package}: install switchboard with its extra `models`"
+
+
+def _check(spec: ModelSpec) -> None:
+    if spec.kind not in (*API_KINDS, *CLI_KINDS):
+        raise ConfigurationError(f"kind must be one of {', '.join((*API_KINDS, *CLI_KINDS))}; this is {spec.kind}")
+    if spec.base_url is not None:
+        check_url(spec.base_url)
+    if spec.profile == "local" and spec.kind != "openai":
+        raise ConfigurationError("profile `local` is for kind `openai`, which is what such servers speak")
+    if spec.program is not None and spec.kind in API_KINDS:
+        raise ConfigurationError("program is for command lines; an API has none")
+    if spec.pass_env and spec.kind in API_KINDS:
+        raise ConfigurationError("pass_env is for command lines; an API is asked from within our own environment")
+    if spec.kind in CLI_KINDS and shutil.which(program_of(spec)) is None:
+        raise ConfigurationError(
+            f"{program_of(spec)} is not installed, or not on PATH: install it (docs/models.md says which versions were "
+            "tried), name it with `program`, or leave this model out of classify.models"
+        )
+
+
+def _key(spec: ModelSpec) -> str | None:
+    """The key; None only for a self-hosted server, which needs none."""
+    if spec.api_key_env is not None and spec.api_key_file is not None:
+        raise ConfigurationError("give either api_key_env or api_key_file, not both")
+    if spec.api_key_env is not None or spec.api_key_file is not None:
+        hint = ", the key that the provider gave you"
+        return read_secret(spec.api_key_env, spec.api_key_file, hint=hint).decode()
+    if spec.base_url is None:
+        raise ConfigurationError("a key is needed: give api_key_env or api_key_file, or the base_url of a server")
+    return None

@@ -1,0 +1,179 @@
+"""How each command line is run for one request: its arguments, its environment and the files that it reads. Pure.
+
+`cli.py` calls `command_for` and writes the files into a scratch directory. Every program gets a new home directory, our
+MCP server with the tools of the request, none of its own tools that can be disabled, and none of our environment.
+Tokens and keys are in files and variables, never in arguments, which everybody on the machine can see.
+
+The arguments were tested with claude-code 2.1.330, codex 0.169.0, gemini-cli 0.61.0 and opencode 1.18.33.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.llm import Request, ToolServer
+from switchboard.llm.port import CliKind
+from switchboard.llm.spec import ModelSpec
+
+PROGRAMS: Final[Mapping[CliKind, str]] = {
+    "claude-code": "claude",
+    "codex": "codex",
+    "gemini-cli": "gemini",
+    "opencode": "opencode",
+}
+_CODEX_OFF: Final = (
+    *("plugins", "apps", "shell_tool", "unified_exec", "multi_agent", "goals", "view_image", "hooks"),
+    *("image_generation", "browser_use", "computer_use", "unbounded_connection_retries"),
+)
+_OPENCODE_OFF: Final = ("MODELS_FETCH", "AUTOUPDATE", "DEFAULT_PLUGINS", "LSP_DOWNLOAD", "SHARE")
+_GEMINI_ALLOWED: Final = """\
+[[rule]]
+mcpName = "{server}"
+toolName = "{tool}"
+decision = "allow"
+priority = 900
+
+"""
+_GEMINI_DENIED: Final = """\
+[[rule]]
+toolName = "*"
+decision = "deny"
+priority = 800
+"""
+"""Its own tools, a shell among them, cannot be switched off; so none of them may be called."""
+_STARTUP_S: Final = 5
+_TOOL_S: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`words`: its arguments; `env`: besides PATH, HOME and the like; `files` by path in the scratch directory."""
+
+    words: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    files: Mapping[str, str] = field(repr=False)
+    given: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The input of a command: the model, its key, and a scratch directory that holds `home` and `work`."""
+
+    spec: ModelSpec
+    key: str | None = field(repr=False)
+    place: Path
+
+
+def command_for(kind: CliKind, request: Request, server: ToolServer, way: Way) -> Command:
+    """The command of one session, with the tools of the request at this server."""
+    return _COMMANDS[kind](request, server, way)
+
+
+def headers_of(request: Request, server: ToolServer) -> dict[str, str]:
+    """The headers of a request to the tool server."""
+    return {"Authorization": f"Bearer {server.token}", "X-Session-Id": request.key}
+
+
+def _names(request: Request) -> list[str]:
+    return [tool.name for tool in request.tools]
+
+
+def _present(env: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if value is not None}
+
+
+def _claude(request: Request, server: ToolServer, way: Way) -> Command:
+    at = {"type": "http", "url": server.url, "headers": headers_of(request, server)}
+    allowed = ",".join(f"mcp__{server.name}__{name}" for name in _names(request))
+    words = ["-p", "--bare", "--model", way.spec.model, "--output-format", "stream-json", "--verbose"]
+    words += ["--mcp-config", str(way.place / "mcp.json"), "--strict-mcp-config", "--tools", ""]
+    words += ["--allowedTools", allowed, "--permission-mode", "dontAsk"]
+    words += ["--no-session-persistence", "--max-turns", "4", "--system-prompt", request.system]
+    quiet = ("TELEMETRY", "ERROR_REPORTING", "AUTOUPDATER")
+    env = _present({"ANTHROPIC_BASE_URL": way.spec.base_url, "ANTHROPIC_API_KEY": way.key or "none"})
+    env |= {f"DISABLE_{name}": "1" for name in quiet} | {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    env |= {"CLAUDE_CODE_MAX_RETRIES": "1", "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(request.max_tokens), "IS_SANDBOX": "1"}
+    return Command(tuple(words), env, {"mcp.json": json.dumps({"mcpServers": {server.name: at}})}, request.said)
+
+
+def _codex(request: Request, server: ToolServer, way: Way) -> Command:
+    base_url = way.spec.base_url or "https://api.openai.com/v1"
+    provider = f'name="switchboard",base_url={json.dumps(base_url)},env_key="MODEL_KEY",wire_api="responses"'
+    session = f'http_headers={{"X-Session-Id"={json.dumps(request.key)}}}'
+    at = f'url={json.dumps(server.url)},bearer_token_env_var="SESSION_TOKEN",{session}'
+    at += f',enabled_tools={json.dumps(_names(request))},default_tools_approval_mode="approve",required=true'
+    settings = {
+        "model": json.dumps(way.spec.model),
+        "model_provider": '"switchboard"',
+        "approval_policy": '"never"',
+        "sandbox_mode": '"read-only"',
+        "check_for_update_on_startup": "false",
+        "analytics.enabled": "false",
+        "history.persistence": '"none"',
+        "model_providers.switchboard": f"{{{provider},request_max_retries=1,stream_max_retries=1}}",
+        f"mcp_servers.{server.name}": f"{{{at},startup_timeout_sec={_STARTUP_S},tool_timeout_sec={_TOOL_S}}}",
+    }
+    words = ["exec", "--json", "--skip-git-repo-check", "--ephemeral", "--color", "never", "--ignore-user-config"]
+    words += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    words += [word for feature in _CODEX_OFF for word in ("--disable", feature)]
+    env = {"CODEX_HOME": str(way.place / "codex"), "MODEL_KEY": way.key or "none", "SESSION_TOKEN": server.token}
+    return Command((*words, "-"), env, {"codex/.keep": ""}, request.text)
+
+
+def _gemini(request: Request, server: ToolServer, way: Way) -> Command:
+    names = _names(request)
+    at = {"httpUrl": server.url, "headers": headers_of(request, server), "trust": True, "includeTools": names}
+    allowed = (_GEMINI_ALLOWED.format(server=server.name, tool=name) for name in names)
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
+        "general": {"maxAttempts": 2, "enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "mcp": {"allowed": [server.name]},
+        "mcpServers": {server.name: at | {"timeout": _TOOL_S * 1000}},
+    }
+    words = ["-m", way.spec.model, "-o", "stream-json", "--approval-mode", "default"]
+    words += ["--allowed-mcp-server-names", server.name, "-e", "none"]
+    files = {"home/.gemini/settings.json": json.dumps(settings)}
+    files |= {"home/.gemini/policies/only.toml": "".join((*allowed, _GEMINI_DENIED))}
+    env = _present({"GOOGLE_GEMINI_BASE_URL": way.spec.base_url}) | {"GEMINI_API_KEY": way.key or "none"}
+    env |= {"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    env |= {"GEMINI_TELEMETRY_ENABLED": "false", "NO_UPDATE_NOTIFIER": "1"}
+    return Command(tuple(words), env, files, request.text)
+
+
+def _opencode(request: Request, server: ToolServer, way: Way) -> Command:
+    name = f"switchboard/{way.spec.model}"
+    model = {"name": way.spec.model, "tool_call": True, "limit": {"context": 128_000, "output": request.max_tokens}}
+    base_url = way.spec.base_url or "https://api.openai.com/v1"
+    provider = {"npm": "@ai-sdk/openai-compatible", "name": "switchboard", "models": {way.spec.model: model}}
+    at = {"type": "remote", "url": server.url, "headers": headers_of(request, server), "enabled": True, "oauth": False}
+    tools = [f"{server.name}_{tool}" for tool in _names(request)]
+    settings: JsonObject = {
+        "autoupdate": False,
+        "share": "disabled",
+        "model": name,
+        "small_model": name,
+        "enabled_providers": ["switchboard"],
+        "provider": {"switchboard": provider | {"options": {"baseURL": base_url, "apiKey": way.key or "none"}}},
+        "mcp": {server.name: at},
+        "tools": {"*": False, **dict.fromkeys(tools, True)},
+        "permission": {"*": "deny", **dict.fromkeys(tools, "allow")},
+    }
+    words = ("run", "--pure", "--format", "json", "-m", name, "--title", "t")
+    env = {f"OPENCODE_DISABLE_{name}": "1" for name in _OPENCODE_OFF}
+    env |= {"OPENCODE_CONFIG": str(way.place / "opencode.json")}
+    return Command(words, env, {"opencode.json": json.dumps(settings)}, request.text)
+
+
+_COMMANDS: Final[Mapping[CliKind, Callable[[Request, ToolServer, Way], Command]]] = {
+    "claude-code": _claude,
+    "codex": _codex,
+    "gemini-cli": _gemini,
+    "opencode": _opencode,
+}

@@ -1,0 +1,360 @@
+"""Which model is asked: those of the settings in order, each subject to its breaker, its limit and the budget.
+
+The caller passes `Dispatcher.run` a `Request` and its `Terms` and gets a `Report`. Next: `port.py`.
+
+After every failure the next model is asked, and none twice in one run: later retries are up to the caller. Only a model
+for which the request was too long is asked once more, with the request cut as short as possible. No model is asked
+after our own server has accepted a call, for the message would be routed twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from switchboard.core.policy.breaker import DEFAULT, Breaker, BreakerPolicy, Ticket, admit, wait_left
+from switchboard.core.policy.breaker import settle as settle_breaker
+from switchboard.core.policy.budget import ZERO, Account, Amount, Cap, Refusal, amount, reserve
+from switchboard.core.policy.budget import settle as settle_account
+from switchboard.core.tokens import asked_tokens
+from switchboard.domain.llm import Attempt, Bill, ModelFailure, NotAsked, Outcome, Reply, Report, Request, Usage
+from switchboard.llm.port import Session
+from switchboard.llm.spec import ModelSpec
+from switchboard.llm.spending import Spending, amount_of
+
+_CLOSED: Final = Breaker()
+_NO_CAP: Final = Cap()
+_OVERHEAD: Final[dict[str, int]] = {"claude-code": 2_000, "codex": 14_000, "gemini-cli": 16_000, "opencode": 6_000}
+"""Tokens that a command line adds to two requests with its own prompt and tools, as recorded, rounded up."""
+_REQUESTS: Final = 2
+"""Requests of a command line for one call: one that makes it, one that sees its result."""
+_FAIR: Final = 0.5
+"""A model that had less than this share of its time is not blamed for a timeout."""
+_KILL_S: Final = 8.0
+"""The time a session may take beyond its deadline to clean up."""
+
+Cooldown = Callable[[str, float, str], Awaitable[None]]
+"""Notified that a model is in cooldown from now on: its name, for how many seconds, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The maximum cost of a day, and the seconds to wait for a busy model if there is another."""
+
+    day: Cap = _NO_CAP
+    patience: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The conditions of a request, set by the caller.
+
+    `asker` names the purpose in the usage log. `models`: which are asked, in this order; None: all. `cap` is the
+    maximum cost of the caller's task, `spent` what it has cost before. `unfit` says what is wrong with a reply (then
+    the next model is asked), or None. `taken` says whether our server has accepted a call of this request: then no
+    other model is asked, however the session ended. `shorter` gives the request within so many tokens, or as short as
+    it can be cut.
+    """
+
+    asker: str = ""
+    models: Sequence[str] | None = None
+    cap: Cap = _NO_CAP
+    spent: Amount = ZERO
+    unfit: Callable[[Reply], Awaitable[str | None]] | None = None
+    taken: Callable[[], Awaitable[bool]] | None = None
+    shorter: Callable[[Request, int], Request] | None = None
+
+
+_NO_TERMS: Final = Terms()
+_NO_LIMITS: Final = Limits()
+
+
+@dataclass(slots=True)
+class _Model:
+    """One model at run time. `cools`: the end of its cooldown (in seconds of the clock), if a provider asked for it."""
+
+    spec: ModelSpec
+    session: Session
+    slots: asyncio.Semaphore
+    breaker: Breaker = _CLOSED
+    cools: float = 0.0
+    probed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Not set while a probe is running: a run that has no other model waits for its outcome."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """The state of one run of the dispatcher. `last`: there is no model after the current one."""
+
+    request: Request
+    terms: Terms
+    clock: Callable[[], float]
+    ends: float
+    account: Account
+    attempts: list[Attempt] = field(default_factory=list)
+    best: Reply | None = None
+    last: bool = False
+
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return self.ends - self.clock()
+
+    async def taken(self) -> bool:
+        """Whether our server has accepted a call of this request."""
+        return self.terms.taken is not None and await self.terms.taken()
+
+    async def wrong(self, reply: Reply) -> str | None:
+        """What is wrong with a reply."""
+        return None if self.terms.unfit is None else await self.terms.unfit(reply)
+
+    def shorter(self, request: Request, tokens: int) -> Request:
+        """The request within this many tokens, as far as the caller can cut it."""
+        return request if self.terms.shorter is None else self.terms.shorter(request, tokens)
+
+
+class Dispatcher:
+    """The models of a process. Breakers and limits are per process; `spending` is wherever the caller keeps it."""
+
+    def __init__(
+        self,
+        models: Iterable[tuple[ModelSpec, Session]],
+        spending: Spending,
+        limits: Limits = _NO_LIMITS,
+        *,
+        policy: BreakerPolicy = DEFAULT,
+        clock: Callable[[], float] = time.monotonic,
+        cooldown: Cooldown | None = None,
+    ) -> None:
+        self._models = {spec.name: _Model(spec, one, asyncio.Semaphore(spec.concurrency)) for spec, one in models}
+        self._spending = spending
+        self._limits = limits
+        self._policy = policy
+        self._clock = clock
+        self._cooldown = cooldown
+
+    async def run(self, request: Request, terms: Terms = _NO_TERMS) -> Report:
+        """Ask models until one has answered, at most until `request.deadline`.
+
+        Raises only what the day's spending and `terms` raise: no answer is an outcome, not an error. If all replies
+        were unfit, the last one is returned.
+        """
+        run = _Run(request, terms, self._clock, self._clock() + request.deadline, Account(spent=terms.spent))
+        names = list(self._models) if terms.models is None else terms.models
+        for name in names:
+            run.last = name == names[-1]
+            if run.left() <= 0 or await self._done(run, self._models[name]):
+                break
+        return Report(run.best, tuple(run.attempts))
+
+    async def _done(self, run: _Run, model: _Model) -> bool:
+        """Whether no other model need be asked after this one."""
+        before = len(run.attempts)
+        patience = run.left() if run.last else min(run.left(), self._limits.patience)
+        if self._cooling(run, model):
+            return False
+        async with _slot(model, patience) as free:
+            if not free or run.left() <= 0:
+                _not_asked(run, model, "busy", f"{model.spec.concurrency} sessions are running")
+                return False
+            if not self._cooling(run, model):
+                await self._asked_within(run, model)
+        asked = any(one.asked for one in run.attempts[before:])
+        return asked and (run.attempts[-1].outcome == "answered" or await run.taken())
+
+    async def _asked_within(self, run: _Run, model: _Model) -> None:
+        """Ask with as much of the request as the model accepts; if that was still too long, with the minimum."""
+        before, request = len(run.attempts), _fitting(run, model)
+        await self._asked(run, model, request)
+        if not any(one.outcome == "context_too_long" for one in run.attempts[before:]):
+            return
+        least = run.shorter(request, 0)
+        if least != request and run.left() > 0 and not await run.taken():
+            await self._asked(run, model, least)
+
+    def _cooling(self, run: _Run, model: _Model) -> bool:
+        wait = model.cools - self._clock() if _awaits_probe(run, model) else self._wait(model)
+        if wait > 0:
+            _not_asked(run, model, "open", f"left alone for {wait:.0f} s more", wait=wait)
+        return wait > 0
+
+    def _wait(self, model: _Model) -> float:
+        """Seconds until the end of a model's cooldown."""
+        now = self._clock()
+        return max(wait_left(model.breaker, now), model.cools - now)
+
+    async def _asked(self, run: _Run, model: _Model, request: Request) -> None:
+        wanted = _estimate(request, model)
+        account = reserve(run.account, wanted, run.terms.cap)
+        if isinstance(account, Refusal):  # tomorrow there is budget again, but this task has used its share
+            _not_asked(run, model, "budget", str(account), retryable=False)
+            return
+        reserved = await self._spending.reserve(wanted, self._limits.day)
+        if isinstance(reserved, Refusal):
+            _not_asked(run, model, "budget", str(reserved))
+            return
+        run.account, bill = account, None
+        try:
+            bill = await self._admitted(run, model, request)
+        except asyncio.CancelledError:
+            # Its cost will never be known; it has certainly been sent.
+            bill = _bill(run, model, Usage(asked_tokens(request), estimated=True))
+            raise
+        finally:
+            run.account = settle_account(run.account, wanted, ZERO if bill is None else amount_of(bill))
+            await asyncio.shield(self._spending.settle(reserved, bill))
+        await self._tell(run, model)
+
+    async def _tell(self, run: _Run, model: _Model) -> None:
+        """Report that a model's cooldown has begun, if its last attempt caused it."""
+        wait, last = self._wait(model), run.attempts[-1]
+        if wait > 0 and self._cooldown is not None and last.asked:
+            await self._cooldown(model.spec.name, wait, f"{last.outcome}: {last.message}")
+
+    async def _admitted(self, run: _Run, model: _Model, request: Request) -> Bill | None:
+        """Ask, if the breaker still admits it, and book the cost."""
+        ticket = await self._ticket(run, model)
+        if ticket is None:
+            self._cooling(run, model)
+            return None
+        probing = model.breaker.state == "half_open"
+        if probing:
+            model.probed.clear()
+        began = self._clock()
+        try:
+            attempt = await self._attempt(run, model, request, ticket)
+        except asyncio.CancelledError:
+            model.breaker = _withdrawn(model.breaker, ticket, self._clock())
+            raise
+        finally:
+            if probing:
+                model.probed.set()
+        run.attempts.append(replace(attempt, ms=round((self._clock() - began) * 1000)))
+        return _bill(run, model, attempt.usage, failed=attempt.outcome != "answered")
+
+    async def _ticket(self, run: _Run, model: _Model) -> Ticket | None:
+        """The breaker's ticket; None if it refuses one, even after the probe that this run has waited for."""
+        model.breaker, ticket = admit(model.breaker, self._clock(), self._policy)
+        while ticket is None and _awaits_probe(run, model):
+            try:
+                async with asyncio.timeout(max(0.0, run.left())):
+                    await model.probed.wait()
+            except TimeoutError:
+                return None
+            model.breaker, ticket = admit(model.breaker, self._clock(), self._policy)
+        return ticket
+
+    async def _attempt(self, run: _Run, model: _Model, request: Request, ticket: Ticket) -> Attempt:
+        limit = min(model.spec.timeout, run.left())
+        try:
+            reply = await _within(model.session, replace(request, deadline=limit, max_tokens=_output(request, model)))
+        except ModelFailure as failure:
+            if failure.kind == "timeout" and limit < _FAIR * min(model.spec.timeout, run.request.deadline):
+                model.breaker = _withdrawn(model.breaker, ticket, self._clock())  # those before it took its time
+            else:
+                self._settled(model, ticket, ok=failure.alive)
+            if failure.retry_after is not None:
+                model.cools = max(model.cools, self._clock() + failure.retry_after)
+            attempt = _priced(model, failure.reply.usage, failure.kind, failure.message)
+            return replace(attempt, retryable=failure.retryable, retry_after=failure.retry_after)
+        self._settled(model, ticket, ok=True)
+        run.best = _with_cost(model, reply)
+        wrong = await run.wrong(reply)
+        return _priced(model, reply.usage, "answered" if wrong is None else "unfit", wrong or "")
+
+    def _settled(self, model: _Model, ticket: Ticket, *, ok: bool) -> None:
+        model.breaker = settle_breaker(model.breaker, ticket, ok=ok, now=self._clock(), policy=self._policy)
+
+
+def _not_asked(
+    run: _Run, model: _Model, outcome: NotAsked, message: str, *, retryable: bool = True, wait: float | None = None
+) -> None:
+    run.attempts.append(Attempt(model.spec.name, outcome, message, retryable=retryable, retry_after=wait))
+
+
+async def _within(session: Session, request: Request) -> Reply:
+    """Run a session; one that exceeds its deadline, or raises an unexpected error, fails like any other."""
+    try:
+        async with asyncio.timeout(request.deadline + _KILL_S):
+            return await session.run(request)
+    except TimeoutError as error:
+        raise ModelFailure("timeout", "the session did not end") from error
+    except ModelFailure:
+        raise
+    except Exception as error:
+        raise ModelFailure("defect", f"{type(error).__name__} in the session") from error
+
+
+@asynccontextmanager
+async def _slot(model: _Model, patience: float) -> AsyncIterator[bool]:
+    """Whether a session may begin now, waiting for `patience` seconds."""
+    try:
+        async with asyncio.timeout(max(0.0, patience)):
+            await model.slots.acquire()
+    except TimeoutError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        model.slots.release()
+
+
+def _awaits_probe(run: _Run, model: _Model) -> bool:
+    """Whether the only model left to this run is being probed by another run."""
+    return run.last and model.breaker.state == "half_open" and not model.probed.is_set()
+
+
+def _withdrawn(breaker: Breaker, ticket: Ticket, now: float) -> Breaker:
+    """The breaker after a call that says nothing about the model; if it was the probe, another may be sent."""
+    if breaker.state == "half_open" and breaker.generation == ticket:
+        return replace(breaker, until=now)
+    return breaker
+
+
+def _output(request: Request, model: _Model) -> int:
+    return min(request.max_tokens, model.spec.max_tokens)
+
+
+def _fitting(run: _Run, model: _Model) -> Request:
+    """As much of the request as this model's context holds besides the answer."""
+    if model.spec.context is None:
+        return run.request
+    return run.shorter(
+        run.request, model.spec.context - _output(run.request, model) - _OVERHEAD.get(model.session.kind, 0)
+    )
+
+
+def _estimate(request: Request, model: _Model) -> Amount:
+    """The maximum that a session should cost."""
+    output = _output(request, model)
+    if model.session.kind not in _OVERHEAD:
+        return amount(asked_tokens(request), output, model.spec.price)
+    asked = _REQUESTS * asked_tokens(request) + _OVERHEAD[model.session.kind]
+    return amount(asked, _REQUESTS * output, model.spec.price)
+
+
+def _micros(model: _Model, usage: Usage) -> int:
+    """By the price in the settings; without one, the cost that the program reports."""
+    if model.spec.price is None:
+        return round((usage.cost_usd or 0.0) * 1e6)
+    return amount(usage.input_tokens, usage.output_tokens, model.spec.price).micros
+
+
+def _priced(model: _Model, usage: Usage, outcome: Outcome, message: str) -> Attempt:
+    return Attempt(model.spec.name, outcome, message, usage, _micros(model, usage))
+
+
+def _bill(run: _Run, model: _Model, usage: Usage, *, failed: bool = True) -> Bill:
+    return Bill(run.terms.asker, model.spec.name, usage, _micros(model, usage), failed)
+
+
+def _with_cost(model: _Model, reply: Reply) -> Reply:
+    """Under its name in the settings, as the operator knows it; with the cost by their prices, if any."""
+    usage = reply.usage
+    if model.spec.price is not None:
+        usage = replace(usage, cost_usd=_micros(model, usage) / 1e6)
+    return replace(reply, usage=usage, model=model.spec.name)

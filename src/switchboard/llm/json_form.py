@@ -1,0 +1,85 @@
+"""A forced tool for models that call tools unreliably: they are asked for its arguments as JSON, which is the call.
+
+`bodies.py` calls `json_form` for the request to a model with `profile = "local"`; `answers.py` calls `described` for
+the calls in its text. Pure. With a grammar and tools in one request, small models call nothing, so the tool is left
+out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from switchboard.core.lenient import clean, items, mapping
+from switchboard.core.replies import call_of
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.llm import Request, Tool, ToolCall
+
+_THINKING: Final = re.compile(r"<(think|thinking|thought)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_MOST_JSON: Final = 100_000
+"""Characters of a text that are searched for an answer."""
+_MOST_TRIES: Final = 50
+_REMINDER: Final = """
+In this session there is no tool to call: instead of calling `{tool}`, write its arguments. Answer with one JSON object
+and nothing else: `thought`, one sentence; then `calls`, a list with one object per call that you would make. If you
+would make none, `calls` is empty.
+"""
+
+
+def forced_tool(request: Request) -> Tool | None:
+    """The tool that must be called."""
+    return next((tool for tool in request.tools if tool.name == request.force), None)
+
+
+def json_form(request: Request, tool: Tool) -> tuple[Request, JsonObject]:
+    """The request that asks for the calls of `tool` as JSON, and the schema of the answer.
+
+    The thought comes first, because what a model writes first shapes the rest.
+    """
+    *earlier, last = request.messages
+    asked = replace(last, text=last.text + _REMINDER.format(tool=tool.name))
+    schema = {
+        "type": "object",
+        "properties": {
+            "thought": {"type": "string"},
+            "calls": {"type": "array", "maxItems": 10, "items": dict(tool.parameters)},
+        },
+        "required": ["thought", "calls"],
+        "additionalProperties": False,
+    }
+    return replace(request, messages=(*earlier, asked), tools=(), force=""), schema
+
+
+def described(text: str, request: Request) -> tuple[ToolCall, ...]:
+    """The calls that a text describes in JSON: `{"calls": [arguments, …]}`, the arguments of one, a list, or a call.
+
+    Thinking, fences and prose around it are ignored. Nothing is repaired: broken JSON is not an answer.
+    """
+    tool = forced_tool(request)
+    if tool is None:
+        return ()
+    value = _json_in(_THINKING.sub("", text[:_MOST_JSON]))
+    listed = mapping(value).get("calls", value)
+    found = items(listed if isinstance(listed, list) else [listed])
+    return tuple(call for one in found if (call := _described(dict(one), tool)) is not None)
+
+
+def _described(value: dict[str, object], tool: Tool) -> ToolCall | None:
+    if value and all(name in value for name in tool.parameters.get("required", ())):
+        return ToolCall(tool.name, value)
+    call = call_of(value)
+    return call if call is not None and call.name == tool.name else None
+
+
+def _json_in(text: str) -> object:
+    """The first JSON object or list in a text."""
+    for start in islice(re.finditer(r"[{\[]", text), _MOST_TRIES):
+        try:
+            value, _ = json.JSONDecoder().raw_decode(text, start.start())
+        except (ValueError, RecursionError):
+            continue
+        return clean(value)
+    return None

@@ -1,0 +1,234 @@
+"""The output of the four command lines as a `Reply`: claude-code, codex, gemini-cli, opencode; a JSON object a line.
+
+Called by `cli.py` with the standard output of a program, complete or cut short, when it has ended. In: text; out: a
+`Reply`; nothing raises. Pure.
+
+The format of the lines was recorded from claude-code 2.1.330, codex 0.169.0, gemini-cli 0.61.0 and opencode 1.18.33.
+Their exit codes are of no use here: a session without its MCP server, or with its call refused, ends with 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from switchboard.core.lenient import block_text, count, items, json_value, mapping, money, string, told
+from switchboard.domain.llm import NO_USAGE, Reply, ToolCall, Usage
+from switchboard.llm.answers import anthropic_usage
+from switchboard.llm.port import CliKind
+
+Line = Mapping[str, object]
+
+_CONNECTED: Final = frozenset({"connected", "pending"})
+_FAILED_STATES: Final = frozenset({"failed", "error"})
+
+
+def read_output(kind: CliKind, output: str) -> Reply:
+    """The reply of a program of this kind. Lines that are not a JSON object (banners, half a line) are skipped."""
+    session = _Session()
+    read = _READERS[kind]
+    for line in _lines(output):
+        read(session, line)
+    return session.reply()
+
+
+def _lines(output: str) -> Iterator[Line]:
+    # Only the line feed ends a line: U+2028, U+0085 and the like may be unescaped in JSON strings.
+    for line in output.split("\n"):
+        value = json_value(line) if line.lstrip().startswith("{") else None
+        if isinstance(value, Mapping):
+            yield value
+
+
+@dataclass
+class _Session:
+    """What has been read so far. Calls are kept by their id, in order; a repeated id is the same call."""
+
+    text: str = ""
+    calls: dict[str, ToolCall] = field(default_factory=dict)
+    usage: Usage = NO_USAGE
+    model: str | None = None
+    errors: list[str] = field(default_factory=list)
+    ended: str | None = None
+
+    def call(self, call: ToolCall) -> None:
+        self.calls[call.id or f"#{len(self.calls)}"] = call
+
+    def result(self, call_id: object, result: object, *, ok: bool) -> None:
+        """The result of a call. One without a call is ignored; a refused call stays refused, with its first reason."""
+        call = self.calls.get(string(call_id))
+        if call is not None and call.ok is not False:
+            self.calls[string(call_id)] = replace(call, result=result, ok=ok)
+
+    def error(self, value: object, fallback: str) -> None:
+        self.errors.append(told(value) or fallback)
+
+    def reply(self) -> Reply:
+        calls, errors = tuple(self.calls.values()), tuple(self.errors)
+        return Reply(self.text, calls, self.usage, self.model, errors, self.ended, by_program=True)
+
+
+def _claude(session: _Session, line: Line) -> None:
+    kind = string(line.get("type"))
+    message = mapping(line.get("message"))
+    if kind == "system" and line.get("subtype") == "init":
+        session.model = string(line.get("model")) or session.model
+        _claude_servers(session, line)
+    elif kind == "assistant":
+        _claude_said(session, message)
+    elif kind == "user":
+        _claude_results(session, line, message)
+    elif kind == "result":
+        _claude_end(session, line)
+
+
+def _claude_servers(session: _Session, line: Line) -> None:
+    """To this CLI a server that is down is not an error: the session goes on without its tools."""
+    for server in items(line.get("mcp_servers")):
+        status = string(server.get("status"))
+        if status not in _CONNECTED:
+            session.errors.append(f"MCP server {string(server.get('name'))}: {status or 'unknown'}"[:500])
+
+
+def _claude_said(session: _Session, message: Line) -> None:
+    session.text = block_text(message.get("content")) or session.text
+    for block in items(message.get("content")):
+        if block.get("type") == "tool_use" and (name := string(block.get("name"))):
+            call_id = string(block.get("id")) or None
+            session.call(ToolCall(name, mapping(block.get("input")), id=call_id))
+
+
+def _claude_results(session: _Session, line: Line, message: Line) -> None:
+    blocks = [block for block in items(message.get("content")) if block.get("type") == "tool_result"]
+    # One structured result per line: with several blocks it would be unclear which call it belongs to.
+    structured = mapping(line.get("tool_use_result")).get("structuredContent") if len(blocks) == 1 else None
+    for block in blocks:
+        result = structured if structured is not None else block_text(block.get("content"))
+        session.result(block.get("tool_use_id"), result, ok=block.get("is_error") is not True)
+
+
+def _claude_end(session: _Session, line: Line) -> None:
+    session.usage = anthropic_usage(mapping(line.get("usage")), money(line.get("total_cost_usd")))
+    session.text = string(line.get("result")) or session.text
+    session.ended = string(line.get("stop_reason")) or string(line.get("subtype")) or "result"
+    if line.get("is_error") is True:
+        session.error(line.get("result"), string(line.get("subtype")) or "error")
+    for denial in items(line.get("permission_denials")):
+        session.result(denial.get("tool_use_id"), "permission denied", ok=False)
+
+
+def _codex(session: _Session, line: Line) -> None:
+    kind, item = string(line.get("type")), mapping(line.get("item"))
+    if kind in {"item.started", "item.updated", "item.completed"}:
+        _codex_item(session, item, done=kind == "item.completed")
+    elif kind == "turn.completed":
+        usage = mapping(line.get("usage"))
+        before = session.usage
+        session.usage = Usage(
+            before.input_tokens + count(usage.get("input_tokens")),
+            before.output_tokens + count(usage.get("output_tokens")),
+            cache_read=before.cache_read + count(usage.get("cached_input_tokens")),
+        )
+        session.ended = "turn.completed"
+    elif kind == "turn.failed":
+        session.error(line.get("error"), "turn.failed")
+        session.ended = "turn.failed"
+    elif kind == "error":
+        session.error(line.get("message"), "error")
+
+
+def _codex_item(session: _Session, item: Line, *, done: bool) -> None:
+    kind = item.get("type")
+    if kind == "agent_message":
+        session.text = string(item.get("text")) or session.text
+    elif kind == "error" and done:
+        session.error(item.get("message"), "error")
+    elif kind == "mcp_tool_call" and (tool := string(item.get("tool"))):
+        call_id, server = string(item.get("id")) or None, string(item.get("server")) or None
+        ok, result = _codex_result(item) if done else (None, None)
+        session.call(ToolCall(tool, mapping(item.get("arguments")), result, ok, call_id, server))
+
+
+def _codex_result(item: Line) -> tuple[bool, object]:
+    result = mapping(item.get("result"))
+    refused = result.get("is_error") is True or result.get("isError") is True
+    if item.get("status") != "completed" or item.get("error") or refused:
+        return False, told(item.get("error")) or block_text(result.get("content"))
+    structured = result.get("structured_content")
+    return True, structured if structured is not None else block_text(result.get("content"))
+
+
+def _gemini(session: _Session, line: Line) -> None:
+    kind = string(line.get("type"))
+    if kind == "init":
+        session.model = string(line.get("model")) or session.model
+    elif kind == "message" and line.get("role") == "assistant":
+        said = string(line.get("content"))
+        session.text = session.text + said if line.get("delta") is True else said
+    elif kind == "error":
+        session.error(line.get("message") or line.get("error"), "error")
+    elif kind == "result":
+        _gemini_end(session, line)
+    else:
+        _gemini_tool(session, kind, line)
+
+
+def _gemini_tool(session: _Session, kind: str, line: Line) -> None:
+    if kind == "tool_use" and (name := string(line.get("tool_name"))):
+        session.text = ""  # text before a call is not the answer
+        session.call(ToolCall(name, mapping(line.get("parameters")), id=string(line.get("tool_id")) or None))
+    elif kind == "tool_result":
+        ok = line.get("status") == "success"
+        session.result(line.get("tool_id"), line.get("output") or told(line.get("error")), ok=ok)
+
+
+def _gemini_end(session: _Session, line: Line) -> None:
+    stats = mapping(line.get("stats"))
+    session.usage = Usage(count(stats.get("input_tokens")), count(stats.get("output_tokens")))
+    session.ended = string(line.get("status")) or "result"
+    if line.get("status") != "success":
+        session.error(line.get("error"), session.ended)
+
+
+def _opencode(session: _Session, line: Line) -> None:
+    kind, part = string(line.get("type")), mapping(line.get("part"))
+    if kind == "tool_use":
+        _opencode_call(session, part)
+    elif kind == "text":
+        session.text = string(part.get("text")) or session.text
+    elif kind == "step_finish":
+        _opencode_step(session, part)
+    elif kind == "error":
+        session.error(line.get("error"), "error")
+
+
+def _opencode_call(session: _Session, part: Line) -> None:
+    state = mapping(part.get("state"))
+    status = string(state.get("status"))
+    ok = True if status == "completed" else False if status in _FAILED_STATES else None
+    result = state.get("output") if ok else told(state.get("error")) or None
+    if tool := string(part.get("tool")):
+        session.call(ToolCall(tool, mapping(state.get("input")), result, ok, string(part.get("callID")) or None))
+
+
+def _opencode_step(session: _Session, part: Line) -> None:
+    tokens, before, cost = mapping(part.get("tokens")), session.usage, money(part.get("cost"))
+    cache = mapping(tokens.get("cache"))
+    read, written = count(cache.get("read")), count(cache.get("write"))
+    session.usage = Usage(
+        before.input_tokens + count(tokens.get("input")) + read + written,
+        before.output_tokens + sum(map(count, (tokens.get("output"), tokens.get("reasoning")))),
+        before.cost_usd if cost is None else (before.cost_usd or 0.0) + cost,
+        before.cache_read + read,
+        before.cache_write + written,
+    )
+    session.ended = string(part.get("reason")) or "step_finish"
+
+
+_READERS: Final[Mapping[CliKind, Callable[[_Session, Line], None]]] = {
+    "claude-code": _claude,
+    "codex": _codex,
+    "gemini-cli": _gemini,
+    "opencode": _opencode,
+}

@@ -1,0 +1,73 @@
+"""The settings of one model: `[[models]]`.
+
+Made by `app/settings.py`, read by `build.py` and `dispatch.py`. No SDK is imported for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from switchboard.core.policy.budget import Price
+from switchboard.llm.port import ApiKind, CliKind, Kind
+
+API_KINDS: Final[tuple[ApiKind, ...]] = get_args(ApiKind)
+CLI_KINDS: Final[tuple[CliKind, ...]] = get_args(CliKind)
+
+Passed = Literal[
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+]
+"""What may be passed on to a program: network access and trusted certificates, but none of our secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One model and how it is reached. Seconds; prices in dollars per million tokens, None where nothing is paid.
+
+    `base_url` None: the provider's own. The key comes from the variable `api_key_env` or from `api_key_file`; without
+    either none is sent. `profile` "local" is for servers on your own machine (LM Studio, Ollama, llama.cpp, vLLM).
+    `context`: the tokens of question and answer together that this model accepts; None: irrelevant. `program` is that
+    of the command line, if it does not have its usual name; `pass_env` names our variables that it gets, by default
+    none.
+    """
+
+    name: str
+    kind: Kind
+    model: str
+    base_url: str | None = None
+    api_key_env: str | None = None
+    api_key_file: Path | None = None
+    timeout: float = 60.0
+    concurrency: int = 4
+    max_tokens: int = 1024
+    context: int | None = None
+    price_in: float | None = None
+    price_out: float | None = None
+    profile: Literal["local"] | None = None
+    program: str | None = None
+    pass_env: tuple[Passed, ...] = ()
+
+    @property
+    def origin(self) -> str:
+        """Identifies the model that may get its own blocks back: the same model at the same place."""
+        return f"{self.kind} {self.base_url or ''} {self.model}"
+
+    @property
+    def price(self) -> Price | None:
+        """In micro-dollars per million tokens."""
+        if self.price_in is None and self.price_out is None:
+            return None
+        return Price(round((self.price_in or 0.0) * 1e6), round((self.price_out or 0.0) * 1e6))

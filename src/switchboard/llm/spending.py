@@ -1,0 +1,61 @@
+"""What the models of an installation have cost today: the port, and an implementation in memory.
+
+`dispatch.py` reserves before it asks and settles after. The store keeps the spending for all processes; `DayBook` is
+for one process, and for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from typing import Protocol
+
+from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, on, reserve, settle
+from switchboard.domain.llm import Bill
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What was reserved for one session; `key` identifies the stored reservation."""
+
+    amount: Amount
+    key: str = ""
+
+
+def amount_of(bill: Bill) -> Amount:
+    """What it takes from a budget."""
+    return Amount(bill.usage.tokens, bill.micros)
+
+
+class Spending(Protocol):
+    """The spending of the day, for all callers. Reservations count as spent until they are settled."""
+
+    async def reserve(self, wanted: Amount, cap: Cap) -> Reserved | Refusal:
+        """Set `wanted` aside, or say why not."""
+
+    async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
+        """Free what was reserved and book what it really cost; None: no model was asked."""
+
+
+class DayBook:
+    """The spending in memory. `today` returns the current day."""
+
+    def __init__(self, today: Callable[[], date]) -> None:
+        self._today = today
+        self.account = Account(today())
+        self.bills: list[Bill] = []
+
+    async def reserve(self, wanted: Amount, cap: Cap) -> Reserved | Refusal:
+        """Set `wanted` aside, or say why not."""
+        found = reserve(on(self.account, self._today()), wanted, cap)
+        if isinstance(found, Refusal):
+            return found
+        self.account = found
+        return Reserved(wanted)
+
+    async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
+        """Free what was reserved and book what it really cost."""
+        spent = Amount() if bill is None else amount_of(bill)
+        self.account = settle(on(self.account, self._today()), reserved.amount, spent)
+        self.bills += [] if bill is None else [bill]

@@ -1,0 +1,135 @@
+"""The HTTP below the SDKs: one client for all of them, which limits what it reads and follows no redirect.
+
+`build.py` opens a `Web`; `openai_api.py`, `anthropic_api.py` and `cli.py` ask through it. Also here: what a status, or
+a connection that broke, means for a session.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+import httpx2
+
+from switchboard.core.lenient import json_value, mapping, string, told
+from switchboard.domain.llm import FailureKind, ModelFailure
+from switchboard.transport.signed_post import retry_after
+
+MOST_BYTES: Final = 4_194_304
+"""Maximum bytes of an answer."""
+_CONNECT_S: Final = 10.0
+_LOOPBACK: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
+
+_TOO_LONG: Final = re.compile(
+    r"context.{0,12}(?:length|window|size)|prompt is too long|too many (?:input )?tokens|maximum context"
+    r"|input.{0,20}too long|exceed.{0,40}(?:context|token)",
+    re.IGNORECASE,
+)
+_FILTERED: Final = re.compile(r"content.?(?:policy|filter)|safety|flagged", re.IGNORECASE)
+_NO_QUOTA: Final = re.compile(r"insufficient_quota|billing|credit balance", re.IGNORECASE)
+_STATUSES: Final[Mapping[int, FailureKind]] = {
+    401: "auth",
+    402: "auth",
+    403: "auth",
+    408: "timeout",
+    409: "unavailable",
+    413: "context_too_long",
+    425: "unavailable",
+    429: "rate_limited",
+    504: "timeout",
+}
+
+
+class TooMuch(httpx2.TransportError):
+    """An answer that exceeds the limit."""
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The body of a response, up to `MOST_BYTES`."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > MOST_BYTES:
+                raise TooMuch(f"the answer is larger than {MOST_BYTES} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def _bound(response: httpx2.Response) -> None:
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise TooMuch("the answer is compressed, which was not asked for")
+    if isinstance(response.stream, httpx2.AsyncByteStream):
+        response.stream = _Bounded(response.stream)
+
+
+def open_client() -> httpx2.AsyncClient:
+    """One client for all models of a process: creating one takes 25 ms, most of it for TLS.
+
+    Redirects are not followed: they would send our key to another server. Nothing is compressed, so that no answer can
+    grow. The caller limits the time of a session. Local addresses, above all our MCP server, bypass any proxy of the
+    environment.
+    """
+    return httpx2.AsyncClient(
+        follow_redirects=False,
+        timeout=httpx2.Timeout(None, connect=_CONNECT_S),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+        headers={"Accept-Encoding": "identity"},
+        event_hooks={"response": [_bound]},
+        mounts=dict.fromkeys(_LOOPBACK),
+    )
+
+
+def status_failure(status: int, headers: Mapping[str, str], body: str) -> ModelFailure:
+    """The failure for a status other than 200. `body` is quoted only in part, and never contains our key."""
+    said = _said(body)
+    message = f"status {status}: {said}" if said else f"status {status}"
+    wait = retry_after(headers.get("retry-after"), time.time())
+    if status in {400, 404, 413, 422} and _TOO_LONG.search(said):
+        return ModelFailure("context_too_long", message)
+    if status in {400, 403, 422} and _FILTERED.search(said):
+        return ModelFailure("refused", message)
+    kind = _STATUSES.get(status, "unavailable" if status >= 500 else "defect")
+    if kind == "rate_limited" and _NO_QUOTA.search(said):
+        return ModelFailure(kind, message, retryable=False, retry_after=wait)
+    # This server rejects one request but may accept the next: the server is well.
+    return ModelFailure(kind, message, retry_after=wait, alive=status in {400, 413, 422})
+
+
+def _said(body: str) -> str:
+    """The error in a body, with its code, however the provider wraps it."""
+    document = json_value(body)
+    error = mapping(document).get("error", document)
+    code = string(mapping(error).get("code")) or string(mapping(error).get("type"))
+    text = told(error if error is not None else body[:500])
+    return f"{text} ({code})"[:500] if code else text
+
+
+def broken_failure(error: BaseException) -> ModelFailure:
+    """The failure for a connection that was refused or lost. The cause is looked up below the SDK's error."""
+    chain = list(_causes(error))
+    too_much = next((one for one in chain if isinstance(one, TooMuch)), None)
+    if too_much is not None:
+        return ModelFailure("garbage", str(too_much))
+    if any(isinstance(one, httpx2.TimeoutException) for one in chain):
+        return ModelFailure("timeout", f"no connection within {_CONNECT_S:g} s")
+    if any(isinstance(one, httpx2.UnsupportedProtocol | httpx2.InvalidURL) for one in chain):
+        return ModelFailure("defect", "the base_url is not understood")
+    last = chain[-1]
+    return ModelFailure("unavailable", f"{type(last).__name__}: {str(last) or 'the connection broke off'}"[:500])
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    return chain

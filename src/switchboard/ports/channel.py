@@ -1,0 +1,85 @@
+"""The port of channels: what Switchboard knows about a channel, and the outcome of sending a reply.
+
+A channel is one frozen record of data and pure functions. Ours are in `core/channels/`, one file each; a package of a
+third party names its own as an entry point of `switchboard.channels`. Every function is given an envelope whose
+`payload.raw` was written by strangers: it ignores odd values and never raises (`raw.py` helps). `store/outbox.py`
+settles receipts. Next: `core/channels/telegram.py` as an example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, get_args
+
+from switchboard.domain.envelope import ChatType, Envelope
+
+SendOutcome = Literal["sent", "retryable", "failed", "uncertain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The platform's answer to one attempt."""
+
+    outcome: SendOutcome
+    platform_message_id: str | None = None
+    error: str | None = None
+    delay: float = 0.0
+    """Seconds to wait before the next attempt of a retryable one."""
+
+
+Found = Mapping[str, str | None]
+"""Facts by key; None if unknown."""
+Values = Literal["text", "lower", "integer"] | frozenset[str]
+"""What a fact may be: any text, lower-cased text, an integer in digits, or one of a few words."""
+Strategy = Literal["realtime", "email", "none"]
+
+CHAT_TYPES: Final = frozenset(get_args(ChatType))
+COMMON_KEYS: Final[dict[str, Values]] = {
+    **dict.fromkeys(("channel", "endpoint", "sender", "thread"), "text"),
+    "chat_type": CHAT_TYPES,
+}
+"""The facts that messages of every channel may have."""
+
+
+def _nothing(_: Envelope) -> str | None:
+    return None
+
+
+def _no_facts(_: object) -> Found:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """One channel; whatever is not given has a default that suits a channel about which nothing else is known."""
+
+    name: str
+    providers: frozenset[str] = frozenset()
+    """Who may submit its messages."""
+    event_id: Callable[[Envelope], str | None] = _nothing
+    """The platform's id of this event, at best from `payload.raw`; None: `external_event_id` is it."""
+    chat: Callable[[Envelope], str | None] = _nothing
+    """The chat a message belongs to where it names no thread; None: the conversation is that of its sender."""
+    replied_to: Callable[[Envelope], str | None] = _nothing
+    """The platform's id of the message that this one replies to."""
+    facts: Callable[[Envelope], Found] = _no_facts
+    """What rules can match on besides the common facts; its keys are among `keys` and the common ones."""
+    keys: dict[str, Values] = field(default_factory=dict)
+    """The keys of its own facts, and what values they may have."""
+    implied: Callable[[Mapping[str, str]], Found] = _no_facts
+    """Facts that follow from made-up facts, as they would in a message."""
+    automatic: Callable[[Envelope], str | None] = _nothing
+    """The sign that no person waits for an answer, such as `precedence: bulk`; None: a person may be waiting."""
+    history: Strategy = "none"
+    """How much of the conversation a model is shown."""
+    replies: Literal["connector", "interface"] = "connector"
+    """Who takes replies: a connector fetches them, or the sender reads them at the interface where it wrote."""
+    callbacks: bool = False
+    """Whether replies may be posted to a URL that the settings give for an endpoint."""
+    personal: bool = False
+    """Whether a reply reaches only the sender if a message does not say what kind of chat it is from."""
+
+    def named(self, name: str) -> Channel:
+        """The same channel by another connector, under a name of its own."""
+        return replace(self, name=name)

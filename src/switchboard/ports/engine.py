@@ -1,0 +1,255 @@
+"""The port of engines: what an engine is given, what it may use, what it returns and how it fails.
+
+An engine is found by an entry point of the group `switchboard.engines`: a function from `EngineContext` to `Engine`,
+called once per worker. `journey/turn.py` runs it, `lanes/journal.py` implements the journal. Next:
+`testing/engines.py`, the rules that every engine keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal, Protocol, runtime_checkable
+from uuid import UUID
+
+from switchboard.domain.envelope import Attachment, Envelope
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.ledger import FailureClass
+from switchboard.domain.message import Conversation, RequestId
+from switchboard.domain.routing import Member, SystemId, TeamId
+from switchboard.ports.memos import Memos
+
+StopReason = Literal[
+    "end",
+    "length",
+    "refused",
+    "aborted",
+    "error",
+    "limit:requests",
+    "limit:tool_calls",
+    "limit:tokens",
+    "limit:money",
+    "limit:time",
+    "limit:repeats",
+]
+"""Why a turn ended; everything but `end` is about a model that was stopped, or stopped early."""
+
+Effect = Literal["idempotent", "queryable", "effectful"]
+"""The effect of a repetition. `idempotent`: none; `queryable`: we can ask first; `effectful`: it happens twice."""
+
+Act = Callable[[UUID], Awaitable[Any]]
+"""Does a step, or asks what became of it; called with the step's idempotency key."""
+
+NOT_DONE: Final = object()
+"""What `ask` returns when the step has had no effect."""
+
+
+# What goes in -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of a reply while it is being written: the text so far is `text_so_far[:offset] + text`."""
+
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One delivery to one butler. The texts in `envelope` and `dead_letter` were written by strangers: data only."""
+
+    member: Member
+    """The butler, with its options from the team file."""
+    team_id: TeamId
+    request_id: RequestId
+    conversation: Conversation
+    envelope: Envelope
+    """As it arrived, without `payload.raw`; if a model split the message, the text is the part for this butler."""
+    received_at: datetime
+    attempt: int = 1
+    """Which attempt this is, from 1. An attempt whose worker was lost counts."""
+    segment: int = 0
+    """Which part of a split message this is, from 1; 0: it is the whole message."""
+    whole_text: str | None = None
+    """The text of the whole message where this butler gets a part of it."""
+    dead_letter: JsonMapping | None = None
+    """Set for a notice, whose reply is not sent. See `delivery.v1` in docs/butlers.md."""
+    on_delta: Callable[[Delta], None] | None = field(default=None, compare=False, repr=False)
+    """Where to send the reply while it is being written; None: nobody is listening."""
+
+    @property
+    def text(self) -> str:
+        """What the butler is to answer."""
+        return self.envelope.payload.normalized_text
+
+
+# What may be used ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Costed:
+    """What `act` may return instead of its bare result, so that the journal knows what it cost (micro-dollars)."""
+
+    result: Any
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The result of waiting: the given value, or that the time was over."""
+
+    value: Any
+    expired: bool = False
+
+
+class Journal(Protocol):
+    """The steps of this turn: what is done is never done again, what may have happened is never repeated blindly."""
+
+    async def step(self, path: str, act: Act, *, effect: Effect = "idempotent", ask: Act | None = None) -> Any:
+        """Run `act(idempotency_key)` once and return its JSON value; after an interruption, return what is recorded.
+
+        A step is known by its path, which is asked for once in an attempt; its key is the same in every attempt. If its
+        end is not on record: idempotent steps run again; for queryable ones `ask(key)` returns the result, or
+        `NOT_DONE`; effectful ones raise `OutcomeUnknown`. Raises `Fenced` if another worker has taken over.
+        """
+        ...
+
+    async def expect(self, path: str, *, within: float | None = None) -> UUID:
+        """Register that a step waits for an event, at most `within` seconds; returns the key that decides it."""
+        ...
+
+    async def wait(self, path: str, *, within: float | None = None) -> Decided:
+        """The decision of the event that a step waits for. Raises `Parked` while there is none."""
+        ...
+
+
+class RemoteAgents(Protocol):
+    """What is known at run time of butlers on other machines."""
+
+    async def endpoint_of(self, member: Member) -> str | None:
+        """The URL to call at the moment, None if it is not known. Raises `Unavailable`."""
+        ...
+
+    async def seen(self, system_id: SystemId) -> None:
+        """The butler has just answered."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineContext:
+    """What an engine may use of the installation besides its turn; passed to its entry point."""
+
+    memos: Memos
+    remote_agents: RemoteAgents
+
+
+# What comes out -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    """What one model was used for in a turn. `input_tokens` include the cached ones."""
+
+    model: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    stop_reason: StopReason = "end"
+    usage: tuple[ModelUsage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(_Result):
+    """The butler replies."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoReply(_Result):
+    """The butler has handled the message, and no reply is needed."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal(_Result):
+    """The butler declines; the message becomes a dead letter."""
+
+    reason: str
+
+
+TurnResult = Answer | NoReply | Refusal
+
+
+class EngineFailure(Exception):
+    """The engine could not do its turn. If `retryable` it is tried again, otherwise the delivery ends at once."""
+
+    def __init__(self, message: str, *, error_class: FailureClass = "internal", retryable: bool = True) -> None:
+        super().__init__(message)
+        self.error_class = error_class
+        self.retryable = retryable
+
+
+class NoEffect(EngineFailure):
+    """It failed, and certainly nothing has happened: it may be tried again even where repeating is not allowed."""
+
+
+class Fenced(Exception):
+    """Another worker has taken over, and this attempt is void. Stop at once; write nothing."""
+
+
+class Parked(Exception):
+    """The turn waits for an event. Do not catch it: the turn is run again when the event is decided."""
+
+    def __init__(self, keys: Sequence[UUID]) -> None:
+        super().__init__(f"waits for {', '.join(map(str, keys))}")
+        self.keys = tuple(keys)
+        """The keys of all events that this attempt knew as undecided."""
+
+
+class StepFailed(Exception):
+    """A step ended without a result. If `act` raises it, that is recorded, and every replay raises it again."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__(str(result))
+        self.result = result
+        """JSON: why."""
+
+
+class OutcomeUnknown(Exception):
+    """An effectful step was begun and its end was never recorded; only a person or the other side can know."""
+
+
+class Engine(Protocol):
+    """What answers for a butler. Whatever has an effect, or costs, goes through `journal.step`."""
+
+    async def run(self, turn: Turn, journal: Journal) -> TurnResult:
+        """Do the turn. Raises `EngineFailure`; `Fenced` and `OutcomeUnknown` of the journal pass through.
+
+        Cancelled, it leaves nothing running.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksOptions(Protocol):
+    """An engine that can tell before the first message whether a member's options are right."""
+
+    def check(self, member: Member) -> None:
+        """Raises `EngineFailure` that names each wrong option."""
+        ...
+
+
+OpenEngine = Callable[[EngineContext], Engine]
+"""The entry point."""

@@ -1,0 +1,54 @@
+"""The port of memos: short notes of a butler that are found again by their words.
+
+`store/memos.py` implements it in PostgreSQL, `testing/engines.py` in memory. Next: `agents/memo.py`, which decides
+whose memos may be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from switchboard.domain.message import Conversation, RequestId
+from switchboard.domain.routing import SystemId
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """A note of one butler. `person` wrote it (empty: it is shown to nobody); `private`: nobody else read it."""
+
+    memo_id: UUID
+    conversation: Conversation
+    system_id: SystemId
+    request_id: RequestId
+    person: str
+    private: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMemo:
+    """An earlier memo: its first 1000 characters."""
+
+    memo_id: UUID
+    created_at: datetime
+    text: str
+
+
+class Memos(Protocol):
+    """Keeps memos; those of different butlers are separate."""
+
+    async def file(self, memo: Memo) -> bool:
+        """Keep a memo. False: it was kept before, under the same id. Raises `Unavailable`."""
+        ...
+
+    async def nearest(self, memo: Memo, limit: int) -> Sequence[FoundMemo]:
+        """Up to `limit` memos of the same butler about earlier messages with words of this one, the nearest first.
+
+        For a private memo those of the same person; for any other those that were said in the same conversation before
+        others. Raises `Unavailable`.
+        """
+        ...

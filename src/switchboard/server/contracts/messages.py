@@ -1,0 +1,304 @@
+"""The shapes of bodies, for reading requests and for the OpenAPI.
+
+Routers use the request models; responses are the frozen values of `app/` and `domain/`, wrapped as described here.
+Unknown fields are refused; strings hold no NUL, which PostgreSQL cannot store.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from switchboard.app.access import Role
+from switchboard.app.messages.connectors import LeasedReply
+from switchboard.app.messages.explain import Explanation
+from switchboard.app.messages.views import (
+    AgentView,
+    Connector,
+    MessageDetail,
+    MessageView,
+    Replies,
+    ShownDelivery,
+    TeamView,
+)
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import OutboxRow, OutboxState
+
+__all__ = [
+    "Explanation",
+    "MessageDetail",
+    "Replies",
+    "TeamView",
+]
+
+Word = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00]+$")]
+Words = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
+Line = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")
+]
+Cursor = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
+Limit = Annotated[int, Field(ge=1, le=500)]
+Number = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class Body(BaseModel):
+    """A request: nothing else stands in it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Answer(BaseModel):
+    """The answer of an interface."""
+
+    # Answers are never validated: their schemas are built when somebody asks for the OpenAPI, not at every start.
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+
+# Requests -----------------------------------------------------------------------------------------------------------
+
+
+class OutboxNext(Body):
+    """Which replies to lease: of which endpoint, how many, how long to wait for the first, and the lease (s)."""
+
+    channel: Word
+    endpoint: Word
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    wait_s: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 0
+    lease_s: Annotated[float, Field(ge=5, le=3600, allow_inf_nan=False)] = 60
+    idempotent: bool = False
+
+
+class ReceiptBody(Body):
+    """What the platform said of one attempt to send."""
+
+    lease: Number
+    outcome: Literal["sent", "retryable", "failed", "uncertain"]
+    platform_message_id: Word | None = None
+    error: Words | None = None
+    retry_after_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0
+
+
+class HeartbeatBody(Body):
+    """`connector.heartbeat.v1`."""
+
+    schema_version: Literal["connector.heartbeat.v1"] = "connector.heartbeat.v1"
+    channel: Word
+    endpoint: Word
+    instance_id: Word
+    version: Word | None = None
+    state: Literal["healthy", "degraded", "error"]
+    error_message: Words | None = None
+    counters: Annotated[dict[Word, Number], Field(max_length=100)] = {}
+
+
+class LaneBody(Body):
+    """Which lane."""
+
+    lane: Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"^[^\x00]+$")]
+
+
+class NewToken(Body):
+    """A token to make: a connector's needs channel and endpoint, an agent's system_id, an operator's neither."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")]
+    role: Role
+    channel: Word | None = None
+    endpoint: Word | None = None
+    system_id: Word | None = None
+    expires_in_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+
+    @model_validator(mode="after")
+    def _bound(self) -> NewToken:
+        bound = {"channel": self.channel, "endpoint": self.endpoint, "system_id": self.system_id}
+        wanted = {"operator": set[str](), "connector": {"channel", "endpoint"}, "agent": {"system_id"}}[self.role]
+        given = {name for name, value in bound.items() if value is not None}
+        if given != wanted:
+            needs = " and ".join(sorted(wanted)) or "no channel, endpoint or system_id"
+            raise ValueError(f"a token with the role {self.role} needs {needs}, and nothing else")
+        return self
+
+
+# Answers ------------------------------------------------------------------------------------------------------------
+
+
+class ErrorInfo(Answer):
+    """A stable code for machines, a sentence for people; the field at fault, and more in `details`, where it helps."""
+
+    code: str
+    message: str
+    field: str | None = None
+    details: JsonObject | None = None
+
+
+class ErrorBody(Answer):
+    """Every error."""
+
+    error: ErrorInfo
+
+
+class AcceptedBody(Answer):
+    """The message is stored; the triage fields are there unless it is a duplicate."""
+
+    request_id: UUID
+    status: Literal["accepted"]
+    duplicate: bool
+    triage_decision: Literal["routed", "dead_letter", "pending"] = Field(default="routed")
+    triage_target: str = Field(default="")
+
+
+class BatchAnswer(Answer):
+    """One answer or one error per envelope, in order."""
+
+    results: list[AcceptedBody | ErrorBody]
+
+
+class MessagePage(Answer):
+    """Newest first; `next_cursor` is null on the last page."""
+
+    messages: list[MessageView]
+    next_cursor: str | None
+
+
+class DeliveryPage(Answer):
+    """Newest message first."""
+
+    deliveries: list[ShownDelivery]
+    next_cursor: str | None
+
+
+class LeasedReplies(Answer):
+    """At most one reply per conversation, so that order holds."""
+
+    replies: list[LeasedReply]
+
+
+class OutboxRows(Answer):
+    """Replies on their way, oldest first."""
+
+    replies: list[OutboxRow]
+
+
+class ReplyState(Answer):
+    """Where the reply stands now."""
+
+    state: OutboxState
+
+
+class TeamList(Answer):
+    """The teams by the version of the rules in force."""
+
+    version: int
+    teams: list[TeamView]
+
+
+class AgentList(Answer):
+    """All members of all teams."""
+
+    agents: list[AgentView]
+
+
+class LaneView(Answer):
+    """A lane that is not idle."""
+
+    lane: str
+    kind: str
+    pool: str
+    state: str
+    waiting: int
+    attempts: int
+    owner: int | None
+    epoch: int
+    ready_at: datetime
+    lease_until: datetime | None
+    parked: int
+    """Items that wait for an event or a time while the others go on."""
+
+
+class LaneList(Answer):
+    """The longest waiting first, at most 200."""
+
+    lanes: list[LaneView]
+
+
+class Resumed(Answer):
+    """The lane goes on."""
+
+    lane: str
+    state: Literal["resumed"]
+
+
+class HeartbeatAnswer(Answer):
+    """Come again after `interval_s`."""
+
+    status: Literal["ok"]
+    interval_s: int
+
+
+class ConnectorList(Answer):
+    """All endpoints ever heard of."""
+
+    connectors: list[Connector]
+
+
+class TokenView(Answer):
+    """A token without its secret."""
+
+    token_id: UUID
+    name: str
+    role: Role
+    channel: str | None
+    endpoint: str | None
+    system_id: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class TokenIssued(TokenView):
+    """The secret is shown this once."""
+
+    token: str
+
+
+class TokenList(Answer):
+    """All tokens that ever were."""
+
+    tokens: list[TokenView]
+
+
+class Revoked(Answer):
+    """The token has ended."""
+
+    name: str
+    status: Literal["revoked"]
+
+
+class BalanceView(Answer):
+    """The five states add up to `accepted`."""
+
+    accepted: int
+    in_flight: int
+    answered: int
+    declined: int
+    dead: int
+    cancelled: int
+
+
+class BooksView(BalanceView):
+    """Per message and, under `targets`, per message x target; stale if that was more than five minutes ago."""
+
+    balanced: bool
+    targets: BalanceView
+    problems: list[str]
+    balanced_at: datetime | None
+    stale: bool
+
+
+class Health(Answer):
+    """Whether the database answers."""
+
+    status: Literal["ok", "unavailable"]
+    version: str

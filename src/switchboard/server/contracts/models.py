@@ -1,0 +1,41 @@
+"""The shapes of bodies about models and what they chose, for reading requests and for the OpenAPI.
+
+`models.py` reads requests with them; answers are the frozen values of `app/`. Next:
+`app/classification/corrections.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from switchboard.app.classification.log import Read
+from switchboard.server.contracts.messages import Answer, Body, Line, Word
+
+
+class CorrectionBody(Body):
+    """The System1 that the message was for."""
+
+    to: Word
+    reason: Line | None = None
+    only_note: bool = False
+
+
+class VerdictPage(Answer):
+    """Newest message first; of a message its teams and attempts backwards."""
+
+    classifications: list[Read]
+    next_cursor: str | None
+
+
+class CaseView(Answer):
+    """A message as rules see it, and the butler that should have got it."""
+
+    name: str
+    facts: Mapping[str, str]
+    expect: str
+
+
+class CaseFile(Answer):
+    """A file of route tests."""
+
+    cases: list[CaseView]

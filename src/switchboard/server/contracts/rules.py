@@ -1,0 +1,303 @@
+"""The shapes of bodies about rules, for reading requests and for the OpenAPI.
+
+`rules.py`, `rule_history.py` and the MCP tools read requests with them; what a rule means is for
+`core/routing/draft.py` and `check.py` to say. Next: `app/rules/service.py`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from switchboard.app.messages.views import RuleView
+from switchboard.app.rules.records import ChangeView, DiffView, Linted, VersionView
+from switchboard.app.rules.replays import DryRun
+from switchboard.core.routing.backtest import Blast, Receivers
+from switchboard.core.routing.check import MAX_PRIORITY
+from switchboard.core.routing.draft import DRAFT_KEYS, MAX_FILTERS
+from switchboard.core.routing.lint import Finding
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.routing import RuleSetVersion
+from switchboard.server.contracts.messages import Answer, Body, Line, Word
+from switchboard.store.audit import AuditEntry
+from switchboard.store.rules import SopRules
+
+__all__ = ["DiffView", "DryRun", "Linted", "VersionView"]
+
+Version = Annotated[int, Field(ge=0, le=2**53)]
+Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
+FactValue = (
+    Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00]+$")]
+    | Annotated[int, Field(ge=-(2**63), lt=2**63)]
+)
+Filters = Annotated[dict[Word, FactValue], Field(max_length=MAX_FILTERS)]
+
+
+def _utf8(value: Any) -> Any:
+    """Whatever stands in a document comes back in errors: what UTF-8 cannot say is refused before."""
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        raise ValueError("lone surrogates are not allowed in text") from None
+    return value
+
+
+Document = Annotated[JsonObject, AfterValidator(_utf8)]
+Cases = Annotated[list[JsonObject], Field(min_length=1, max_length=10_000), AfterValidator(_utf8)]
+
+
+# Requests -----------------------------------------------------------------------------------------------------------
+
+
+class TargetBody(Body):
+    """A receiver: a member, or a team whose rules then decide; one of the two."""
+
+    system_id: Word | None = None
+    team_id: Word | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> TargetBody:
+        if (self.system_id is None) == (self.team_id is None):
+            raise ValueError("a target is either a system_id or a team_id")
+        return self
+
+
+Targets = Annotated[list[TargetBody], Field(min_length=1, max_length=100)]
+
+
+class _Fields(Body):
+    def fields(self) -> JsonObject:
+        """The parts of a rule that the caller named."""
+        given = self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        return {name: given[name] for name in DRAFT_KEYS if name in given}
+
+
+class NewRuleBody(_Fields):
+    """A rule to make. With a `rule_id` of yours, asking again makes no second one. `dry_run` writes nothing."""
+
+    team_id: Word
+    name: Line
+    channel: Word
+    filters: Filters = Field(default_factory=dict)
+    targets: Targets
+    priority: Priority = 0
+    active: bool = True
+    rule_id: UUID | None = None
+    reason: Line
+    dry_run: bool = False
+
+
+class RulePatch(_Fields):
+    """What to change in a rule; `filters` and `targets` are given whole. `version` is the one of the rule you saw."""
+
+    version: Version
+    reason: Line
+    dry_run: bool = False
+    name: Line | None = None
+    channel: Word | None = None
+    filters: Filters | None = None
+    targets: Targets | None = None
+    priority: Priority | None = None
+    active: bool | None = None
+
+
+class RestoreBody(Body):
+    """Which version to go back to; with `team_id` only the rules of that team."""
+
+    version: Version
+    team_id: Word | None = None
+    reason: Line
+    expected_version: Version | None = None
+    dry_run: bool = False
+
+
+class TestsBody(Body):
+    """A file of route tests."""
+
+    cases: Cases
+
+
+class ImportBody(Body):
+    """A rule file (`switchboard.rules.v1`): the rules of the teams it names become exactly these, if the tests pass."""
+
+    document: Document
+    tests: TestsBody | None = None
+    reason: Line
+    expected_version: Version | None = None
+    dry_run: bool = False
+
+
+class TestBody(Body):
+    """Cases to try on the rules in force, or on those of a rule file."""
+
+    cases: Cases
+    document: Document | None = None
+
+
+class DryRunBody(Body):
+    """A message that nobody sent: an `ingest.v1` envelope, or bare facts; `pinned` is the butler it replies to."""
+
+    envelope: Document | None = None
+    facts: Annotated[dict[Word, Word], Field(min_length=1, max_length=MAX_FILTERS)] | None = None
+    pinned: Word | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> DryRunBody:
+        if (self.envelope is None) == (self.facts is None):
+            raise ValueError("give either an envelope or facts")
+        return self
+
+
+class ProposedChange(_Fields):
+    """A new rule of `team_id`, or with `rule_id` that rule with the named parts changed."""
+
+    rule_id: UUID | None = None
+    team_id: Word | None = None
+    name: Line | None = None
+    channel: Word | None = None
+    filters: Filters | None = None
+    targets: Targets | None = None
+    priority: Priority | None = None
+    active: bool | None = None
+
+    @model_validator(mode="after")
+    def _which(self) -> ProposedChange:
+        if (self.rule_id is None) == (self.team_id is None):
+            raise ValueError("name the rule that changes (rule_id), or the team of a new one (team_id)")
+        return self
+
+
+class BacktestBody(Body):
+    """Which stored messages (the newest `last`, those of the last `days`), and what to try: a rule file or changes."""
+
+    last: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    days: Annotated[float, Field(gt=0, le=3660, allow_inf_nan=False)] | None = None
+    document: Document | None = None
+    changes: Annotated[list[ProposedChange], Field(max_length=1000)] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _one(self) -> BacktestBody:
+        if (self.document is None) == (not self.changes):
+            raise ValueError("give either a document or changes")
+        return self
+
+
+class SopBody(Body):
+    """A standing operating procedure whose `routing_requirements` are to be rules."""
+
+    document: Document
+    reason: Line
+    dry_run: bool = False
+
+
+# Answers ------------------------------------------------------------------------------------------------------------
+
+
+class RuleList(Answer):
+    """Rules in force by id; `next_cursor` is null on the last page."""
+
+    version: int
+    rules: list[RuleView]
+    next_cursor: str | None
+
+
+class RuleEvent(Answer):
+    """What a version did to the rule: `before` is null when it was new, `after` when it was removed."""
+
+    version: int
+    author: str
+    reason: str
+    created_at: datetime
+    before: RuleView | None
+    after: RuleView | None
+
+
+class RuleDetail(Answer):
+    """A rule with its history, newest first; a removed one as it was."""
+
+    rule: RuleView
+    history: list[RuleEvent]
+
+
+class WrittenRuleView(Answer):
+    """A rule as it is now, or would be; what to look at, and how many of the last day's messages go elsewhere by it.
+
+    `warnings` is null for a team with too many rules to look at all of them within an edit; `blast` is null when it
+    could not be worked out. `fresh` is false when nothing had to be done.
+    """
+
+    rule: RuleView
+    version: int
+    warnings: list[Finding] | None
+    blast: Blast | None
+    fresh: bool
+
+
+class WrittenView(Answer):
+    """What an edit of several rules did, or would do; `changes` are the first 200 of `changed`."""
+
+    version: int
+    changed: int
+    changes: list[ChangeView]
+    warnings: list[Finding] | None
+    blast: Blast | None
+
+
+class VersionPage(Answer):
+    """Newest first; `next_before` is null on the last page."""
+
+    versions: list[RuleSetVersion]
+    next_before: int | None
+
+
+class DiffAnswer(Answer):
+    """What lies between two versions, one change per rule; `changes` are the first 200 of `changed`."""
+
+    from_: Annotated[int, Field(alias="from")]
+    to: int
+    changed: int
+    changes: list[ChangeView]
+
+
+class RuleFile(Answer):
+    """A rule file: per team all of its rules. It can be imported again as it is."""
+
+    format: Literal["switchboard.rules.v1"]
+    version: int
+    teams: dict[str, list[JsonObject]]
+
+
+class TestResult(Answer):
+    """A case: who was expected to get the message, who gets it, and by which way."""
+
+    name: str
+    passed: bool
+    expected: Receivers
+    got: Receivers
+    trail: list[JsonObject]
+
+
+class TestAnswer(Answer):
+    """How the cases went, in their order."""
+
+    version: int
+    passed: int
+    failed: int
+    results: list[TestResult]
+
+
+class SopList(Answer):
+    """Every SOP that has ever been loaded."""
+
+    sops: list[SopRules]
+
+
+class AuditList(Answer):
+    """Newest first; `next_cursor` is null on the last page."""
+
+    entries: list[AuditEntry]
+    next_cursor: str | None

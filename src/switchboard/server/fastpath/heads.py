@@ -1,0 +1,96 @@
+"""Past uvicorn: requests whose head (or trailer) never ends are cut off, before anybody knows who is calling.
+
+`serve.py` gives it to uvicorn in place of uvicorn's own protocol on httptools, which keeps whatever arrives, at a
+quadratic cost: some megabytes block the server, and hundreds use up the memory. In: bytes of a connection; out: 431 or
+the end of the connection, else the bytes that uvicorn would send (`test_fastpath.py` compares them). Next:
+`one_write.py` for what goes out, `http/gate.py` for what has come in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.server.fastpath.one_write import OneWrite
+
+MAX_HEAD: Final = 65_536
+"""Most bytes in a row without a complete head or a piece of a body, give or take one read."""
+HEAD_S: Final = 30.0
+"""Seconds within which the head of a request must be complete, from its first byte or from the connection."""
+
+_BODY: Final = b'{"error":{"code":"head_too_large","message":"the head of the request has more than 65536 bytes"}}'
+_ANSWER: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
+)
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """HTTP/1.1 with a limit to what is kept of a request that has not been handled yet."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: JsonObject,
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._unread = 0
+        self._in_head = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        single = OneWrite(cast(asyncio.Transport, transport), self.loop)
+        super().connection_made(cast(asyncio.Transport, single))
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += len(data)
+        super().data_received(data)
+        if self._unread > MAX_HEAD:
+            self._refuse()
+        elif self._in_head and self._timer is None:
+            self._start_timer()
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._unread = False, 0
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unread = 0
+        super().on_message_complete()
+
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _refuse(self) -> None:
+        if self.transport.is_closing():
+            return
+        answering = bool(self.cycle) and not self.cycle.response_complete
+        if self._in_head and not answering:
+            self.transport.write(_ANSWER)
+        self.transport.close()

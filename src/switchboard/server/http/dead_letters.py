@@ -1,0 +1,111 @@
+"""Dead letters: what nobody could take is seen, sent on, or closed. Next: `app/dead_letters/service.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Response
+
+from switchboard.app.access import Principal
+from switchboard.app.dead_letters.requests import Bulk, Reroute, RuleWish
+from switchboard.domain.routing import DeadLetterCategory, SystemId, Target, TeamId
+from switchboard.server.contracts.dead_letters import (
+    BulkBody,
+    BulkOutcome,
+    DeadLetterDetail,
+    DeadLetterFilterBody,
+    DeadLetterPage,
+    HandleBody,
+    Handled,
+    Moment,
+    RerouteBody,
+    Rerouted,
+)
+from switchboard.server.contracts.messages import Cursor, Limit, Word
+from switchboard.server.contracts.rules import TargetBody
+from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.store.dead_letters import DeadLetterFilter
+
+router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
+
+Handler = Annotated[Principal, Depends(needs("dead_letters"))]
+
+
+@router.get("", summary="List dead letters", responses=documented(DeadLetterPage))
+async def list_dead_letters(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
+    caller: Handler,
+    parts: Parts,
+    team_id: Word | None = None,
+    status: Literal["pending", "handled"] | None = None,
+    category: DeadLetterCategory | None = None,
+    channel: Word | None = None,
+    system_id: Word | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    limit: Limit = 50,
+    cursor: Cursor | None = None,
+) -> Response:
+    """Newest first; a System4 sees those of its team. They died in [since, until)."""
+    teams = None if team_id is None else (team_id,)
+    wanted = DeadLetterFilter(teams, status, category, channel, system_id, since, until)
+    page, following = await parts.dead_letters.list(caller, wanted, limit=limit, cursor=cursor)
+    return answer({"dead_letters": page, "next_cursor": following})
+
+
+@router.get("/{dead_letter_id}", summary="One dead letter", responses=documented(DeadLetterDetail, 404))
+async def get_dead_letter(caller: Handler, parts: Parts, dead_letter_id: UUID) -> Response:
+    """Whole: the envelope, the bytes as they arrived, who was told, and where it was sent on to."""
+    return answer(await parts.dead_letters.get(caller, dead_letter_id))
+
+
+@router.post("/bulk", summary="Reroute or handle many dead letters", responses=documented(BulkOutcome))
+async def bulk(caller: Handler, parts: Parts, body: BulkBody) -> Response:
+    """Each by itself: what fails stays pending and is listed. Safe to be sent again; go on from `next_cursor`."""
+    return answer(await parts.dead_letters.bulk(caller, bulk_of(body)))
+
+
+@router.post("/{dead_letter_id}/reroute", summary="Reroute a dead letter", responses=documented(Rerouted, 404, 409))
+async def reroute(caller: Handler, parts: Parts, dead_letter_id: UUID, body: RerouteBody) -> Response:
+    """To a butler, to a team, or by the current rules from its own team downward; repeated, it says what was done."""
+    return answer(await parts.dead_letters.reroute(caller, dead_letter_id, reroute_of(body)))
+
+
+@router.post("/{dead_letter_id}/handle", summary="Close a dead letter", responses=documented(Handled, 404, 409))
+async def handle(caller: Handler, parts: Parts, dead_letter_id: UUID, body: HandleBody) -> Response:
+    """Nothing more is to be done with it; the message stays dead."""
+    return answer(await parts.dead_letters.handle(caller, dead_letter_id, body.resolution))
+
+
+def reroute_of(body: RerouteBody) -> Reroute:
+    """The body as the desk takes it."""
+    rule = None if body.rule is None else RuleWish(body.rule.name, body.rule.filters, body.rule.priority)
+    return Reroute(body.reason, _target(body.to), rule)
+
+
+def filter_of(body: DeadLetterFilterBody) -> DeadLetterFilter:
+    """The body as the desk takes it."""
+    teams = None if body.team_id is None else (body.team_id,)
+    return DeadLetterFilter(
+        teams, body.status, body.category, body.channel, body.system_id, body.since, body.until, body.ids
+    )
+
+
+def bulk_of(body: BulkBody) -> Bulk:
+    """The body as the desk takes it."""
+    return Bulk(
+        filter_of(body.filter),
+        body.action,
+        body.reason or body.resolution or "",
+        _target(body.to),
+        limit=body.limit,
+        after=body.cursor,
+        dry_run=body.dry_run,
+    )
+
+
+def _target(to: TargetBody | None) -> Target | None:
+    if to is None:
+        return None
+    system_id = None if to.system_id is None else SystemId(to.system_id)
+    return Target(system_id, None if to.team_id is None else TeamId(to.team_id))

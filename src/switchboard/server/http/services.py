@@ -1,0 +1,127 @@
+"""What every route is given: the services, the caller, and one way to answer.
+
+Routers import it; `app.py` fills `Services`. In: a request; out: a checked `Principal`, a JSON response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, cast
+
+import msgspec
+from fastapi import Depends, Request, Response
+
+from switchboard.app.access import Access, Action, Principal
+from switchboard.app.classification.corrections import CorrectionService
+from switchboard.app.classification.log import VerdictLog
+from switchboard.app.classification.spending import Spending
+from switchboard.app.dead_letters.service import DeadLetterService
+from switchboard.app.messages.connectors import ConnectorService
+from switchboard.app.messages.intake import Intake
+from switchboard.app.messages.views import Views
+from switchboard.app.metrics import Metrics
+from switchboard.app.remote_agents import RemoteAgentService
+from switchboard.app.rules.records import RuleRecords
+from switchboard.app.rules.replays import Replays
+from switchboard.app.rules.service import RuleService
+from switchboard.app.runtime import Switchboard
+from switchboard.domain.json_values import JsonObject
+from switchboard.server.contracts.messages import ErrorBody
+from switchboard.server.polls import Polls
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Made once per app."""
+
+    switchboard: Switchboard
+    access: Access
+    intake: Intake
+    connectors: ConnectorService
+    views: Views
+    remote_agents: RemoteAgentService
+    records: RuleRecords
+    replays: Replays
+    rules: RuleService
+    dead_letters: DeadLetterService
+    verdicts: VerdictLog
+    corrections: CorrectionService
+    spending: Spending
+    metrics: Metrics
+    polls: Polls
+
+    @classmethod
+    def open(cls, switchboard: Switchboard) -> Services:
+        """Wire what the interfaces need."""
+        runtime = switchboard.runtime
+        access, metrics = Access(runtime.database), Metrics()
+        records, replays = RuleRecords(runtime), Replays(runtime)
+        rules = RuleService(runtime, access, records, replays)
+        return cls(
+            switchboard,
+            access,
+            Intake(switchboard.accept, access, metrics),
+            ConnectorService(runtime.database, switchboard.replies, access),
+            Views(runtime, access),
+            RemoteAgentService(runtime, access),
+            records,
+            replays,
+            rules,
+            DeadLetterService(runtime, access, rules),
+            VerdictLog(runtime, access),
+            CorrectionService(runtime, access),
+            Spending(runtime.settings, runtime.database),
+            metrics,
+            Polls(),
+        )
+
+
+def services_of(request: Request) -> Services:
+    """The parts behind the interface of this request."""
+    return cast(Services, request.app.state.services)
+
+
+def caller_of(request: Request) -> Principal:
+    """Who the gate found this to be."""
+    return cast(Principal, request.state.principal)
+
+
+def needs(action: Action) -> Callable[[Request], Awaitable[Principal]]:
+    """A dependency: the caller, if its role may do `action`; else 403."""
+
+    async def check(request: Request) -> Principal:
+        caller = caller_of(request)
+        await services_of(request).access.check(caller, action)
+        return caller
+
+    return check
+
+
+Parts = Annotated[Services, Depends(services_of)]
+
+
+def answer(value: object, status: int = 200) -> Response:
+    """`value` as JSON. Encoded here and not validated again: `tests` hold it against the OpenAPI."""
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+_SENTENCES: Final[Mapping[int, str]] = {
+    400: "The body is malformed.",
+    401: "No token, or an unknown, revoked or expired one.",
+    403: "The token does not permit this.",
+    404: "It does not exist, or this token may not read it.",
+    409: "Valid, but in conflict with the current state.",
+    413: "Too large.",
+    415: "Unsupported Content-Type.",
+    422: "The input is invalid; nothing was stored.",
+    429: "The backlog is full; retry after Retry-After seconds.",
+    503: "The database cannot be reached; retry after Retry-After seconds.",
+}
+
+
+def documented(model: Any, *errors: int, status: int = 200, description: str = "Done.") -> dict[int | str, JsonObject]:
+    """The `responses` of a route: `model` at `status`, and besides 401, 403, 413, 422 and 503 the given errors."""
+    good: dict[int | str, JsonObject] = {status: {"model": model, "description": description}}
+    bad = {401, 403, 413, 422, 503, *errors}
+    return good | {code: {"model": ErrorBody, "description": _SENTENCES[code]} for code in sorted(bad)}

@@ -1,0 +1,24 @@
+"""The MCP tool of remote butlers: butler_heartbeat.
+
+`tools.py` offers it to agents that are remote butlers, and to operators. In: the body of the HTTP API; out: its
+answer. Next: `app/remote_agents.py`.
+"""
+
+from __future__ import annotations
+
+from switchboard.server.http.agents import BeatBody, announcement
+from switchboard.server.http.services import Services
+from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool, read, schema_of
+
+_BEAT = "Report that this butler is alive, and what it can do. Repeat after interval_s seconds."
+
+
+def agent_tools(services: Services) -> tuple[ToolSpec, ...]:
+    """The tool over the register."""
+    remote_agents = services.remote_agents
+
+    async def beat(call: Call) -> object:
+        body = read(BeatBody, call.arguments)
+        return await remote_agents.beat(call.caller, body.system_id, announcement(body))
+
+    return (ToolSpec(make_tool("butler_heartbeat", _BEAT, schema_of(BeatBody)), "beat", beat, remote_agents.is_remote),)

@@ -1,0 +1,71 @@
+"""The MCP tools of connectors: ingest, ingest_batch, outbox_next, outbox_receipt, heartbeat.
+
+`tools.py` offers them. Envelopes are typed loosely here and validated where HTTP's are. Next:
+`app/messages/intake.py`, `app/messages/connectors.py`.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from switchboard.app.messages.connectors import INTERVAL_S, ConnectorService
+from switchboard.app.messages.intake import Intake, encode_batch, encode_envelope
+from switchboard.server.contracts.messages import HeartbeatBody, OutboxNext, ReceiptBody
+from switchboard.server.http.outbox import beat, pull_request, receipt
+from switchboard.server.http.services import Services
+from switchboard.server.mcp.tool_spec import ENVELOPE, Call, ToolSpec, make_tool, object_of, only, read, schema_of
+
+
+class OutboxReceipt(ReceiptBody):
+    """A receipt, and for which reply."""
+
+    outbox_id: UUID
+
+
+def connector_tools(services: Services) -> tuple[ToolSpec, ...]:
+    """The tools over the services."""
+    tools = _ConnectorTools(services.intake, services.connectors)
+    envelopes = {"type": "array", "minItems": 1, "maxItems": 200, "items": ENVELOPE}
+    many = "Submit up to 200 messages: a result or an error per envelope, in order. Check every result."
+    told = "Report the outcome of sending a reply."
+    return (
+        ToolSpec(make_tool("ingest", "Submit one message.", object_of(envelope=ENVELOPE)), "ingest", tools.ingest),
+        ToolSpec(make_tool("ingest_batch", many, object_of(envelopes=envelopes)), "ingest", tools.ingest_batch),
+        ToolSpec(
+            make_tool("outbox_next", "Fetch replies to send.", schema_of(OutboxNext)), "outbox", tools.outbox_next
+        ),
+        ToolSpec(make_tool("outbox_receipt", told, schema_of(OutboxReceipt)), "outbox", tools.outbox_receipt),
+        ToolSpec(
+            make_tool("heartbeat", "Report that this connector is alive.", schema_of(HeartbeatBody)),
+            "heartbeat",
+            tools.heartbeat,
+        ),
+    )
+
+
+class _ConnectorTools:
+    """What the tools do."""
+
+    def __init__(self, intake: Intake, connectors: ConnectorService) -> None:
+        self._intake = intake
+        self._connectors = connectors
+
+    async def ingest(self, call: Call) -> object:
+        envelope = only(call.arguments, "envelope", dict)
+        return await self._intake.message(call.caller, encode_envelope(envelope))
+
+    async def ingest_batch(self, call: Call) -> object:
+        envelopes = only(call.arguments, "envelopes", list)
+        return {"results": await self._intake.batch(call.caller, encode_batch(envelopes))}
+
+    async def outbox_next(self, call: Call) -> object:
+        request = pull_request(read(OutboxNext, call.arguments))
+        return {"replies": await self._connectors.fetch(call.caller, request, call.gone)}
+
+    async def outbox_receipt(self, call: Call) -> object:
+        body = read(OutboxReceipt, call.arguments)
+        return {"state": await self._connectors.receive(call.caller, body.outbox_id, body.lease, receipt(body))}
+
+    async def heartbeat(self, call: Call) -> object:
+        await self._connectors.heartbeat(call.caller, beat(read(HeartbeatBody, call.arguments)))
+        return {"status": "ok", "interval_s": INTERVAL_S}

@@ -1,0 +1,74 @@
+"""The MCP tool of routing sessions: `route_to_butler`, and nothing else.
+
+`tools.py` offers it to the role `session` alone: to all others it is neither listed nor there, and a session finds
+nothing else, at this interface or any other. In: the arguments that a model wrote; out: whether the call was accepted.
+Next: `journey/route_call.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.app.access import Principal
+from switchboard.core.classification.prompt import (
+    MAX_REASON,
+    MAX_SEGMENT,
+    ROUTE_TOOL,
+    ROUTE_TOOL_DESCRIPTION,
+    route_tool_schema,
+)
+from switchboard.domain.errors import Forbidden, InvalidInput
+from switchboard.domain.json_values import JsonObject
+from switchboard.journey.route_call import take
+from switchboard.server.http.services import Services
+from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool
+
+_SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "butler": {"type": "string", "description": "The exact name of a candidate."},
+        "segment": {
+            "type": "string",
+            "maxLength": MAX_SEGMENT,
+            "description": "The part of the message for this butler, verbatim; omit it if the butler "
+            "gets the whole message.",
+        },
+        "reason": {"type": "string", "maxLength": MAX_REASON, "description": "Why, in one short sentence."},
+    },
+    "required": ["butler"],
+    "additionalProperties": False,
+}
+
+
+def route_tools(services: Services) -> tuple[ToolSpec, ...]:
+    """The tool over the services."""
+    tool = make_tool(ROUTE_TOOL, ROUTE_TOOL_DESCRIPTION, _SCHEMA)
+    return (ToolSpec(tool, "route", _RouteTool(services).route, schema_for=_schema_for),)
+
+
+def _schema_for(caller: Principal) -> JsonObject | None:
+    """With the names of the session's own candidates: many models choose better from a list, and can write no other."""
+    session = caller.session
+    return None if session is None or not session.candidates else route_tool_schema(session.candidates)
+
+
+class _RouteTool:
+    """What the tool does."""
+
+    def __init__(self, services: Services) -> None:
+        self._database = services.switchboard.runtime.database
+        self._access = services.access
+
+    async def route(self, call: Call) -> object:
+        """Put the call on record. What names nobody is answered as an error, with the names that there are."""
+        session = call.caller.session
+        if session is None:
+            raise Forbidden("this tool is for routing sessions")
+        try:
+            result = await take(self._database, session, call.arguments)
+        except Forbidden:
+            await self._access.refused(call.caller, "route", {"request_id": str(session.request_id)})
+            raise
+        if result["status"] != "accepted":
+            raise InvalidInput(str(result["error"]), field="butler")
+        return result

@@ -1,0 +1,112 @@
+"""The MCP tools of rules: routing_rules_list, get, create, update, disable, test, explain.
+
+`tools.py` offers them: the editing ones to operators and to agents that are an active System3, the others to every
+agent. Who calls is known by the token, never by an argument. In: the bodies of the HTTP API; out: its answers. Next:
+`app/rules/service.py`, `app/rules/records.py`, `app/rules/replays.py`.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from switchboard.app.access import Principal
+from switchboard.app.rules.service import Order
+from switchboard.server.contracts.messages import Body, Cursor, Limit, Line, Word
+from switchboard.server.contracts.rules import DryRunBody, NewRuleBody, RulePatch, TestBody, Version
+from switchboard.server.http.replays import question
+from switchboard.server.http.rules import change_rule, new_rule, rule_detail, rule_page
+from switchboard.server.http.services import Services
+from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool, read, schema_of
+
+
+class RulesWanted(Body):
+    """Which rules to list."""
+
+    team_id: Word | None = None
+    source: Word | None = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class OneRule(Body):
+    """Which rule."""
+
+    rule_id: UUID
+
+
+class RuleUpdate(RulePatch):
+    """What to change in which rule, and the version of the rule that you saw."""
+
+    rule_id: UUID
+
+
+class RuleSwitch(Body):
+    """Which rule to switch off, and the version of it that you saw."""
+
+    rule_id: UUID
+    version: Version
+    reason: Line
+    dry_run: bool = False
+
+
+def rule_tools(services: Services) -> tuple[ToolSpec, ...]:
+    """The tools over the services."""
+    tools = _RuleTools(services)
+
+    def edits(caller: Principal) -> bool:
+        return bool(services.rules.editable_by(caller))
+
+    return (
+        ToolSpec(make_tool("routing_rules_list", _LIST, schema_of(RulesWanted)), "rules", tools.page),
+        ToolSpec(make_tool("routing_rules_get", _GET, schema_of(OneRule)), "rules", tools.get),
+        ToolSpec(make_tool("routing_rules_create", _CREATE, schema_of(NewRuleBody)), "rules_edit", tools.create, edits),
+        ToolSpec(make_tool("routing_rules_update", _UPDATE, schema_of(RuleUpdate)), "rules_edit", tools.update, edits),
+        ToolSpec(
+            make_tool("routing_rules_disable", _DISABLE, schema_of(RuleSwitch)), "rules_edit", tools.disable, edits
+        ),
+        ToolSpec(make_tool("routing_rules_test", _TEST, schema_of(TestBody)), "rules", tools.test),
+        ToolSpec(make_tool("routing_rules_explain", _EXPLAIN, schema_of(DryRunBody)), "rules", tools.explain),
+    )
+
+
+_LIST = "List the routing rules in force."
+_GET = "One routing rule, with its history."
+_CREATE = "Create a routing rule in your team or one below. Returns warnings, and how many messages it affects."
+_UPDATE = "Change parts of a routing rule; refused if it has changed since you read it."
+_DISABLE = "Disable a routing rule. It is kept, and can be enabled again by an update."
+_TEST = "Run test cases (a message and its expected recipients) against the rules in force, or those of a rule file."
+_EXPLAIN = "Where would this message go, and why? Nothing is stored."
+
+
+class _RuleTools:
+    """What the tools do."""
+
+    def __init__(self, services: Services) -> None:
+        self._doors = services
+
+    async def page(self, call: Call) -> object:
+        body = read(RulesWanted, call.arguments)
+        return await rule_page(self._doors, {"team_id": body.team_id, "source": body.source}, body.limit, body.cursor)
+
+    async def get(self, call: Call) -> object:
+        return await rule_detail(self._doors, read(OneRule, call.arguments).rule_id)
+
+    async def create(self, call: Call) -> object:
+        body = read(NewRuleBody, call.arguments)
+        return await self._doors.rules.create(call.caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
+
+    async def update(self, call: Call) -> object:
+        body = read(RuleUpdate, call.arguments)
+        return await change_rule(self._doors, call.caller, body.rule_id, body)
+
+    async def disable(self, call: Call) -> object:
+        body = read(RuleSwitch, call.arguments)
+        patch = RulePatch(version=body.version, reason=body.reason, dry_run=body.dry_run, active=False)
+        return await change_rule(self._doors, call.caller, body.rule_id, patch)
+
+    async def test(self, call: Call) -> object:
+        body = read(TestBody, call.arguments)
+        return await self._doors.replays.test(body.cases, body.document)
+
+    async def explain(self, call: Call) -> object:
+        return await self._doors.replays.dry_run(question(call.caller, read(DryRunBody, call.arguments)))

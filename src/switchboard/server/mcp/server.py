@@ -1,0 +1,101 @@
+"""The MCP server at `/mcp`: a tiny ASGI app before the SDK, which is imported when the first client comes.
+
+`http/app.py` mounts it behind the gate. In: JSON-RPC over POST, the caller in `state.principal`; out: JSON, no stream
+and no session. The SDK takes most of a second and 40 MB to import: installations that do not use it do not pay.
+Next: `tools.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from switchboard.server.fastpath.direct import whole_body
+from switchboard.server.http.services import Services
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+    from switchboard.server.fastpath.mcp_ingest import FastIngest
+
+
+class McpEndpoint:
+    """Serves MCP while `open` is entered."""
+
+    def __init__(self, services: Services) -> None:
+        self._doors = services
+        self._ready: asyncio.Future[ASGIApp] | None = None
+        self._fast: FastIngest | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Until this is left, requests are served."""
+        try:
+            yield
+        finally:
+            if self._running is not None:
+                self._running.cancel()
+                await asyncio.gather(self._running, return_exceptions=True)
+
+    async def direct(self, request: Request) -> Response | None:
+        """The answer to a plain call that brings messages in; None where the SDK is to be asked."""
+        if self._fast is None or not self._fast.may_take(request):
+            return None
+        body = request.state.body = await whole_body(request)
+        return await self._fast.take(request, body)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        inner = await self._inner()
+        # The SDK does not look whether the client is still there, so the body is read for it and the rest watched.
+        try:
+            body = scope["state"]["body"] if "body" in scope["state"] else await whole_body(Request(scope, receive))
+        except ClientDisconnect:
+            return  # in the middle of the body; nobody is there to be answered
+        async with self._doors.polls.watch(receive) as gone:
+            scope["state"]["gone"] = gone
+            await inner(scope, _replayed(body, gone), send)
+
+    async def _inner(self) -> ASGIApp:
+        if self._ready is None or (self._ready.done() and self._ready.exception() is not None):
+            self._ready = asyncio.get_running_loop().create_future()
+            self._running = asyncio.create_task(self._run(self._ready))
+        return await asyncio.shield(self._ready)
+
+    async def _run(self, ready: asyncio.Future[ASGIApp]) -> None:
+        """One task for the SDK's whole life: what it enters must be left in the same task."""
+        try:
+            session_manager = await asyncio.to_thread(_imported)
+            manager, self._fast = session_manager(self._doors)
+            async with manager.run():
+                ready.set_result(manager.asgi_app)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+
+def _imported() -> Callable[[Services], tuple[StreamableHTTPSessionManager, FastIngest]]:
+    from switchboard.server.mcp.tools import session_manager
+
+    return session_manager
+
+
+def _replayed(body: bytes, gone: asyncio.Event) -> Receive:
+    """A `receive` that gives the body at once, and the hang-up when it comes."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        if messages:
+            return messages.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    return receive

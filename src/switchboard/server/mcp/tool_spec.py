@@ -1,0 +1,126 @@
+"""What the MCP tools are made of: an offer (a tool, who may call it, what it does), a call, arguments, a result.
+
+`tools.py` lists and runs offers; `connectors.py`, `rules.py` and `dead_letters.py` make them. In: arguments
+as JSON; out: bodies that are validated as those of the HTTP API, so that errors are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp_types import CallToolResult, TextContent, Tool
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+
+from switchboard.app.access import Action, Principal
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.json_values import JsonMapping, JsonObject
+
+Context = ServerRequestContext[Any, Any]
+Arguments = JsonMapping
+Run = Callable[["Call"], Awaitable[object]]
+_Body = TypeVar("_Body", bound=BaseModel)
+
+ENVELOPE: Final = {"type": "object", "description": "ingest.v1; its schema is at /schemas/ingest.v1.json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a tool: who calls, with what, and whether the caller has disconnected."""
+
+    caller: Principal
+    arguments: Arguments
+    gone: asyncio.Event
+
+
+def _anyone(_: Principal) -> bool:
+    return True
+
+
+def _the_same(_: Principal) -> JsonObject | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool, the action that a token's role must be allowed, and what it does.
+
+    `shown` says to which roles it is listed. A caller to which it is not listed is refused by what it does, with the
+    reason, and that is recorded. `schema_for` is the schema that a caller is shown, where it is not the same for all.
+    """
+
+    tool: Tool
+    action: Action
+    run: Run
+    shown: Callable[[Principal], bool] = _anyone
+    schema_for: Callable[[Principal], JsonObject | None] = _the_same
+
+    def tool_for(self, caller: Principal) -> Tool:
+        """The tool as this caller sees it."""
+        schema = self.schema_for(caller)
+        return self.tool if schema is None else make_tool(self.tool.name, self.tool.description or "", schema)
+
+
+def caller_of(context: Context) -> Principal:
+    """Who the gate found this to be."""
+    return cast(Principal, state_of(context).principal)
+
+
+def state_of(context: Context) -> Any:
+    """What the gate and `mcp.py` put into the HTTP request's scope."""
+    return cast(Request, context.request).state
+
+
+def make_tool(name: str, description: str, schema: JsonObject) -> Tool:
+    """A tool as it is listed."""
+    return Tool(name=name, description=description, input_schema=schema)
+
+
+def object_of(**properties: Any) -> JsonObject:
+    """The schema of an object with exactly these properties."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def schema_of(body: type[BaseModel]) -> JsonObject:
+    """The schema of a body of the HTTP API."""
+    return body.model_json_schema()
+
+
+def only(arguments: Arguments, name: str, kind: type) -> Any:
+    """The one argument of a tool, whose inside is validated later; what is not decoded has been looked at before."""
+    kinds = (dict, msgspec.Raw) if kind is dict else kind
+    if set(arguments) != {name} or not isinstance(arguments[name], kinds):
+        what = "an object" if kind is dict else "a list of objects"
+        raise InvalidInput(f"the one argument is {name}: {what}", code="wrong_type", field=name)
+    return arguments[name]
+
+
+def read(body: type[_Body], arguments: Arguments) -> _Body:
+    """The arguments as a body of the HTTP API. Raises InvalidInput."""
+    try:
+        return body.model_validate_json(msgspec.json.encode(arguments))
+    except (ValidationError, UnicodeEncodeError) as error:
+        first = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
+        field = ".".join(str(part) for part in first["loc"])[:200] if first else None
+        message = first["msg"] if first else "lone surrogates are not allowed in text"
+        raise InvalidInput(f"{field or 'the arguments'}: {message}", field=field or None) from None
+
+
+def result_of(value: object, *, is_error: bool = False) -> CallToolResult:
+    """What a tool answered: as text, and unless it is an error as structure too."""
+    data = msgspec.json.encode(value)
+    return CallToolResult(
+        content=[TextContent(text=data.decode())],
+        structured_content=None if is_error else msgspec.json.decode(data),
+        is_error=is_error,
+    )

@@ -1,0 +1,134 @@
+"""The MCP tools on the official SDK: which there are, who sees them, and how a call is answered.
+
+`mcp.py` imports it late. In: arguments as JSON, the caller in the request's state; out: the shapes of the HTTP API. An
+error is a result marked as one, whose text is `{"error": {"code", "message", "field"?}}`. Next: `connectors.py`,
+`agents.py`, `rules.py`, `dead_letters.py`, `route.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+from mcp.server.lowlevel.server import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+)
+
+from switchboard import __version__
+from switchboard.app.access import SCOPES, Principal
+from switchboard.app.messages.intake import refused
+from switchboard.domain.errors import Forbidden, SwitchboardError
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.server.fastpath.mcp_ingest import OWN_ERROR, FastIngest, Run
+from switchboard.server.http.services import Services
+from switchboard.server.mcp.agents import agent_tools
+from switchboard.server.mcp.connectors import connector_tools
+from switchboard.server.mcp.dead_letters import dead_letter_tools
+from switchboard.server.mcp.route import route_tools
+from switchboard.server.mcp.rules import rule_tools
+from switchboard.server.mcp.tool_spec import Call, Context, ToolSpec, caller_of, result_of, state_of
+
+log = structlog.get_logger(__name__)
+
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+class Tools:
+    """The tools over the services."""
+
+    def __init__(self, services: Services) -> None:
+        self._access = services.access
+        self._tool_specs: dict[str, ToolSpec] = {spec.tool.name: spec for spec in _tool_specs(services)}
+
+    async def list(self, context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
+        """Only what this token may call."""
+        caller = caller_of(context)
+        seen = [o for o in self._tool_specs.values() if caller.role in SCOPES[o.action] and o.shown(caller)]
+        return ListToolsResult(tools=[spec.tool_for(caller) for spec in seen])
+
+    def run_of(self, name: str) -> Run:
+        """What a tool does, for a caller that waits for the answer."""
+
+        async def run(caller: Principal, arguments: JsonMapping) -> object:
+            return await self._tool_specs[name].run(Call(caller, arguments, asyncio.Event()))
+
+        return run
+
+    def input_schema(self, name: str) -> JsonObject | None:
+        """What the SDK holds a call's headers against; without it, it would list and encode all tools at every call."""
+        spec = self._tool_specs.get(name)
+        return None if spec is None else spec.tool.input_schema
+
+    async def call(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
+        """Run a tool. What goes wrong on purpose is a result marked as error; a defect is an error of the protocol."""
+        spec = self._tool_specs.get(params.name)
+        caller = caller_of(context)
+        if spec is None:
+            raise MCPError(code=INVALID_PARAMS, message=f"unknown tool: {params.name[:100]}")
+        try:
+            await self._access.check(caller, spec.action)
+        except Forbidden:
+            raise MCPError(code=INVALID_PARAMS, message=f"unknown tool: {params.name[:100]}") from None
+        try:
+            return result_of(await spec.run(Call(caller, params.arguments or {}, state_of(context).gone)))
+        except SwitchboardError as error:
+            return result_of(refused(error), is_error=True)
+        except Exception:  # the SDK would tell the caller what it says
+            log.exception("unexpected error in a request", tool=params.name)
+            raise MCPError(code=INTERNAL_ERROR, message=OWN_ERROR) from None
+
+
+def _tool_specs(services: Services) -> tuple[ToolSpec, ...]:
+    """Every tool there is; each family stands in a module of its own."""
+    return (
+        *connector_tools(services),
+        *agent_tools(services),
+        *rule_tools(services),
+        *dead_letter_tools(services),
+        *route_tools(services),
+    )
+
+
+def session_manager(services: Services) -> tuple[StreamableHTTPSessionManager, FastIngest]:
+    """The SDK's server over our tools: stateless, JSON answers. `run` it, then serve its `asgi_app`.
+
+    And the fast path past it, for calls that bring messages in."""
+    tools = Tools(services)
+    settings = services.switchboard.runtime.settings
+    security = _security(settings.host)
+    server = Server(
+        "switchboard",
+        version=__version__,
+        get_tool_input_schema=tools.input_schema,
+        on_list_tools=tools.list,
+        on_call_tool=tools.call,
+    )
+    manager = StreamableHTTPSessionManager(
+        app=server,
+        json_response=True,
+        stateless=True,
+        security_settings=security,
+        max_request_body_size=settings.accept.batch_bytes,
+    )
+    return manager, FastIngest(server, security, {name: tools.run_of(name) for name in ("ingest", "ingest_batch")})
+
+
+def _security(host: str) -> TransportSecuritySettings:
+    """On loopback a browser may be tricked into calling us by a stranger's name; elsewhere our names are not known."""
+    if host not in {"127.0.0.1", "localhost", "::1"}:
+        return TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    return TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[name for own in _LOOPBACK for name in (own, f"{own}:*")],
+        allowed_origins=[f"http://{name}" for own in _LOOPBACK for name in (own, f"{own}:*")],
+    )

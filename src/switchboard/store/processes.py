@@ -1,0 +1,68 @@
+"""The processes that run: workers, which own lanes, and servers, which do not.
+
+`app/processes.py` registers a server, `lanes.py` a worker; the doctor and the metrics list both. Next:
+`app/ops/doctor.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from switchboard.store.database import Database, query, rows_as, seconds
+
+Role = Literal["worker", "server"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewProcess:
+    """Who registers: where it runs, its release, the kinds of lanes that it knows. It beats within `ttl` seconds."""
+
+    role: Role
+    kinds: Sequence[str]
+    host: str
+    pid: int
+    version: str
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunningProcess:
+    """A registered process; `alive` while its beat is younger than its ttl."""
+
+    process_id: int
+    role: Role
+    kinds: Sequence[str]
+    host: str
+    pid: int
+    version: str
+    started_at: datetime
+    beat: datetime
+    alive: bool
+
+
+async def register(database: Database, new: NewProcess) -> int:
+    """Enter a process that owns no lanes, and so takes no lock; returns its id."""
+    return int(await database.value(query("lanes.register"), *columns(new), False))
+
+
+def columns(new: NewProcess) -> tuple[object, ...]:
+    """What `lanes.register` enters, but for the lock."""
+    return (new.role, list(new.kinds), new.host, new.pid, new.version, seconds(new.ttl))
+
+
+async def remove(database: Database, process: int) -> None:
+    """A process that owns no lanes has ended."""
+    await database.run(query("processes.remove"), process)
+
+
+async def list_processes(database: Database, role: Role | None = None) -> list[RunningProcess]:
+    """The processes that are registered now, those with an old beat included."""
+    return rows_as(RunningProcess, await database.rows(query("processes.list"), role))
+
+
+async def count_alive(database: Database, role: Role) -> int:
+    """How many processes of this role have a recent beat."""
+    return sum(process.alive for process in await list_processes(database, role))

@@ -1,0 +1,149 @@
+-- Accept: dedupe, store, decide, deliver; one row back per message that is not simply new, and one with ord 0 if workers
+-- are to be woken. d_*: deliveries, x_*: branches nobody could take; *_ord is the message they belong to, from 1.
+-- Of _raw, in which all are one after the other, a message has _size bytes from _at. _asks: what must be classified first,
+-- and is not decided here; null where the caller knows nobody who classifies. Under the lock of its conversation's route
+-- lane whatever comes later waits behind it, decided or not.
+create or replace function accept_messages(
+    _name text[], _key text[], _body text[], _request_id uuid[], _channel text[], _endpoint text[], _sender text[],
+    _thread text[], _envelope text[], _media_type text[], _received_at timestamptz[], _tier smallint[],
+    _version bigint[], _branches smallint[], _trail text[], _facts text[], _pinned text[], _asks boolean[],
+    _size integer[], _at integer[], _raw bytea,
+    d_ord integer[], d_system text[], d_team text[],
+    x_ord integer[], x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[]
+) returns table (ord bigint, request_id uuid, waits boolean)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _conversation uuid[];
+    _event uuid[];
+    _content uuid[];
+    _route uuid[];
+    _fresh boolean[];
+    _decided boolean[];
+    _idle uuid[];
+    _turn uuid[];
+    _now integer[];
+    _now_seq bigint[];
+    _later integer[];
+    _later_seq bigint[];
+begin
+    select array_agg(keyed_hash(i.inner_key, i.outer_key, 'conversation', m.name) order by m.ord),
+           array_agg(keyed_hash(i.inner_key, i.outer_key, 'event', concat_ws(E'\x1f', m.channel, m.endpoint, m.key)) order by m.ord),
+           array_agg(keyed_hash(i.inner_key, i.outer_key, 'body', m.body) order by m.ord)
+        into _conversation, _event, _content
+        from unnest(_name, _channel, _endpoint, _key, _body) with ordinality as m (name, channel, endpoint, key, body, ord)
+        cross join installation i;
+    insert into conversation (conversation, name)
+        select distinct on (m.conversation) m.conversation, m.name from unnest(_conversation, _name) as m (conversation, name)
+        where not exists (select from conversation c where c.conversation = m.conversation) order by m.conversation
+        on conflict do nothing;
+
+    -- The caller may not have heard yet: where a message of one of these conversations waits all the same, nobody is asked,
+    -- and what comes later waits behind it.
+    if _asks is null and exists (select from routing r where r.state = 'pending') and exists (
+        select from unnest(_conversation) as m (conversation) join lane l on l.key = lane_key('route', null, m.conversation)
+        where l.last_seq > l.done_seq
+    ) then
+        _asks := array_fill(false, array[cardinality(_conversation)]);
+    end if;
+
+    -- Workers pass over a lane that is locked, so one that became ready a moment ago may not have been seen by them.
+    select array_agg(l.key) filter (where l.state = 'idle' or l.state = 'ready' and l.ready_at > now() - interval '1 second')
+        into _idle
+        from (
+            select array_agg(w.kind) as kind, array_agg(w.system_id) as system_id, array_agg(w.conversation) as conversation,
+                   array_agg(w.pool) as pool
+            from (
+                select 'turn' as kind, d.system_id, _conversation[d.ord] as conversation, 'work' as pool
+                from unnest(d_ord, d_system) as d (ord, system_id)
+                union select 'notice', x.handler, _conversation[x.ord], 'work'
+                from unnest(x_ord, x_handler) as x (ord, handler) where x.handler is not null
+                union select 'route', null, m.conversation, 'route' from unnest(_conversation) as m (conversation)
+                where _asks is not null
+            ) w
+        ) w
+        cross join lock_lanes(w.kind, w.system_id, w.conversation, w.pool) l;
+
+    with given as (
+        insert into dedupe (key, body, request_id)
+            select m.key, m.body, m.request_id
+            from unnest(_event, _content, _request_id) with ordinality as m (key, body, request_id, ord)
+            order by m.key, m.ord
+            on conflict do nothing
+            returning request_id
+    )
+    select array_agg(g.request_id is not null order by m.ord) into _fresh
+        from unnest(_request_id) with ordinality as m (request_id, ord) left join given g using (request_id);
+    -- A lock writes to the log, so that what is said of a duplicate waits for a synchronous standby as well.
+    if false = any (_fresh) then
+        perform from dedupe d
+            where d.key = any (array(select m.key from unnest(_event, _fresh) as m (key, fresh) where not m.fresh))
+            order by d.key for no key update;
+    end if;
+
+    insert into message_inbox (request_id, conversation, channel, endpoint, sender, thread, envelope, media_type, received_at)
+        select m.request_id, m.conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope::json, m.media_type,
+               m.received_at
+        from unnest(_request_id, _conversation, _channel, _endpoint, _sender, _thread, _envelope, _media_type, _received_at, _fresh)
+             as m (request_id, conversation, channel, endpoint, sender, thread, envelope, media_type, received_at, fresh)
+        where m.fresh;
+    insert into message_raw (request_id, raw)
+        select m.request_id, substr(_raw, m.at, m.size)
+        from unnest(_request_id, _size, _at, _fresh) as m (request_id, size, at, fresh) where m.fresh;
+
+    _decided := _fresh;
+    if _asks is not null then
+        _route := array(select lane_key('route', null, m.conversation) from unnest(_conversation) with ordinality as m (conversation, ord)
+                        order by m.ord);
+        with given as (
+            select m.lane, m.ord::integer as ord, _fresh[m.ord::integer] as fresh, _asks[m.ord::integer] as asks
+            from unnest(_route) with ordinality as m (lane, ord)
+        ), waiting as (
+            select g.lane, case when l.last_seq > l.done_seq then 1 else min(g.ord) filter (where g.fresh and g.asks) end as since
+            from given g join lane l on l.key = g.lane
+            group by g.lane, l.last_seq, l.done_seq
+        )
+        select array_agg(g.fresh and g.ord < coalesce(w.since, g.ord + 1) order by g.ord) into _decided
+            from given g join waiting w using (lane);
+        select array_agg(m.ord order by m.ord), enqueue(array_agg(m.lane order by m.ord), array_agg(m.tier order by m.ord))
+            into _later, _later_seq
+            from unnest(_route, _tier, _fresh, _decided) with ordinality as m (lane, tier, fresh, decided, ord)
+            where m.fresh and not m.decided;
+        insert into routing (lane, seq, request_id, pinned, facts, created_at)
+            select _route[n.ord], n.seq, _request_id[n.ord], _pinned[n.ord], _facts[n.ord]::json, _received_at[n.ord]
+            from unnest(_later, _later_seq) as n (ord, seq);
+    end if;
+
+    insert into decision (request_id, n, version, branches, trail, decided_at, facts)
+        select m.request_id, 1, m.version, m.branches, m.trail::json, m.received_at, m.facts::json
+        from unnest(_request_id, _version, _branches, _trail, _received_at, _facts, _decided)
+             as m (request_id, version, branches, trail, received_at, facts, decided)
+        where m.decided;
+
+    _turn := array(select lane_key('turn', d.system_id, _conversation[d.ord])
+                   from unnest(d_ord, d_system) with ordinality as d (ord, system_id, n) order by d.n);
+    select array_agg(d.n order by d.n), enqueue(array_agg(_turn[d.n::integer] order by d.n), array_agg(_tier[d.ord] order by d.n))
+        into _now, _now_seq
+        from unnest(d_ord) with ordinality as d (ord, n) where _decided[d.ord];
+    insert into delivery (lane, seq, request_id, system_id, team_id, created_at)
+        select _turn[n.n], n.seq, _request_id[d_ord[n.n]], d_system[n.n], d_team[n.n], _received_at[d_ord[n.n]]
+        from unnest(_now, _now_seq) as n (n, seq);
+
+    if cardinality(x_ord) > 0 then
+        perform bury(
+            array_agg(x.id), array_agg(_request_id[x.ord]), array_agg(_conversation[x.ord]), array_agg(x.team),
+            array_agg(x.category), array_agg(x.reason), array_agg(x.handler),
+            array_agg(null::uuid), array_agg(null::bigint), array_agg(null::text))
+        from unnest(x_ord, x_id, x_team, x_category, x_reason, x_handler) as x (ord, id, team, category, reason, handler)
+        where _decided[x.ord];
+    end if;
+
+    return query
+        select m.ord, d.request_id,
+               _asks is not null
+               and exists (select from routing r where r.request_id = d.request_id and r.state = 'pending')
+        from unnest(_event, _fresh) with ordinality as m (key, fresh, ord)
+        left join dedupe d on d.key = m.key
+        where _asks is not null or not m.fresh
+        union all select 0, null, true where exists (select from lane l where l.key = any (_idle) and l.state = 'ready');
+end $$;

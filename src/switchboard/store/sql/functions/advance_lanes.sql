@@ -1,0 +1,75 @@
+-- Whether an item waits, and the others of its lane go on.
+create or replace function is_parked(_lane uuid, _seq bigint) returns boolean
+language sql stable as $$
+    select exists (select from parked p where p.lane = _lane and p.seq = _seq);
+$$;
+
+-- What a lane goes on with when an item has left it, or one that is parked has come or was decided: parked items are passed
+-- over, and of those that are decided the one decided first comes before everything else. The caller holds the lock.
+create or replace function choose_next(_lane uuid) returns void
+language plpgsql as $$
+declare
+    _done bigint := (select l.done_seq from lane l where l.key = _lane);
+begin
+    while exists (select from parked p where p.lane = _lane and p.seq = _done + 1) loop
+        _done := _done + 1;
+    end loop;
+    update lane l set
+        done_seq = _done,
+        parked = (select count(*) from parked p where p.lane = _lane),
+        state = case when l.state in ('running', 'paused') then l.state
+                     when l.resumed_seq is not null or l.last_seq > _done then 'ready' else 'idle' end
+        where l.key = _lane;
+    -- the item at the head may wait for another attempt: its attempts and its time are kept
+    update lane l set
+        resumed_seq = p.seq, attempts = p.attempts, head_attempts = l.attempts,
+        head_ready_at = case when l.state = 'ready' then l.ready_at end,
+        state = 'ready', ready_at = clock_timestamp()
+        from (
+            select p.seq, p.attempts from parked p
+            where p.lane = _lane and p.decided_at is not null order by p.decided_at, p.seq limit 1
+        ) p
+        where l.key = _lane and l.resumed_seq is null and l.state in ('idle', 'ready');
+end $$;
+
+-- The item that ran leaves its lane: it has ended, or it is parked.
+create or replace function leave_lane(_lane uuid, _seq bigint, _pause boolean) returns void
+language plpgsql as $$
+begin
+    update lane l set
+        done_seq = greatest(l.done_seq, _seq), resumed_seq = null, owner = null, lease_until = null,
+        attempts = case when l.resumed_seq is null then 0 else l.head_attempts end,
+        ready_at = greatest(clock_timestamp(), l.head_ready_at), head_attempts = 0, head_ready_at = null,
+        state = case when _pause then 'paused' else 'ready' end
+        where l.key = _lane;
+    perform choose_next(_lane);
+end $$;
+
+-- Items have ended: their lanes go on, with a next item for the same worker where it wants one (_hand_on). The caller holds
+-- the locks and has looked at the fence.
+create or replace function advance_lanes(_lane uuid[], _seq bigint[], _hand_on boolean[], _pause boolean[])
+returns table (lane uuid, next_seq bigint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _one record;
+begin
+    return query
+        update lane l set
+            done_seq = i.seq,
+            attempts = case when i.hand_on and not i.pause and l.last_seq > i.seq then 1 else 0 end,
+            owner = case when i.hand_on and not i.pause and l.last_seq > i.seq then l.owner end,
+            lease_until = null,
+            state = case when i.pause then 'paused' when l.last_seq = i.seq then 'idle'
+                         when i.hand_on then 'running' else 'ready' end,
+            ready_at = clock_timestamp()
+            from unnest(_lane, _seq, _hand_on, _pause) as i (lane, seq, hand_on, pause)
+            where l.key = i.lane and l.parked = 0
+            returning l.key, case when l.state = 'running' then l.next_seq end;
+    for _one in
+        select i.* from unnest(_lane, _seq, _pause) as i (lane, seq, pause) join lane l on l.key = i.lane where l.parked > 0
+    loop
+        delete from parked p where p.lane = _one.lane and p.seq = _one.seq;
+        perform leave_lane(_one.lane, _one.seq, _one.pause);
+    end loop;
+end $$;

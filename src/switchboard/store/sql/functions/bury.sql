@@ -1,0 +1,85 @@
+-- Dead letters, and the notices to their handlers. The caller holds the locks of the notice lanes. _text: the part of each,
+-- null is the whole; _n: the decision that each is of.
+-- A System4 with 20 notices before it gets no further single ones: more dead letters wait for a digest. Transactions at the
+-- same time do not see each other's notices; a few more than 20 cost less than a lock that all of them wait for.
+create or replace function bury(
+    _id uuid[], _request_id uuid[], _conversation uuid[], _team text[], _category text[], _reason text[],
+    _handler text[], _lane uuid[], _seq bigint[], _system text[], _text text[] default null, _n smallint[] default null
+) returns void
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _told uuid[];
+    _notice uuid[];
+begin
+    with given as (
+        select x.*, row_number() over (partition by x.handler order by x.id) as nth
+        from unnest(_id, _conversation, _handler) as x (id, conversation, handler)
+    ), busy as (
+        select h.handler, (
+            select count(*) from (
+                select from notice n where n.system_id = h.handler and n.state = 'pending' limit 20
+            ) p
+        ) as notices
+        from (select distinct g.handler from given g where g.handler is not null) h
+    )
+    select array_agg(g.id order by g.id), array_agg(lane_key('notice', g.handler, g.conversation) order by g.id) into _told, _notice
+        from given g join busy b on b.handler = g.handler and b.notices + g.nth <= 20;
+
+    with given as (
+        select x.*
+        from unnest(_id, _request_id, _conversation, _team, _category, _reason, _handler, _lane, _seq, _system, _text, _n)
+             as x (id, request_id, conversation, team, category, reason, handler, lane, seq, system_id, part, n)
+    ), told as (
+        select t.* from unnest(_told, _notice, enqueue(_notice)) as t (id, lane, seq)
+    ), buried as (
+        insert into dead_letter (dead_letter_id, conversation, request_id, team_id, channel, payload, raw, category,
+                                 reason, lane, seq, system_id, handler, received_at, created_at, notice_lane, notice_seq,
+                                 text, n)
+            select g.id, g.conversation, g.request_id, g.team, m.channel, m.envelope, coalesce(w.raw, ''), g.category,
+                   g.reason, g.lane, g.seq, g.system_id, g.handler, m.received_at, clock_timestamp(), t.lane, t.seq,
+                   g.part, coalesce(g.n, 1)
+            from given g
+            join message_inbox m on m.request_id = g.request_id
+            left join message_raw w on w.request_id = g.request_id
+            left join told t on t.id = g.id
+    )
+    insert into notice (lane, seq, dead_letter_id, request_id, team_id, system_id, created_at)
+        select t.lane, t.seq, g.id, g.request_id, g.team, g.handler, clock_timestamp()
+        from told t join given g on g.id = t.id;
+end $$;
+
+-- Digest: letters of one System4 that wait to be told, in one notice at the end of its lane of digests. The last one
+-- there grows, unless it is next: that one may have been read already. Returns how many dead letters it names: 200 at most,
+-- so that few conversations are held at once; the caller asks again until it is 0.
+create or replace function digest_letters(_handler text) returns bigint
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _key uuid := lane_key('notice', _handler, null);
+    _ids uuid[];
+    _grows boolean;
+    _seq bigint;
+begin
+    perform lock_lanes(array['notice'], array[_handler], array[null::uuid], array['work']);
+    select array_agg(x.dead_letter_id) into _ids
+        from (
+            select x.dead_letter_id from dead_letter x
+            where x.handler = _handler and x.notice_lane is null and x.status = 'pending'
+            order by x.dead_letter_id limit 200 for no key update skip locked
+        ) x;
+    if _ids is null then
+        return 0;
+    end if;
+    select l.last_seq > l.done_seq + 1 and not is_parked(_key, l.last_seq), l.last_seq into _grows, _seq from lane l where l.key = _key;
+    if _grows then
+        update notice n set letters = n.letters + cardinality(_ids) where n.lane = _key and n.seq = _seq;
+    else
+        _seq := (enqueue(array[_key]))[1];
+        insert into notice (lane, seq, dead_letter_id, request_id, team_id, system_id, created_at, letters)
+            select _key, _seq, x.dead_letter_id, x.request_id, x.team_id, _handler, clock_timestamp(), cardinality(_ids)
+            from dead_letter x where x.dead_letter_id = _ids[1];
+    end if;
+    update dead_letter x set notice_lane = _key, notice_seq = _seq where x.dead_letter_id = any (_ids);
+    return cardinality(_ids);
+end $$;

@@ -1,0 +1,54 @@
+-- The first 128 bits of HMAC-SHA-256: keys that say nothing to anybody without the secret of this installation.
+-- _kind: what is hashed; equal texts of two kinds have nothing in common.
+create or replace function keyed_hash(_inner bytea, _outer bytea, _kind text, _text text) returns uuid
+language sql stable as $$
+    select encode(substr(sha256(_outer || sha256(_inner || convert_to(_kind || E'\n' || _text, 'UTF8'))), 1, 16), 'hex')::uuid;
+$$;
+
+create or replace function conversation_key(_name text) returns uuid
+language sql stable as $$
+    select switchboard.keyed_hash(i.inner_key, i.outer_key, 'conversation', _name) from switchboard.installation i;
+$$;
+
+-- The same, and its name is kept: for conversations of which no message is in the inbox.
+create or replace function enter_conversation(_name text) returns uuid
+language sql as $$
+    insert into switchboard.conversation (conversation, name) values (switchboard.conversation_key(_name), _name)
+        on conflict do nothing;
+    select switchboard.conversation_key(_name);
+$$;
+
+create or replace function lane_key(_kind text, _system_id text, _conversation uuid) returns uuid
+language sql stable as $$
+    select encode(substr(sha256(convert_to(
+        _kind || ':' || coalesce(_system_id, '') || ':' || coalesce(_conversation::text, ''), 'UTF8')), 1, 16), 'hex')::uuid;
+$$;
+
+-- A lane as people read it: turn:System1/health:telegram/bot/42, send:telegram/bot/42, notice:System4/root:digest.
+create or replace function lane_name(_key uuid) returns text
+language sql stable as $$
+    select concat_ws(':', l.kind, l.system_id, coalesce(c.name, 'digest'))
+    from lane l left join conversation c using (conversation) where l.key = _key;
+$$;
+
+-- Make the lanes that are missing, and lock all of them in key order. What is read of them here is as of the lock.
+create or replace function lock_lanes(_kind text[], _system_id text[], _conversation uuid[], _pool text[])
+returns table (key uuid, state text, ready_at timestamptz)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _key uuid[] := (
+        select array_agg(lane_key(n.kind, n.system_id, n.conversation) order by n.ord)
+        from unnest(_kind, _system_id, _conversation) with ordinality as n (kind, system_id, conversation, ord)
+    );
+begin
+    insert into lane (key, kind, system_id, conversation, pool, tier)
+        select distinct on (n.key) n.key, n.kind, n.system_id, n.conversation, n.pool,
+               case when n.kind in ('send', 'mailbox') then 1 else 3 end
+        from unnest(_key, _kind, _system_id, _conversation, _pool) as n (key, kind, system_id, conversation, pool)
+        where not exists (select from lane l where l.key = n.key) order by n.key
+        on conflict do nothing;
+    return query
+        select l.key, l.state, l.ready_at from lane l where l.key = any (_key)
+        order by l.key for no key update;
+end $$;

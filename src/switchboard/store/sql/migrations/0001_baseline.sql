@@ -1,0 +1,619 @@
+-- The tables as they were at the beginning. Numbered files hold DDL only; functions are in ../functions, applied after it.
+--
+-- Laws:
+--   * message_inbox is insert-only: what arrived is kept exactly.
+--   * A lane is one row; its items are the rows with (lane, seq) in the ledger of its kind: delivery for `turn:`,
+--     outbox for `send:`, notice for `notice:`, routing for `route:`. seq is given under the row lock of the lane and
+--     has no gaps. All items up to done_seq have ended or are parked; next_seq is the one that runs, or will run next: a
+--     parked one that was decided (resumed_seq), else done_seq + 1.
+--   * (owner, epoch, state = running) is the fence: every write of a turn checks it in the same statement or transaction.
+--   * Lock lanes in key order first, read in the next statement: a snapshot older than the lock misses what was committed
+--     while waiting for it.
+--   * No sequence and no trigger on a hot path; every unique key of a growing table contains its lane, request or
+--     endpoint. Keys hold no identities: a conversation is known by a keyed hash, and its name stands in one table.
+--   * What is found by its request_id (UUIDv7) alone is partitioned by month of it, see make_partitions; the ledger is not,
+--     because it is found by (lane, seq), but has request_id in its keys, so that it could be.
+
+create table migration (
+    component text not null,
+    number integer not null,
+    name text not null,
+    applied_at timestamptz not null default now(),
+    primary key (component, number)
+);
+
+-- The functions that are in force, and the release whose they are.
+create table installed_functions (
+    component text primary key,
+    digest text not null,
+    release text not null
+);
+
+-- The keys of HMAC-SHA-256, as keyed_hash needs them: one secret of 32 bytes, padded and combined with 0x36 and 0x5c.
+create table installation (
+    one boolean primary key default true check (one),
+    inner_key bytea not null,
+    outer_key bytea not null,
+    created_at timestamptz not null default now()
+);
+insert into installation (inner_key, outer_key)
+    select string_agg(set_byte('\x00', 0, k.byte # 54), '' order by k.n), string_agg(set_byte('\x00', 0, k.byte # 92), '' order by k.n)
+    from (select uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) as secret) s
+    cross join lateral (
+        select n, case when n < 32 then get_byte(s.secret, n) else 0 end as byte from generate_series(0, 63) n
+    ) k;
+
+-- Who there is ------------------------------------------------------------------------------------------------------
+
+create table team (
+    team_id text primary key,
+    parent_id text references team,
+    purpose text not null default '',
+    classify boolean not null default false
+);
+create unique index team_one_root on team ((parent_id is null)) where parent_id is null;
+
+-- promised and what follows are of remote butlers: whether it sends heartbeats, when it last did or answered, what it
+-- announced and when, an endpoint set at run time (own: by itself), and who put it in quarantine.
+create table member (
+    system_id text primary key,
+    team_id text not null references team,
+    number smallint not null check (number between 1 and 5),
+    engine text not null,
+    options jsonb not null default '{}',
+    description text not null default '',
+    capabilities text[] not null default '{}',
+    active boolean not null default true,
+    since timestamptz not null default now(),
+    promised boolean not null default false,
+    last_seen_at timestamptz,
+    announced jsonb not null default '{}',
+    endpoint text,
+    own_endpoint boolean not null default false,
+    quarantined_by text,
+    quarantine_reason text,
+    announced_at timestamptz
+);
+create index member_remote on member (system_id) where engine = 'mcp';
+
+-- Since when somebody has been there, without a gap, to hear that butlers live: silence before that says nothing.
+create table listening (
+    one boolean primary key default true check (one),
+    since timestamptz not null default clock_timestamp(),
+    at timestamptz not null default clock_timestamp()
+);
+
+create table rule (
+    rule_id uuid primary key,
+    team_id text not null references team,
+    name text not null,
+    channel text not null,
+    filters jsonb not null,
+    targets jsonb not null,
+    priority integer not null,
+    active boolean not null,
+    created_by text not null,
+    updated_by text not null,
+    created_at timestamptz not null,
+    updated_at timestamptz not null,
+    version bigint not null,
+    source text not null default ''
+);
+create index rule_team on rule (team_id, rule_id);
+create index rule_source on rule (source) where source <> '';
+
+-- One row per version of teams, members and rules together; the newest is in force.
+-- teams: teams or members may have changed, so followers must look at them too.
+-- known: its rules can be told from rule_change; false for versions that are older than that table.
+create table rule_set (
+    version bigint primary key,
+    author text not null,
+    reason text not null,
+    created_at timestamptz not null default now(),
+    teams boolean not null default true,
+    known boolean not null default true
+);
+
+-- What a version did to a rule: before is null for a new rule, after for one that was removed. Insert-only; with it
+-- the rules of any version can be told.
+create table rule_change (
+    team_id text not null,
+    rule_id uuid not null,
+    version bigint not null references rule_set,
+    before jsonb,
+    after jsonb,
+    primary key (team_id, rule_id, version)
+);
+create index rule_change_version on rule_change (version);
+create index rule_change_rule on rule_change (rule_id, version);
+
+create table token (
+    token_id uuid primary key,
+    name text not null,
+    hash bytea not null unique,
+    role text not null check (role in ('operator', 'connector', 'agent')),
+    channel text,
+    endpoint text,
+    system_id text,
+    created_at timestamptz not null default now(),
+    expires_at timestamptz,
+    revoked_at timestamptz
+);
+create unique index token_live_name on token (name) where revoked_at is null;
+
+create table audit (
+    audit_id uuid primary key,
+    at timestamptz not null default now(),
+    actor text not null,
+    action text not null,
+    detail jsonb not null
+) partition by range (audit_id);
+
+create table connector (
+    channel text not null,
+    endpoint text not null,
+    instance_id text not null,
+    version text,
+    state text not null,
+    error_message text,
+    counters jsonb not null,
+    first_seen_at timestamptz not null default now(),
+    last_seen_at timestamptz not null default now(),
+    primary key (channel, endpoint)
+);
+
+-- What arrived ------------------------------------------------------------------------------------------------------
+
+-- conversation is the keyed hash of the name, which tells of channel, endpoint and thread, chat or sender.
+create table conversation (
+    conversation uuid primary key,
+    name text not null
+);
+
+create table message_inbox (
+    request_id uuid primary key,
+    conversation uuid not null,
+    channel text not null,
+    endpoint text not null,
+    sender text not null,
+    thread text,
+    envelope json not null,
+    media_type text not null,
+    received_at timestamptz not null
+) partition by range (request_id);
+create index message_inbox_conversation on message_inbox (conversation, request_id);
+create index message_inbox_endpoint on message_inbox (channel, endpoint, request_id);
+
+-- The original bytes, compressed (zlib).
+create table message_raw (
+    request_id uuid primary key,
+    raw bytea not null
+) partition by range (request_id);
+alter table message_raw alter column raw set storage external;
+
+-- key: the keyed hash of (channel, endpoint, the event's own key); body: that of what makes two submissions the same.
+create table dedupe (
+    key uuid primary key,
+    body uuid not null,
+    request_id uuid not null
+);
+create index dedupe_request on dedupe using brin (request_id) with (autosummarize = on);
+
+-- branches = deliveries + dead letters that this decision made: what the books are balanced against.
+-- parts: what of the text came to which team, where a model split it; '' is for all whom it does not name, and a team that
+-- it does not tell of has the whole. null: all have the whole.
+create table decision (
+    request_id uuid not null,
+    n smallint not null,
+    version bigint not null,
+    branches smallint not null,
+    trail json not null,
+    decided_at timestamptz not null,
+    facts json,
+    parts jsonb,
+    primary key (request_id, n)
+) partition by range (request_id);
+
+-- The engine --------------------------------------------------------------------------------------------------------
+
+-- key: lane_key of what the lane is for. system_id: the butler of a turn, the System4 of a notice; conversation: null in
+-- the lane of its digests.
+create table lane (
+    key uuid primary key,
+    kind text not null,
+    system_id text,
+    conversation uuid,
+    pool text not null,
+    tier smallint not null,
+    last_seq bigint not null default 0,
+    done_seq bigint not null default 0,
+    state text not null default 'idle' check (state in ('idle', 'ready', 'running', 'paused')),
+    owner bigint,
+    epoch bigint not null default 0,
+    attempts integer not null default 0,
+    ready_at timestamptz not null default now(),
+    lease_until timestamptz,
+    parked integer not null default 0,
+    resumed_seq bigint,
+    head_attempts integer not null default 0,
+    head_ready_at timestamptz,
+    next_seq bigint not null generated always as (coalesce(resumed_seq, done_seq + 1)) stored
+) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
+create index lane_ready on lane (pool, tier, ready_at) where state = 'ready';
+create index lane_owner on lane (owner) where state = 'running' and owner is not null;
+create index lane_lease on lane (lease_until) where state = 'running' and lease_until is not null;
+create index lane_busy on lane (pool) where state <> 'idle';
+create index lane_parked on lane (key) where parked > 0;
+
+-- Items that wait while the others of their lane go on: until due_at, or for an event. attempts: those before it was parked.
+-- decided_at: since then it comes before everything else of its lane.
+create table parked (
+    lane uuid not null,
+    seq bigint not null,
+    attempts integer not null default 0,
+    due_at timestamptz,
+    since timestamptz not null default clock_timestamp(),
+    decided_at timestamptz,
+    primary key (lane, seq)
+);
+create index parked_due on parked (due_at) where decided_at is null and due_at is not null;
+
+-- Events that steps wait for. result: of the first decision; null with decided_at: the item ended without it.
+create table awaited (
+    key uuid primary key,
+    lane uuid not null,
+    seq bigint not null,
+    request_id uuid not null,
+    path text not null,
+    deadline_at timestamptz,
+    decided_at timestamptz,
+    result json
+);
+create index awaited_item on awaited (lane, seq);
+create index awaited_deadline on awaited (deadline_at) where decided_at is null and deadline_at is not null;
+
+-- text: the butler's part of the message where a model split it; null is the whole. n: the decision that made it.
+create table delivery (
+    lane uuid not null,
+    seq bigint not null,
+    request_id uuid not null,
+    system_id text not null,
+    team_id text not null,
+    segment smallint not null default 0,
+    state text not null default 'pending' check (state in ('pending', 'answered', 'declined', 'dead', 'cancelled')),
+    error_class text,
+    created_at timestamptz not null,
+    settled_at timestamptz,
+    text text,
+    n smallint not null default 1,
+    primary key (lane, seq, request_id)
+) with (fillfactor = 85);
+create unique index delivery_once on delivery (request_id, lane, n, segment);
+create index delivery_open on delivery (request_id) where state = 'pending';
+
+-- A message that waiting to be classified, or behind one of its conversation that does; its decision is not yet made.
+create table routing (
+    lane uuid not null,
+    seq bigint not null,
+    request_id uuid not null,
+    pinned text,
+    facts json not null,
+    state text not null default 'pending' check (state in ('pending', 'routed')),
+    created_at timestamptz not null,
+    settled_at timestamptz,
+    primary key (lane, seq, request_id)
+) with (fillfactor = 85);
+create index routing_request on routing (request_id);
+create index routing_pending on routing (created_at) where state = 'pending';
+
+-- One row per finished run of a butler: answered, failed, lost with its worker, …
+create table attempt (
+    request_id uuid not null,
+    lane uuid not null,
+    seq bigint not null,
+    epoch bigint not null,
+    outcome text not null,
+    error_class text,
+    error text,
+    engine text,
+    worker bigint,
+    started_at timestamptz,
+    finished_at timestamptz not null,
+    primary key (request_id, lane, seq, epoch)
+);
+
+-- The journal. path: request:2, tool:2:call_7, s3/2. cost in micro-dollars. An event is not done by us, but waited for.
+create table step (
+    request_id uuid not null,
+    lane uuid not null,
+    seq bigint not null,
+    path text not null,
+    effect text not null check (effect in ('idempotent', 'queryable', 'effectful', 'event')),
+    state text not null check (state in ('started', 'done', 'failed', 'skipped', 'cancelled')),
+    idempotency_key uuid not null,
+    epoch bigint not null,
+    result json,
+    tokens_in bigint not null default 0,
+    tokens_out bigint not null default 0,
+    cost bigint,
+    started_at timestamptz not null default clock_timestamp(),
+    ended_at timestamptz,
+    primary key (request_id, lane, seq, path)
+) partition by range (request_id);
+
+create table outbox (
+    lane uuid not null,
+    seq bigint not null,
+    outbox_id uuid not null,
+    request_id uuid not null,
+    system_id text not null,
+    channel text not null,
+    endpoint text not null,
+    thread text,
+    recipient text not null,
+    reply_to text not null,
+    text text not null,
+    state text not null check (state in ('pending', 'sending', 'sent', 'uncertain', 'failed', 'dead')),
+    idempotent boolean not null default false,
+    platform_message_id text,
+    error text,
+    created_at timestamptz not null,
+    settled_at timestamptz,
+    primary key (lane, seq, request_id)
+) with (fillfactor = 85);
+create index outbox_request on outbox (request_id);
+create index outbox_id on outbox (outbox_id);
+create index outbox_platform on outbox (lane, platform_message_id) where platform_message_id is not null;
+create index outbox_open on outbox (outbox_id) where state <> 'sent';
+-- A hash, because a recipient may be longer than an entry of an index.
+create index outbox_told on outbox (hashtextextended(recipient, 0), created_at) where system_id = 'switchboard';
+
+-- One row per attempt to send, and what the platform said of it.
+create table receipt (
+    request_id uuid not null,
+    outbox_id uuid not null,
+    epoch bigint not null,
+    outcome text not null,
+    platform_message_id text,
+    error text,
+    at timestamptz not null,
+    primary key (request_id, outbox_id, epoch)
+);
+
+-- handler is who is told, notice_lane and notice_seq by which notice: null while it waits for a digest. rerouted_n is the
+-- decision that took it back into the house. sender_spared: the sender is not to be told (mailing lists, automatic mail).
+-- emptied_at: it was handled long ago; payload, raw and text are kept no more. text: the part of the message that died
+-- here, where a model split it; null is the whole. n: the decision that it is of.
+create table dead_letter (
+    dead_letter_id uuid primary key,
+    conversation uuid not null,
+    request_id uuid not null,
+    team_id text not null,
+    channel text not null,
+    payload jsonb not null,
+    raw bytea not null,
+    category text not null,
+    reason text not null,
+    lane uuid,
+    seq bigint,
+    system_id text,
+    handler text,
+    received_at timestamptz not null,
+    created_at timestamptz not null,
+    status text not null default 'pending' check (status in ('pending', 'handled')),
+    handled_by_system_id text,
+    resolution text,
+    handled_at timestamptz,
+    rerouted_n smallint,
+    notice_lane uuid,
+    notice_seq bigint,
+    sender_told_at timestamptz,
+    emptied_at timestamptz,
+    sender_spared boolean not null default false,
+    text text,
+    n smallint not null default 1
+);
+create index dead_letter_request on dead_letter (request_id);
+create index dead_letter_team on dead_letter (team_id, dead_letter_id);
+create index dead_letter_notice on dead_letter (notice_lane, notice_seq) where notice_lane is not null;
+create index dead_letter_waiting on dead_letter (handler, dead_letter_id)
+    where handler is not null and notice_lane is null and status = 'pending';
+create index dead_letter_untold on dead_letter (dead_letter_id)
+    where status = 'pending' and sender_told_at is null and not sender_spared;
+create index dead_letter_pending on dead_letter (dead_letter_id) where status = 'pending';
+create index dead_letter_category on dead_letter (category, dead_letter_id);
+create index dead_letter_kept on dead_letter (handled_at) where status = 'handled' and emptied_at is null;
+
+-- A dead letter told to the System4 that handles it; a digest, in a lane without a conversation, tells of as many as
+-- `letters` says, and names the first.
+create table notice (
+    lane uuid not null,
+    seq bigint not null,
+    dead_letter_id uuid not null,
+    request_id uuid not null,
+    team_id text not null,
+    system_id text not null,
+    state text not null default 'pending' check (state in ('pending', 'delivered', 'failed')),
+    error_class text,
+    created_at timestamptz not null,
+    settled_at timestamptz,
+    letters integer not null default 1,
+    primary key (lane, seq, request_id)
+);
+create index notice_request on notice (request_id);
+create index notice_pending on notice (system_id) where state = 'pending';
+
+-- Servers and workers that run. Only a worker owns lanes; kinds: of the lanes that it knows. Who does not beat within its
+-- ttl is removed by any worker, and a worker that took the advisory lock also when it lets go of it.
+create table process (
+    process_id bigint generated always as identity primary key,
+    role text not null default 'worker' check (role in ('worker', 'server')),
+    kinds text[] not null default '{}',
+    host text not null,
+    pid integer not null,
+    version text not null,
+    ttl interval not null,
+    has_lock boolean not null check (role = 'worker' or not has_lock),
+    started_at timestamptz not null default clock_timestamp(),
+    beat timestamptz not null default clock_timestamp()
+);
+
+-- What became of the messages (or targets) that were accepted on a day, as counted at checked_at; audited_at: when all
+-- its checks were made last. The difference of the counts must be 0.
+create table book (
+    day date not null,
+    kind text not null check (kind in ('messages', 'targets')),
+    accepted bigint not null,
+    in_flight bigint not null,
+    answered bigint not null,
+    declined bigint not null,
+    dead bigint not null,
+    cancelled bigint not null,
+    checked_at timestamptz not null default clock_timestamp(),
+    audited_at timestamptz,
+    primary key (day, kind)
+);
+
+-- When a worker balanced the books last, and what of all that is open contradicted itself then.
+create table balance (
+    one boolean primary key default true check (one),
+    at timestamptz not null default clock_timestamp(),
+    problems text[] not null
+);
+
+create table schedule (
+    name text primary key,
+    every interval not null,
+    next_at timestamptz not null default now(),
+    last_at timestamptz,
+    last_error text
+);
+
+-- What the memo engine keeps ------------------------------------------------------------------------------------------
+
+create table memo (
+    conversation uuid not null,
+    memo_id uuid not null,
+    system_id text not null,
+    request_id uuid not null,
+    person text not null,
+    private boolean not null,
+    text text not null,
+    words tsvector generated always as (to_tsvector('simple', left(text, 100000))) stored,
+    created_at timestamptz not null default now(),
+    primary key (conversation, memo_id)
+);
+create index memo_words on memo using gin (words);
+create index memo_person on memo (system_id, person);
+
+-- Routing by a model: sessions, what they called, what came of it ---------------------------------------------------------
+
+-- A session of a model for one message: it may call one tool, for some minutes, and name its candidates alone. What it
+-- calls after its end counts for nothing. Rows are removed some time after they expired.
+create table session_token (
+    session_id uuid primary key,
+    hash bytea not null unique,
+    conversation uuid not null,
+    request_id uuid not null,
+    lane text,
+    seq bigint,
+    team_id text not null,
+    candidates jsonb not null,
+    calls integer not null default 0,
+    created_at timestamptz not null default clock_timestamp(),
+    expires_at timestamptz not null,
+    ended_at timestamptz
+);
+create index session_token_expires on session_token (expires_at);
+create index session_token_open on session_token (request_id) where ended_at is null;
+
+-- What our server saw a session call, refused calls included: it wins over what a transcript claims. Insert-only.
+create table route_call (
+    session_id uuid not null,
+    n integer not null,
+    request_id uuid not null,
+    butler text not null,
+    segment text,
+    reason text not null,
+    ok boolean not null,
+    why text not null,
+    at timestamptz not null default clock_timestamp(),
+    primary key (request_id, session_id, n)
+) partition by range (request_id);
+create index route_call_at on route_call (at);
+
+-- One row per attempt to classify, whatever came of it. cost in micro-dollars; corrected_to: where it should have gone.
+create table classification (
+    request_id uuid not null,
+    conversation uuid not null,
+    team_id text not null,
+    n integer not null,
+    session_id uuid,
+    candidates text[] not null,
+    verdict jsonb not null,
+    model text,
+    tokens_in bigint not null,
+    tokens_out bigint not null,
+    cost bigint,
+    ms integer not null,
+    error text,
+    corrected_to text,
+    corrected_by text,
+    at timestamptz not null default clock_timestamp(),
+    corrected_at timestamptz,
+    correction text,
+    primary key (request_id, team_id, n)
+) partition by range (request_id);
+create index classification_at on classification (at);
+create index classification_corrected on classification (request_id) where corrected_to is not null;
+
+-- What models have cost on a day, and what running sessions have set aside; what nobody settled is free again at `until`.
+-- refused: how often a model was not asked because of a cap of the day.
+create table model_day (
+    day date primary key,
+    tokens bigint not null default 0,
+    micros bigint not null default 0,
+    refused bigint not null default 0
+);
+create table model_reservation (
+    reservation_id uuid primary key,
+    day date not null,
+    tokens bigint not null,
+    micros bigint not null,
+    until timestamptz not null
+);
+
+-- What was used of each model on a day, and for what: `asker` is classification, a test of models, and so on.
+create table model_usage (
+    day date not null,
+    asker text not null,
+    model text not null,
+    attempts bigint not null,
+    failed bigint not null,
+    tokens_in bigint not null,
+    tokens_out bigint not null,
+    cache_read bigint not null,
+    cache_write bigint not null,
+    cost bigint not null,
+    primary key (day, asker, model)
+);
+
+-- Models that a process leaves alone for a while: they failed, or their provider asked for a pause.
+create table model_rest (
+    model text not null,
+    process uuid not null,
+    until timestamptz not null,
+    why text not null,
+    at timestamptz not null default clock_timestamp(),
+    primary key (model, process)
+);
+
+-- The idempotency keys of messages that came into the pipeline without a request context: they are in no inbox.
+create table pipeline_key (
+    source text not null,
+    key text not null,
+    request_id uuid not null,
+    done boolean not null default false,
+    primary key (source, key)
+);
+create index pipeline_key_request on pipeline_key (request_id);

@@ -1,0 +1,15 @@
+-- name: server
+select current_setting('server_version_num')::int / 10000 as major, split_part(current_setting('server_version'), ' ', 1) as version,
+       current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
+       current_setting('full_page_writes') as full_page_writes, clock_timestamp() as now;
+
+-- name: schema
+select (select count(*) from pg_tables where schemaname = 'switchboard') as tables,
+       to_regclass('switchboard.migration') is not null as migrated;
+
+-- name: migration
+select coalesce(max(number), 0) from migration where component = 'switchboard';
+
+-- name: others
+select count(*) from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid() and application_name like 'switchboard%';

@@ -1,0 +1,132 @@
+-- All names are qualified and JSON travels as text: the pool may be an embedder's, with settings of its own.
+
+-- name: history_in
+select s.at, s.author, false as ours, s.text from (
+    select i.request_id, i.received_at as at, i.sender as author,
+           coalesce(i.envelope #>> '{payload,normalized_text}', '') as text,
+           sum(length(i.envelope #>> '{payload,normalized_text}')) over (order by i.request_id desc) as so_far
+    from switchboard.message_inbox i
+    where i.conversation = switchboard.conversation_key($1) and i.request_id >= $2 and i.request_id < $3
+    order by i.request_id desc limit $4
+) s where s.so_far - length(s.text) < $5 order by s.request_id desc;
+
+-- name: history_out
+select s.at, s.author, true as ours, s.text from (
+    select o.seq, o.created_at as at, o.system_id as author, o.text, o.state,
+           sum(length(o.text)) over (order by o.seq desc) as so_far
+    from switchboard.outbox o where o.lane = switchboard.lane_key('send', null, switchboard.conversation_key($1)) order by o.seq desc limit $3
+) s where s.at >= $2 and s.state not in ('failed', 'dead') and s.so_far - length(s.text) < $4 order by s.seq desc;
+
+-- name: butlers
+select 'root' as kind, m.system_id as id, m.description, m.capabilities
+from switchboard.member m join switchboard.team t using (team_id)
+where m.number = 1 and m.active and t.parent_id is null
+union all
+select 'team', t.team_id, t.purpose, '{}'
+from switchboard.team t join switchboard.team r on r.team_id = t.parent_id and r.parent_id is null
+order by kind, id;
+
+-- name: has_month
+-- Whether there is a place for what is known of a message whose id is of this time, in milliseconds since 1970.
+select to_regclass('switchboard.classification_' || to_char(to_timestamp($1::bigint / 1000) at time zone 'UTC', 'YYYY_MM')) is not null;
+
+-- name: open_session
+with over as (
+    update switchboard.session_token set ended_at = clock_timestamp()
+    where request_id = $4 and team_id = $7 and ended_at is null
+), old as (
+    delete from switchboard.session_token where expires_at < now() - interval '1 day'
+)
+insert into switchboard.session_token
+    (session_id, hash, conversation, request_id, lane, seq, team_id, candidates, expires_at)
+values ($1, $2, switchboard.enter_conversation($3), $4, $5, $6, $7, $8::text::jsonb, clock_timestamp() + $9);
+
+-- name: find_session
+select session_id, c.name as conversation, request_id, team_id, candidates::text as candidates, expires_at
+from switchboard.session_token join switchboard.conversation c using (conversation) where hash = $1 and ended_at is null and expires_at > clock_timestamp();
+
+-- name: end_session
+update switchboard.session_token set ended_at = clock_timestamp() where session_id = $1 and ended_at is null;
+
+-- name: record_call
+with open as (
+    update switchboard.session_token set calls = calls + 1
+    where session_id = $1 and ended_at is null and expires_at > clock_timestamp() and calls < $2
+    returning request_id, calls
+), told as (
+    insert into switchboard.audit (audit_id, actor, action, detail)
+    select $8, 'session ' || $1, 'refused:route',
+           jsonb_build_object('role', 'session', 'request_id', request_id, 'asked_for', $3::text, 'why', $7::text)
+    from open where not $6
+)
+insert into switchboard.route_call (session_id, n, request_id, butler, segment, reason, ok, why)
+select $1, calls, request_id, $3, $4, $5, $6, $7 from open;
+
+-- name: calls
+select butler, ok, segment, why from switchboard.route_call where request_id = $1 and session_id = $2 order by n;
+
+-- name: log
+insert into switchboard.classification
+    (request_id, conversation, team_id, n, session_id, candidates, verdict, model, tokens_in, tokens_out, cost, ms, error)
+select $1, switchboard.enter_conversation($2), $3, coalesce(max(n), 0) + 1, $4, $5, $6::text::jsonb, $7, $8, $9, $10, $11, $12
+from switchboard.classification where request_id = $1 and team_id = $3
+on conflict do nothing;
+
+-- name: attempts
+select request_id, c.name as conversation, team_id, n, session_id, candidates, verdict::text as verdict, model, tokens_in,
+       tokens_out, cost, ms, error, corrected_to, corrected_by, at, corrected_at, correction
+from switchboard.classification join switchboard.conversation c using (conversation) where request_id = $1 order by at, n;
+
+-- name: claim_key
+insert into switchboard.pipeline_key (source, key, request_id) values ($1, $2, $3)
+on conflict (source, key) do update set request_id = excluded.request_id
+    where switchboard.pipeline_key.request_id < $4 and not switchboard.pipeline_key.done and not exists (
+        select from switchboard.classification c where c.request_id = switchboard.pipeline_key.request_id
+    )
+returning request_id;
+
+-- name: keep_key
+update switchboard.pipeline_key set done = true where source = $1 and key = $2 and request_id = $3;
+
+-- name: key_holder
+select request_id from switchboard.pipeline_key where source = $1 and key = $2;
+
+-- name: release_key
+delete from switchboard.pipeline_key where source = $1 and key = $2 and request_id = $3;
+
+-- name: open_day
+insert into switchboard.model_day (day) values ($1) on conflict do nothing;
+
+-- name: lock_day
+select tokens, micros from switchboard.model_day where day = $1 for update;
+
+-- name: refuse
+update switchboard.model_day set refused = refused + 1 where day = $1;
+
+-- name: reserved
+select coalesce(sum(tokens), 0)::bigint as tokens, coalesce(sum(micros), 0)::bigint as micros
+from switchboard.model_reservation where day = $1 and until > clock_timestamp();
+
+-- name: reserve
+with old as (delete from switchboard.model_reservation where until < now())
+insert into switchboard.model_reservation (reservation_id, day, tokens, micros, until)
+values ($1, $2, $3, $4, clock_timestamp() + $5);
+
+-- name: settle
+with gone as (
+    delete from switchboard.model_reservation where reservation_id = $1
+), used as (
+    insert into switchboard.model_usage as u
+        (day, asker, model, attempts, failed, tokens_in, tokens_out, cache_read, cache_write, cost)
+    select $2, $5, $6, 1, $7::boolean::integer, $8, $9, $10, $11, $4 where $5::text is not null
+    on conflict (day, asker, model) do update set
+        attempts = u.attempts + 1, failed = u.failed + excluded.failed, tokens_in = u.tokens_in + excluded.tokens_in,
+        tokens_out = u.tokens_out + excluded.tokens_out, cache_read = u.cache_read + excluded.cache_read,
+        cache_write = u.cache_write + excluded.cache_write, cost = u.cost + excluded.cost
+)
+insert into switchboard.model_day (day, tokens, micros) values ($2, $3, $4)
+on conflict (day) do update set
+    tokens = switchboard.model_day.tokens + excluded.tokens, micros = switchboard.model_day.micros + excluded.micros;
+
+-- name: spent
+select tokens, micros from switchboard.model_day where day = $1;

@@ -1,0 +1,127 @@
+-- name: list
+-- The text is what came to the team of the reader, $11; null is an operator, who sees the whole.
+-- This and the next two are planned each time (`_planned`), by the given filters: pending letters, those of a team, of a
+-- category and the newest of all are read by their indexes. Other filters on letters of any status cost a walk from the
+-- newest back until the page is full; `since` does not cut it short.
+select x.dead_letter_id, x.request_id, (select c.name from conversation c where c.conversation = x.conversation) as conversation, x.team_id, x.channel, x.category, x.reason, x.system_id, x.handler,
+       x.status, x.handled_by_system_id, x.resolution, x.received_at, x.created_at, x.handled_at, x.rerouted_n,
+       x.sender_told_at, x.emptied_at, x.payload #>> '{sender,identity}' as sender,
+       left(coalesce(case when x.emptied_at is null then part_of(x.request_id, x.n, $11) end,
+                     x.payload #>> '{payload,normalized_text}'), 200) as text,
+       x.text as part
+from dead_letter x
+where ($1::uuid is null or dead_letter_id < $1)
+  and ($3::text[] is null or team_id = any ($3)) and ($4::text is null or status = $4)
+  and ($5::text is null or category = $5) and ($6::text is null or channel = $6) and ($7::text is null or system_id = $7)
+  and ($8::timestamptz is null or created_at >= $8) and ($9::timestamptz is null or created_at < $9)
+  and ($10::uuid[] is null or dead_letter_id = any ($10))
+order by dead_letter_id desc limit $2;
+
+-- name: pending_ids
+select dead_letter_id
+from dead_letter
+where status = 'pending' and ($1::uuid is null or dead_letter_id > $1)
+  and ($3::text[] is null or team_id = any ($3)) and ($4::text is null or status = $4)
+  and ($5::text is null or category = $5) and ($6::text is null or channel = $6) and ($7::text is null or system_id = $7)
+  and ($8::timestamptz is null or created_at >= $8) and ($9::timestamptz is null or created_at < $9)
+  and ($10::uuid[] is null or dead_letter_id = any ($10))
+order by dead_letter_id limit $2;
+
+-- name: count_pending
+select count(*)
+from dead_letter
+where status = 'pending' and ($1::uuid is null or dead_letter_id > $1)
+  and ($2::text[] is null or team_id = any ($2)) and ($3::text is null or status = $3)
+  and ($4::text is null or category = $4) and ($5::text is null or channel = $5) and ($6::text is null or system_id = $6)
+  and ($7::timestamptz is null or created_at >= $7) and ($8::timestamptz is null or created_at < $8)
+  and ($9::uuid[] is null or dead_letter_id = any ($9));
+
+-- name: of_message
+select x.dead_letter_id, x.request_id, (select c.name from conversation c where c.conversation = x.conversation) as conversation, x.team_id, x.channel, x.category, x.reason, x.system_id, x.handler,
+       x.status, x.handled_by_system_id, x.resolution, x.received_at, x.created_at, x.handled_at, x.rerouted_n,
+       x.sender_told_at, x.emptied_at, x.payload #>> '{sender,identity}' as sender,
+       left(coalesce(case when x.emptied_at is null then part_of(x.request_id, x.n, $2) end,
+                     x.payload #>> '{payload,normalized_text}'), 200) as text,
+       x.text as part
+from dead_letter x where x.request_id = $1 order by x.dead_letter_id;
+
+-- name: get
+select x.dead_letter_id, x.request_id, (select c.name from conversation c where c.conversation = x.conversation) as conversation, x.team_id, x.channel, x.category, x.reason, x.system_id, x.handler,
+       x.status, x.handled_by_system_id, x.resolution, x.received_at, x.created_at, x.handled_at, x.rerouted_n,
+       x.sender_told_at, x.emptied_at, x.payload #>> '{sender,identity}' as sender,
+       left(coalesce(case when x.emptied_at is null then part_of(x.request_id, x.n, $2) end,
+                     x.payload #>> '{payload,normalized_text}'), 200) as text,
+       x.text as part,
+       x.payload, x.raw, part_of(x.request_id, x.n, $2) as seen
+from dead_letter x where x.dead_letter_id = $1;
+
+-- name: case
+-- What is needed to decide about the message again.
+select x.dead_letter_id, x.request_id, (select c.name from conversation c where c.conversation = x.conversation) as conversation, x.team_id, x.status, x.handled_by_system_id, x.resolution,
+       x.rerouted_n, m.envelope #>> '{control,policy_tier}' as tier,
+       (select d.facts from decision d where d.request_id = x.request_id and d.n = 1) as facts,
+       array(select d.system_id from delivery d
+             where d.request_id = x.request_id and d.state in ('pending', 'answered', 'declined')
+               and (d.text is null or d.text = x.text)) as taken
+from dead_letter x
+join message_inbox m on m.request_id = x.request_id
+where x.dead_letter_id = $1;
+
+-- name: reroute
+select outcome, n from reroute_letter(
+    $1, $2, $3, $4, $5, $6::smallint, $7::text[], $8::text[],
+    $9::uuid[], $10::text[], $11::text[], $12::text[], $13::text[]);
+
+-- name: rerouted
+select lane_name(d.lane) as lane, d.seq, d.system_id, d.team_id
+from delivery d where d.request_id = $1 and d.n = $2 order by d.system_id;
+
+-- name: rerouted_to
+-- The first step of a reroute says what was ordered.
+select trail #> '{0,targets}' as targets from decision where request_id = $1 and n = $2;
+
+-- name: handle
+update dead_letter set status = 'handled', handled_by_system_id = $2, resolution = $3, handled_at = clock_timestamp()
+where dead_letter_id = $1 and status = 'pending';
+
+-- name: notices
+select x.dead_letter_id, lane_name(n.lane) as lane, n.seq, n.team_id, n.system_id, n.state, n.error_class, n.created_at, n.settled_at,
+       n.letters, (select count(*) from attempt t where t.request_id = n.request_id and t.lane = n.lane and t.seq = n.seq) as attempts
+from dead_letter x join notice n on n.lane = x.notice_lane and n.seq = x.notice_seq
+where x.request_id = $1 order by n.created_at, n.system_id, n.seq;
+
+-- name: waiting_handlers
+select distinct handler from dead_letter
+where handler is not null and notice_lane is null and status = 'pending' order by handler;
+
+-- name: digest
+select digest_letters($1);
+
+-- name: untold
+select distinct on (x.request_id) x.request_id, m.channel, m.endpoint, m.envelope, w.raw, m.media_type, m.received_at
+from dead_letter x
+join message_inbox m on m.request_id = x.request_id
+join message_raw w on w.request_id = x.request_id
+where x.dead_letter_id >= $1 and x.status = 'pending' and x.sender_told_at is null and not x.sender_spared
+  and not exists (
+      select from dead_letter y
+      where y.request_id = x.request_id
+        and (y.status <> 'pending' or y.sender_told_at is not null or y.sender_spared)
+  )
+  and not exists (select from outbox o where o.request_id = x.request_id)
+  and message_state(x.request_id) = 'dead'
+order by x.request_id limit $2;
+
+-- name: tell_sender
+select tell_sender($1, $2, $3, $4);
+
+-- name: spare_sender
+update dead_letter set sender_spared = true where request_id = $1 and sender_told_at is null;
+
+-- name: empty
+update dead_letter set payload = '{}', raw = '', text = null, emptied_at = clock_timestamp()
+where dead_letter_id in (
+    select x.dead_letter_id from dead_letter x
+    where x.status = 'handled' and x.emptied_at is null and x.handled_at < clock_timestamp() - $1::interval
+    order by x.handled_at limit $2 for no key update skip locked
+);

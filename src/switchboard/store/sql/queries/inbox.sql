@@ -1,0 +1,41 @@
+-- name: accept
+-- Columns of texts, joined by $1: that costs the caller a third of arrays. An empty one is null.
+select ord, request_id, waits from accept_messages(
+    string_to_array($2, $1, ''), string_to_array($3, $1, ''), string_to_array($4, $1, ''),
+    string_to_array($5, $1, '')::uuid[], string_to_array($6, $1, ''), string_to_array($7, $1, ''),
+    string_to_array($8, $1, ''), string_to_array($9, $1, ''), string_to_array($10, $1, ''),
+    string_to_array($11, $1, ''), string_to_array($12, $1, '')::timestamptz[], string_to_array($13, $1, '')::smallint[],
+    string_to_array($14, $1, '')::bigint[], string_to_array($15, $1, '')::smallint[], string_to_array($16, $1, ''),
+    string_to_array($17, $1, ''), string_to_array($18, $1, ''), string_to_array($19, $1, '')::boolean[],
+    string_to_array($20, $1, '')::integer[], string_to_array($21, $1, '')::integer[], $22::bytea,
+    string_to_array($23, $1, '')::integer[], string_to_array($24, $1, ''), string_to_array($25, $1, ''),
+    $26::integer[], $27::uuid[], $28::text[], $29::text[], $30::text[], $31::text[]);
+
+-- name: authors
+select i.ord, o.system_id
+from unnest($1::text[], $2::text[]) with ordinality as i (conversation, replied_to, ord)
+join lateral (
+    select o.system_id from outbox o
+    where o.lane = lane_key('send', null, conversation_key(i.conversation)) and o.platform_message_id in (i.replied_to, '<' || i.replied_to || '>')
+    order by o.created_at desc limit 1
+) o on true;
+
+-- name: get
+select m.request_id, c.name as conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope, m.media_type, m.received_at,
+       message_state(m.request_id) as state
+from message_inbox m join conversation c using (conversation) where m.request_id = $1;
+
+-- name: raw
+select w.raw, m.media_type from message_inbox m join message_raw w using (request_id) where m.request_id = $1;
+
+-- name: list
+select m.request_id, c.name as conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope, m.media_type, m.received_at,
+       message_state(m.request_id) as state
+from message_inbox m join conversation c using (conversation)
+where ($1::uuid is null or m.request_id < $1)
+  and ($3::text is null or m.channel = $3) and ($4::text is null or m.endpoint = $4)
+order by m.request_id desc limit $2;
+
+-- name: backlog
+-- Replies that wait for a connector are not counted: an absent connector must not block new messages for everyone.
+select coalesce(sum(last_seq - done_seq), 0) from lane where state <> 'idle' and state <> 'paused' and pool in ('work', 'route');

@@ -1,0 +1,74 @@
+-- name: register
+insert into process (role, kinds, host, pid, version, ttl, has_lock) values ($1, $2, $3, $4, $5, $6, $7) returning process_id;
+
+-- name: hold_lock
+select pg_advisory_lock($1, $2);
+
+-- name: beat
+-- Not waited for by a standby: one that is away costs no worker its lanes. Set for this transaction only.
+with locally as materialized (select set_config('synchronous_commit', 'local', true))
+update process set beat = clock_timestamp() from locally where process_id = $1;
+
+-- name: tend
+select freed, woken from tend_lanes($1);
+
+-- name: release
+select release_worker($1);
+
+-- name: claim
+select key as lane, kind, tier, seq, epoch, attempts from claim_lanes($1, null, $2::text[], $3::text[], $4::smallint[], $5::integer[]);
+
+-- name: load
+select i.lane, i.seq, x.request_id, c.name as conversation, x.system_id, x.team_id, x.segment, x.text, m.envelope::text as envelope,
+       m.received_at, x.dead_letter, exists (select from step s where s.request_id = x.request_id and s.lane = i.lane and s.seq = i.seq) as resumed
+from unnest($1::uuid[], $2::bigint[]) with ordinality as i (lane, seq, ord)
+join lateral (
+    select d.request_id, d.system_id, d.team_id, d.segment, d.text, null::jsonb as dead_letter
+    from delivery d where d.lane = i.lane and d.seq = i.seq
+    union all
+    select n.request_id, n.system_id, n.team_id, 0,
+           part_of(x.request_id, x.n, coalesce(h.team_id, n.team_id)),
+           jsonb_build_object('dead_letter_id', n.dead_letter_id, 'team_id', n.team_id, 'category', x.category,
+                              'reason', x.reason, 'system_id', x.system_id)
+           || case when (select conversation from lane where key = n.lane) is null then (
+                  select jsonb_build_object(
+                      'letters', n.letters,
+                      'categories', (
+                          select jsonb_object_agg(c.category, c.letters) from (
+                              select y.category, count(*) as letters from dead_letter y
+                              where y.notice_lane = n.lane and y.notice_seq = n.seq group by y.category
+                          ) c
+                      ),
+                      'digest', (
+                          select jsonb_agg(to_jsonb(y) order by y.dead_letter_id) from (
+                              select y.dead_letter_id, y.request_id, y.team_id, y.category, left(y.reason, 200) as reason,
+                                     y.system_id,
+                                     left(coalesce(part_of(y.request_id, y.n, coalesce(h.team_id, n.team_id)),
+                                                   y.payload #>> '{payload,normalized_text}'), 200) as text
+                              from dead_letter y where y.notice_lane = n.lane and y.notice_seq = n.seq
+                              order by y.dead_letter_id limit 200
+                          ) y
+                      ))
+              ) else '{}' end
+    from notice n join dead_letter x on x.dead_letter_id = n.dead_letter_id
+    left join member h on h.system_id = n.system_id
+    where n.lane = i.lane and n.seq = i.seq
+) x on true
+join message_inbox m on m.request_id = x.request_id
+join conversation c on c.conversation = m.conversation
+order by i.ord;
+
+-- name: retry
+select retry_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+
+-- name: settle
+select lane, ok, next_seq from settle_turns(
+    $1, $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::timestamptz[],
+    $10::boolean[], $11::boolean[], $12::uuid[], $13::text[], $14::text[], $15::uuid[], $16::text[], $17::text[], $18::text[]);
+
+-- name: list
+select lane_name(key) as lane, kind, pool, state, last_seq - done_seq as waiting, parked, attempts, owner, epoch, ready_at, lease_until
+from lane where state = any ($1) or parked > 0 order by ready_at limit 200;
+
+-- name: resume
+select resume_lane($1);

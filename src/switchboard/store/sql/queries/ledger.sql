@@ -1,0 +1,62 @@
+-- name: of_message
+select d.request_id, c.name as conversation, d.system_id, d.team_id, d.segment, lane_name(d.lane) as lane, d.seq, d.error_class, d.created_at,
+       d.settled_at,
+       case when d.state <> 'pending' then d.state
+            when p.seq is not null and l.next_seq <> d.seq then 'waiting'
+            when l.next_seq <> d.seq then 'pending'
+            when l.state = 'running' then 'running'
+            when l.state = 'ready' and l.attempts > 0 then 'retrying'
+            else 'pending' end as state,
+       case when d.state <> 'pending' then (
+                select count(*) from attempt t
+                 where t.request_id = d.request_id and t.lane = d.lane and t.seq = d.seq and t.outcome <> 'parked')
+            when l.next_seq = d.seq then l.attempts else coalesce(p.attempts, 0) end as attempts
+from delivery d left join lane l on l.key = d.lane left join conversation c using (conversation)
+     left join parked p on p.lane = d.lane and p.seq = d.seq
+where d.request_id = $1
+order by d.created_at, d.system_id, d.seq;
+
+-- name: list
+select * from (
+    select d.request_id, c.name as conversation, d.system_id, d.team_id, d.segment, lane_name(d.lane) as lane, d.seq, d.error_class, d.created_at,
+           d.settled_at,
+           case when d.state <> 'pending' then d.state
+                when p.seq is not null and l.next_seq <> d.seq then 'waiting'
+                when l.next_seq <> d.seq then 'pending'
+                when l.state = 'running' then 'running'
+                when l.state = 'ready' and l.attempts > 0 then 'retrying'
+                else 'pending' end as state,
+           case when d.state <> 'pending' then (
+                    select count(*) from attempt t
+                 where t.request_id = d.request_id and t.lane = d.lane and t.seq = d.seq and t.outcome <> 'parked')
+                when l.next_seq = d.seq then l.attempts else coalesce(p.attempts, 0) end as attempts
+    from delivery d left join lane l on l.key = d.lane left join conversation c using (conversation)
+     left join parked p on p.lane = d.lane and p.seq = d.seq
+    where ($1::uuid is null or (d.request_id, d.system_id, d.seq) < ($1, $2::text, $3::bigint))
+      and ($4::text is null or d.system_id = $4)
+) x
+where $5::text is null or x.state = $5
+order by x.request_id desc, x.system_id desc, x.seq desc limit $6;
+
+-- name: turns
+select lane_name(t.lane) as lane, t.seq, t.epoch, t.outcome, t.error_class, t.error, t.engine, t.worker, t.started_at, t.finished_at
+from delivery d join attempt t on t.request_id = d.request_id and t.lane = d.lane and t.seq = d.seq
+where d.request_id = $1 order by t.finished_at, t.epoch;
+
+-- name: steps
+select lane_name(s.lane) as lane, s.seq, s.path, s.effect, s.state, s.epoch, s.tokens_in, s.tokens_out, s.cost, s.started_at, s.ended_at
+from delivery d join step s on s.lane = d.lane and s.seq = d.seq and s.request_id = d.request_id
+where d.request_id = $1 order by d.system_id, s.seq, s.started_at, s.path;
+
+-- name: decisions
+select n, version, branches, trail, decided_at, facts from decision where request_id = $1 order by n;
+
+-- name: per_system
+select system_id, count(*) filter (where state = 'answered') as answered, count(*) filter (where state = 'dead') as dead,
+       count(*) filter (where state = 'pending') as in_flight
+from delivery group by system_id;
+
+-- name: lane_states
+select state, count(*) as lanes,
+       coalesce(extract(epoch from clock_timestamp() - min(ready_at) filter (where state = 'ready' and pool in ('work', 'route'))), 0)::float8 as oldest_s
+from lane where state <> 'idle' group by state;

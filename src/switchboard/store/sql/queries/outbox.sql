@@ -1,0 +1,49 @@
+-- name: lease
+select outbox_id, lane, seq, conversation, request_id, system_id, channel, endpoint, thread, recipient, reply_to, text, state,
+       platform_message_id, error, created_at, settled_at, attempts, lease
+from lease_replies($1, $2, $3, $4) order by outbox_id;
+
+-- name: settle
+select settle_send($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
+-- name: expire_leases
+select expire_leases($1);
+
+-- name: resend
+select resend_reply($1);
+
+-- name: by_ids
+select o.outbox_id, o.lane, o.seq, c.name as conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
+       o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at,
+       case when l.next_seq = o.seq then l.attempts else 0 end as attempts,
+       case when l.next_seq = o.seq and l.state = 'running' then l.epoch else 0 end as lease
+from outbox o join lane l on l.key = o.lane join conversation c using (conversation)
+where o.outbox_id = any ($1)
+order by o.outbox_id;
+
+-- name: by_item
+select o.outbox_id, o.lane, o.seq, c.name as conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
+       o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at, l.attempts, l.epoch as lease
+from outbox o join lane l on l.key = o.lane join conversation c using (conversation)
+where o.lane = $1 and o.seq = $2;
+
+-- name: list
+select o.outbox_id, o.lane, o.seq, c.name as conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
+       o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at,
+       case when l.next_seq = o.seq then l.attempts else 0 end as attempts,
+       case when l.next_seq = o.seq and l.state = 'running' then l.epoch else 0 end as lease
+from (
+    select lane, seq, outbox_id, request_id, system_id, channel, endpoint, thread, recipient, reply_to, text, state,
+           platform_message_id, error, created_at, settled_at
+    from outbox where ($1::text[] is null or state = any ($1)) and ($2::uuid is null or request_id = $2)
+    order by outbox_id desc limit $3
+) o join lane l on l.key = o.lane join conversation c using (conversation)
+order by o.outbox_id;
+
+-- name: unsent
+select state, count(*) as replies from outbox where state in ('uncertain', 'failed', 'dead') group by state order by state;
+
+-- name: receipts
+select r.outbox_id, r.epoch, r.outcome, r.platform_message_id, r.error, r.at
+from outbox o join receipt r on r.request_id = o.request_id and r.outbox_id = o.outbox_id
+where o.request_id = $1 order by r.at;

@@ -1,0 +1,30 @@
+-- name: load
+select r.request_id, c.name as conversation, r.pinned, r.facts, m.received_at, m.envelope::text as envelope
+from routing r join message_inbox m on m.request_id = r.request_id join conversation c using (conversation)
+where r.lane = $1 and r.seq = $2;
+
+-- name: settle
+select ok, next_seq from settle_route(
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text[], $11::text[], $12::text[],
+    $13::uuid[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19);
+
+-- name: any_waiting
+select exists (select from routing r where r.state = 'pending');
+
+-- name: of_message
+select lane_name(r.lane) as lane, r.seq, r.pinned, r.state, r.created_at, r.settled_at,
+       case when l.next_seq = r.seq then l.attempts else 0 end as attempts,
+       greatest(r.seq - l.done_seq - 1, 0) as before_it,
+       case when l.next_seq = r.seq and l.state = 'ready' then l.ready_at end as ready_at
+from routing r left join lane l on l.key = r.lane
+where r.request_id = $1;
+
+-- name: attempts
+select lane_name(t.lane) as lane, t.seq, t.epoch, t.outcome, t.error_class, t.error, t.engine, t.worker, t.started_at, t.finished_at
+from routing r join attempt t on t.request_id = r.request_id and t.lane = r.lane and t.seq = r.seq
+where r.request_id = $1 order by t.finished_at, t.epoch;
+
+-- name: steps
+select lane_name(s.lane) as lane, s.seq, s.path, s.effect, s.state, s.epoch, s.tokens_in, s.tokens_out, s.cost, s.started_at, s.ended_at
+from routing r join step s on s.lane = r.lane and s.seq = r.seq and s.request_id = r.request_id
+where r.request_id = $1 order by s.started_at, s.path;

@@ -1,0 +1,104 @@
+"""The steps of items, and the events that they wait for.
+
+Called by `lanes/journal.py` and `lanes/waiting.py`; each function is one transaction. Next: `store/outbox.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+from switchboard.core.storable import storable_json
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import Item
+from switchboard.domain.message import RequestId
+from switchboard.store.database import Database, arrays, query, rows_as, seconds, to_json
+
+StepEffect = Literal["idempotent", "queryable", "effectful", "event"]
+"""Those of an engine, and that of an event, which is waited for."""
+StepState = Literal["started", "done", "failed", "skipped", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A journaled part of an item's work. `cost` in micro-dollars."""
+
+    path: str
+    state: StepState
+    effect: StepEffect
+    idempotency_key: UUID
+    result: Any = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepWrite:
+    """A step on its way into the next commit, with the item that gives the right to write it."""
+
+    item: Item
+    request_id: RequestId
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event that was decided. `result`: what the first decision made the result of its step; None: too late."""
+
+    result: JsonObject | None
+    fresh: bool
+    """Whether this call decided it."""
+
+
+async def load_steps(database: Database, item: Item, request_id: RequestId) -> dict[str, Step]:
+    """The journal of an item so far, by path."""
+    rows = await database.rows(query("steps.load"), item.lane, item.seq, request_id)
+    return {step.path: step for step in rows_as(Step, rows)}
+
+
+async def write_steps(database: Database, worker: int, batch: Sequence[StepWrite]) -> list[bool]:
+    """Journal steps in one transaction; per step whether it counted. False: fenced, stop at once."""
+    rows = await database.rows(query("steps.write"), worker, *arrays(map(_step_row, batch), 12))
+    counted = {row["ord"] for row in rows}
+    return [n in counted for n in range(1, len(batch) + 1)]
+
+
+def _step_row(write: StepWrite) -> tuple[object, ...]:
+    item, step = write.item, write.step
+    result = None if step.state == "started" else to_json(step.result)
+    return (
+        *(item.lane, item.epoch, item.seq, write.request_id),
+        *(step.path, step.effect, step.state, step.idempotency_key, result),
+        *(step.tokens_in, step.tokens_out, step.cost),
+    )
+
+
+async def expect(database: Database, worker: int, write: StepWrite, within: float | None) -> bool:
+    """Register what a step waits for, at most `within` seconds. A second time changes nothing. False: fenced."""
+    item, step = write.item, write.step
+    deadline = None if within is None else seconds(within)
+    return bool(
+        await database.value(
+            query("steps.expect"),
+            *(worker, item.lane, item.epoch, item.seq, write.request_id, step.path, step.idempotency_key, deadline),
+        )
+    )
+
+
+async def park(database: Database, worker: int, item: Item, keys: Sequence[UUID]) -> bool:
+    """Take an item off the line until one of these events is decided. False: fenced."""
+    return bool(await database.value(query("steps.park"), worker, item.lane, item.epoch, item.seq, list(keys)))
+
+
+async def decide(database: Database, key: UUID, value: object) -> Event | None:
+    """Decide the event with this key; None if no step ever waited for it."""
+    row = await database.row(query("steps.decide"), key, storable_json({"value": value}))
+    return None if row is None else Event(row["result"], row["fresh"])
+
+
+async def forget_events(database: Database, below: UUID, limit: int) -> int:
+    """Remove events of items that have ended, and whose messages have lower ids; how many."""
+    return int((await database.run(query("steps.forget_events"), below, limit)).split()[-1])

@@ -1,0 +1,319 @@
+"""The paths of the scripted server: which path speaks which dialect, and how a reply is sent, faults included.
+
+`server.py` serves `application(record, player)`. In: HTTP requests; out: what the script says, and a `Record` of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.testing.scripted_llm.answer import Answer, Json, answer
+from switchboard.testing.scripted_llm.anthropic import Anthropic
+from switchboard.testing.scripted_llm.dialect import BadRequest, Speaker, check_pairs
+from switchboard.testing.scripted_llm.faults import (
+    ContentType,
+    Cut,
+    Disconnect,
+    Empty,
+    Garbage,
+    Hang,
+    Slow,
+    Status,
+)
+from switchboard.testing.scripted_llm.gemini import Gemini
+from switchboard.testing.scripted_llm.openai_chat import OpenAiChat
+from switchboard.testing.scripted_llm.openai_responses import OpenAiResponses
+from switchboard.testing.scripted_llm.record import Ending, Exchange, Record
+from switchboard.testing.scripted_llm.request import Request, without_secrets
+from switchboard.testing.scripted_llm.script import Player, Reply
+from switchboard.testing.scripted_llm.spoil import spoil
+
+Sleep = Callable[[float], Awaitable[None]]
+
+_JSON: Final = "application/json"
+_EVENTS: Final = "text/event-stream"
+_GEMINI_VERSIONS: Final = ("v1beta", "v1alpha", "v1")
+
+
+class Connection(Protocol):
+    """What uvicorn's protocols have: the transport, which faults of the wire are done to."""
+
+    transport: asyncio.Transport
+
+
+class _Left(Exception):
+    """The client is gone."""
+
+
+def application(record: Record, player: Player, sleep: Sleep) -> Starlette:
+    """All paths. What is on none of them is answered with 404 and noted in `record.strays`."""
+
+    def speak(paths: Iterable[str], speaker: Speaker) -> list[Route]:
+        return [Route(path, _Door(speaker, record, player, sleep), methods=["POST"]) for path in paths]
+
+    lists = _Lists(player.script.models)
+    return Starlette(
+        routes=[
+            *speak(("/v1/chat/completions", "/chat/completions"), OpenAiChat()),
+            *speak(("/v1/responses", "/responses"), OpenAiResponses()),
+            *speak(("/v1/messages",), Anthropic()),
+            Route("/v1/messages/count_tokens", lists.count, methods=["POST"]),
+            Route("/v1beta/models", lists.gemini),
+            *(
+                Route(f"/{version}/models/{{model}}:countTokens", lists.count, methods=["POST"])
+                for version in _GEMINI_VERSIONS
+            ),
+            *speak((f"/{version}/models/{{model}}:generateContent" for version in _GEMINI_VERSIONS), Gemini()),
+            *speak((f"/{version}/models/{{model}}:streamGenerateContent" for version in _GEMINI_VERSIONS), Gemini()),
+            *(Route(path, lists.models) for path in ("/v1/models", "/models")),
+            *_controls(record),
+            Route("/{rest:path}", _Stray(record)),
+        ]
+    )
+
+
+class _Door:
+    """One dialect at one path, as an ASGI application."""
+
+    def __init__(self, speaker: Speaker, record: Record, player: Player, sleep: Sleep) -> None:
+        self._speaker, self._record, self._player, self._sleep = speaker, record, player, sleep
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        http = HttpRequest(scope, receive)
+        try:
+            request = await self._read(http)
+        except BadRequest as error:
+            self._record.strays.append(f"{http.method} {http.url.path}: {error}")
+            await _json(self._speaker.error(400, str(error)), 400)(scope, receive, send)
+            return
+        except ClientDisconnect:
+            self._record.strays.append(f"{http.method} {http.url.path}: the client disconnected while sending its body")
+            return
+        reply = self._reply(request)
+        exchange = Exchange(request, reply if isinstance(reply, Reply) else None)
+        await self._record.note(exchange)
+        way = _Way(self._speaker, self._record, self._sleep, scope, receive, send)
+        ending: Ending = "cut"
+        try:
+            ending = await way.go(request, reply)
+        except _Left:
+            ending = "left"
+        finally:
+            await self._record.note(replace(exchange, ending=ending))
+
+    def _reply(self, request: Request) -> Reply | str:
+        """The reply, or why there is none."""
+        try:
+            return self._player.reply(request) or f"the script has no reply for request {request.number}"
+        except Exception as error:  # a function of somebody's test: it may raise anything, and should see it
+            return f"the script failed: {error!r}"
+
+    async def _read(self, http: HttpRequest) -> Request:
+        try:
+            body = msgspec.json.decode(await http.body(), type=JsonObject)
+            conversation = self._speaker.read(body, http.url.path)
+            if "previous_response_id" not in body:  # else the calls may be in what came before
+                check_pairs(conversation.messages)
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
+            raise BadRequest(f"the body is invalid: {error!r}") from error
+        headers = without_secrets(http.headers.items())
+        number = self._record.next_number()
+        return Request(number, self._speaker.name, http.url.path, headers, conversation, body)
+
+
+class _Way:
+    """The way of one reply to its client."""
+
+    def __init__(
+        self, speaker: Speaker, record: Record, sleep: Sleep, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self._speaker, self._record, self._sleep = speaker, record, sleep
+        self._scope, self._receive, self._send = scope, receive, send
+
+    async def go(self, request: Request, reply: Reply | str) -> Ending:
+        """Answer. Raises _Left when the client went away while it was kept waiting."""
+        if isinstance(reply, str):
+            await self._respond(request, 400, _JSON, _encode(self._speaker.error(400, reply)))
+            return "unscripted"
+        if reply.gate:
+            await self._wait(reply.gate)
+        return await self._faulty(request, spoil(reply, request))
+
+    async def _faulty(self, request: Request, reply: Reply) -> Ending:
+        """With the faults that leave nothing of the reply; the others happen on the way of its parts."""
+        match reply.fault:
+            case Status(status, retry_after, message, at) if at == "start" or not request.streamed:
+                more = {} if retry_after is None else {"retry-after": f"{retry_after:g}"}
+                await self._respond(request, status, _JSON, _encode(self._speaker.error(status, message)), more)
+                return "failed"
+            case Disconnect():
+                return await self._break(abruptly=True)
+            case Empty():
+                await self._respond(request, 200, _EVENTS if request.streamed else _JSON, b"")
+                return "failed"
+            case ContentType(media_type, text):
+                await self._respond(request, 200, media_type, text.encode())
+                return "failed"
+            case Garbage(text):
+                await self._garbage(request, reply, text)
+                return "failed"
+            case Hang(gate, "start"):
+                await self._wait(gate)
+        return await self._whole(request, reply)
+
+    async def _garbage(self, request: Request, reply: Reply, text: str) -> None:
+        """In a stream it stands in the first event, under its right name: otherwise clients pass it over."""
+        if not request.streamed:
+            await self._respond(request, 200, _JSON, text.encode())
+            return
+        head, _, _ = next(self._speaker.stream(answer(reply, request))).rpartition(b"data: ")
+        await self._respond(request, 200, _EVENTS, head + b"data: " + text.encode() + b"\n\n")
+
+    async def _whole(self, request: Request, reply: Reply) -> Ending:
+        said = answer(reply, request)
+        if request.streamed:
+            return await self._parts(said, list(self._speaker.stream(said)), _EVENTS, reply)
+        body = _encode(self._speaker.whole(said))
+        half = len(body) // 2
+        return await self._parts(said, [body[:half], body[half:]], _JSON, reply)
+
+    async def _parts(self, said: Answer, parts: list[bytes], media_type: str, reply: Reply) -> Ending:
+        """Send a body part by part; in its middle happens what should."""
+        length = {} if media_type == _EVENTS else {"content-length": str(sum(map(len, parts)))}
+        await self._start(said.request, 200, media_type, length)
+        for n, part in enumerate(parts):
+            if n == (len(parts) + 1) // 2:
+                match reply.fault:
+                    case Cut():
+                        return await self._break(abruptly=False)
+                    case Hang(gate, "middle"):
+                        await self._wait(gate)
+                    case Status(status, _, message, "middle"):
+                        await self._body(self._speaker.error_event(said, status, message), more=False)
+                        return "failed"
+            if isinstance(reply.fault, Slow):
+                await self._sleep(reply.fault.pause_s)
+            await self._body(part)
+        await self._body(b"", more=False)
+        return "answered"
+
+    async def _respond(
+        self, request: Request, status: int, media_type: str, body: bytes, more: Mapping[str, str] | None = None
+    ) -> None:
+        await self._start(request, status, media_type, {"content-length": str(len(body)), **(more or {})})
+        await self._body(body, more=False)
+
+    async def _start(self, request: Request, status: int, media_type: str, more: Mapping[str, str]) -> None:
+        named = {"content-type": media_type, **self._speaker.headers(request.number), **more}
+        headers = [(name.encode(), value.encode()) for name, value in named.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _body(self, body: bytes, *, more: bool = True) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def _wait(self, name: str) -> None:
+        """At a gate; raises _Left when the client goes first."""
+        gate = self._record.gates[name]
+        gate.reached.set()
+        released = asyncio.ensure_future(gate.opened.wait())
+        left = asyncio.ensure_future(self._gone())
+        try:
+            await asyncio.wait((released, left), return_when=asyncio.FIRST_COMPLETED)
+            if not released.done():
+                raise _Left
+        finally:
+            released.cancel()
+            left.cancel()
+
+    async def _gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _break(self, *, abruptly: bool) -> Ending:
+        """End the connection in the middle: reset, or closed after what was sent so far."""
+        connection: Connection = self._scope["state"]["connection"][0]
+        if abruptly:
+            connection.transport.abort()
+        else:
+            connection.transport.close()
+        await self._gone()
+        return "cut"
+
+
+class _Lists:
+    """What the providers tell of their models, and how they count."""
+
+    def __init__(self, models: tuple[str, ...]) -> None:
+        self._models = models
+
+    async def models(self, http: HttpRequest) -> Response:
+        """For the clients of Anthropic and Google, known by their headers, and for OpenAI's."""
+        if "x-goog-api-client" in http.headers:
+            return await self.gemini(http)
+        if "anthropic-version" in http.headers:
+            made = "2025-01-01T00:00:00Z"
+            found = [
+                {"type": "model", "id": m, "display_name": m, "created_at": made, "lifecycle": "active"}
+                for m in self._models
+            ]
+            ends = {"first_id": found[0]["id"] if found else None, "last_id": found[-1]["id"] if found else None}
+            return _json({"data": found, "has_more": False, **ends})
+        entries = [{"id": m, "object": "model", "created": 0, "owned_by": "scripted"} for m in self._models]
+        return _json({"object": "list", "data": entries})
+
+    async def gemini(self, _: HttpRequest) -> Response:
+        """Names begin with `models/`."""
+        verbs = ["generateContent", "countTokens"]
+        entries = [{"name": f"models/{m}", "displayName": m, "supportedGenerationMethods": verbs} for m in self._models]
+        return _json({"models": entries})
+
+    async def count(self, http: HttpRequest) -> Response:
+        """Four characters are a token, for Anthropic and Gemini alike."""
+        tokens = 1 + len(await http.body()) // 4
+        return _json({"input_tokens": tokens, "totalTokens": tokens})
+
+
+def _controls(record: Record) -> list[Route]:
+    """For tests in other processes: read the record, release a gate."""
+
+    async def requests(_: HttpRequest) -> Response:
+        exchanges = [record.exchanges[n] for n in sorted(record.exchanges)]
+        return _json({"exchanges": exchanges, "strays": record.strays})
+
+    async def release(http: HttpRequest) -> Response:
+        record.gates[http.path_params["gate"]].opened.set()
+        return Response(status_code=204)
+
+    return [Route("/scripted/requests", requests), Route("/scripted/release/{gate}", release, methods=["POST"])]
+
+
+class _Stray:
+    """Whatever else is asked for, with any method."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._record.strays.append(f"{scope['method']} {scope['path']}")
+        message = "the scripted server has no such path"
+        await _json({"error": {"type": "not_found_error", "message": message}}, 404)(scope, receive, send)
+
+
+def _encode(document: Json) -> bytes:
+    return msgspec.json.encode(document)
+
+
+def _json(document: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(document), status, media_type=_JSON)

@@ -1,0 +1,179 @@
+"""One program with a deadline: started in its own session, fed from a file, and ended with all that it started.
+
+`agents/command.py` and `llm/cli.py` call `run_program` with a command, its environment and its input; it returns the
+output and the exit status. Nothing outlives the call, however it ends: SIGTERM to the whole group, three seconds,
+SIGKILL. With `death_guard` the kernel does the same when we are killed ourselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+_DRAIN_S: Final = 1.0
+"""Limit for reading pipes that a process outside our group may still hold open."""
+_BURY_S: Final = 10.0
+"""Limit for the kernel to end a killed process: immediate, unless the machine is stalled."""
+_TAIL: Final = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run: an argument vector, never a shell line; `env` is its whole environment; seconds, bytes.
+
+    `cwd` None: our own. `deadline` None: no limit.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(repr=False)
+    cwd: Path | str | None
+    given: bytes = field(repr=False)
+    deadline: float | None
+    most: int = 8_388_608
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How it ended: `status` is negative for a signal; `errors` is the end of standard error."""
+
+    output: bytes
+    errors: str
+    status: int
+    late: bool = False
+    too_much: bool = False
+
+    @property
+    def text(self) -> str:
+        """The output as text; invalid UTF-8 is replaced."""
+        return self.output.decode("utf-8", "replace")
+
+
+def death_guard() -> tuple[str, ...]:
+    """The prefix of a command that makes the kernel kill it when the worker dies; empty if unavailable.
+
+    Not done between fork and exec in Python (`preexec_fn`), which can deadlock when there are threads.
+    """
+    setpriv = shutil.which("setpriv") if sys.platform == "linux" else None
+    if setpriv is None:
+        return ()
+    guard = (setpriv, "--pdeathsig", "KILL", "--")
+    # BusyBox has a setpriv without this option, so it is tried.
+    tried = subprocess.run((*guard, setpriv, "--help"), capture_output=True, timeout=10, check=False)
+    return guard if tried.returncode == 0 else ()
+
+
+async def run_program(program: Program, grace: float = 3.0) -> Ended:
+    """Run it to its end, to its deadline, or until it has written too much. Raises OSError if it cannot be started.
+
+    Raises ValueError for an argument or a variable that cannot be passed to a program, such as one with a NUL.
+    """
+    run = _Run(program.most)
+    transport = await _start(run, program)
+    late = False
+    try:
+        async with asyncio.timeout(program.deadline):
+            await run.over.wait()
+    except TimeoutError:
+        late = True
+    finally:
+        await _end(transport, run, grace)
+    errors = bytes(run.errors).decode("utf-8", "replace")
+    return Ended(bytes(run.output), errors, transport.get_returncode() or 0, late, run.too_much)
+
+
+async def _start(run: _Run, program: Program) -> asyncio.SubprocessTransport:
+    with _standard_input(program.given) as stdin:
+        transport, _ = await asyncio.get_running_loop().subprocess_exec(
+            lambda: run,
+            *program.argv,
+            stdin=stdin,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=program.cwd,
+            env=dict(program.env),
+            start_new_session=True,
+        )
+    return transport
+
+
+@contextlib.contextmanager
+def _standard_input(given: bytes) -> Iterator[IO[bytes]]:
+    """A file and not a pipe: nobody must feed it, and a program that does not read it breaks nothing."""
+    with tempfile.TemporaryFile() as file:
+        file.write(given)
+        file.seek(0)
+        yield file
+
+
+class _Run(asyncio.SubprocessProtocol):
+    """Collects what a program writes; `over` is set when it has ended or written too much."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open = {1, 2}
+        self.output = bytearray()
+        self.errors = bytearray()
+        self.too_much = False
+        self.over = asyncio.Event()
+        self.exited = asyncio.Event()
+        self.drained = asyncio.Event()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            self.errors = (self.errors + data)[-_TAIL:]
+        elif len(self.output) + len(data) <= self._most:
+            self.output += data
+        else:
+            self.too_much = True
+            self.over.set()
+
+    def pipe_connection_lost(self, fd: int, _: Exception | None) -> None:
+        self._open.discard(fd)
+        if not self._open:
+            self.drained.set()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+        self.over.set()
+
+
+async def _end(transport: asyncio.SubprocessTransport, run: _Run, grace: float) -> None:
+    """Ask the whole group to end, kill the rest, and read what is still in the pipes.
+
+    Also when the program has ended by itself: its children must neither hold its output open nor live on.
+    """
+    pid = transport.get_pid()
+    try:
+        if not run.exited.is_set():
+            _signal_group(pid, signal.SIGTERM)
+            await _within(grace, run.exited)
+        _signal_group(pid, signal.SIGKILL)
+        await _within(_DRAIN_S, run.drained)
+    finally:
+        _signal_group(pid, signal.SIGKILL)  # if we were cancelled while we waited
+        try:
+            await _within(_BURY_S, run.exited)
+        finally:
+            transport.close()
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    # macOS answers EPERM where only a zombie is left.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -1,0 +1,174 @@
+"""The layout of what grows: keys that tell nothing, partitions by month, one event per endpoint whatever its thread."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from switchboard.app.ops.doctor import check_database
+from switchboard.app.ops.maintenance import maintenance_tasks
+from switchboard.app.settings import DeadLetterSettings, Settings
+from switchboard.store import inbox
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+from switchboard.store.migrate import migrate
+from switchboard.store.partitions import make_partitions, missing_partitions
+from tests.lab import Lab, lab, submission
+
+OCTOBER, DECEMBER = datetime(2031, 10, 31, 23, 59, 59, tzinfo=UTC), datetime(2031, 12, 1, tzinfo=UTC)
+PARTITIONED = {"audit", "classification", "decision", "message_inbox", "message_raw", "route_call", "step"}
+
+
+async def hashed(database: Database, kind: str, *parts: str) -> UUID:
+    """By Python's own HMAC, with the secret that the padded keys were made of."""
+    inner = await database.value("select inner_key from installation")
+    secret = bytes(byte ^ 0x36 for byte in inner)
+    assert len(secret.rstrip(b"\0")) > 24
+    return UUID(bytes=hmac.digest(secret, f"{kind}\n{chr(0x1F).join(parts)}".encode(), "sha256")[:16])
+
+
+async def test_keys_are_hashes_that_need_the_secret_of_the_installation(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("x", channel="telegram", sender="bob", key="k"))
+        [row] = await parts.database.rows("select c.*, d.key from dedupe d cross join conversation c")
+        assert row["conversation"] == await hashed(parts.database, "conversation", "telegram/bot%3Ahouse/bob")
+        assert row["key"] == await hashed(parts.database, "event", "telegram", "bot:house", "idem:k")
+        assert row["name"] == "telegram/bot%3Ahouse/bob"
+        [lane] = await parts.database.rows(
+            "select key, lane_name(key) as name, lane_key(kind, system_id, conversation) from lane"
+        )
+        assert (lane["key"], lane["name"]) == (lane["lane_key"], "turn:System1/echo:telegram/bot%3Ahouse/bob")
+
+
+async def test_two_installations_give_one_conversation_two_keys(database_url: str) -> None:
+    database = await Database.connect(database_url)
+    try:
+        keys = []
+        for _ in range(2):
+            await database.run("drop schema if exists switchboard cascade")
+            await migrate(database)
+            keys.append(await database.value("select conversation_key('telegram/bot/1')"))
+        assert len(set(keys)) == 2
+    finally:
+        await database.close()
+
+
+async def test_an_event_is_one_message_of_its_endpoint_whatever_its_thread(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        first = await parts.accept.accept(submission("x", key="k", thread="a"))
+        again = await parts.accept.accept(submission("x", key="k", thread="b"))
+        assert (again.duplicate, again.request_id) == (True, first.request_id)
+        elsewhere = await parts.accept.accept(submission("x", key="k", thread="a", endpoint="bot:other"))
+        assert not elsewhere.duplicate
+
+
+async def test_a_duplicate_writes_too_so_that_its_answer_waits_for_a_synchronous_standby(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("x", key="k"))
+        assert not await locked(parts)
+        await parts.accept.accept(submission("x", key="k"))
+        assert await locked(parts), "the row of the key was locked, which is a record in the log"
+
+
+async def locked(parts: Lab) -> bool:
+    return bool(await parts.database.value("select xmax::text <> '0' from dedupe"))
+
+
+async def test_what_was_submitted_is_compared_by_a_keyed_hash_too(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        for n, text in enumerate(("one", "one", "two")):
+            await parts.accept.accept(submission(text, key=f"k{n}"))
+        bodies = [row["body"] for row in await parts.database.rows("select body from dedupe order by request_id")]
+        assert bodies[0] == bodies[1] != bodies[2]
+
+
+async def test_equal_texts_of_two_kinds_have_two_keys(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        keys = "select keyed_hash(inner_key, outer_key, kind, 'x') as key from installation, unnest($1::text[]) kind"
+        rows = await parts.database.rows(keys, ["conversation", "event", "body"])
+        assert len({row["key"] for row in rows}) == 3
+
+
+async def test_bytes_are_kept_apart_compressed_and_given_back_as_they_came(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        given = submission("all work and no play makes jack a dull boy " * 100)
+        accepted = await parts.accept.accept(given)
+        assert await inbox.get_raw(parts.database, accepted.request_id) == (given.raw, given.media_type)
+        assert await parts.count("select length(raw) from message_raw") < len(given.raw) / 5
+
+
+async def test_what_grows_has_a_partition_for_every_month_until_three_ahead(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        database = parts.database
+        rows = await database.rows(
+            "select inhparent::regclass::text as parent, count(*) as months from pg_inherits"
+            " join pg_class on pg_class.oid = inhrelid where relkind = 'r' group by 1"
+        )
+        assert {row["parent"] for row in rows} == PARTITIONED
+        assert all(row["months"] >= 4 for row in rows)
+        assert not await parts.count("select count(*) from pg_class where pg_get_expr(relpartbound, oid) = 'DEFAULT'")
+        assert await database.value("select make_partitions($1, $2)", OCTOBER, DECEMBER) == 3 * len(PARTITIONED)
+        assert await database.value("select make_partitions($1, $2)", OCTOBER, DECEMBER) == 0
+        for at, month in ((OCTOBER, "2031_10"), (DECEMBER, "2031_12")):
+            one = UUID(int=(int(at.timestamp() * 1000) << 80) | (new_uuid7().int & ((1 << 80) - 1)))
+            await database.run("insert into message_raw values ($1, '')", one)
+            where = "select tableoid::regclass::text from message_raw where request_id = $1"
+            assert await database.value(where, one) == f"message_raw_{month}"
+        with pytest.raises(asyncpg.CheckViolationError, match="no partition"):
+            await database.run("insert into message_raw values ($1, '')", UUID(int=1))
+
+
+def named(*months: str) -> list[str]:
+    return sorted(f"{table}_{month}" for table in PARTITIONED for month in months)
+
+
+async def drop(database: Database, names: Iterable[str]) -> None:
+    for name in names:
+        await database.run(f"drop table {name}")
+
+
+async def test_a_server_that_never_restarts_gets_its_partitions_from_maintenance(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        database = parts.database
+        assert await missing_partitions(database, OCTOBER) == named("2031_10", "2031_11")
+        assert await make_partitions(database, OCTOBER) == 4 * len(PARTITIONED)
+        assert await missing_partitions(database, datetime(2031, 12, 31, tzinfo=UTC)) == []
+        assert await missing_partitions(database, datetime(2032, 1, 1, tzinfo=UTC)) == named("2032_02")
+        assert await make_partitions(database, OCTOBER) == 0, "nothing is made twice"
+        assert await make_partitions(database, DECEMBER) == 2 * len(PARTITIONED)
+
+
+async def test_the_task_that_every_worker_has_makes_what_is_missing_now(database_url: str, tmp_path: Path) -> None:
+    async with lab(database_url) as parts:
+        database = parts.database
+        ahead = await database.value("select to_char(now() at time zone 'UTC' + interval '1 month', 'YYYY_MM')")
+        lost = named(ahead)
+        await drop(database, lost)
+        settings = Settings.model_validate({"database_url": database_url, "data_dir": tmp_path})
+        [found] = [one for one in await check_database(settings) if one.name == "partitions"]
+        assert (found.status, lost[0] in found.detail) == ("bad", True)
+        [task] = [
+            one
+            for one in maintenance_tasks(database, parts.notifier, DeadLetterSettings(), ())
+            if "partitions" in one.name
+        ]
+        assert await task.run() == len(lost)
+        [found] = [one for one in await check_database(settings) if one.name == "partitions"]
+        assert found.status == "good"
+
+
+async def test_partitions_are_not_waited_for_and_made_at_the_next_run(database_url: str) -> None:
+    """Behind a statement that waits for a table, everybody who uses this table waits."""
+    async with lab(database_url) as parts:
+        database = parts.database
+        async with database.connection() as other, other.transaction():
+            await other.execute("lock table message_raw in share update exclusive mode")
+            assert await make_partitions(database, OCTOBER, lock_timeout="50ms") is None
+            assert len(await missing_partitions(database, OCTOBER)) == 2 * len(PARTITIONED), "all or nothing"
+        assert await make_partitions(database, OCTOBER) == 4 * len(PARTITIONED)

@@ -1,0 +1,416 @@
+"""Waiting: an item that waits holds up no other, is decided once, and runs next; nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from switchboard.app.ops.maintenance import Retention
+from switchboard.domain.errors import Conflict, NotFound
+from switchboard.domain.ledger import Item
+from switchboard.domain.message import RequestId
+from switchboard.journey.turn import TurnLimits
+from switchboard.lanes.journal import StoredJournal
+from switchboard.lanes.waiting import resume
+from switchboard.ports import engine as ports
+from switchboard.ports.engine import Answer, Decided, EngineFailure, Parked, Refusal, Turn, TurnResult
+from switchboard.store import lanes
+from switchboard.store.ledger import deliveries_of
+from switchboard.store.steps import forget_events
+from tests.hands import Hand, Scripted, a_hand, assert_balanced, at_work, dead_letters, rescue, settled, turns
+from tests.lab import Lab, lab, submission
+from tests.waiting import eventually
+
+LIMITS = TurnLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
+EARLIER, LATER = UUID(int=0), UUID(int=(1 << 128) - 1)
+DUE = "update awaited set deadline_at = clock_timestamp() - interval '1 s'"
+
+
+async def fill(parts: Lab, *texts: str, sender: str = "s") -> None:
+    for text in texts:
+        await parts.accept.accept(submission(text, sender=sender, channel="api"))
+
+
+async def awaited(parts: Lab) -> list[UUID]:
+    rows = await parts.database.rows("select key from awaited where decided_at is null order by deadline_at, key")
+    return [row["key"] for row in rows]
+
+
+async def is_parked(parts: Lab) -> bool:
+    return await settled(parts) and await parts.count("select count(*) from parked") > 0
+
+
+class Asking:
+    """Answers with its text, but asks first where that is a question; what it did is on record."""
+
+    def __init__(self, within: float | None = None) -> None:
+        self.within = within
+        self.begun: list[tuple[str, int]] = []
+        self.effects = Counter[str]()
+
+    async def __call__(self, turn: Turn, journal: ports.Journal) -> TurnResult:
+        text = turn.text
+        self.begun.append((text, turn.attempt))
+        if turn.dead_letter is not None or not text.endswith("?"):
+            return Answer(text)
+
+        async def act(_: UUID) -> str:
+            self.effects[text] += 1
+            return text
+
+        said = await journal.step("before", act, effect="effectful")
+        found = await journal.wait("approval", within=self.within)
+        return Answer(f"{said} {'expired' if found.expired else found.value}")
+
+
+async def replies(parts: Lab) -> list[str]:
+    return [row["text"] for row in await parts.database.rows("select text from outbox order by created_at, seq")]
+
+
+async def test_an_item_waits_while_the_others_of_its_lane_go_on_and_runs_next_when_it_is_decided(
+    database_url: str,
+) -> None:
+    asking = Asking()
+    async with lab(database_url) as parts:
+        await fill(parts, "may I?", "1", "2")
+        async with at_work(parts.worker({"echo": Scripted(asking)})):
+            await eventually(lambda: is_parked(parts))
+            assert await replies(parts) == ["1", "2"]
+            await assert_balanced(parts)
+            [key] = await awaited(parts)
+            assert await resume(parts.database, parts.notifier, key, {"yes": [1]}) == Decided({"yes": [1]})
+            await eventually(lambda: settled(parts))
+        assert await replies(parts) == ["1", "2", "may I? {'yes': [1]}"]
+        assert asking.effects == {"may I?": 1}, "what was done before waiting is not done again"
+        assert asking.begun[-1] == ("may I?", 1), "waiting is no attempt"
+        assert Counter(outcome for _, _, outcome, _ in await turns(parts)) == {"answered": 3, "parked": 1}
+        assert await parts.count("select count(*) from parked") == 0
+        assert await parts.count("select count(*) from lane where parked <> 0 or resumed_seq is not null") == 0
+        await assert_balanced(parts)
+
+
+async def test_who_looks_sees_that_it_waits(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        accepted = await parts.accept.accept(submission("may I?", channel="api"))
+        async with at_work(parts.worker({"echo": Scripted(Asking())})):
+            await eventually(lambda: is_parked(parts))
+            [delivery] = await deliveries_of(parts.database, accepted.request_id)
+            assert (delivery.state, delivery.attempts) == ("waiting", 0)
+            [lane] = await lanes.list_lanes(parts.database)
+            assert (lane["state"], lane["waiting"], lane["parked"]) == ("idle", 0, 1)
+            assert await parts.database.value("select message_state($1)", accepted.request_id) == "in_flight"
+
+
+async def test_the_first_decision_stands_an_unknown_key_is_an_error_and_so_is_one_that_comes_too_late(
+    database_url: str,
+) -> None:
+    async with lab(database_url) as parts:
+        await fill(parts, "may I?")
+        with pytest.raises(NotFound):
+            await resume(parts.database, parts.notifier, uuid4(), "x")
+        async with at_work(parts.worker({"echo": Scripted(Asking())})):
+            await eventually(lambda: is_parked(parts))
+            [key] = await awaited(parts)
+            for value in ("first", "second"):
+                assert await resume(parts.database, parts.notifier, key, value) == Decided("first")
+            await eventually(lambda: settled(parts))
+            assert await resume(parts.database, parts.notifier, key, "third") == Decided("first")
+        assert await replies(parts) == ["may I? first"]
+        await assert_balanced(parts)
+
+
+async def test_what_nobody_decides_in_time_has_expired_by_the_clock_of_the_database(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await fill(parts, "may I?", "1")
+        async with at_work(parts.worker({"echo": Scripted(Asking(within=3600))})):
+            await eventually(lambda: is_parked(parts))
+            [key] = await awaited(parts)
+            await parts.database.run(DUE)
+            await eventually(lambda: parts.count("select count(*) from outbox where text = 'may I? expired'"))
+            assert await resume(parts.database, parts.notifier, key, "late") == Decided(None, expired=True)
+        await assert_balanced(parts)
+
+
+# By hand --------------------------------------------------------------------------------------------------------------
+
+
+async def journal_of(hand: Hand, item: Item) -> StoredJournal:
+    sql = "select request_id from delivery where lane = $1 and seq = $2"
+    return await StoredJournal.open(hand.steps, item, RequestId(await hand.database.value(sql, item.lane, item.seq)))
+
+
+async def park(hand: Hand, item: Item, path: str = "a", within: float | None = None) -> UUID:
+    """Begin to wait; gives the key."""
+    journal = await journal_of(hand, item)
+    key = await journal.expect(path, within=within)
+    with pytest.raises(Parked) as parked:
+        await journal.wait(path)
+    assert await hand.steps.park(item, parked.value.keys)
+    return key
+
+
+async def test_a_decision_that_comes_before_the_item_is_parked_is_kept(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0", "1")
+        [item] = await hand.claim()
+        journal = await journal_of(hand, item)
+        key = await journal.expect("a")
+        assert await journal.expect("a") == key
+        with pytest.raises(Parked) as parked:
+            await journal.wait("a")
+        await resume(parts.database, parts.notifier, key, 5)
+        assert await hand.steps.park(item, parked.value.keys)
+        [again] = await hand.claim()
+        assert (again.seq, again.attempts) == (1, 1)
+        assert await (await journal_of(hand, again)).wait("a") == Decided(5)
+        assert (await hand.answer(again)).ok
+        await assert_balanced(parts)
+
+
+async def test_a_decided_item_comes_before_one_that_waits_for_its_retry_which_keeps_its_attempts_and_its_time(
+    database_url: str,
+) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0", "1", "2")
+        [first] = await hand.claim()
+        key = await park(hand, first)
+        [head] = await hand.claim()
+        assert (head.seq, head.attempts) == (2, 1)
+        assert await hand.fail(head, delay=3600)
+        assert await hand.claim() == []
+        await resume(parts.database, parts.notifier, key, None)
+        await assert_balanced(parts)
+        [again] = await hand.claim()
+        assert (again.seq, again.attempts) == (1, 1)
+        assert await hand.fail(again)
+        [again] = await hand.claim()
+        assert (again.seq, again.attempts) == (1, 2), "a resumed item is tried again in its place"
+        assert (await hand.answer(again, hand_on=True)).next_seq is None
+        assert await hand.claim() == [], "the head still waits for its time"
+        assert await parts.count("select count(*) from lane where ready_at > now() + interval '50 min'") == 1
+        await parts.database.run("update lane set ready_at = now() where kind = 'turn'")
+        [head] = await hand.claim()
+        assert (head.seq, head.attempts) == (2, 2)
+        await assert_balanced(parts)
+
+
+async def test_several_wait_in_one_lane_and_come_in_the_order_in_which_they_were_decided(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0", "1", "2", "3")
+        keys = [await park(hand, item) for _ in range(3) for item in await hand.claim()]
+        [running] = await hand.claim()
+        assert running.seq == 4
+        for n in (2, 0, 1):
+            await resume(parts.database, parts.notifier, keys[n], n)
+        assert await hand.claim() == [], "the lane is at work"
+        assert (await hand.answer(running)).ok
+        order = []
+        for _ in range(3):
+            [item] = await hand.claim()
+            order.append((item.seq, (await (await journal_of(hand, item)).wait("a")).value))
+            assert (await hand.answer(item)).ok
+            await assert_balanced(parts)
+        assert order == [(3, 2), (1, 0), (2, 1)]
+        assert await parts.count("select count(*) from lane where kind = 'turn' and state = 'idle'") == 1
+
+
+async def test_an_item_may_wait_for_several_events_and_again_after_one_was_decided(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0", "1")
+        [item] = await hand.claim()
+        journal = await journal_of(hand, item)
+        a, b = await journal.expect("s1"), await journal.expect("s2")
+        with pytest.raises(Parked) as parked:
+            await journal.wait("s1")
+        assert set(parked.value.keys) == {a, b}
+        assert await hand.steps.park(item, parked.value.keys)
+        await resume(parts.database, parts.notifier, b, "b")
+        [item] = await hand.claim()
+        journal = await journal_of(hand, item)
+        assert await journal.wait("s2") == Decided("b")
+        with pytest.raises(Parked) as parked:
+            await journal.wait("s1")
+        assert parked.value.keys == (a,)
+        assert await hand.steps.park(item, parked.value.keys)
+        [other] = await hand.claim()
+        assert other.seq == 2
+        assert (await hand.answer(other)).ok
+        await resume(parts.database, parts.notifier, a, "a")
+        [item] = await hand.claim()
+        assert (item.seq, item.attempts) == (1, 1)
+        assert (await hand.answer(item)).ok
+        await assert_balanced(parts)
+
+
+async def test_an_item_that_was_deferred_and_then_waits_for_an_event_is_woken_by_that_only(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0")
+        [item] = await hand.claim()
+        await park(hand, item)
+        await parts.database.run("update parked set due_at = clock_timestamp() - interval '1 h'")
+        await rescue(parts.database)
+        [item] = await hand.claim()
+        await park(hand, item, "b")
+        await rescue(parts.database)
+        assert await hand.claim() == []
+        await assert_balanced(parts)
+
+
+async def test_an_engine_that_waits_for_nothing_is_a_defect_and_does_not_wait_for_ever(database_url: str) -> None:
+    async def play(turn: Turn, _: ports.Journal) -> TurnResult:
+        if turn.dead_letter is None:
+            raise Parked([])
+        return Answer("noted")
+
+    async with lab(database_url) as parts:
+        await fill(parts, "0")
+        async with at_work(parts.worker({"echo": Scripted(play)}, limits=replace(LIMITS, attempts=1))):
+            await eventually(lambda: settled(parts))
+        [dead] = await dead_letters(parts)
+        assert dead["category"] == "poison"
+        await assert_balanced(parts)
+
+
+async def test_a_decision_is_not_undone_by_an_engine_that_skips_the_step(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0")
+        [item] = await hand.claim()
+        key = await (journal := await journal_of(hand, item)).expect("a")
+        await resume(parts.database, parts.notifier, key, "yes")
+        await journal.record("a", "skipped")
+        await journal.flush()
+        assert await (await journal_of(hand, item)).wait("a") == Decided("yes")
+
+
+async def test_the_fence_stands_before_waiting_too(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as zombie, a_hand(parts.database) as alive:
+        await fill(parts, "0", "1")
+        [stale] = await zombie.claim()
+        journal = await journal_of(zombie, stale)
+        key = await journal.expect("a")
+        await zombie.die()
+        await eventually(lambda: rescue(parts.database))
+        assert not await zombie.steps.park(stale, [key])
+        [item] = await alive.claim()
+        assert (item.seq, item.attempts) == (1, 2)
+        assert not await alive.steps.park(stale, [key])
+        assert await park(alive, item) == key, "the same event in every attempt"
+        assert not await alive.steps.park(item, [key]), "once only"
+        assert not (await alive.answer(item)).ok, "who is parked is not settled"
+        await resume(parts.database, parts.notifier, key, 1)
+        [again] = await alive.claim()
+        assert again.attempts == 2, "the attempt that was lost counts, the one that was parked does not"
+        assert not (await alive.answer(item)).ok
+        assert (await alive.answer(again)).ok
+        await assert_balanced(parts)
+
+
+@pytest.mark.parametrize("good_order", [True, False])
+async def test_a_worker_that_goes_while_a_decided_item_waits_behind_its_own_lets_that_one_go_first(
+    database_url: str, good_order: bool
+) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as first, a_hand(parts.database) as second:
+        await fill(parts, "0", "1")
+        [item] = await first.claim()
+        key = await park(first, item)
+        [head] = await first.claim()
+        assert head.seq == 2
+        await resume(parts.database, parts.notifier, key, 1)
+        if good_order:
+            await lanes.release_worker(parts.database, first.worker)
+        else:
+            await first.die()
+            await eventually(lambda: rescue(parts.database))
+        [again] = await second.claim()
+        assert (again.seq, again.attempts) == (1, 1)
+        assert (await second.answer(again)).ok
+        [head] = await second.claim()
+        assert (head.seq, head.attempts) == (2, 1 if good_order else 2)
+        assert (await second.answer(head)).ok
+        await assert_balanced(parts)
+
+
+async def test_an_item_that_ended_without_its_event_leaves_nothing_behind(database_url: str) -> None:
+    async def play(turn: Turn, journal: ports.Journal) -> TurnResult:
+        if turn.dead_letter is None:
+            await journal.expect("a", within=3600)
+        return Answer("without")
+
+    async with lab(database_url) as parts:
+        await fill(parts, "0")
+        async with at_work(parts.worker({"echo": Scripted(play)})):
+            await eventually(lambda: settled(parts))
+            [key] = await awaited(parts)
+            with pytest.raises(Conflict):
+                await resume(parts.database, parts.notifier, key, 1)
+            assert await awaited(parts) == []
+        assert await replies(parts) == ["without"]
+        await assert_balanced(parts)
+
+
+async def test_events_of_items_that_ended_are_removed_and_of_no_others(database_url: str) -> None:
+    """Of four items, one ended, one waits, one was decided and waits for its turn, and one runs."""
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0", "1", "2")
+        keys = [await park(hand, item) for _ in range(3) for item in await hand.claim()]
+        await fill(parts, "3")
+        [running] = await hand.claim()
+        keys.append(await (await journal_of(hand, running)).expect("a"))
+        for n in (0, 1):
+            await resume(parts.database, parts.notifier, keys[n], n)
+        assert await Retention(parts.database).events() == 0, "nothing is old"
+        assert await forget_events(parts.database, LATER, 10) == 0, "nothing has ended"
+        assert (await hand.answer(running)).ok
+        [first] = await hand.claim()
+        assert (await hand.answer(first)).ok
+        assert await forget_events(parts.database, EARLIER, 10) == 0, "the messages are younger"
+        assert [await forget_events(parts.database, LATER, 1) for _ in range(3)] == [1, 1, 0]
+        left = await parts.database.rows("select key from awaited")
+        assert {row["key"] for row in left} == {keys[1], keys[2]}
+        await assert_balanced(parts)
+
+
+async def test_a_lane_that_stands_still_takes_the_decision_and_goes_on_with_it(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0", "1")
+        [item] = await hand.claim()
+        key = await park(hand, item)
+        await parts.database.run("update lane set state = 'paused' where kind = 'turn'")
+        await resume(parts.database, parts.notifier, key, 1)
+        assert await hand.claim() == []
+        [lane] = await lanes.list_lanes(parts.database)
+        assert await lanes.resume_lane(parts.database, lane["lane"])
+        assert [i.seq for i in await hand.claim()] == [1]
+        await assert_balanced(parts)
+
+
+async def test_a_resumed_item_may_end_as_a_dead_letter(database_url: str) -> None:
+    async def play(turn: Turn, journal: ports.Journal) -> TurnResult:
+        text = turn.text
+        if turn.dead_letter is None and text != "1":
+            value = (await journal.wait("a")).value
+            if value == "fail":
+                raise EngineFailure("no")
+            return Refusal("no")
+        return Answer(text)
+
+    async with lab(database_url) as parts:
+        await fill(parts, "0", "1", "2")
+        async with at_work(parts.worker({"echo": Scripted(play)}, limits=LIMITS)):
+            await eventually(lambda: parts.count("select count(*) = 2 from parked"))
+            for key, value in zip(await awaited(parts), ("fail", "refuse"), strict=True):
+                await resume(parts.database, parts.notifier, key, value)
+            await eventually(lambda: _dead(parts, 2))
+            await eventually(lambda: settled(parts))
+        assert {dead["category"] for dead in await dead_letters(parts)} == {"retry_exhausted", "refused"}
+        failed: list[Any] = [outcome for _, _, outcome, _ in await turns(parts) if outcome == "failed"]
+        assert len(failed) == LIMITS.attempts
+        await assert_balanced(parts)
+
+
+async def _dead(parts: Lab, count: int) -> bool:
+    return len(await dead_letters(parts)) == count

@@ -1,0 +1,457 @@
+"""`core/channels`: what rules match on, per channel; who may provide a channel; and a channel of a third party."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+import switchboard
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.envelope.strict import strict
+from switchboard.core.mail.auth import MAX_HEADER, mail_auth
+from switchboard.core.mail.headers import address
+from switchboard.core.routing import facts as routing
+from switchboard.core.words import near, or_list
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import InvalidInput
+from switchboard.ports.raw import INTEGER
+
+
+def envelope(
+    channel: str,
+    raw: object = None,
+    *,
+    sender: str = "someone",
+    thread: str | None = None,
+    chat_type: str | None = None,
+    endpoint: str = "account",
+    provider: str = "internal",
+) -> Envelope:
+    return strict(
+        Envelope,
+        {
+            "schema_version": "ingest.v1",
+            "source": {"channel": channel, "provider": provider, "endpoint_identity": endpoint},
+            "event": {
+                "external_event_id": "1",
+                "external_thread_id": thread,
+                "observed_at": "2026-01-31T12:00:00Z",
+            },
+            "sender": {"identity": sender, "chat_type": chat_type},
+            "payload": {"raw": raw, "normalized_text": "hello"},
+        },
+    )
+
+
+def facts(message: Envelope) -> dict[str, str]:
+    return routing.facts(message, CHANNELS[message.source.channel])
+
+
+def own(found: Mapping[str, str]) -> dict[str, str]:
+    """Without the keys that every channel has."""
+    return {key: value for key, value in found.items() if key not in ("channel", "endpoint", "sender", "thread")}
+
+
+def test_common_keys_and_nothing_that_is_not_known() -> None:
+    assert facts(envelope("webhook")) == {"channel": "webhook", "endpoint": "account", "sender": "someone"}
+    full = facts(envelope("webhook", thread="t", chat_type="group"))
+    assert full == {
+        "channel": "webhook",
+        "endpoint": "account",
+        "sender": "someone",
+        "thread": "t",
+        "chat_type": "group",
+    }
+
+
+GROUP = {"id": -1001234567890, "type": "supergroup"}
+TELEGRAM: dict[str, tuple[object, dict[str, str]]] = {
+    "message in a group, its id negative": (
+        {"update_id": 1, "message": {"chat": GROUP, "from": {"id": 42}}},
+        {"telegram_chat_id": "-1001234567890", "telegram_user_id": "42", "telegram_chat_type": "supergroup"},
+    ),
+    "edited message": (
+        {"edited_message": {"chat": {"id": 42, "type": "private"}, "from": {"id": 42}}},
+        {"telegram_chat_id": "42", "telegram_user_id": "42", "telegram_chat_type": "private"},
+    ),
+    "channel post, which has no user": (
+        {"channel_post": {"chat": {"id": -100, "type": "channel"}, "sender_chat": {"id": -100}}},
+        {"telegram_chat_id": "-100", "telegram_chat_type": "channel"},
+    ),
+    "button: who pressed it, not the bot that wrote the message": (
+        {"callback_query": {"from": {"id": 42}, "message": {"chat": GROUP, "from": {"id": 999}}}},
+        {"telegram_chat_id": "-1001234567890", "telegram_user_id": "42", "telegram_chat_type": "supergroup"},
+    ),
+    "button on a message too old to be shown": ({"callback_query": {"from": {"id": 42}}}, {"telegram_user_id": "42"}),
+    "reaction": (
+        {"message_reaction": {"chat": GROUP, "user": {"id": 42}}},
+        {"telegram_chat_id": "-1001234567890", "telegram_user_id": "42", "telegram_chat_type": "supergroup"},
+    ),
+    "bare message": (
+        {"message_id": 5, "chat": {"id": 7, "type": "group"}, "from": {"id": 42}},
+        {"telegram_chat_id": "7", "telegram_user_id": "42", "telegram_chat_type": "group"},
+    ),
+    "ids that are not ids": (
+        {"message": {"chat": {"id": {"$ne": 1}, "type": "castle"}, "from": {"id": True}}},
+        {},
+    ),
+    "an id of five thousand digits": ({"message": {"chat": {"id": 10**5000}, "from": {"id": 1.5}}}, {}),
+    "strings and lists where objects should be": ({"message": "x", "edited_message": [1], "chat": "y"}, {}),
+    "no object at all": ("message", {}),
+}
+
+
+@pytest.mark.parametrize("channel", ["telegram", "telegram_bot", "telegram_user_client"])
+@pytest.mark.parametrize("case", TELEGRAM.values(), ids=TELEGRAM.keys())
+def test_telegram(case: tuple[object, dict[str, str]], channel: str) -> None:
+    raw, expected = case
+    found = own(facts(envelope(channel, raw, sender="Ann")))
+    assert {key: value for key, value in found.items() if key != "chat_type"} == expected
+    assert found.get("chat_type") == expected.get("telegram_chat_type")
+
+
+def test_telegram_without_its_raw_object_is_known_from_the_envelope() -> None:
+    found = own(facts(envelope("telegram", sender="5488423581", chat_type="private")))
+    assert found == {
+        "telegram_chat_id": "5488423581",
+        "telegram_user_id": "5488423581",
+        "telegram_chat_type": "private",
+        "chat_type": "private",
+    }
+    in_group = own(facts(envelope("telegram", sender="5", thread="-100", chat_type="group")))
+    assert (in_group["telegram_chat_id"], in_group["telegram_user_id"]) == ("-100", "5")
+    assert "telegram_chat_id" not in facts(envelope("telegram", sender="5", thread="topic:3", chat_type="group"))
+
+
+def mail(**headers: object) -> dict[str, object]:
+    return {"media_type": "message/rfc822", "encoding": "base64", "data": "", "headers": headers}
+
+
+MAIL: dict[str, tuple[object, str, dict[str, str]]] = {
+    "no raw object": (
+        None,
+        "Ann@Shop.Example",
+        {"email_sender": "ann@shop.example", "email_domain": "shop.example", "email_auth": "none"},
+    ),
+    "headers as the connector gives them": (
+        mail(
+            **{
+                "to": ["Me <Me+Shop@Example.com>", "you@example.com"],
+                "list-id": "News <News.Shop.Example>",
+                "authentication-results": "mx.example.com; dmarc=pass header.from=shop.example",
+            }
+        ),
+        "ann@shop.example",
+        {
+            "email_sender": "ann@shop.example",
+            "email_domain": "shop.example",
+            "email_to": "me+shop@example.com",
+            "email_list_id": "news.shop.example",
+            "email_auth": "pass",
+        },
+    ),
+    "a From header cannot make somebody else the sender": (
+        mail(**{"from": "boss@bank.example", "sender": "boss@bank.example"}),
+        "evil@evil.example",
+        {"email_sender": "evil@evil.example", "email_domain": "evil.example", "email_auth": "none"},
+    ),
+    "a display name cannot either": (
+        None,
+        '"boss@bank.example" <evil@evil.example>',
+        {"email_sender": "evil@evil.example", "email_domain": "evil.example", "email_auth": "none"},
+    ),
+    "the mailbox's own address among many recipients": (
+        mail(to='a@x.example, "Doe, John" <b@x.example>, me@example.com'),
+        "ann@shop.example",
+        {
+            "email_sender": "ann@shop.example",
+            "email_domain": "shop.example",
+            "email_to": "me@example.com",
+            "email_auth": "none",
+        },
+    ),
+    "the form of the Gmail API": (
+        {"id": "1", "payload": {"headers": [{"name": "To", "value": "x@example.com"}, 7, {"name": None}]}},
+        "ann@shop.example",
+        {
+            "email_sender": "ann@shop.example",
+            "email_domain": "shop.example",
+            "email_to": "x@example.com",
+            "email_auth": "none",
+        },
+    ),
+    "only the topmost authentication result is our own server's": (
+        mail(**{"Authentication-Results": ["mx; dmarc=fail", "mx; dmarc=pass header.from=shop.example"]}),
+        "ann@shop.example",
+        {"email_sender": "ann@shop.example", "email_domain": "shop.example", "email_auth": "fail"},
+    ),
+    "headers of no use": (
+        mail(**{"to": [None, 7, {"a": 1}, "nobody", ""], "list-id": 5, "authentication-results": {"dmarc": "pass"}}),
+        "not an address",
+        {"email_sender": "not an address", "email_auth": "none"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MAIL.values(), ids=MAIL.keys())
+def test_email(case: tuple[object, str, dict[str, str]]) -> None:
+    raw, sender, expected = case
+    endpoint = "gmail:user:me@example.com"
+    assert own(facts(envelope("email", raw, sender=sender, endpoint=endpoint))) == expected
+
+
+OTHERS: dict[str, tuple[Envelope, dict[str, str]]] = {
+    "cli session": (envelope("cli", thread="s1"), {"session_id": "s1"}),
+    "cli without a thread": (envelope("cli", sender="me"), {"session_id": "me"}),
+    "api session": (envelope("api", thread="s1"), {"session_id": "s1"}),
+    "slack event": (
+        envelope("slack", {"team_id": "T1", "event": {"channel": "C1", "user": "U1"}}),
+        {"slack_team_id": "T1", "slack_channel_id": "C1", "slack_user_id": "U1"},
+    ),
+    "slack edit": (
+        envelope("slack", {"team_id": "T1", "event": {"channel": "C1", "message": {"user": "U1"}}}),
+        {"slack_team_id": "T1", "slack_channel_id": "C1", "slack_user_id": "U1"},
+    ),
+    "slack button": (
+        envelope("slack", {"team": {"id": "T1"}, "channel": {"id": "C1"}, "user": {"id": "U1"}}),
+        {"slack_team_id": "T1", "slack_channel_id": "C1", "slack_user_id": "U1"},
+    ),
+    "slack without raw": (envelope("slack", sender="U1"), {"slack_user_id": "U1"}),
+    "discord message": (
+        envelope("discord", {"guild_id": "1", "channel_id": "2", "author": {"id": "3"}}),
+        {"discord_guild_id": "1", "discord_channel_id": "2", "discord_user_id": "3"},
+    ),
+    "discord gateway frame": (
+        envelope("discord", {"t": "INTERACTION_CREATE", "d": {"channel_id": 2, "member": {"user": {"id": 3}}}}),
+        {"discord_channel_id": "2", "discord_user_id": "3"},
+    ),
+    "matrix": (
+        envelope("matrix", {"room_id": "!r:example.com", "sender": "@ann:example.com"}, thread="$event"),
+        {"matrix_room_id": "!r:example.com", "matrix_user_id": "@ann:example.com"},
+    ),
+    "matrix without raw": (
+        envelope("matrix", sender="@ann:example.com", thread="!r:example.com"),
+        {"matrix_room_id": "!r:example.com", "matrix_user_id": "@ann:example.com"},
+    ),
+    "whatsapp cloud": (
+        envelope(
+            "whatsapp",
+            {"entry": [{"changes": [{"value": {"metadata": {"phone_number_id": "9"}, "messages": [{"from": "4"}]}}]}]},
+            thread="4",
+        ),
+        {"whatsapp_chat_id": "4", "whatsapp_user_id": "4", "whatsapp_phone_number_id": "9"},
+    ),
+    "whatsapp web": (
+        envelope("whatsapp_user_client", {"key": {"remoteJid": "1@g.us"}}, sender="4"),
+        {"whatsapp_chat_id": "1@g.us", "whatsapp_user_id": "4"},
+    ),
+    "irc": (envelope("irc", sender="Ann!a@host", thread="#Home"), {"irc_channel": "#home", "irc_nick": "ann"}),
+    "irc in private": (envelope("irc", sender="Ann"), {"irc_nick": "ann"}),
+    "xmpp room": (
+        envelope("xmpp", sender="Ann@x.example/phone", thread="Home@muc.x.example", chat_type="group"),
+        {"chat_type": "group", "xmpp_jid": "ann@x.example", "xmpp_room": "home@muc.x.example"},
+    ),
+    "signal": (
+        envelope("signal", {"envelope": {"dataMessage": {"groupInfo": {"groupId": "g="}}}}, sender="+49"),
+        {"signal_user_id": "+49", "signal_group_id": "g="},
+    ),
+    "sms": (envelope("sms", sender="+49"), {"sms_number": "+49"}),
+    "voice has common keys only": (envelope("voice", {"message": {"chat": {"id": 1}}}), {}),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS.values(), ids=OTHERS.keys())
+def test_other_channels(case: tuple[Envelope, dict[str, str]]) -> None:
+    assert own(facts(case[0])) == case[1]
+
+
+# Whatever stands in raw
+
+NAMES = ("message", "chat", "from", "id", "type", "headers", "to", "payload", "event", "d", "entry", "key", "list-id")
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["a@b", "<a@b>", "\x00", '"']),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=1500)
+@given(channel=st.sampled_from(sorted(CHANNELS)), raw=JSON, known=st.booleans())
+def test_facts_never_raise_and_are_always_clean(channel: str, raw: Any, known: bool) -> None:
+    message = envelope(channel)
+    payload = replace(message.payload, raw=raw)
+    sender = replace(message.sender, chat_type="group" if known else None)
+    found = facts(replace(message, payload=payload, sender=sender))
+    keys = CHANNELS.keys_of(channel)
+    assert found.keys() <= keys.keys() <= CHANNELS.keys_of("*").keys()
+    for key, value in found.items():
+        assert isinstance(value, str)
+        assert value == value.strip() != ""
+        assert value.isprintable()
+        assert len(value) <= 512
+        values = keys[key]
+        assert values != "lower" or value == value.lower()
+        assert values != "integer" or INTEGER.fullmatch(value)
+        assert not isinstance(values, frozenset) or value in values
+
+
+def test_huge_headers_take_no_time_and_say_nothing() -> None:
+    for filler in ("<", '"', "@", "a", "(", "a@", ";", "\\"):
+        raw = mail(
+            **{"to": [filler * 200_000] * 50, "list-id": filler * 200_000, "authentication-results": filler * 9_999}
+        )
+        assert own(facts(envelope("email", raw, sender="a@b"))).keys() <= {
+            "email_sender",
+            "email_domain",
+            "email_to",
+            "email_list_id",
+            "email_auth",
+        }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ann@x.example", "ann@x.example"),
+        ("Ann <Ann@X.Example.>", "ann@x.example"),
+        ('"a@b" <c@d>', "c@d"),
+        ("mail ann@x.example now", "ann@x.example"),
+        ("nobody", None),
+        ("@", None),
+        ("a@", None),
+        ("", None),
+    ],
+)
+def test_address(text: str, expected: str | None) -> None:
+    assert address(text) == expected
+
+
+AUTH = {
+    "gmail, everything passes": (
+        "mx.google.com; dkim=pass header.i=@x.example; spf=pass; dmarc=pass header.from=x.example",
+        "pass",
+    ),
+    "microsoft, without a server's name": (
+        "spf=pass (sender IP is 1.2.3.4) smtp.mailfrom=a@x.example; dkim=none",
+        "pass",
+    ),
+    "dmarc fails although a signature passes": (
+        "mx; dkim=pass header.d=x.example; dmarc=fail header.from=x.example",
+        "fail",
+    ),
+    "dmarc passes for somebody else": ("mx; dmarc=pass header.from=evil.example", "none"),
+    "a signature of somebody else": (
+        "mx; dkim=pass header.d=evil.example; spf=pass smtp.mailfrom=evil.example",
+        "none",
+    ),
+    "spf fails": ("mx; spf=softfail smtp.mailfrom=x.example", "fail"),
+    "none": ("mx; none", "none"),
+    "nothing": ("", "none"),
+    "a pass in a comment": ("mx; spf=none (dmarc=pass header.from=x.example; (nested) dmarc=pass)", "none"),
+    "a pass in quotes": ('mx; spf=fail smtp.mailfrom="a; dmarc=pass header.from=x.example"@evil.example', "fail"),
+    "an escaped quote": (
+        'mx; spf=fail smtp.mailfrom="a\\"; dmarc=pass header.from=x.example; \\""@evil.example',
+        "fail",
+    ),
+    "a comment left open": ("mx; dmarc=pass header.from=x.example (", "none"),
+    "too long": ("mx; dmarc=pass header.from=x.example;" + " " * MAX_HEADER, "none"),
+    "blanks around the sign": ("mx; dmarc = PASS header.from = X.example", "pass"),
+    "a version": ("mx 1; dmarc/1=pass header.from=x.example", "pass"),
+    "the first of two domains counts": ("mx; dkim=pass header.d=evil.example header.d=x.example", "none"),
+}
+
+
+@pytest.mark.parametrize("case", AUTH.values(), ids=AUTH.keys())
+def test_mail_auth(case: tuple[str, str]) -> None:
+    assert mail_auth(case[0], "x.example") == case[1]
+
+
+@pytest.mark.parametrize(
+    ("signer", "expected"),
+    [("mail.x.example", "pass"), ("x.example", "pass"), ("example", "none"), ("il.x.example", "none"), ("", "none")],
+)
+def test_a_signature_counts_for_the_domains_below_its_own(signer: str, expected: str) -> None:
+    assert mail_auth(f"mx; dkim=pass header.d={signer}", "mail.x.example") == expected
+
+
+def test_nothing_vouches_for_a_sender_without_a_domain() -> None:
+    assert mail_auth("mx; dmarc=pass", "") == "none"
+
+
+# Channels and providers
+
+
+@pytest.mark.parametrize(
+    ("made_up", "follows"),
+    [
+        ({"channel": "email", "email_sender": "a@b.example"}, {"email_domain": "b.example"}),
+        (
+            {"channel": "email", "sender": "Ann <Ann@B.example>"},
+            {"email_sender": "ann@b.example", "email_domain": "b.example"},
+        ),
+        ({"channel": "email", "email_sender": "a@b.example", "email_domain": "c.example"}, {}),
+        ({"channel": "email", "email_domain": "b.example"}, {}),
+        ({"channel": "email", "sender": "nobody"}, {}),
+        ({"channel": "telegram", "telegram_chat_type": "private"}, {"chat_type": "private"}),
+        ({"channel": "api", "sender": "a@b.example"}, {}),
+    ],
+)
+def test_what_follows_from_facts_that_are_made_up(made_up: dict[str, str], follows: dict[str, str]) -> None:
+    assert routing.with_derived(made_up, CHANNELS[made_up["channel"]]) == made_up | follows
+
+
+@pytest.mark.parametrize("channel", sorted(CHANNELS))
+def test_every_provider_of_every_channel_is_let_in(channel: str) -> None:
+    for provider in CHANNELS[channel].providers:
+        assert CHANNELS.of(envelope(channel, provider=provider)) is CHANNELS[channel]
+    assert {"channel", "endpoint", "sender", "thread", "chat_type"} <= CHANNELS.keys_of(channel).keys()
+
+
+def test_a_wrong_provider_is_refused_with_the_right_ones() -> None:
+    with pytest.raises(InvalidInput, match=re.escape("file, gmail, imap or smtp, not by 'telegram'")) as caught:
+        CHANNELS.of(envelope("email", provider="telegram"))
+    assert (caught.value.code, caught.value.field) == ("invalid_source_provider", "source.provider")
+
+
+@pytest.mark.parametrize(("channel", "meant"), [("telegramm", "telegram"), ("TELEGRAM", "telegram"), ("zzz", "email")])
+def test_an_unknown_channel_is_refused_with_near_names(channel: str, meant: str) -> None:
+    with pytest.raises(InvalidInput, match=meant) as caught:
+        CHANNELS.of(envelope(channel, provider="x"))
+    assert (caught.value.code, caught.value.field) == ("unknown_channel", "source.channel")
+
+
+def test_near_names_among_very_many() -> None:
+    names = [f"team-{number}" for number in range(100_000)] + ["kitchen"]
+    assert near("Kitchn", names) == ("kitchen",)
+    assert near("qqqqqq", names) == ()
+    assert or_list([]) == "nothing"
+
+
+SOURCE = Path(switchboard.__file__).parent
+_NAMES = "|".join(sorted(CHANNELS))
+COMPARED = re.compile(rf"""([=!]=|\bin)\s*[(\[{{]?("[\w]+",\s*)*"({_NAMES})"|case "({_NAMES})":""")
+
+
+def test_nobody_but_a_channels_own_file_asks_for_its_name() -> None:
+    assert COMPARED.search('if channel == "telegram":')
+    assert COMPARED.search('if channel in {"cli", "email"}:')
+    named = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if COMPARED.search(path.read_text(encoding="utf-8")) and path.parent.name not in ("channels", "bench")
+    }
+    assert named == set()

@@ -1,0 +1,54 @@
+"""Dataclasses are the rule; Structs and pydantic models are where decision 0042 wants them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import switchboard
+
+SOURCE: Final = Path(switchboard.__file__).parent
+STRUCTS: Final = {
+    # JSON of others
+    "agents/callback.py",
+    "agents/delivery.py",
+    "transport/mcp_session.py",
+    "core/envelope/fast.py",
+    "domain/envelope.py",
+    "server/fastpath/mcp_ingest.py",
+    "testing/scripted_llm/faults.py",
+    "testing/scripted_llm/script.py",
+    # created for every message
+    "app/messages/intake.py",
+    "domain/message.py",
+    "domain/routing.py",
+    "journey/accept.py",
+    "store/inbox.py",
+}
+MODELS: Final = {
+    "agents/delivery.py",
+    "app/settings.py",
+    "core/remote_agents.py",
+    "server/contracts/messages.py",
+}
+"""Where a model derives from `BaseModel` itself; those of `core/envelope/strict.py` are made from Structs."""
+
+
+def classes(base: str) -> Iterator[tuple[str, ast.ClassDef]]:
+    """Every class that derives from `base` directly, and its module."""
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(one).endswith(base) for one in node.bases):
+                yield str(path.relative_to(SOURCE)), node
+
+
+def test_structs_and_models_are_where_they_belong() -> None:
+    assert {module for module, _ in classes("Struct")} == STRUCTS
+    assert {module for module, _ in classes("BaseModel")} == MODELS
+    assert not [module for module, _ in classes("BaseModel") if module.startswith("domain/")]
+
+
+def test_structs_are_frozen() -> None:
+    assert [one.name for _, one in classes("Struct") if "frozen=True" not in map(ast.unparse, one.keywords)] == []

@@ -1,0 +1,52 @@
+"""`domain/llm.py`: a reply told piece by piece, and what a report says of its attempts."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard.domain.llm import (
+    Attempt,
+    ChatMessage,
+    Delta,
+    Reply,
+    Report,
+    Request,
+    ToolCall,
+    ToolResult,
+    Usage,
+    fold,
+)
+
+CALL = ToolCall("weather", {"at": "home"}, id="c1")
+
+
+@given(st.lists(st.text()), st.integers(0, 3))
+def test_a_reply_is_what_its_deltas_fold_to(pieces: list[str], calls: int) -> None:
+    end = Reply(usage=Usage(7, 3, cache_read=5), model="m", stop_reason="end", blocks=({"type": "text"},), origin="o")
+    told = [*(Delta(piece) for piece in pieces), *[Delta(call=CALL)] * calls, Delta(end=end)]
+    reply = fold(told)
+    assert (reply.text, reply.calls) == ("".join(pieces), (CALL,) * calls)
+    assert (reply.usage, reply.model, reply.stop_reason, reply.blocks, reply.origin) == (
+        *(end.usage, "m", "end"),
+        *(end.blocks, "o"),
+    )
+
+
+def test_a_reply_that_broke_off_has_no_end() -> None:
+    assert fold([Delta("It is "), Delta("rain")]) == Reply("It is rain")
+
+
+def test_a_reply_is_the_next_message_and_all_messages_are_one_text() -> None:
+    said = Reply("Let me see.", (CALL,), blocks=({"type": "text"},), origin="o").message
+    assert (said.role, said.text, said.calls, said.origin) == ("assistant", "Let me see.", (CALL,), "o")
+    request = Request((ChatMessage("user", "Rain?"), said, ChatMessage("user", results=(ToolResult("c1", "yes"),))))
+    assert request.said == "Rain?\n\nLet me see.\n\nweather({'at': 'home'})\n\nyes"
+
+
+def test_the_attempt_that_counts_is_the_last_that_answered() -> None:
+    down, unfit, shut = Attempt("a", "unavailable"), Attempt("b", "unfit"), Attempt("c", "open")
+    assert Report(Reply(), (down, unfit, shut)).last is unfit
+    assert Report(Reply(), (down, unfit, shut)).tried == (down, shut)
+    assert Report(None, (down, shut)).last is shut
+    assert (Report(Reply(), ()).last, Report(None, ()).asked) == (None, False)
