@@ -164,7 +164,7 @@ class MessagePipeline:
         return await self._once(question, context, key)
 
     async def _storable(self, question: Question) -> Question:
-        """The question, if its verdict can be stored: better known before a model is paid for it."""
+        """The question, if its classification can be stored: better known before a model is paid for it."""
         if await store.has_month(self._database, question.request_id):
             return question
         raise InvalidInput(

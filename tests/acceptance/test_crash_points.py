@@ -55,14 +55,14 @@ async def test_a_crash_at_this_point_loses_nothing_and_answers_nothing_twice(
     lines = read_traces(traces)
     database = await Database.connect(database_url)
     try:
-        verdict = await judge(database, MESSAGES, lines)
+        report = await judge(database, MESSAGES, lines)
         unsent = await database.value("select count(*) from outbox where state <> 'sent'")
         unsettled = await database.value("select count(*) from delivery where state <> 'answered'")
     finally:
         await database.close()
-    assert verdict.clean, verdict
+    assert report.clean, report
     assert (unsent, unsettled) == (0, 0)
-    assert verdict.repeated_steps <= 2 * STEPS * CONVERSATIONS
+    assert report.repeated_steps <= 2 * STEPS * CONVERSATIONS
     assert _acknowledgements_never_change(lines)
 
 

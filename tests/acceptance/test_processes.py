@@ -101,8 +101,8 @@ async def test_what_a_killed_worker_was_doing_is_taken_over_at_once(database_url
         # Long before the TTL: its lock told, not its silence. How long it takes is measured by the chaos run.
         await eventually(lambda: _true(interrupted <= set(heir.started())))
         await eventually(lambda: settled(parts), within=60)
-        verdict = await judge(parts.database, count, read_traces([one.trace, two.trace]))
-        assert verdict.clean, verdict
+        report = await judge(parts.database, count, read_traces([one.trace, two.trace]))
+        assert report.clean, report
         await assert_balanced(parts)
 
 

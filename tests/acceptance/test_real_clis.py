@@ -94,9 +94,9 @@ async def stage(kind: CliKind, script: Script) -> AsyncIterator[Stage]:
 async def test_a_message_is_routed(kind: CliKind) -> None:
     async with stage(kind, calling("health", "finance")) as on:
         transcript = await on.session.run(on.request())
-        verdict = parse_calls(transcript, CANDIDATES)
-        assert sorted(verdict.acked) == ["finance", "health"]
-        assert verdict.error is None
+        classification = parse_calls(transcript, CANDIDATES)
+        assert sorted(classification.acked) == ["finance", "health"]
+        assert classification.error is None
         assert sorted(on.door.butlers) == ["finance", "health"]
         assert {call.segment for call in on.door.calls} == {"for health", "for finance"}
         assert {call.session for call in on.door.calls} == {REQUEST}

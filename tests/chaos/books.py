@@ -12,7 +12,7 @@ from switchboard.store.database import Database
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Report:
     """Counts. Everything but `accepted`, `answered`, `repeated_steps` and `fenced` must be 0."""
 
     accepted: int
@@ -69,7 +69,7 @@ def takeovers(kills: Iterable[tuple[Path, float]], paths: Iterable[Path]) -> lis
     return waits
 
 
-async def judge(database: Database, acknowledged: int, traces: list[list[str]]) -> Verdict:
+async def judge(database: Database, acknowledged: int, traces: list[list[str]]) -> Report:
     """Hold what was acknowledged and traced against what is stored."""
     accepted = int(await database.value("select count(*) from message_inbox"))
     answered = int(
@@ -87,7 +87,7 @@ async def judge(database: Database, acknowledged: int, traces: list[list[str]]) 
             ) x where n <= before"""
         )
     )
-    return Verdict(
+    return Report(
         accepted=accepted,
         answered=answered,
         lost=max(0, acknowledged - answered),

@@ -48,7 +48,7 @@ select count(*) from classification c
 join step s on starts_with(s.path, 'classify ' || c.team_id || ' ') and s.state = 'done'
 join routing r on r.lane = s.lane and r.seq = s.seq and r.request_id = c.request_id
 where c.at > s.ended_at"""
-"""Attempts that began after the verdict was in the journal: paid for twice."""
+"""Attempts that began after the classification was in the journal: paid for twice."""
 
 _REASONS: Final[Sequence[tuple[str, str]]] = (
     ("budget used up", r"budget: "),
@@ -67,7 +67,7 @@ _REASONS: Final[Sequence[tuple[str, str]]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class ModelVerdict:
+class ModelReport:
     """Counts. Those from `lost` to `asked_again` must be 0, and `problems` empty."""
 
     accepted: int
@@ -110,14 +110,14 @@ class ModelVerdict:
 
 async def judge_models(
     database: Database, acknowledged: Sequence[str], traces: list[list[str]], problems: Sequence[str]
-) -> ModelVerdict:
+) -> ModelReport:
     """Hold the ids that were acknowledged against what is stored. `problems`: what the doctor said."""
     rows = await database.rows(_MESSAGES)
     ends = [_End(**dict(row)) for row in rows]
     dead = Counter(reason_of(" ".join(end.reasons)) for end in ends if end.dead)
     books = await audit_books(database)
     off = [] if books.balanced else [f"the books do not balance: {books.messages}, {books.targets}"]
-    return ModelVerdict(
+    return ModelReport(
         accepted=len(ends),
         delivered=sum(end.delivered for end in ends),
         dead=dead,

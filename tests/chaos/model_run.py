@@ -39,7 +39,7 @@ from switchboard.store.inbox import Acceptance
 from switchboard.store.processes import count_alive
 from tests.chaos import claude, model
 from tests.chaos.books import read_traces
-from tests.chaos.model_books import RULED, ModelVerdict, judge_models
+from tests.chaos.model_books import RULED, ModelReport, judge_models
 from tests.chaos.run import crash
 from tests.guard import stand_guard
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
@@ -120,7 +120,7 @@ class House:
             one.wait()
 
 
-async def run(plan: ModelPlan, directory: Path) -> ModelVerdict:
+async def run(plan: ModelPlan, directory: Path) -> ModelReport:
     """The whole run in `directory`."""
     dice = random.Random(plan.seed)
     data = directory / "database"
@@ -266,7 +266,7 @@ async def _tell(database: Database, traces: list[list[str]]) -> None:
     print("calls:", ", ".join(f"{way} {n}" for way, n in sorted(ways.items())), flush=True)
     rows = await database.rows(
         "select case when error is null then 'well'"
-        " else coalesce(substring(error from '^([a-z_]+): '), 'no verdict') end as ended,"
+        " else coalesce(substring(error from '^([a-z_]+): '), 'no classification') end as ended,"
         " count(*) from classification group by 1 order by 2 desc"
     )
     print("attempts on record:", ", ".join(f"{row['ended']} {row['count']}" for row in rows), flush=True)
@@ -277,7 +277,7 @@ async def _tell(database: Database, traces: list[list[str]]) -> None:
 
 
 def main() -> int:
-    """Read the command line, run, print the verdict."""
+    """Read the command line, run, print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     defaults = ModelPlan()
     for name in ("messages", "conversations", "workers", "seconds", "seed"):
@@ -288,13 +288,13 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="switchboard-chaos-"))
     directory.chmod(0o711)
     began = time.monotonic()
-    verdict = asyncio.run(run(plan, directory))
+    report = asyncio.run(run(plan, directory))
     print(f"{time.monotonic() - began:.0f} s")
-    print(verdict)
-    unmet = sorted(EVERY_WAY - verdict.calls.keys())
+    print(report)
+    unmet = sorted(EVERY_WAY - report.calls.keys())
     if unmet:
         print(f"ways to fail that were not met: {', '.join(unmet)}", file=sys.stderr)
-    if verdict.clean and not unmet and verdict.delivered > sum(verdict.dead.values()):
+    if report.clean and not unmet and report.delivered > sum(report.dead.values()):
         shutil.rmtree(directory, ignore_errors=True)
         return 0
     print(f"the evidence is in {directory}", file=sys.stderr)

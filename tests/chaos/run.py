@@ -27,7 +27,7 @@ from switchboard.embedded.postmaster import stop
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.journey.accept import Submission
 from switchboard.store.database import Database
-from tests.chaos.books import Verdict, judge, read_traces, takeovers
+from tests.chaos.books import Report, judge, read_traces, takeovers
 from tests.guard import stand_guard
 from tests.lab import Lab, lab, submission
 
@@ -86,7 +86,7 @@ class Crew:
             process.wait()
 
 
-async def run(plan: Plan, directory: Path) -> Verdict:
+async def run(plan: Plan, directory: Path) -> Report:
     """The whole run in `directory`."""
     dice = random.Random(plan.seed)
     data = directory / "database"
@@ -187,7 +187,7 @@ async def _settled(database: Database, limit: float = 120) -> None:
 
 
 def main() -> int:
-    """Read the command line, run, print the verdict."""
+    """Read the command line, run, print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     defaults = Plan()
     for name in ("messages", "conversations", "workers", "kills", "seed"):
@@ -197,9 +197,9 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="switchboard-chaos-"))
     directory.chmod(0o711)
     began = time.monotonic()
-    verdict = asyncio.run(run(plan, directory))
-    print(f"{plan.kills} kills, 1 database crash, 1 zombie in {time.monotonic() - began:.0f} s: {verdict}")
-    if verdict.clean:
+    report = asyncio.run(run(plan, directory))
+    print(f"{plan.kills} kills, 1 database crash, 1 zombie in {time.monotonic() - began:.0f} s: {report}")
+    if report.clean:
         shutil.rmtree(directory, ignore_errors=True)
         return 0
     print(f"the evidence is in {directory}", file=sys.stderr)

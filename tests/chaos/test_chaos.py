@@ -23,6 +23,6 @@ def directory() -> Iterator[Path]:
 
 @pytest.mark.slow
 async def test_kills_a_database_crash_and_a_zombie_lose_double_and_reorder_nothing(directory: Path) -> None:
-    verdict = await run(Plan(messages=500, conversations=40, kills=4, seed=7), directory)
-    assert verdict.clean, verdict
-    assert verdict.answered == 500
+    report = await run(Plan(messages=500, conversations=40, kills=4, seed=7), directory)
+    assert report.clean, report
+    assert report.answered == 500

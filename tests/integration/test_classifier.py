@@ -327,7 +327,7 @@ async def test_a_part_alone_is_the_whole_and_what_stands_in_no_part_is_told(open
         assert decision.trail[0].detail == 'by first; in no part: "Cancel my insurance, then"'
 
 
-async def test_a_verdict_is_paid_for_once(opened: Open) -> None:
+async def test_a_classification_is_paid_for_once(opened: Open) -> None:
     """The journal knows it: what comes after it may fail and be done again."""
     async with ScriptedLlm([to("health")]) as llm, opened(llm) as house:
         request_id = await house.message("my head hurts")
@@ -336,7 +336,7 @@ async def test_a_verdict_is_paid_for_once(opened: Open) -> None:
         assert len(llm.requests) == len(await house.log(request_id)) == 1
 
 
-async def test_a_verdict_of_which_one_is_gone_meanwhile_loses_nobodys_part(opened: Open) -> None:
+async def test_a_classification_of_which_one_is_gone_meanwhile_loses_nobodys_part(opened: Open) -> None:
     """It was on record; before it was settled the worker died, and one of the two butlers was switched off."""
     found = asyncio.Event()
     both = Reply(

@@ -204,11 +204,11 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
             assert not (tmp_path / "started").exists()
             letters, old = (
                 {"digest", "tell_senders", "empty_dead_letters"},
-                {"forget_sessions", "forget_verdicts", "forget_events"},
+                {"forget_sessions", "forget_classifications", "forget_events"},
             )
             assert day.runs.keys() == {"expire_leases", "make_partitions", "balance_books"} | letters | old
             assert min(day.runs[name] for name in ("expire_leases", "digest", "tell_senders")) >= MINUTES
-            assert min(day.runs["empty_dead_letters"], day.runs["forget_verdicts"]) >= 24
+            assert min(day.runs["empty_dead_letters"], day.runs["forget_classifications"]) >= 24
             assert day.runs["forget_sessions"] >= 24 * 6
             assert await database.value("select count(*) from session_token") == 0
 

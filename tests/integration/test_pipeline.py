@@ -429,7 +429,7 @@ insert into session_token (session_id, hash, conversation, request_id, team_id, 
 select request_id, decode(md5(request_id::text), 'hex'), conversation, request_id, 'root', '[]', now() + interval '1 h'
 from message_inbox;
 insert into route_call select request_id, 1, request_id, 'health', null, '', true, '' from message_inbox;
-insert into classification (request_id, conversation, team_id, n, candidates, verdict, tokens_in, tokens_out, ms)
+insert into classification (request_id, conversation, team_id, n, candidates, result, tokens_in, tokens_out, ms)
 select request_id, conversation, 'root', 1, '{}', '{}', 1, 1, 1 from message_inbox;
 analyze;
 """.replace("AN_ID", AN_ID)
@@ -479,7 +479,7 @@ async def test_an_embedder_needs_a_pool_and_a_dispatch_function(house: Lab, pool
     }
     [row] = await logged(house, result)
     assert (row.model, row.tokens_in, row.tokens_out, row.cost) == ("m", 7, 2, 500_000)
-    assert row.verdict["acked"] == [HEALTH]
+    assert row.result["acked"] == [HEALTH]
 
 
 async def test_an_embedder_gets_the_history_of_the_conversation_that_its_arguments_name(
@@ -623,10 +623,10 @@ async def test_a_key_outlives_the_log_and_is_forgotten_when_it_is_as_old(house: 
 
     await aged(20)
     assert (await pipeline.process("hello", args)).route_result["status"] == "duplicate"
-    await Retention(house.database).verdicts(1)
+    await Retention(house.database).classifications(1)
     assert (await pipeline.process("hello", args)).route_result["status"] == "duplicate"
     await aged(25)
-    await Retention(house.database).verdicts(1)
+    await Retention(house.database).classifications(1)
     assert (await pipeline.process("hello", args)).route_result["status"] == "routed"
 
 
@@ -724,7 +724,7 @@ async def test_what_our_server_saw_wins_over_what_the_transcript_claims(house: L
     assert (result.acked_targets, result.failed_targets) == (["health", "care"], ["finance"])
     assert [one["segment"] for one in result.route_result["targets"][:2]] == ["my head", "hurts"]
     [row] = await logged(house, result)
-    assert row.verdict["failed"][0]["kind"] == "not_recorded"
+    assert row.result["failed"][0]["kind"] == "not_recorded"
 
 
 async def test_a_session_that_broke_off_after_its_call_has_routed(house: Lab, pool: asyncpg.Pool) -> None:

@@ -35,24 +35,26 @@ from switchboard.lanes import kinds
 from switchboard.ports.channel import Receipt
 from switchboard.store import (
     classification,
+    classification_log,
     dead_letters,
     inbox,
     lanes,
+    model_usage,
     outbox,
     remote_agents,
     routing,
     rules,
-    verdicts,
 )
+from switchboard.store.classification_log import ClassificationFilter, ClassificationKey, Correction, Sending, Sight
 from switchboard.store.database import SQL, Database, query
-from switchboard.store.dead_letters import DeadLetterFilter, Verdict
+from switchboard.store.dead_letters import DeadLetterFilter, Handling
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import NewDeadLetter, Settlement
 from switchboard.store.migrate import migrate
+from switchboard.store.model_usage import Span
 from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.routing import Routed
 from switchboard.store.steps import Step, StepWrite, load_steps, write_steps
-from switchboard.store.verdicts import Correction, Sending, Sight, Span, VerdictFilter, VerdictKey
 from tests.lab import ROOT, envelope
 from tests.postgres import AN_ID
 
@@ -125,7 +127,7 @@ from message_inbox m where m.request_id = x.request_id and substr(m.sender, 7)::
 update dead_letter set team_id = 'team7', category = 'poison' where conversation = conversation_key('telegram/bot/700');
 update dead_letter set handler = 'System4/root', notice_lane = null, notice_seq = null
 where conversation in (conversation_key('telegram/bot/1'), conversation_key('telegram/bot/2'));
-insert into classification (request_id, conversation, team_id, n, candidates, verdict, tokens_in, tokens_out, ms, at)
+insert into classification (request_id, conversation, team_id, n, candidates, result, tokens_in, tokens_out, ms, at)
 select request_id, conversation, 'root', 1, '{}', '{}', 1, 1, 1, now() - row_number() over () * interval '1 hour'
 from message_inbox;
 insert into session_token (session_id, hash, conversation, request_id, team_id, candidates, expires_at)
@@ -457,7 +459,7 @@ async def test_one_dead_letter_is_shown_and_closed_by_index(watched: Watched) ->
         lambda: dead_letters.get_case(database, letter),
         lambda: dead_letters.dead_letters_of(database, case.request_id),
         lambda: dead_letters.rerouted(database, case.request_id, 1),
-        lambda: dead_letters.handle(database, letter, Verdict("olga", "spam")),
+        lambda: dead_letters.handle(database, letter, Handling("olga", "spam")),
         lambda: dead_letters.spare_sender(database, case.request_id),
     ]
     for n, act in enumerate(acts):
@@ -484,7 +486,7 @@ async def test_what_is_done_with_new_dead_letters_reads_by_index(watched: Watche
             case = await dead_letters.get_case(database, letter.dead_letter_id)
             assert case is not None
             again = Decision(1, chosen, (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),), ())
-            outcome = await dead_letters.reroute(database, case, again, Verdict("olga", "spare can"))
+            outcome = await dead_letters.reroute(database, case, again, Handling("olga", "spare can"))
             assert outcome == dead_letters.Outcome("rerouted", 2)
 
     async def tell() -> None:
@@ -520,23 +522,33 @@ async def test_how_often_a_sender_was_told_is_counted_by_index(watched: Watched)
 
 async def test_what_models_chose_is_read_corrected_and_forgotten_by_index(watched: Watched) -> None:
     database, now = watched.database, datetime.now(UTC)
-    page = (await verdicts.list_verdicts(database, VerdictFilter(), Sight(everything=True), limit=20))[-1]
-    key = VerdictKey(page.request_id, page.team_id, page.n)
+    page = (
+        await classification_log.list_classifications(
+            database, ClassificationFilter(), Sight(everything=True), limit=20
+        )
+    )[-1]
+    key = ClassificationKey(page.request_id, page.team_id, page.n)
     recent, age = Span(now - timedelta(hours=3), now), timedelta(days=200)
     spare = Chosen(SystemId("System1/spare"), ROOT)
     acts: list[Callable[[], Awaitable[object]]] = [
-        lambda: verdicts.list_verdicts(database, VerdictFilter(), Sight(everything=True), limit=20),
-        lambda: verdicts.list_verdicts(database, VerdictFilter(), Sight(everything=False), before=key, limit=20),
-        lambda: verdicts.list_verdicts(database, VerdictFilter(corrected=True), Sight(everything=True), limit=20),
-        lambda: verdicts.corrected(database, None, 20),
+        lambda: classification_log.list_classifications(
+            database, ClassificationFilter(), Sight(everything=True), limit=20
+        ),
+        lambda: classification_log.list_classifications(
+            database, ClassificationFilter(), Sight(everything=False), before=key, limit=20
+        ),
+        lambda: classification_log.list_classifications(
+            database, ClassificationFilter(corrected=True), Sight(everything=True), limit=20
+        ),
+        lambda: classification_log.corrected(database, None, 20),
         lambda: classification.attempts(database, page.request_id),
-        lambda: verdicts.usage(database, "message", recent, 20),
-        lambda: verdicts.usage(database, "butler", recent, 20),
-        lambda: verdicts.total(database, recent),
-        lambda: verdicts.forget_verdicts(database, age, 5),
-        lambda: verdicts.forget_calls(database, age, 5),
-        lambda: verdicts.forget_keys(database, UUID(int=1), 5),
-        lambda: verdicts.forget_sessions(database, age, 5),
+        lambda: model_usage.usage(database, "message", recent, 20),
+        lambda: model_usage.usage(database, "butler", recent, 20),
+        lambda: model_usage.total(database, recent),
+        lambda: classification_log.forget_classifications(database, age, 5),
+        lambda: classification_log.forget_calls(database, age, 5),
+        lambda: classification_log.forget_keys(database, UUID(int=1), 5),
+        lambda: classification_log.forget_sessions(database, age, 5),
     ]
     for n, act in enumerate(acts):
         for _ in range(8):
@@ -545,7 +557,7 @@ async def test_what_models_chose_is_read_corrected_and_forgotten_by_index(watche
         correction = Correction(await the_id(database, n), spare.system_id, "olga", "spare can", None)
         step = TrailStep(ROOT, "correction", targets=(Target(spare.system_id),))
         sending = Sending(spare, 1, step, 2)
-        assert await watched.scanned(partial(verdicts.correct, database, correction, sending)) == set()
+        assert await watched.scanned(partial(classification_log.correct, database, correction, sending)) == set()
     assert await database.value("select count(*) from delivery where system_id = 'System1/spare'") == 8
 
 

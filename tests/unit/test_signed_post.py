@@ -11,7 +11,7 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.transport.signed_post import (
     Destination,
     PostError,
-    Verdict,
+    Verification,
     check_url,
     checked_addresses,
     is_public,
@@ -32,7 +32,7 @@ def test_the_signature_is_the_documented_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "verdict"),
+    ("changes", "verification"),
     [
         ({}, "valid"),
         ({"now": NOW + 300.0}, "valid"),
@@ -53,7 +53,7 @@ def test_the_signature_is_the_documented_one() -> None:
         ({"signature": "v1=" + "é" * 64}, "malformed"),
     ],
 )
-def test_verify(changes: dict[str, object], verdict: Verdict) -> None:
+def test_verify(changes: dict[str, object], verification: Verification) -> None:
     given: dict[str, object] = {
         "secret": SECRET,
         "timestamp": str(NOW),
@@ -73,7 +73,7 @@ def test_verify(changes: dict[str, object], verdict: Verdict) -> None:
             "window": float(window),
         }:
             told = verify(secret, timestamp=timestamp, signature=signature, body=body, now=now, window=window)
-            assert told == verdict
+            assert told == verification
         case _:
             pytest.fail(f"the case is not well typed: {given}")
 

@@ -70,7 +70,7 @@ Action = Literal[
     "audit",
     "metrics",
     "models",
-    "verdicts",
+    "classifications",
     "correct",
     "route",
 ]
@@ -94,7 +94,7 @@ SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
     "dead_letters": _AGENT,
     "rules": _AGENT,
     "rules_edit": _AGENT,
-    "verdicts": _AGENT,
+    "classifications": _AGENT,
     "correct": _AGENT,
     "beat": _AGENT,
     "explain": _OPERATOR,

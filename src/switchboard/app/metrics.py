@@ -11,7 +11,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from switchboard.store import books, dead_letters, inbox, ledger, processes, verdicts
+from switchboard.store import books, dead_letters, inbox, ledger, model_usage, processes
 from switchboard.store.database import Database
 
 _LANE_STATES: Final = ("ready", "running", "paused")
@@ -75,11 +75,11 @@ class Metrics:
         return generate_latest(self._registry)
 
     async def _render_models(self, database: Database) -> None:
-        day = await verdicts.spending_of(database, datetime.now(UTC).date())
+        day = await model_usage.spending_of(database, datetime.now(UTC).date())
         self._tokens.set(day.tokens)
         self._cost.set(day.micros / 1e6)
         self._capped.set(day.refused)
-        self._cooldowns.set(len(await verdicts.cooldowns(database)))
+        self._cooldowns.set(len(await model_usage.cooldowns(database)))
 
     async def _render_books(self, database: Database) -> None:
         kept = await books.kept_books(database)

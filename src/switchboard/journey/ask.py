@@ -221,7 +221,7 @@ async def concluded(database: Database, question: Question, answer: Answer, bega
     last = replace(
         _last_billed(row, answer.report), model=answer.model, ms=max(0, ms), error=answer.classification.error
     )
-    await store.log_attempt(database, replace(last, verdict=store.classification_record(answer.classification)))
+    await store.log_attempt(database, replace(last, result=store.classification_record(answer.classification)))
     return answer
 
 

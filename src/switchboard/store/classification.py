@@ -88,7 +88,7 @@ class ClassificationRow:
     conversation: str
     team_id: str
     candidates: tuple[str, ...]
-    verdict: JsonMapping = field(default_factory=dict)
+    result: JsonMapping = field(default_factory=dict)
     session_id: UUID | None = None
     model: str | None = None
     tokens_in: int = 0
@@ -223,7 +223,7 @@ async def log_attempt(database: Database, row: ClassificationRow) -> None:
     """Write one row, numbered after those of the same message and team."""
     values = (
         *(row.request_id, row.conversation, row.team_id, row.session_id, list(row.candidates)),
-        *(to_storable_json(dict(row.verdict)), _clean(row.model), row.tokens_in, row.tokens_out, row.cost, row.ms),
+        *(to_storable_json(dict(row.result)), _clean(row.model), row.tokens_in, row.tokens_out, row.cost, row.ms),
         _clean(row.error),
     )
     # Two processes that log the same message at once conflict on the number; the second takes the next.
@@ -240,7 +240,7 @@ async def attempts(database: Database, request_id: UUID) -> list[Logged]:
     rows = await database.rows(query("classification.attempts"), request_id)
     return rows_as(
         Logged,
-        ({**row, "candidates": tuple(row["candidates"]), "verdict": from_json(row["verdict"])} for row in rows),
+        ({**row, "candidates": tuple(row["candidates"]), "result": from_json(row["result"])} for row in rows),
     )
 
 

@@ -143,7 +143,7 @@ class MadeDelivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Handling:
     """Who handles a dead letter, and why: a system or the name of an operator's token, and a sentence."""
 
     by: str
@@ -234,13 +234,13 @@ async def get_case(database: Database, dead_letter_id: UUID) -> Case | None:
     return row_as(Case, await database.row(query("dead_letters.case"), dead_letter_id))
 
 
-async def reroute(database: Database, case: Case, decision: Decision, verdict: Verdict) -> Outcome | None:
+async def reroute(database: Database, case: Case, decision: Decision, handling: Handling) -> Outcome | None:
     """Deliver what died to the butlers of `decision`, at the end of their lanes; None: there is no such dead letter."""
     row = await database.row(
         query("dead_letters.reroute"),
         case.dead_letter_id,
-        verdict.by,
-        storable_text(verdict.resolution),
+        handling.by,
+        storable_text(handling.resolution),
         decision.version,
         to_storable_json(decision.trail),
         TIERS[case.tier],
@@ -266,9 +266,9 @@ async def rerouted_to(database: Database, request_id: UUID, n: int) -> Sequence[
     return () if row is None else msgspec.convert(row["targets"], tuple[Target, ...])
 
 
-async def handle(database: Database, dead_letter_id: UUID, verdict: Verdict) -> bool:
+async def handle(database: Database, dead_letter_id: UUID, handling: Handling) -> bool:
     """Close a dead letter that needs no further action. False: it is not pending, or does not exist."""
-    values = (dead_letter_id, verdict.by, storable_text(verdict.resolution))
+    values = (dead_letter_id, handling.by, storable_text(handling.resolution))
     return await database.run(query("dead_letters.handle"), *values) == "UPDATE 1"
 
 

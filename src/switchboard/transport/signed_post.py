@@ -49,7 +49,7 @@ _ALSO_FORBIDDEN: Final = (
     ip_network("fec0::/10"),
 )
 
-Verdict = Literal["valid", "malformed", "stale", "forged"]
+Verification = Literal["valid", "malformed", "stale", "forged"]
 Failure = Literal["forbidden", "unreachable", "timeout"]
 
 
@@ -100,7 +100,7 @@ def sign(secret: bytes, timestamp: int, body: bytes) -> str:
 
 def verify(
     secret: bytes, *, timestamp: str, signature: str, body: bytes, now: float, window: float = WINDOW_S
-) -> Verdict:
+) -> Verification:
     """Check the two headers of a request against its unmodified body; in constant time where it matters.
 
     `now` and `window` in (Unix) seconds. Trust only `valid`; the other results are for the log.

@@ -56,14 +56,16 @@ def test_every_cli_was_recorded() -> None:
 
 @pytest.mark.parametrize(("cli", "case"), CASES)
 def test_what_counts_as_acked_is_what_the_server_recorded(cli: Cli, case: str) -> None:
-    verdict = parse_calls(read_output(cli, output(cli, case)), CANDIDATES)
+    classification = parse_calls(read_output(cli, output(cli, case)), CANDIDATES)
     saw = server_saw(cli, case)
-    assert sorted(verdict.acked) == sorted(one["butler"] for one in saw)
-    assert {route.butler: route.segment for route in verdict.routed if route.butler in verdict.acked} == {
+    assert sorted(classification.acked) == sorted(one["butler"] for one in saw)
+    assert {route.butler: route.segment for route in classification.routed if route.butler in classification.acked} == {
         one["butler"]: one["prompt"] for one in saw
     }
-    assert (verdict.error is None) is bool(saw or verdict.inferred)
-    assert reconcile(verdict, [RecordedCall(one["butler"], True, one["prompt"]) for one in saw]) == verdict
+    assert (classification.error is None) is bool(saw or classification.inferred)
+    assert (
+        reconcile(classification, [RecordedCall(one["butler"], True, one["prompt"]) for one in saw]) == classification
+    )
 
 
 @pytest.mark.parametrize("cli", CLIS)

@@ -86,8 +86,8 @@ def test_our_tool_under_every_name_that_clients_give_it(name: str) -> None:
 )
 def test_a_name_that_only_looks_like_ours_is_not(name: str) -> None:
     assert not is_ours(ToolCall(name))
-    verdict = judge(call(name=name))
-    assert (verdict.routed, verdict.acked) == ((), ())
+    classification = judge(call(name=name))
+    assert (classification.routed, classification.acked) == ((), ())
 
 
 @given(st.text(max_size=30).filter(bool))
@@ -194,21 +194,21 @@ def test_a_good_result_in_any_form_is_acked(result: object) -> None:
     ],
 )
 def test_everything_else_has_failed(result: object, ok: bool | None, kind: Any, why: str) -> None:
-    verdict = judge(call(result=result, ok=ok))
-    assert verdict == Classification((Part("health"),), (), (FailedCall("health", kind, why),), f"health: {why}")
+    classification = judge(call(result=result, ok=ok))
+    assert classification == Classification((Part("health"),), (), (FailedCall("health", kind, why),), f"health: {why}")
 
 
 def test_several_butlers_each_get_their_segment() -> None:
-    verdict = judge(call("health", segment="my head"), call("finance", segment=" the bill "))
-    assert verdict.routed == (Part("health", "my head"), Part("finance", "the bill"))
-    assert (verdict.acked, verdict.error) == (("health", "finance"), None)
+    classification = judge(call("health", segment="my head"), call("finance", segment=" the bill "))
+    assert classification.routed == (Part("health", "my head"), Part("finance", "the bill"))
+    assert (classification.acked, classification.error) == (("health", "finance"), None)
 
 
 def test_one_that_failed_beside_one_that_took_it_is_told() -> None:
-    verdict = judge(call("health"), call("finance", result={"status": "busy"}))
-    assert verdict.acked == ("health",)
-    assert verdict.failed == (FailedCall("finance", "not_ok", "status busy"),)
-    assert verdict.error is None
+    classification = judge(call("health"), call("finance", result={"status": "busy"}))
+    assert classification.acked == ("health",)
+    assert classification.failed == (FailedCall("finance", "not_ok", "status busy"),)
+    assert classification.error is None
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_one_that_failed_beside_one_that_took_it_is_told() -> None:
 def test_a_butler_named_twice_counts_once_and_loses_no_text(
     first: str | None, second: str | None, segment: str | None
 ) -> None:
-    verdict = judge(call("health", segment=first), call("HEALTH", segment=second))
-    assert (verdict.routed, verdict.acked) == ((Part("health", segment),), ("health",))
+    classification = judge(call("health", segment=first), call("HEALTH", segment=second))
+    assert (classification.routed, classification.acked) == ((Part("health", segment),), ("health",))
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -229,10 +229,10 @@ def test_of_a_failure_and_a_success_for_one_butler_the_success_counts(order: int
 
 
 def test_an_unknown_name_is_an_error_and_says_who_there_is() -> None:
-    verdict = judge(call("doctor"))
-    assert (verdict.routed, verdict.acked) == ((), ())
-    assert verdict.error == "there is no candidate 'doctor'; there are: finance, health, home team"
-    assert [(one.butler, one.kind) for one in verdict.failed] == [("doctor", "unknown")]
+    classification = judge(call("doctor"))
+    assert (classification.routed, classification.acked) == ((), ())
+    assert classification.error == "there is no candidate 'doctor'; there are: finance, health, home team"
+    assert [(one.butler, one.kind) for one in classification.failed] == [("doctor", "unknown")]
 
 
 def test_the_claim_of_a_result_makes_no_candidate_of_a_stranger() -> None:
@@ -246,16 +246,16 @@ def test_the_claim_of_a_result_makes_no_candidate_of_a_stranger() -> None:
 def test_a_wrong_name_is_put_right_by_a_later_call_for_the_same_text(
     wrong: str | None, right: str | None, forgiven: bool
 ) -> None:
-    verdict = judge(call("healt", segment=wrong, ok=False), call("health", segment=right))
-    assert verdict.acked == ("health",)
-    assert (verdict.error is None) is forgiven
-    assert (verdict.failed == ()) is forgiven
+    classification = judge(call("healt", segment=wrong, ok=False), call("health", segment=right))
+    assert classification.acked == ("health",)
+    assert (classification.error is None) is forgiven
+    assert (classification.failed == ()) is forgiven
 
 
 def test_a_wrong_name_after_a_good_call_is_not_forgiven() -> None:
-    verdict = judge(call("health"), call("healt", ok=False))
-    assert (verdict.acked, verdict.failed[0].kind) == (("health",), "unknown")
-    assert verdict.error is not None
+    classification = judge(call("health"), call("healt", ok=False))
+    assert (classification.acked, classification.failed[0].kind) == (("health",), "unknown")
+    assert classification.error is not None
 
 
 @pytest.mark.parametrize("butler", [None, "", "  ", 7, ["health"], {"name": "health"}])
@@ -295,9 +295,9 @@ def test_a_call_that_names_nobody(butler: object) -> None:
 def test_what_a_text_without_a_call_says(text: str, butler: str | None) -> None:
     assert infer(text, CANDIDATES) == butler
     expected = (Part(butler, reason="inferred from the text"),) if butler else ()
-    verdict = judge(text=text)
-    assert (verdict.routed, verdict.acked, verdict.inferred) == (expected, (), butler is not None)
-    assert (verdict.error is None) is (butler is not None)
+    classification = judge(text=text)
+    assert (classification.routed, classification.acked, classification.inferred) == (expected, (), butler is not None)
+    assert (classification.error is None) is (butler is not None)
 
 
 @pytest.mark.parametrize(
@@ -315,13 +315,13 @@ def test_a_name_that_two_share_names_neither(text: str, butler: str | None) -> N
 
 
 def test_a_call_of_ours_leaves_nothing_to_infer() -> None:
-    verdict = judge(call("nobody", ok=False), text="Routed to health")
-    assert (verdict.routed, verdict.inferred) == ((), False)
+    classification = judge(call("nobody", ok=False), text="Routed to health")
+    assert (classification.routed, classification.inferred) == ((), False)
 
 
 def test_a_call_of_anothers_tool_is_none_of_ours() -> None:
-    verdict = judge(call("finance", name="mcp__other__route_to_butler"), text="Routed to health")
-    assert ([route.butler for route in verdict.routed], verdict.inferred) == (["health"], True)
+    classification = judge(call("finance", name="mcp__other__route_to_butler"), text="Routed to health")
+    assert ([route.butler for route in classification.routed], classification.inferred) == (["health"], True)
 
 
 @pytest.mark.parametrize(
@@ -357,34 +357,34 @@ _SESSIONS = st.builds(session).flatmap(
 )
 
 
-def _holds_together(verdict: Classification) -> None:
-    names = [route.butler for route in verdict.routed]
-    failed = {one.butler for one in verdict.failed}
+def _holds_together(classification: Classification) -> None:
+    names = [route.butler for route in classification.routed]
+    failed = {one.butler for one in classification.failed}
     assert set(names) <= {one.name for one in CANDIDATES}
     assert len(names) == len(set(names))
-    assert len(set(verdict.acked)) == len(verdict.acked)
-    assert set(verdict.acked) <= set(names)
-    assert not failed & set(verdict.acked)
-    assert verdict.inferred or set(names) <= failed | set(verdict.acked)
-    assert verdict.error is not None or bool(names)
+    assert len(set(classification.acked)) == len(classification.acked)
+    assert set(classification.acked) <= set(names)
+    assert not failed & set(classification.acked)
+    assert classification.inferred or set(names) <= failed | set(classification.acked)
+    assert classification.error is not None or bool(names)
 
 
 @given(_SESSIONS)
-def test_a_verdict_always_holds_together(heard: Reply) -> None:
-    verdict = parse_calls(heard, CANDIDATES)
-    _holds_together(verdict)
+def test_a_classification_always_holds_together(heard: Reply) -> None:
+    classification = parse_calls(heard, CANDIDATES)
+    _holds_together(classification)
     good = [one for one in heard.calls if one.ok and one.result == {"status": "ok"} and is_ours(one)]
-    assert set(verdict.acked) == {str(one.arguments["butler"]).lower() for one in good} & {
+    assert set(classification.acked) == {str(one.arguments["butler"]).lower() for one in good} & {
         one.name for one in CANDIDATES
     }
 
 
 @given(_SESSIONS, _RECORD)
 def test_after_the_record_acked_is_exactly_what_the_server_took(heard: Reply, recorded: list[RecordedCall]) -> None:
-    verdict = reconcile(parse_calls(heard, CANDIDATES), recorded)
-    _holds_together(verdict)
-    assert set(verdict.acked) == {one.butler for one in recorded if one.ok}
-    assert not verdict.inferred or verdict.acked == ()
+    classification = reconcile(parse_calls(heard, CANDIDATES), recorded)
+    _holds_together(classification)
+    assert set(classification.acked) == {one.butler for one in recorded if one.ok}
+    assert not classification.inferred or classification.acked == ()
 
 
 @given(_SESSIONS, _RECORD)
@@ -396,17 +396,17 @@ def test_reconciling_twice_changes_nothing_more(heard: Reply, recorded: list[Rec
 
 
 def test_what_the_transcript_claims_and_the_server_never_saw_has_failed() -> None:
-    verdict = reconcile(judge(call("health"), call("finance")), [RecordedCall("finance", True)])
-    assert verdict.acked == ("finance",)
-    assert [(one.butler, one.kind) for one in verdict.failed] == [("health", "not_recorded")]
-    assert verdict.error is None
+    classification = reconcile(judge(call("health"), call("finance")), [RecordedCall("finance", True)])
+    assert classification.acked == ("finance",)
+    assert [(one.butler, one.kind) for one in classification.failed] == [("health", "not_recorded")]
+    assert classification.error is None
     assert reconcile(judge(call("health")), []).error is not None
 
 
 def test_what_the_server_took_counts_although_the_transcript_broke_off() -> None:
     broken = parse_calls(Reply(calls=(call("healt", ok=False),)), CANDIDATES)
-    verdict = reconcile(broken, [RecordedCall("health", True)])
-    assert verdict == Classification((Part("health"),), ("health",))
+    classification = reconcile(broken, [RecordedCall("health", True)])
+    assert classification == Classification((Part("health"),), ("health",))
 
 
 def test_the_segment_that_the_server_was_given_is_the_one() -> None:
@@ -416,16 +416,18 @@ def test_the_segment_that_the_server_was_given_is_the_one() -> None:
 
 
 def test_a_refusal_by_the_server_wins_over_a_claimed_success() -> None:
-    verdict = reconcile(judge(call()), [RecordedCall("health", False, None, "stale")])
-    assert verdict == Classification((Part("health"),), (), (FailedCall("health", "not_ok", "stale"),), "health: stale")
+    classification = reconcile(judge(call()), [RecordedCall("health", False, None, "stale")])
+    assert classification == Classification(
+        (Part("health"),), (), (FailedCall("health", "not_ok", "stale"),), "health: stale"
+    )
 
 
 def test_a_failure_that_both_tell_of_is_told_once_in_the_words_of_the_server() -> None:
-    verdict = reconcile(judge(call(ok=False)), [RecordedCall("health", False, None, "stale")])
-    assert verdict.failed == (FailedCall("health", "not_ok", "stale"),)
+    classification = reconcile(judge(call(ok=False)), [RecordedCall("health", False, None, "stale")])
+    assert classification.failed == (FailedCall("health", "not_ok", "stale"),)
 
 
-def test_an_inferred_verdict_stands_until_the_server_took_something() -> None:
+def test_an_inferred_classification_stands_until_the_server_took_something() -> None:
     inferred = judge(text="Routed to health")
     assert reconcile(inferred, []) == inferred
     assert reconcile(inferred, [RecordedCall("finance", True)]) == Classification((Part("finance"),), ("finance",))

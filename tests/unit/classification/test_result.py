@@ -27,11 +27,11 @@ def test_a_segment_holds_the_message_s_own_words_or_is_dropped(foreign: str) -> 
 
 def test_whoever_is_named_alone_gets_the_whole() -> None:
     assert parts("my head, my taxes", "my head") == [None]
-    verdict = Classification(
+    classification = Classification(
         routed=(Part("health", "my head"), Part("finance", "my taxes")),
         failed=(FailedCall("finance", "not_ok", "refused"),),
     )
-    assert [route.segment for route in word_by_word(verdict, "my head, my taxes").routed] == [None, "my taxes"]
+    assert [route.segment for route in word_by_word(classification, "my head, my taxes").routed] == [None, "my taxes"]
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_what_a_function_says_is_read_as_calls() -> None:
 
 
 def test_each_that_was_named_is_acked_or_failed_or_only_chosen() -> None:
-    verdict = Classification(
+    classification = Classification(
         routed=(Part("health", "my head", "it hurts"), Part("finance"), Part("care")),
         failed=(FailedCall("care", "not_ok", "refused"),),
     )
-    result = result_of("7", "small", verdict, {"finance": None, "health": "health is busy"})
+    result = result_of("7", "small", classification, {"finance": None, "health": "health is busy"})
     assert (result.target_butler, result.routed_targets) == ("finance", ["health", "finance", "care"])
     assert (result.acked_targets, sorted(result.failed_targets)) == (["finance"], ["care", "health"])
     assert (result.classification_error, result.routing_error) == (None, "health: health is busy")

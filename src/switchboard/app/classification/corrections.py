@@ -2,7 +2,7 @@
 
 HTTP calls `CorrectionService` with the caller's `Principal`: an operator, or the System3 of a team that asked a model,
 or of one above it. Log, decision and delivery are one transaction (`correct_route` in SQL), which shares its steps with
-the reroute of a dead letter. What the wrong butler did is not taken back. Next: `store/verdicts.py`.
+the reroute of a dead letter. What the wrong butler did is not taken back. Next: `store/classification_log.py`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFoun
 from switchboard.domain.routing import Chosen, SystemId, Target, TeamId, TrailStep
 from switchboard.lanes.notifier import WORK
 from switchboard.store import audit, classification, dead_letters, inbox
-from switchboard.store import verdicts as store
+from switchboard.store import classification_log as store
 from switchboard.store.classification import Logged
+from switchboard.store.classification_log import Correction, Outcome, Sending
 from switchboard.store.dead_letters import MadeDelivery
 from switchboard.store.inbox import TIERS, StoredMessage
-from switchboard.store.verdicts import Correction, Outcome, Sending
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The log of what models chose, as far as somebody may see it.
 
-HTTP calls `VerdictLog` with the caller's `Principal`: an operator sees all of it, a System3 and a System4 that of their
-teams. What a message says, in whatever words, is shown to those alone who may read the message: operators, and the
-System4 of a team in which it is a dead letter. Next: `store/verdicts.py`.
+HTTP calls `ClassificationLog` with the caller's `Principal`: an operator sees all of it, a System3 and a System4 that
+of their teams. What a message says, in whatever words, is shown only to those who may read the message: operators, and
+the System4 of a team in which it is a dead letter. Next: `store/classification_log.py`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from switchboard.core.routing.scope import editable, handled_by
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import SystemId, TeamId
-from switchboard.store import verdicts as store
-from switchboard.store.verdicts import Read, Sight, VerdictFilter, VerdictKey
+from switchboard.store import classification_log as store
+from switchboard.store.classification_log import ClassificationFilter, ClassificationKey, Read, Sight
 
-__all__ = ["Read", "VerdictFilter", "VerdictLog"]
+__all__ = ["ClassificationFilter", "ClassificationLog", "Read"]
 
 _KEPT_BACK: Final = "it failed; the reason is visible to those who may read the message"
 
 
-class VerdictLog:
+class ClassificationLog:
     """Serves operators, System3s and System4s. Roles are checked by the interface (`Access.check`), teams here."""
 
     def __init__(self, runtime: Runtime, access: Access) -> None:
@@ -40,12 +40,12 @@ class VerdictLog:
         self._access = access
 
     async def list(
-        self, caller: Principal, wanted: VerdictFilter, *, limit: int, cursor: str | None
+        self, caller: Principal, wanted: ClassificationFilter, *, limit: int, cursor: str | None
     ) -> tuple[list[Read], str | None]:
         """A page, newest message first, and the cursor of the next. Raises Forbidden, InvalidInput."""
         wanted, sight = await self._within(caller, wanted)
         before = None if cursor is None else _key(cursor)
-        page = await store.list_verdicts(self._database, wanted, sight, before=before, limit=limit)
+        page = await store.list_classifications(self._database, wanted, sight, before=before, limit=limit)
         following = _cursor_after(page[-1]) if len(page) == limit else None
         return [one if one.seen else _without_words(one) for one in page], following
 
@@ -54,7 +54,7 @@ class VerdictLog:
         found = await store.corrected(self._database, team_id, limit)
         return [{"name": _name_of(one), "facts": one.facts, "expect": one.corrected_to} for one in found]
 
-    async def _within(self, caller: Principal, wanted: VerdictFilter) -> tuple[VerdictFilter, Sight]:
+    async def _within(self, caller: Principal, wanted: ClassificationFilter) -> tuple[ClassificationFilter, Sight]:
         """The filter, narrowed to the teams of the caller, and whose messages it may read. Raises Forbidden."""
         if caller.role == "operator":
             return wanted, Sight(everything=True)
@@ -62,7 +62,7 @@ class VerdictLog:
         dead_letters_of = handled_by(rules.teams, rules.members, system_id)
         own: frozenset[TeamId] = dead_letters_of | editable(rules.teams, rules.members, system_id)
         if not own or not own.issuperset(wanted.teams or ()):
-            await self._access.refused(caller, "verdicts", {"team_id": list(wanted.teams or ())})
+            await self._access.refused(caller, "classifications", {"team_id": list(wanted.teams or ())})
             raise Forbidden("the classifications of a team are visible to its System3 and System4, and those above")
         member = rules.members.get(system_id)
         team = "" if member is None else member.team_id
@@ -72,16 +72,16 @@ class VerdictLog:
 
 def _without_words(one: Read) -> Read:
     """Who was named, and nothing that the message, or a model after it, has said."""
-    verdict = {
-        "routed": [{"butler": route["butler"]} for route in _items(one.verdict, "routed")],
-        "inferred": one.verdict.get("inferred", False),
+    result = {
+        "routed": [{"butler": route["butler"]} for route in _items(one.result, "routed")],
+        "inferred": one.result.get("inferred", False),
     }
     error = None if one.error is None else _KEPT_BACK
-    return replace(one, verdict=verdict, error=error, text=None)
+    return replace(one, result=result, error=error, text=None)
 
 
-def _items(verdict: JsonMapping, name: str) -> Sequence[JsonMapping]:
-    found = verdict.get(name)
+def _items(result: JsonMapping, name: str) -> Sequence[JsonMapping]:
+    found = result.get(name)
     return found if isinstance(found, list) else ()
 
 
@@ -94,11 +94,11 @@ def _cursor_after(one: Read) -> str:
     return base64.urlsafe_b64encode(key).decode()
 
 
-def _key(cursor: str) -> VerdictKey:
+def _key(cursor: str) -> ClassificationKey:
     try:
         request_id, team_id, n = msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[UUID, str, int])
     except (ValueError, binascii.Error, msgspec.DecodeError):
         raise bad_cursor() from None
     if "\x00" in team_id or not 0 <= n < 2**31:
         raise bad_cursor()
-    return VerdictKey(request_id, team_id, n)
+    return ClassificationKey(request_id, team_id, n)

@@ -23,7 +23,7 @@ from switchboard.llm.build import Sessions
 from switchboard.llm.dispatch import Cooldown, Dispatcher, Limits, Terms
 from switchboard.llm.spending import Reserved
 from switchboard.store import classification as store
-from switchboard.store import verdicts
+from switchboard.store import model_usage
 from switchboard.store.classification import Reservation
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
@@ -106,7 +106,7 @@ def _on_record(database: Database) -> Cooldown:
 
     async def cooldown(model: str, seconds: float, why: str) -> None:
         with suppress(Unavailable):  # a classification that is there is worth more than this note
-            await verdicts.cooldown(database, process, model, seconds, why)
+            await model_usage.cooldown(database, process, model, seconds, why)
 
     return cooldown
 

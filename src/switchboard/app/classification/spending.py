@@ -1,7 +1,7 @@
 """The models of the settings as they stand today, and what was spent on them.
 
 HTTP calls `Spending`, for operators; `app/ops/doctor.py` asks `standing`. Money is in micro-dollars, days are those of
-UTC. In: settings and the account in the database; out: frozen values. Next: `store/verdicts.py`.
+UTC. In: settings and the spending in the database; out: frozen values. Next: `store/model_usage.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final, Literal
 
 from switchboard.app.settings import ClassifySettings, ModelSettings, Settings
 from switchboard.domain.errors import InvalidInput
-from switchboard.store import verdicts as store
+from switchboard.store import model_usage as store
 from switchboard.store.database import Database
-from switchboard.store.verdicts import By, Day, Span, Totals, Usage
+from switchboard.store.model_usage import By, Day, Span, Totals, Usage
 
 __all__ = ["By", "CapView", "Spending", "standing"]
 

@@ -32,7 +32,7 @@ from switchboard.lanes.notifier import WORK
 from switchboard.store import dead_letters as store
 from switchboard.store import inbox
 from switchboard.store import rules as rule_store
-from switchboard.store.dead_letters import Case, MadeDelivery, ShownDeadLetter, Verdict
+from switchboard.store.dead_letters import Case, Handling, MadeDelivery, ShownDeadLetter
 
 
 class BeyondReach(Forbidden):
@@ -59,10 +59,10 @@ class Rerouter:
         self._check_takers(case, decision)
         # The rule first: when what follows fails, doing it all again finds the rule made, and goes on from there.
         rule = await self._make_rule(caller, case, wanted)
-        verdict = Verdict(author(caller), wanted.reason)
-        step = _reroute_step(case, wanted, verdict, rule)
+        handling = Handling(author(caller), wanted.reason)
+        step = _reroute_step(case, wanted, handling, rule)
         decision = changed(decision, trail=(step, *decision.trail))
-        outcome = await store.reroute(self._database, case, decision, verdict)
+        outcome = await store.reroute(self._database, case, decision, handling)
         if outcome is None:
             raise NotFound(f"there is no dead letter {dead_letter_id}")
         if outcome.state == "taken":
@@ -217,9 +217,9 @@ def _field_of_wish(field: str | None) -> str | None:
     return f"rule.{field}"
 
 
-def _reroute_step(case: Case, wanted: Reroute, verdict: Verdict, rule: WrittenRule | None) -> TrailStep:
+def _reroute_step(case: Case, wanted: Reroute, handling: Handling, rule: WrittenRule | None) -> TrailStep:
     """Why there is a further decision: whose dead letter it was, who sent it on, and where to if that was said."""
-    detail = f"dead letter {case.dead_letter_id}, by {verdict.by}: {verdict.resolution}"
+    detail = f"dead letter {case.dead_letter_id}, by {handling.by}: {handling.resolution}"
     targets = () if wanted.to is None else (wanted.to,)
     rule_id = None if rule is None else UUID(rule.rule["rule_id"])
     rule_name = None if rule is None else str(rule.rule["name"])

@@ -33,7 +33,7 @@ from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Target, TeamId
 from switchboard.store import audit
 from switchboard.store import dead_letters as store
-from switchboard.store.dead_letters import DeadLetterFilter, Remains, ShownDeadLetter, Verdict
+from switchboard.store.dead_letters import DeadLetterFilter, Handling, Remains, ShownDeadLetter
 
 _CHUNK: Final = 100
 
@@ -160,7 +160,7 @@ class DeadLetterService:
 
     async def _handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
         case = await self._reach.case(caller, dead_letter_id)
-        done = await store.handle(self._database, dead_letter_id, Verdict(author(caller), resolution))
+        done = await store.handle(self._database, dead_letter_id, Handling(author(caller), resolution))
         shown = await self._reach.shown(caller, case)
         if not done and shown.rerouted_n is not None:
             raise Conflict(closed(shown), code="already_rerouted")

@@ -30,13 +30,13 @@ from switchboard.domain.errors import SwitchboardError
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Rule
 from switchboard.llm.build import flaw
-from switchboard.store import dead_letters, lanes, outbox, partitions, processes, remote_agents, teams, verdicts
+from switchboard.store import dead_letters, lanes, model_usage, outbox, partitions, processes, remote_agents, teams
 from switchboard.store.books import Balance, Books, DayBooks, audit_books, check_books, kept_books
 from switchboard.store.checkup import schema_facts, server_facts
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrations
+from switchboard.store.model_usage import Cooldown
 from switchboard.store.processes import RunningProcess
-from switchboard.store.verdicts import Cooldown
 
 Status = Literal["good", "bad", "note"]
 Told = Callable[[str], None]
@@ -258,7 +258,7 @@ async def _classifying(database: Database, settings: Settings) -> list[Finding]:
     if stood.refused:
         mend = "raise the limit in [classify], or wait for the next day (UTC)"
         found.append(Finding("refused today", "note", f"{stood.refused} calls prevented today by a daily limit", mend))
-    return found + [_left_alone(one) for one in await verdicts.cooldowns(database)]
+    return found + [_left_alone(one) for one in await model_usage.cooldowns(database)]
 
 
 def _left_alone(cooldown: Cooldown) -> Finding:

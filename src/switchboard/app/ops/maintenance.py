@@ -1,7 +1,7 @@
 """The periodic tasks that one of all workers runs: expired leases, work on dead letters, retention.
 
 `wiring.py` gives them to every worker. In: the database and settings; out: rows changed, and workers woken. Next:
-`store/dead_letters.py`, `store/outbox.py`, `store/verdicts.py`.
+`store/dead_letters.py`, `store/outbox.py`, `store/classification_log.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from switchboard.journey.reply import pool_of
 from switchboard.lanes.kinds import WORK_POOL
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
 from switchboard.lanes.worker import MaintenanceTask
-from switchboard.store import books, dead_letters, outbox, partitions, steps, verdicts
+from switchboard.store import books, classification_log, dead_letters, model_usage, outbox, partitions, steps
 from switchboard.store.database import Database
 from switchboard.store.dead_letters import Untold
 
@@ -66,7 +66,7 @@ def retention_tasks(database: Database, keep_days: int) -> tuple[MaintenanceTask
     old = Retention(database)
     return (
         MaintenanceTask("forget_sessions", 600.0, old.sessions),
-        MaintenanceTask("forget_verdicts", 3600.0, lambda: old.verdicts(keep_days)),
+        MaintenanceTask("forget_classifications", 3600.0, lambda: old.classifications(keep_days)),
         MaintenanceTask("forget_events", 3600.0, old.events),
     )
 
@@ -78,22 +78,24 @@ class Retention:
         self._database = database
 
     async def sessions(self) -> int:
-        """Sessions that expired an hour ago, what nobody settled, rests that are over; returns how many rows."""
-        gone = await verdicts.forget_holds(self._database)
-        return gone + await _all(lambda: verdicts.forget_sessions(self._database, _SESSIONS_STAY, _EMPTIED_AT_ONCE))
+        """Sessions that expired an hour ago, what nobody settled, cooldowns that are over; returns how many rows."""
+        gone = await model_usage.forget_expired(self._database)
+        return gone + await _all(
+            lambda: classification_log.forget_sessions(self._database, _SESSIONS_STAY, _EMPTIED_AT_ONCE)
+        )
 
     async def events(self) -> int:
         """Events of items that have ended, once their messages are old; returns how many rows."""
         below = _id_at(time.time() - _EVENTS_STAY.total_seconds())
         return await _all(lambda: steps.forget_events(self._database, below, _EMPTIED_AT_ONCE))
 
-    async def verdicts(self, keep_days: int) -> int:
+    async def classifications(self, keep_days: int) -> int:
         """Attempts, calls and keys of longer ago, attempts that were corrected excepted; returns how many rows."""
         age = timedelta(days=keep_days)
-        gone = await _all(lambda: verdicts.forget_verdicts(self._database, age, _EMPTIED_AT_ONCE))
-        gone += await _all(lambda: verdicts.forget_calls(self._database, age, _EMPTIED_AT_ONCE))
+        gone = await _all(lambda: classification_log.forget_classifications(self._database, age, _EMPTIED_AT_ONCE))
+        gone += await _all(lambda: classification_log.forget_calls(self._database, age, _EMPTIED_AT_ONCE))
         below = _id_at(time.time() - age.total_seconds())
-        return gone + await _all(lambda: verdicts.forget_keys(self._database, below, _EMPTIED_AT_ONCE))
+        return gone + await _all(lambda: classification_log.forget_keys(self._database, below, _EMPTIED_AT_ONCE))
 
 
 async def _all(bite: Callable[[], Awaitable[int]]) -> int:

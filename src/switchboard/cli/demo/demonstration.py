@@ -252,8 +252,8 @@ def _epilogue(show: Show, outcome: Outcome) -> int:
     console.print(table(*counted, rows=[[books[name] for name in counted]]))
     good = outcome.good
     not_so = f"NOT as expected: {outcome.counted} {books['problems']}"
-    verdict = "they balance: nothing lost, nothing doubled" if good else not_so
-    console.print(f"{verdict}. {monotonic() - show.started:.0f} s in all.", style="bold green" if good else "bold red")
+    summary = "they balance: nothing lost, nothing doubled" if good else not_so
+    console.print(f"{summary}. {monotonic() - show.started:.0f} s in all.", style="bold green" if good else "bold red")
     console.print(f"\nNext, start it for real: {program()} up (a tour is in docs/tour.md)", soft_wrap=True)
     console.print(f"and talk to it in another terminal: {program()} chat", soft_wrap=True)
     return 0 if good else 1

@@ -22,7 +22,7 @@ _TIMEOUT_S: Final = 15.0
 """A demo waits for no model longer than this."""
 _TYPED: Final = "typed at home"
 """The rule of the examples that is left out, so that what is typed is decided by the model."""
-_VERDICTS: Final = {
+_CHOICES: Final = {
     "water the tomatoes": ("System1/diary", "A note for tonight."),
     "blood test": ("System1/health", "A question about an examination."),
     "leave our account": ("finance", "A question about money."),
@@ -102,7 +102,7 @@ def _script() -> Mapping[str, object]:
     """For the scripted LLM: which words in a prompt lead to which call."""
     rules = [
         {"when": {"prompt": words}, "replies": [{"calls": [_call(butler, reason)]}], "again": True}
-        for words, (butler, reason) in _VERDICTS.items()
+        for words, (butler, reason) in _CHOICES.items()
     ]
     return {"rules": rules, "otherwise": {"text": _NOBODY}}
 

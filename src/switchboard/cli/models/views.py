@@ -96,7 +96,7 @@ def print_log(rows: Sequence[Json]) -> None:
     shown = (
         (
             *(one["request_id"], when(one["at"], short=True), one["team_id"], one["model"] or ""),
-            *(verdict(one), one["tokens_in"] + one["tokens_out"], dollars(one["cost"]), one["ms"]),
+            *(outcome(one), one["tokens_in"] + one["tokens_out"], dollars(one["cost"]), one["ms"]),
             one_line(one["text"] or "", 120),
         )
         for one in rows
@@ -104,9 +104,9 @@ def print_log(rows: Sequence[Json]) -> None:
     out().print(table(*names, rows=shown, keep=("message", "at", "chose")))
 
 
-def verdict(one: Json) -> Text:
+def outcome(one: Json) -> Text:
     """What a model chose, or why it did not; and the right choice."""
-    chose = ", ".join(str(route["butler"]) for route in one["verdict"].get("routed", ()))
+    chose = ", ".join(str(route["butler"]) for route in one["result"].get("routed", ()))
     text = Text(one_line(chose or "nobody", 60), style="cyan" if chose else "yellow")
     if one["error"]:
         text.append(f"  {one_line(one['error'], 60)}", style="red")
@@ -120,5 +120,5 @@ def attempt_line(one: Json) -> Text:
     cost = f", {dollars(one['cost'])}" if one["cost"] is not None else ""
     spent = f" ({one['tokens_in']}+{one['tokens_out']} tokens{cost}, {one['ms']} ms)  "
     return (
-        Text(clean(one["model"] or "no model"), style="bold").append(spent, style="not bold dim").append(verdict(one))
+        Text(clean(one["model"] or "no model"), style="bold").append(spent, style="not bold dim").append(outcome(one))
     )

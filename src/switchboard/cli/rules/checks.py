@@ -77,8 +77,8 @@ def print_outcomes(outcomes: JsonMapping) -> None:
                 out().print(line, soft_wrap=True)
     passed, failed = int(outcomes["passed"]), int(outcomes["failed"])
     cases = counted(passed + failed, "case")
-    verdict = f"{failed:,} of {cases} failed" if failed else f"all {cases} passed" if passed != 1 else "the case passed"
-    out().print(verdict, style="bold red" if failed else "bold green")
+    summary = f"{failed:,} of {cases} failed" if failed else f"all {cases} passed" if passed != 1 else "the case passed"
+    out().print(summary, style="bold red" if failed else "bold green")
 
 
 def _failure(result: Json) -> Sequence[Text]:

@@ -20,7 +20,7 @@ class CorrectionBody(Body):
     only_note: bool = False
 
 
-class VerdictPage(Answer):
+class ClassificationPage(Answer):
     """Newest message first; of a message its teams and attempts backwards."""
 
     classifications: list[Read]

@@ -12,17 +12,17 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.classification.corrections import Corrected, Wish
-from switchboard.app.classification.log import VerdictFilter
+from switchboard.app.classification.log import ClassificationFilter
 from switchboard.app.classification.spending import By, ModelsView, UsageView
 from switchboard.domain.routing import SystemId
 from switchboard.server.contracts.dead_letters import Moment
 from switchboard.server.contracts.messages import Cursor, Limit, Word
-from switchboard.server.contracts.models import CaseFile, CorrectionBody, VerdictPage
+from switchboard.server.contracts.models import CaseFile, ClassificationPage, CorrectionBody
 from switchboard.server.http.services import Parts, answer, documented, needs
 
 router = APIRouter(prefix="/v1", tags=["models"])
 
-Reader = Annotated[Principal, Depends(needs("verdicts"))]
+Reader = Annotated[Principal, Depends(needs("classifications"))]
 Corrector = Annotated[Principal, Depends(needs("correct"))]
 _OPERATORS = [Depends(needs("models"))]
 
@@ -47,7 +47,7 @@ async def get_usage(
     return answer(await parts.spending.usage(by, since, until, limit))
 
 
-@router.get("/classifications", summary="What models chose", responses=documented(VerdictPage))
+@router.get("/classifications", summary="What models chose", responses=documented(ClassificationPage))
 async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
     caller: Reader,
     parts: Parts,
@@ -59,8 +59,8 @@ async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per fi
     cursor: Cursor | None = None,
 ) -> Response:
     """Every attempt, the newest message first; a System3 and a System4 see those of their teams."""
-    wanted = VerdictFilter(None if team_id is None else (team_id,), butler, failed, corrected)
-    page, following = await parts.verdicts.list(caller, wanted, limit=limit, cursor=cursor)
+    wanted = ClassificationFilter(None if team_id is None else (team_id,), butler, failed, corrected)
+    page, following = await parts.classifications.list(caller, wanted, limit=limit, cursor=cursor)
     return answer({"classifications": page, "next_cursor": following})
 
 
@@ -72,7 +72,7 @@ async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per fi
 )
 async def list_cases(parts: Parts, team_id: Word | None = None, limit: Limit = 500) -> Response:
     """The newest first, in the form of `switchboard rules test`."""
-    return answer({"cases": await parts.verdicts.cases(team_id, limit)})
+    return answer({"cases": await parts.classifications.cases(team_id, limit)})
 
 
 @router.post(

@@ -14,7 +14,7 @@ from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Access, Action, Principal
 from switchboard.app.classification.corrections import CorrectionService
-from switchboard.app.classification.log import VerdictLog
+from switchboard.app.classification.log import ClassificationLog
 from switchboard.app.classification.spending import Spending
 from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.app.messages.connectors import ConnectorService
@@ -45,7 +45,7 @@ class Services:
     replays: Replays
     rules: RuleService
     dead_letters: DeadLetterService
-    verdicts: VerdictLog
+    classifications: ClassificationLog
     corrections: CorrectionService
     spending: Spending
     metrics: Metrics
@@ -69,7 +69,7 @@ class Services:
             replays,
             rules,
             DeadLetterService(runtime, access, rules),
-            VerdictLog(runtime, access),
+            ClassificationLog(runtime, access),
             CorrectionService(runtime, access),
             Spending(runtime.settings, runtime.database),
             metrics,

@@ -550,7 +550,7 @@ create table classification (
     n integer not null,
     session_id uuid,
     candidates text[] not null,
-    verdict jsonb not null,
+    result jsonb not null,
     model text,
     tokens_in bigint not null,
     tokens_out bigint not null,
@@ -599,7 +599,7 @@ create table model_usage (
 );
 
 -- Models that a process leaves alone for a while: they failed, or their provider asked for a pause.
-create table model_rest (
+create table model_cooldown (
     model text not null,
     process uuid not null,
     until timestamptz not null,

@@ -67,13 +67,13 @@ select butler, ok, segment, why from switchboard.route_call where request_id = $
 
 -- name: log
 insert into switchboard.classification
-    (request_id, conversation, team_id, n, session_id, candidates, verdict, model, tokens_in, tokens_out, cost, ms, error)
+    (request_id, conversation, team_id, n, session_id, candidates, result, model, tokens_in, tokens_out, cost, ms, error)
 select $1, switchboard.enter_conversation($2), $3, coalesce(max(n), 0) + 1, $4, $5, $6::text::jsonb, $7, $8, $9, $10, $11, $12
 from switchboard.classification where request_id = $1 and team_id = $3
 on conflict do nothing;
 
 -- name: attempts
-select request_id, c.name as conversation, team_id, n, session_id, candidates, verdict::text as verdict, model, tokens_in,
+select request_id, c.name as conversation, team_id, n, session_id, candidates, result::text as result, model, tokens_in,
        tokens_out, cost, ms, error, corrected_to, corrected_by, at, corrected_at, correction
 from switchboard.classification join switchboard.conversation c using (conversation) where request_id = $1 order by at, n;
 

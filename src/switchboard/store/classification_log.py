@@ -1,24 +1,20 @@
-"""The log of classifications, read and corrected; spending; cooldowns; and retention.
+"""The log of classifications, read and corrected; and the retention of all that a classification leaves behind.
 
-Read by `app/classification/log.py`, `app/classification/spending.py`, `app/messages/explain.py` and
-`app/ops/doctor.py`; `app/classification/corrections.py` corrects, `app/ops/maintenance.py` removes. The log is written
-by `store/classification.py`. Next: `queries/verdicts.sql`.
+Read by `app/classification/log.py`; `app/classification/corrections.py` corrects, `app/ops/maintenance.py` removes. The
+log is written by `store/classification.py`. Next: `queries/classification_log.sql`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from typing import Literal
+from datetime import timedelta
 from uuid import UUID
 
 from switchboard.core.storable import storable_text, to_storable_json
 from switchboard.domain.routing import Chosen, TrailStep
 from switchboard.store.classification import Logged
 from switchboard.store.database import Database, query, row_as, rows_as
-
-By = Literal["day", "model", "butler", "team", "message", "asker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +26,7 @@ class Read(Logged):
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictKey:
+class ClassificationKey:
     """Where a page of the log ends."""
 
     request_id: UUID
@@ -39,7 +35,7 @@ class VerdictKey:
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictFilter:
+class ClassificationFilter:
     """Which attempts; None does not count. `butler` is the one that the model named."""
 
     teams: Sequence[str] | None = None
@@ -104,58 +100,16 @@ class Corrected:
     facts: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What was spent: messages, attempts and how many of them failed, tokens; `cost` in micro-dollars, None: untold."""
-
-    messages: int
-    attempts: int
-    failed: int
-    tokens_in: int
-    tokens_out: int
-    cost: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Usage(Totals):
-    """The same of one day, model, butler, team, message or asker; `key` None: of no model, or for nobody."""
-
-    key: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """From (inclusive) until (exclusive)."""
-
-    since: datetime
-    until: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Day:
-    """The spending of a day: spent, reserved by running sessions, and how often its cap prevented asking a model."""
-
-    tokens: int
-    micros: int
-    refused: int
-    held_tokens: int
-    held_micros: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cooldown:
-    """A model that is in cooldown in some process until then."""
-
-    model: str
-    until: datetime
-    why: str
-
-
 # The log -------------------------------------------------------------------------------------------------------------
 
 
-async def list_verdicts(
-    database: Database, wanted: VerdictFilter, sight: Sight, *, before: VerdictKey | None = None, limit: int = 50
+async def list_classifications(
+    database: Database,
+    wanted: ClassificationFilter,
+    sight: Sight,
+    *,
+    before: ClassificationKey | None = None,
+    limit: int = 50,
 ) -> list[Read]:
     """Newest message first; `before` is the end of the page before."""
     start = (None,) * 3 if before is None else (before.request_id, before.team_id, before.n)
@@ -172,13 +126,13 @@ async def list_verdicts(
     async with database.connection() as connection, connection.transaction(readonly=True):
         # A plan for all filters at once would read the whole log for each of them.
         await connection.execute("set local plan_cache_mode = force_custom_plan")
-        rows = await connection.fetch(query("verdicts.list"), *values, limit, sight.team)
+        rows = await connection.fetch(query("classification_log.list"), *values, limit, sight.team)
         return rows_as(Read, ({**row, "candidates": tuple(row["candidates"])} for row in rows))
 
 
 async def corrected(database: Database, team_id: str | None, limit: int) -> list[Corrected]:
     """Messages that somebody corrected, newest first; of what an older release decided without facts there are none."""
-    return rows_as(Corrected, await database.rows(query("verdicts.cases"), team_id, limit))
+    return rows_as(Corrected, await database.rows(query("classification_log.cases"), team_id, limit))
 
 
 async def correct(database: Database, correction: Correction, sending: Sending | None = None) -> Outcome | None:
@@ -187,7 +141,7 @@ async def correct(database: Database, correction: Correction, sending: Sending |
     teams = None if c.teams is None else list(c.teams)
     reason = None if c.reason is None else storable_text(c.reason)
     values = (c.request_id, c.to, c.by, reason, teams, *_columns(sending), c.of)
-    return row_as(Outcome, await database.row(query("verdicts.correct"), *values))
+    return row_as(Outcome, await database.row(query("classification_log.correct"), *values))
 
 
 def _columns(sending: Sending | None) -> tuple[object, ...]:
@@ -196,69 +150,27 @@ def _columns(sending: Sending | None) -> tuple[object, ...]:
     return sending.version, to_storable_json((sending.step,)), sending.tier, sending.chosen.team_id
 
 
-# What it costs -------------------------------------------------------------------------------------------------------
-
-
-async def usage(database: Database, by: By, span: Span, limit: int) -> list[Usage]:
-    """What was spent in that time, days newest first, all others dearest first."""
-    if by in {"butler", "asker"}:
-        return rows_as(Usage, await database.rows(query(f"verdicts.usage_by_{by}"), span.since, span.until, limit))
-    return rows_as(Usage, await database.rows(query("verdicts.usage"), by, span.since, span.until, limit))
-
-
-async def total(database: Database, span: Span) -> Totals:
-    """What was spent in that time altogether."""
-    [found] = rows_as(Totals, await database.rows(query("verdicts.usage_total"), span.since, span.until))
-    return found
-
-
-async def spending_of(database: Database, day: date) -> Day:
-    """The spending of a day (UTC)."""
-    [found] = rows_as(Day, await database.rows(query("verdicts.day"), day))
-    return found
-
-
-# Models in cooldown --------------------------------------------------------------------------------------------------
-
-
-async def cooldown(database: Database, process: UUID, model: str, seconds: float, why: str) -> None:
-    """Record that a model is in cooldown in a process for this long."""
-    values = (model, process, timedelta(seconds=seconds), storable_text(why)[:500])
-    await database.run(query("verdicts.rest"), *values)
-
-
-async def cooldowns(database: Database) -> list[Cooldown]:
-    """The models in cooldown in some process, with the longest wait of each."""
-    return rows_as(Cooldown, await database.rows(query("verdicts.resting")))
-
-
 # Retention -----------------------------------------------------------------------------------------------------------
 
 
 async def forget_sessions(database: Database, after: timedelta, limit: int) -> int:
     """Remove sessions that expired so long ago; how many."""
-    return _count(await database.run(query("verdicts.forget_sessions"), after, limit))
+    return _count(await database.run(query("classification_log.forget_sessions"), after, limit))
 
 
-async def forget_holds(database: Database) -> int:
-    """Remove reservations that were not settled in time, and cooldowns that are over; how many rows."""
-    reservations = await database.run(query("verdicts.forget_reservations"))
-    return _count(reservations) + _count(await database.run(query("verdicts.forget_rests")))
-
-
-async def forget_verdicts(database: Database, after: timedelta, limit: int) -> int:
+async def forget_classifications(database: Database, after: timedelta, limit: int) -> int:
     """Remove attempts that are older, but for those that were corrected; how many."""
-    return _count(await database.run(query("verdicts.forget_verdicts"), after, limit))
+    return _count(await database.run(query("classification_log.forget_classifications"), after, limit))
 
 
 async def forget_calls(database: Database, after: timedelta, limit: int) -> int:
     """Remove what sessions called longer ago; how many."""
-    return _count(await database.run(query("verdicts.forget_calls"), after, limit))
+    return _count(await database.run(query("classification_log.forget_calls"), after, limit))
 
 
 async def forget_keys(database: Database, below: UUID, limit: int) -> int:
     """Remove idempotency keys of messages whose ids are lower; how many."""
-    return _count(await database.run(query("verdicts.forget_keys"), below, limit))
+    return _count(await database.run(query("classification_log.forget_keys"), below, limit))
 
 
 def _count(tag: str) -> int:

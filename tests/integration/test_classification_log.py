@@ -28,7 +28,7 @@ from switchboard.journey.classify import RouteLimits
 from switchboard.llm.dispatch import Limits
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
-from switchboard.store import classification, routing, verdicts
+from switchboard.store import classification, model_usage, routing
 from switchboard.store.books import audit_books
 from switchboard.store.classification import NewSession
 from switchboard.store.ids import new_uuid7
@@ -177,7 +177,7 @@ async def test_what_a_model_chose_is_on_record_wherever_one_looks(opened: Open) 
         explained = (await house.http.get(f"/v1/messages/{request_id}/explain")).json()["classifications"]
     assert (row["request_id"], row["team_id"], row["model"], row["n"]) == (request_id, "root", "first", 1)
     assert set(row["candidates"]) == {"System1/health", "System1/finance", "care"}
-    assert row["verdict"]["routed"] == [{"butler": "System1/health", "segment": None, "reason": "it hurts"}]
+    assert row["result"]["routed"] == [{"butler": "System1/health", "segment": None, "reason": "it hurts"}]
     assert (row["tokens_in"], row["tokens_out"], row["cost"], row["error"]) == (100, 11, 100, None)
     assert (row["corrected_to"], row["seen"], row["text"]) == (None, True, "my head hurts")
     without = {name: value for name, value in row.items() if name not in {"seen", "text"}}
@@ -277,10 +277,10 @@ async def test_models_are_listed_in_their_order_with_what_is_left_of_the_day(ope
         assert "switchboard_models_in_cooldown 1.0" in (await house.http.get("/metrics")).text
 
 
-async def test_a_verdict_about_a_part_is_not_taken_for_the_whole_after_the_rules_have_changed(
+async def test_a_classification_about_a_part_is_not_taken_for_the_whole_after_the_rules_have_changed(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both verdicts were on record; before they were settled a rule came in that gives the whole to the sub-team."""
+    """Both were on record; before they were settled, a rule was added that gives the whole to the sub-team."""
     parts = (
         Call("route_to_butler", {"butler": "System1/health", "segment": "My head hurts."}),
         Call("route_to_butler", {"butler": "care", "segment": "Wash grandmother."}),
@@ -515,7 +515,7 @@ async def test_agents_see_the_log_of_their_teams_and_of_others_messages_no_word(
         for name in ("System3/care", "System4/care"):
             [row] = await house.log(await house.agent(name))
             assert (row["request_id"], row["team_id"], row["seen"], row["text"]) == (below, "care", False, None)
-            assert row["verdict"] == {"routed": [{"butler": "System1/nurse"}], "inferred": False}
+            assert row["result"] == {"routed": [{"butler": "System1/nurse"}], "inferred": False}
             assert "secret" not in str(row)
         third = await house.log(await house.agent("System3/root"))
         assert len(third) == 4
@@ -569,12 +569,12 @@ async def test_what_is_old_goes_but_for_corrections_and_the_account_of_days(open
         await database.run("update classification set at = at - interval '40 days' where request_id <> $1", UUID(new))
         await database.run("update route_call set at = at - interval '60 days' where request_id = $1", UUID(old))
         retention_tasks = Retention(database)
-        assert await retention_tasks.verdicts(50) == 1  # the call alone is older
-        assert await retention_tasks.verdicts(30) == 1
+        assert await retention_tasks.classifications(50) == 1  # the call alone is older
+        assert await retention_tasks.classifications(30) == 1
         assert {row["request_id"] for row in await house.log()} == {corrected, new}
         kept = {row["request_id"] for row in await database.rows("select request_id from route_call")}
         assert kept == {UUID(corrected), UUID(new)}
-        assert await retention_tasks.verdicts(30) == 0
+        assert await retention_tasks.classifications(30) == 0
         assert await retention_tasks.sessions() == 0, "they may still be looked at"
         await database.run(
             "update session_token set expires_at = now() - interval '61 minutes' where request_id = $1", UUID(old)
@@ -582,14 +582,14 @@ async def test_what_is_old_goes_but_for_corrections_and_the_account_of_days(open
         today = datetime.now(UTC).date()
         held = await classification.reserve_day(database, today, Amount(5), Limits().day, timedelta(hours=1))
         gone = await classification.reserve_day(database, today, Amount(5), Limits().day, timedelta(seconds=-1))
-        await verdicts.cooldown(database, new_uuid7(), "first", -1, "it failed")
-        await verdicts.cooldown(database, new_uuid7(), "first", 60, "it fails")
+        await model_usage.cooldown(database, new_uuid7(), "first", -1, "it failed")
+        await model_usage.cooldown(database, new_uuid7(), "first", 60, "it fails")
         assert held != gone
         assert await retention_tasks.sessions() == 3
         assert await database.value("select count(*) from session_token") == 2
         assert await database.value("select count(*) from model_reservation") == 1
-        assert await database.value("select count(*) from model_rest") == 1
-        assert (await verdicts.spending_of(database, today)).tokens >= 333
+        assert await database.value("select count(*) from model_cooldown") == 1
+        assert (await model_usage.spending_of(database, today)).tokens >= 333
 
 
 async def test_keys_of_long_ago_are_forgotten(opened: Open) -> None:
@@ -600,7 +600,7 @@ async def test_keys_of_long_ago_are_forgotten(opened: Open) -> None:
             id_then = next_uuid7(None, int((now - days * 86_400) * 1000), 0)
             assert await classification.claim_key(database, "mine", key, id_then) is None
             await classification.keep_key(database, "mine", key, id_then)
-        assert await Retention(database).verdicts(30) == 1
+        assert await Retention(database).classifications(30) == 1
         assert [row["key"] for row in await database.rows("select key from pipeline_key")] == ["young"]
 
 

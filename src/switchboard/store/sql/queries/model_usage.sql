@@ -1,0 +1,76 @@
+-- name: usage
+select case $1::text
+           when 'day' then to_char(c.at at time zone 'UTC', 'YYYY-MM-DD')
+           when 'model' then c.model
+           when 'team' then c.team_id
+           when 'message' then c.request_id::text
+       end as key,
+       count(distinct c.request_id) as messages, count(*) as attempts, count(c.error) as failed,
+       sum(c.tokens_in)::bigint as tokens_in, sum(c.tokens_out)::bigint as tokens_out, sum(c.cost)::bigint as cost
+from classification c where c.at >= $2 and c.at < $3
+group by 1
+order by case when $1 = 'day' then 1 end, case when $1 = 'day' then min(c.at) end desc, sum(c.cost) desc nulls last,
+         sum(c.tokens_in + c.tokens_out) desc, 1
+limit $4;
+
+-- name: usage_by_butler
+-- What a message has cost is shared evenly, to the last token, by the butlers of its first decision; null: nobody.
+with spent as (
+    select c.request_id, count(*) as attempts, count(c.error) as failed, sum(c.tokens_in)::bigint as tokens_in,
+           sum(c.tokens_out)::bigint as tokens_out, sum(c.cost)::bigint as cost
+    from classification c where c.at >= $1 and c.at < $2 group by c.request_id
+), shared as (
+    select s.*, g.system_id, count(*) over (partition by s.request_id) as sharers,
+           row_number() over (partition by s.request_id order by g.system_id) as place
+    from spent s
+    left join lateral (
+        select distinct d.system_id from delivery d where d.request_id = s.request_id and d.n = 1
+    ) g on true
+)
+select s.system_id as key, count(*) as messages, sum(s.attempts)::bigint as attempts, sum(s.failed)::bigint as failed,
+       sum(s.tokens_in / s.sharers + (s.place <= s.tokens_in % s.sharers)::integer)::bigint as tokens_in,
+       sum(s.tokens_out / s.sharers + (s.place <= s.tokens_out % s.sharers)::integer)::bigint as tokens_out,
+       sum(s.cost / s.sharers + (s.place <= s.cost % s.sharers)::integer)::bigint as cost
+from shared s group by 1 order by 7 desc nulls last, 5 desc, 1 limit $3;
+
+-- name: usage_by_asker
+-- Of whole days; a message counts where it was classified.
+select u.asker as key,
+       case u.asker when 'classification' then (
+           select count(distinct c.request_id) from classification c where c.at >= $1 and c.at < $2
+       ) else 0 end as messages,
+       sum(u.attempts)::bigint as attempts, sum(u.failed)::bigint as failed, sum(u.tokens_in)::bigint as tokens_in,
+       sum(u.tokens_out)::bigint as tokens_out, nullif(sum(u.cost), 0)::bigint as cost
+from model_usage u
+where u.day >= ($1 at time zone 'UTC')::date and u.day <= (($2 - interval '1 microsecond') at time zone 'UTC')::date
+group by u.asker order by 7 desc nulls last, 5 desc, 1 limit $3;
+
+-- name: usage_total
+select count(distinct c.request_id) as messages, count(*) as attempts, count(c.error) as failed,
+       coalesce(sum(c.tokens_in), 0)::bigint as tokens_in, coalesce(sum(c.tokens_out), 0)::bigint as tokens_out,
+       sum(c.cost)::bigint as cost
+from classification c where c.at >= $1 and c.at < $2;
+
+-- name: day
+select coalesce(d.tokens, 0) as tokens, coalesce(d.micros, 0) as micros, coalesce(d.refused, 0) as refused,
+       coalesce(r.tokens, 0)::bigint as held_tokens, coalesce(r.micros, 0)::bigint as held_micros
+from (select $1::date as day) t
+left join model_day d on d.day = t.day
+left join lateral (
+    select sum(h.tokens) as tokens, sum(h.micros) as micros
+    from model_reservation h where h.day = t.day and h.until > clock_timestamp()
+) r on true;
+
+-- name: cooldown
+insert into model_cooldown (model, process, until, why) values ($1, $2, clock_timestamp() + $3, $4)
+on conflict (model, process) do update set until = excluded.until, why = excluded.why, at = clock_timestamp();
+
+-- name: cooldowns
+select distinct on (r.model) r.model, r.until, r.why from model_cooldown r
+where r.until > clock_timestamp() order by r.model, r.until desc;
+
+-- name: forget_reservations
+delete from model_reservation where until < clock_timestamp();
+
+-- name: forget_cooldowns
+delete from model_cooldown where until < clock_timestamp();
