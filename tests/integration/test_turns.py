@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from switchboard.domain.routing import Member, Rule, SystemId, Team
 from switchboard.journey.turn import TurnLimits
-from switchboard.ports.engine import Answer, Engine, EngineFailure, Journal, NoReply, Refusal, Turn, TurnResult
-from switchboard.store import teams
+from switchboard.ports.engine import (
+    Answer,
+    Engine,
+    EngineFailure,
+    Journal,
+    ModelUsage,
+    NoReply,
+    Refusal,
+    Turn,
+    TurnResult,
+)
+from switchboard.store import ledger, teams
 from switchboard.store.inbox import get_message
 from tests.hands import Scripted, assert_balanced, at_work, dead_letters, settled, turns
 from tests.lab import DEFAULT_RULES, ROOT, Lab, butler, lab, rule, submission, to
@@ -77,6 +87,25 @@ async def test_no_reply_is_declined_without_a_reply_or_a_dead_letter(database_ur
         assert await parts.replies_to(delivery["request_id"]) == []
         assert await dead_letters(parts) == []
         assert await parts.count("select count(*) from attempt where error = 'spam'") == 1
+
+
+@pytest.mark.parametrize("kind", [lambda **more: Answer("cut", **more), NoReply, lambda **more: Refusal("no", **more)])
+async def test_what_a_turn_used_of_models_and_why_it_stopped_is_kept_with_its_attempt(
+    database_url: str, kind: Callable[..., TurnResult]
+) -> None:
+    usage = (ModelUsage("large", 812, 24, 100, 0.0031), ModelUsage("small\0", 5))
+    async with lab(database_url, team(butler("echo"))) as parts:
+        delivery = await run_one(parts, Scout(), kind(stop_reason="limit:tokens", usage=usage))
+        [attempt] = await ledger.attempts_of(parts.database, delivery["request_id"])
+        assert attempt.stop_reason == "limit:tokens"
+        assert attempt.usage == [asdict(one) for one in usage]
+
+
+async def test_an_engine_that_asks_no_model_leaves_no_usage(database_url: str) -> None:
+    async with lab(database_url, team(butler("echo"))) as parts:
+        delivery = await run_one(parts, Scout(), Answer("plain"))
+        [attempt] = await ledger.attempts_of(parts.database, delivery["request_id"])
+        assert (attempt.stop_reason, attempt.usage) == (None, None)
 
 
 async def test_a_refusal_is_a_dead_letter_that_system4_is_told_of_as_a_turn_of_its_engine(database_url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -243,11 +244,13 @@ def _explained(letter: dict[str, Any]) -> str:
     return _told([], [letter])
 
 
-def _told(decisions: list[dict[str, Any]], letters: list[dict[str, Any]]) -> str:
+def _told(
+    decisions: list[dict[str, Any]], letters: list[dict[str, Any]], deliveries: Sequence[dict[str, Any]] = ()
+) -> str:
     message = dict.fromkeys(("request_id", "channel", "endpoint", "sender", "thread", "text", "state"), "x")
     found = {"message": message | {"received_at": NOW.isoformat()}, "decisions": decisions}
     console = Console(width=150, file=io.StringIO())
-    console.print(tree_of(found | {"deliveries": [], "replies": [], "dead_letters": letters}))
+    console.print(tree_of(found | {"deliveries": deliveries, "replies": [], "dead_letters": letters}))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -267,6 +270,18 @@ def _step(**more: Any) -> dict[str, Any]:
 def _look(name: str, failed: int) -> dict[str, Any]:
     fired = {"fired": not failed, "failed": failed, "name": name}
     return fired | {"failed_filter": "sender" if failed else None, "expected": "a", "actual": None}
+
+
+def test_an_attempt_shows_what_it_used_of_models_and_why_it_stopped() -> None:
+    attempt: dict[str, Any] = dict.fromkeys(("error_class", "error", "worker", "stop_reason", "usage"))
+    attempt |= {"engine": "agent", "outcome": "answered", "epoch": 1, "finished_at": NOW.isoformat()}
+    used = {"model": "large", "input_tokens": 812, "output_tokens": 24, "cached_tokens": 0, "cost_usd": 0.0031}
+    asked = attempt | {"stop_reason": "limit:tokens", "usage": [used, used | {"model": "own", "cost_usd": None}]}
+    delivery = {"system_id": "System1/a", "state": "answered", "error_class": None, "seq": 1, "lane": "turn:x"}
+    shown = _told([], [], [{"delivery": delivery, "attempts": [attempt, asked | {"epoch": 2}], "steps": []}])
+    plain, stopped = (line for line in shown.splitlines() if "attempt agent" in line)
+    assert "answered  stopped: limit:tokens  large (812+24 tokens, $0.0031)  own (812+24 tokens)" in stopped
+    assert "tokens" not in plain
 
 
 def test_many_rules_are_cut_and_the_one_that_fired_is_not() -> None:

@@ -176,7 +176,8 @@ class TurnLeg:
         own = member.options.get("timeout")
         return own + 5.0 if isinstance(own, (int, float)) and own > 0 else self._limits.timeout
 
-    def _finished(self, draft: Settlement, work: Work, result: TurnResult) -> Settlement:
+    def _finished(self, begun: Settlement, work: Work, result: TurnResult) -> Settlement:
+        draft = replace(begun, stop_reason=result.stop_reason, usage=result.usage)
         if isinstance(result, Refusal):
             return self._buried(replace(draft, outcome="refused"), work, "refused", result.reason)
         if isinstance(result, NoReply):

@@ -21,7 +21,8 @@ from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import Item, LaneKey, TurnOutcome
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId
-from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds
+from switchboard.ports.engine import ModelUsage, StopReason
+from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds, to_json
 from switchboard.store.processes import NewProcess, columns
 
 LOCK_CLASS: Final = 0x5357
@@ -70,6 +71,8 @@ class Settlement:
     started_at: datetime | None
     error_class: str | None = None
     error: str | None = None
+    stop_reason: StopReason = "end"
+    usage: Sequence[ModelUsage] = ()
     hand_on: bool = True
     pause: bool = False
     outbox_id: UUID | None = None
@@ -155,7 +158,7 @@ def _work(r: Row) -> Work:
 
 async def settle(database: Database, worker: int, batch: Sequence[Settlement]) -> list[Settled]:
     """End turns, all in one transaction; each one wholly or, when fenced, not at all."""
-    rows = await database.rows(query("lanes.settle"), worker, *arrays(map(_settle_row, batch), 17))
+    rows = await database.rows(query("lanes.settle"), worker, *arrays(map(_settle_row, batch), 19))
     by_lane = {r["lane"]: r for r in rows}
     return [Settled(by_lane[s.item.lane]["ok"], by_lane[s.item.lane]["next_seq"]) for s in batch]
 
@@ -165,6 +168,7 @@ def _settle_row(s: Settlement) -> tuple[object, ...]:
     died = (None,) * 4 if letter is None else (letter.dead_letter_id, letter.category, letter.reason, letter.handler)
     return (
         *(s.item.lane, s.item.epoch, s.item.seq, s.outcome, s.error_class, s.error, s.engine, s.started_at),
+        *(None if s.stop_reason == "end" else s.stop_reason, to_json(s.usage) if s.usage else None),
         *(s.hand_on, s.pause, s.outbox_id, s.text, s.pool, *died),
     )
 

@@ -39,7 +39,7 @@ class ShownDelivery:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One finished run of a butler (a row of `turn`)."""
+    """One finished run of a butler. `usage`: of each model, as `ModelUsage`; None: no model was asked."""
 
     lane: str
     seq: int
@@ -51,6 +51,9 @@ class Attempt:
     worker: int | None
     started_at: datetime | None
     finished_at: datetime
+    stop_reason: str | None
+    """Why it was stopped, or stopped early; None: it was not."""
+    usage: Sequence[JsonMapping] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from switchboard.cli.client import ask, part
-from switchboard.cli.models.views import attempt_line
+from switchboard.cli.models.views import attempt_line, dollars
 from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, when
 from switchboard.cli.reading import read_object
 from switchboard.cli.rules.options import pairs
@@ -210,6 +210,14 @@ def _attempt(attempt: Json) -> Text:
     for name in ("error_class", "error"):
         if attempt[name]:
             label.append(f"  {one_line(attempt[name], 300)}", style="yellow")
+    if attempt["stop_reason"]:
+        label.append(f"  stopped: {clean(attempt['stop_reason'])}", style="yellow")
+    for used in attempt["usage"] or ():
+        cost = "" if used["cost_usd"] is None else f", {dollars(round(used['cost_usd'] * 1e6))}"
+        label.append(
+            f"  {one_line(used['model'], 60)} ({used['input_tokens']}+{used['output_tokens']} tokens{cost})",
+            style="dim",
+        )
     worker = f" by worker {attempt['worker']}" if attempt["worker"] else ""
     return label.append(f"  {when(attempt['finished_at'])}{worker}", style="dim")
 

@@ -3,7 +3,7 @@
 -- _pool is where the reply waits: null for a mailbox that is read over the API.
 create or replace function settle_turns(
     _owner bigint, _lane uuid[], _epoch bigint[], _seq bigint[], _outcome text[], _error_class text[], _error text[],
-    _engine text[], _started_at timestamptz[], _hand_on boolean[], _pause boolean[],
+    _engine text[], _started_at timestamptz[], _stop_reason text[], _usage text[], _hand_on boolean[], _pause boolean[],
     _outbox_id uuid[], _text text[], _pool text[],
     _dead_id uuid[], _category text[], _reason text[], _handler text[]
 ) returns table (lane uuid, ok boolean, next_seq bigint)
@@ -35,10 +35,12 @@ begin
         left join lane l on l.key = i.lane and l.owner = _owner and l.epoch = i.epoch and l.state = 'running'
                         and l.next_seq = i.seq;
 
-    insert into attempt (request_id, lane, seq, epoch, outcome, error_class, error, engine, worker, started_at, finished_at)
-        select request_of(i.lane, i.seq), i.lane, i.seq, i.epoch, i.outcome, i.error_class, i.error, i.engine, _owner, i.started_at, clock_timestamp()
-        from unnest(_lane, _seq, _epoch, _outcome, _error_class, _error, _engine, _started_at, _ok)
-             as i (lane, seq, epoch, outcome, error_class, error, engine, started_at, ok)
+    insert into attempt (request_id, lane, seq, epoch, outcome, error_class, error, engine, worker, started_at, finished_at,
+                         stop_reason, usage)
+        select request_of(i.lane, i.seq), i.lane, i.seq, i.epoch, i.outcome, i.error_class, i.error, i.engine, _owner, i.started_at, clock_timestamp(),
+               i.stop_reason, i.usage::json
+        from unnest(_lane, _seq, _epoch, _outcome, _error_class, _error, _engine, _started_at, _stop_reason, _usage, _ok)
+             as i (lane, seq, epoch, outcome, error_class, error, engine, started_at, stop_reason, usage, ok)
         where i.ok;
 
     update delivery d set

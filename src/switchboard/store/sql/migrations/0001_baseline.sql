@@ -307,6 +307,7 @@ create index routing_request on routing (request_id);
 create index routing_pending on routing (created_at) where state = 'pending';
 
 -- One row per finished run of a butler: answered, failed, lost with its worker, …
+-- stop_reason: null for an engine that came to its own end; usage: a list of ModelUsage, null where no model was asked.
 create table attempt (
     request_id uuid not null,
     lane uuid not null,
@@ -319,6 +320,8 @@ create table attempt (
     worker bigint,
     started_at timestamptz,
     finished_at timestamptz not null,
+    stop_reason text,
+    usage json,
     primary key (request_id, lane, seq, epoch)
 );
 

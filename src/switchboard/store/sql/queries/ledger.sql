@@ -39,7 +39,8 @@ where $5::text is null or x.state = $5
 order by x.request_id desc, x.system_id desc, x.seq desc limit $6;
 
 -- name: turns
-select lane_name(t.lane) as lane, t.seq, t.epoch, t.outcome, t.error_class, t.error, t.engine, t.worker, t.started_at, t.finished_at
+select lane_name(t.lane) as lane, t.seq, t.epoch, t.outcome, t.error_class, t.error, t.engine, t.worker, t.started_at, t.finished_at,
+       t.stop_reason, t.usage
 from delivery d join attempt t on t.request_id = d.request_id and t.lane = d.lane and t.seq = d.seq
 where d.request_id = $1 order by t.finished_at, t.epoch;
 

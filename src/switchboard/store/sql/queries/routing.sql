@@ -20,7 +20,8 @@ from routing r left join lane l on l.key = r.lane
 where r.request_id = $1;
 
 -- name: attempts
-select lane_name(t.lane) as lane, t.seq, t.epoch, t.outcome, t.error_class, t.error, t.engine, t.worker, t.started_at, t.finished_at
+select lane_name(t.lane) as lane, t.seq, t.epoch, t.outcome, t.error_class, t.error, t.engine, t.worker, t.started_at, t.finished_at,
+       t.stop_reason, t.usage
 from routing r join attempt t on t.request_id = r.request_id and t.lane = r.lane and t.seq = r.seq
 where r.request_id = $1 order by t.finished_at, t.epoch;
 
