@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.once_more import ENGINE
 from tests.processes import DEADLINE, that_know, until
 
 ROOT = Path(__file__).parents[2]
@@ -173,6 +174,21 @@ def test_many_failures_are_no_accident(project: Path) -> None:
     assert code == 1, said
     assert "FLAKY" not in said
     assert said.splitlines()[-1].startswith("6 failed in ")
+
+
+def test_a_race_of_the_engine_is_never_forgiven(project: Path) -> None:
+    write(project, 'def test_once(): assert not first_time("mark")')
+    write(project, 'def test_race(): assert not first_time("another")', "test_lanes.py")
+    code, said = run(project)
+    assert code == 1, said
+    assert "FLAKY test_it.py::test_once" in said
+    assert "FAILED test_lanes.py::test_race" in said
+    assert "FLAKY test_lanes.py" not in said
+    assert said.splitlines()[-1].startswith("1 failed, 1 passed, 1 flaky in ")
+
+
+def test_the_tests_of_the_engine_are_where_they_are_looked_for() -> None:
+    assert {path.stem for path in (ROOT / "tests").rglob("test_*.py")} >= ENGINE
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="there is no guard on this system")

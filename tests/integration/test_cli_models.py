@@ -19,7 +19,9 @@ from switchboard.app.classification.model_tests import Place, _remedy
 from switchboard.app.ops.doctor import check_machine
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.cli.models.views import print_models
-from switchboard.domain.llm import Attempt
+from switchboard.domain.llm import Attempt, Report, Usage
+from switchboard.journey.ask import _billed, _last_billed
+from switchboard.store.classification import ClassificationRow
 from tests.integration.test_cli import Cli, ask, envelope
 from tests.postgres import Postgres
 from tests.processes import DEADLINE, Server, butler, environment, running, write_teams
@@ -215,6 +217,10 @@ def test_a_command_line_is_tried_at_the_doors_of_the_running_server(
 
 
 def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture[str]) -> None:
+    row = ClassificationRow(uuid4(), "x", "root", ())
+    tried = (Attempt("a", "timeout", "late", Usage(10)), Attempt("b", "open", "left alone"))
+    assert [_billed(row, one).cost for one in tried] == [None, None]
+    assert _last_billed(row, Report(None, tried)).cost is None
     print_models({"models": [], "day": "d", "tokens": 5, "cost": 0, "caps": [], "tokens_per_message": 1, "refused": 0})
     assert "5 tokens, cost unknown" in capsys.readouterr().out
 

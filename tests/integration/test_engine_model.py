@@ -307,7 +307,7 @@ def test_the_engine_does_what_its_model_does_in_any_order(postgres: Postgres) ->
         try:
             Engine.runner, Engine.parts = runner, runner.run(parts.__aenter__())
             quick = settings(
-                max_examples=12,
+                max_examples=25,
                 stateful_step_count=30,
                 suppress_health_check=list(HealthCheck),
             )

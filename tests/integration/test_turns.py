@@ -264,6 +264,7 @@ async def test_the_notices_of_one_conversation_are_told_in_order(database_url: s
         async with at_work(parts.worker({"scout": scout})):
             await eventually(lambda: settled(parts))
         assert [t.text for t in scout.told] == [str(n) for n in range(8)]
+        assert [t[1:3] for t in await turns(parts)] == [(n, "declined") for n in range(1, 9)]
         await assert_balanced(parts)
 
 
