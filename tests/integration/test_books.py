@@ -107,7 +107,7 @@ BREAKS = (
     ("delete from outbox", "but 0 of its 1 replies are in the outbox"),
     ("update delivery set state = 'dead', settled_at = now() where state = 'answered'", "but there is no dead letter"),
     ("delete from notice", "but there is no notice"),
-    ("update notice set letters = 2", "tells of 2 dead letters, and 1 are on the books"),
+    ("update notice set dead_letters = 2", "tells of 2 dead letters, and 1 are on the books"),
     ("update dead_letter set rerouted_n = 2", "was rerouted by decision 2, but is still pending"),
     ("update dead_letter set emptied_at = now()", "was emptied before anybody handled it"),
     ("update dead_letter set status = 'handled'", "is handled, but nobody says when"),

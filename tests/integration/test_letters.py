@@ -402,7 +402,7 @@ async def test_cut_off_in_the_middle_it_is_not_done_at_all_and_can_be_done_again
         before = await dead_letters(parts)
         async with held(database_url, letter):  # it has its lanes and waits for the letter: half of the way
             rerouting = asyncio.create_task(service.reroute(OPERATOR, letter, to_butler("spare")))
-            await cut_off(parts, "%reroute_letter%")
+            await cut_off(parts, "%reroute_dead_letter%")
             with pytest.raises(Unavailable):
                 await rerouting
         assert await dead_letters(parts) == before
@@ -447,7 +447,7 @@ async def test_a_storm_of_hands_and_broken_connections_loses_and_doubles_nothing
                     await connection.fetch(
                         "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()"
                         " and pid <> pg_backend_pid() and state = 'active' and query like any ($1) limit 2",
-                        ["%reroute_letter%", "%settle_turns%", "%digest_letters%", "%dead_letter set%"],
+                        ["%reroute_dead_letter%", "%settle_turns%", "%digest_dead_letters%", "%dead_letter set%"],
                     )
                     await asyncio.sleep(0.05)
             finally:
@@ -799,8 +799,8 @@ async def test_a_hundred_letters_are_twenty_notices_and_one_digest_and_each_is_t
         await assert_balanced(parts)
         assert await letters.digest() == 80
         assert await letters.digest() == 0
-        assert await parts.count("select count(*) from notice where letters = 1") == 20
-        assert await parts.count("select count(*) from notice where letters > 1") == 1
+        assert await parts.count("select count(*) from notice where dead_letters = 1") == 20
+        assert await parts.count("select count(*) from notice where dead_letters > 1") == 1
         assert await parts.count("select count(*) from dead_letter where notice_lane is null") == 0
         await assert_balanced(parts)
         told: list[str] = []
@@ -809,7 +809,7 @@ async def test_a_hundred_letters_are_twenty_notices_and_one_digest_and_each_is_t
             letter = turn.dead_letter
             assert letter is not None
             if "digest" in letter:
-                assert (letter["letters"], letter["categories"]) == (80, {"no_route": 80})
+                assert (letter["dead_letters"], letter["categories"]) == (80, {"no_route": 80})
                 assert {one["text"] for one in letter["digest"]} == {"hello"}
             told.extend(one["dead_letter_id"] for one in letter.get("digest", [letter]))
             return NoReply()
@@ -817,7 +817,7 @@ async def test_a_hundred_letters_are_twenty_notices_and_one_digest_and_each_is_t
         await work_off(parts, Scripted(hear))
         assert sorted(told) == sorted(str(row["dead_letter_id"]) for row in await dead_letters(parts))
         await a_letter(parts, sender="afterwards")
-        assert await parts.count("select count(*) from notice where state = 'pending' and letters = 1") == 1
+        assert await parts.count("select count(*) from notice where state = 'pending' and dead_letters = 1") == 1
         await assert_balanced(parts)
 
 
@@ -830,9 +830,9 @@ async def test_many_that_wait_are_told_in_bites_so_that_few_conversations_are_he
         await many_letters(parts, 410, "t")
         assert await letters.digest() == 410
         rows = await parts.database.rows(
-            "select letters from notice join lane on key = lane where conversation is null order by seq"
+            "select dead_letters from notice join lane on key = lane where conversation is null order by seq"
         )
-        assert [row["letters"] for row in rows] == [200, 420], "the one that is not next grows"
+        assert [row["dead_letters"] for row in rows] == [200, 420], "the one that is not next grows"
         await assert_balanced(parts)
 
 
@@ -851,9 +851,9 @@ async def test_a_digest_that_may_have_been_read_does_not_grow(database_url: str)
         assert await more(3, "b") == 3
         assert await more(4, "c") == 4
         rows = await parts.database.rows(
-            "select seq, letters from notice join lane on key = lane where conversation is null order by seq"
+            "select seq, dead_letters from notice join lane on key = lane where conversation is null order by seq"
         )
-        assert [(row["seq"], row["letters"]) for row in rows] == [(1, 5), (2, 7)]
+        assert [(row["seq"], row["dead_letters"]) for row in rows] == [(1, 5), (2, 7)]
         await assert_balanced(parts)
 
 

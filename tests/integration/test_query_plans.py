@@ -584,7 +584,7 @@ async def test_the_books_of_a_day_are_checked_by_index(watched: Watched) -> None
 
 
 async def test_what_is_open_is_checked_by_index(watched: Watched) -> None:
-    for name in ("route_pending", "delivery_pending", "letter_pending", "reply_lane"):
+    for name in ("route_pending", "delivery_pending", "dead_letter_pending", "reply_lane"):
         act = partial(watched.database.rows, query(f"books.problem_{name}"))
         for _ in range(8):
             assert (name, await watched.scanned(act) - {"lane"}) == (name, set()), "as many lanes as messages here"

@@ -70,8 +70,8 @@ def read_options(model: type[Options], member: Member) -> Options:
 def delivery_json(turn: Turn, idempotency_key: UUID) -> bytes:
     """`delivery.v1`: the work, the envelope without `payload.raw`, and for a notice its dead letter.
 
-    In a digest, `dead_letter` also has `letters` (their number), `categories` (the number of each) and `digest` (the
-    first 200 of them); the envelope is that of the first.
+    In a digest, `dead_letter` also has `dead_letters` (their number), `categories` (the number of each) and `digest`
+    (the first 200 of them); the envelope is that of the first.
     """
     delivery: JsonObject = {
         "schema_version": SCHEMA_VERSION,

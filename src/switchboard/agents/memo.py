@@ -97,13 +97,13 @@ def message_text(envelope: Envelope) -> str:
     return "\n".join(part for part in (envelope.payload.normalized_text, *(f"[{name}]" for name in attached)) if part)
 
 
-def _dead_letter_text(letter: JsonMapping, envelope: Envelope) -> str:
+def _dead_letter_text(dead_letter: JsonMapping, envelope: Envelope) -> str:
     """The text of a notice: the dead letter with its message; for a digest, a line per dead letter shown."""
-    digest = letter.get("digest")
+    digest = dead_letter.get("digest")
     if digest is None:
-        return f"Dead letter ({letter['category']}): {letter.get('reason')}\n{message_text(envelope)}"
+        return f"Dead letter ({dead_letter['category']}): {dead_letter.get('reason')}\n{message_text(envelope)}"
     lines = (f"- {one['dead_letter_id']} ({one['category']}): {excerpt(one['text'] or '')}" for one in digest)
-    return "\n".join((f"{letter['letters']} dead letters:", *lines))
+    return "\n".join((f"{dead_letter['dead_letters']} dead letters:", *lines))
 
 
 def answer_text(text: str, found: Sequence[FoundMemo]) -> str:

@@ -154,17 +154,17 @@ class TurnLeg:
         )
         engine = None if member is None else self._engines.get(member.engine)
         if item.attempts > self._limits.attempts:
-            return self._buried(draft, work, "poison", f"given up after {self._limits.attempts} attempts")
+            return self._dead_letter(draft, work, "poison", f"given up after {self._limits.attempts} attempts")
         remote_agent = self._rule_book.remote_agents.get(work.system_id)
         barred = remote_agent is not None and remote_agent.by
         if member is None or engine is None or barred:
-            return self._buried(draft, work, "target_unavailable", _nobody(work, member, remote_agent))
+            return self._dead_letter(draft, work, "target_unavailable", _nobody(work, member, remote_agent))
         try:
             journal = await StoredJournal.open(claim.steps, item, work.request_id, resumed=work.resumed)
             async with journal, asyncio.timeout(self._patience(member)):
                 result = await engine.run(turn_of(work, member, item.attempts), journal)
         except OutcomeUnknown as error:
-            return self._buried(replace(draft, outcome="unknown"), work, "outcome_unknown", str(error))
+            return self._dead_letter(replace(draft, outcome="unknown"), work, "outcome_unknown", str(error))
         except TimeoutError:
             return self._failed(draft, work, EngineFailure("the turn took too long", error_class="timeout"))
         except EngineFailure as error:
@@ -179,7 +179,7 @@ class TurnLeg:
     def _finished(self, begun: Settlement, work: Work, result: TurnResult) -> Settlement:
         draft = replace(begun, stop_reason=result.stop_reason, usage=result.usage)
         if isinstance(result, Refusal):
-            return self._buried(replace(draft, outcome="refused"), work, "refused", result.reason)
+            return self._dead_letter(replace(draft, outcome="refused"), work, "refused", result.reason)
         if isinstance(result, NoReply):
             return replace(draft, outcome="declined", error=storable_text(result.reason) or None)
         if work.dead_letter is not None:
@@ -195,18 +195,18 @@ class TurnLeg:
     def _failed(self, draft: Settlement, work: Work, error: EngineFailure) -> Settlement:
         failed = replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])
         if not error.retryable:
-            return self._buried(failed, work, "target_unavailable", str(error))
+            return self._dead_letter(failed, work, "target_unavailable", str(error))
         # Silence is only a suspicion, so a butler quarantined for it was still asked once, and now we know.
         remote_agent = self._rule_book.remote_agents.get(work.system_id)
         if remote_agent is not None and remote_agent.away:
-            return self._buried(
+            return self._dead_letter(
                 failed, work, "target_unavailable", f"quarantined: {remote_agent.why}; and now: {error}"
             )
         if draft.item.attempts >= self._limits.attempts:
-            return self._buried(failed, work, "retry_exhausted", str(error))
+            return self._dead_letter(failed, work, "retry_exhausted", str(error))
         return failed
 
-    def _buried(self, draft: Settlement, work: Work, category: DeadLetterCategory, reason: str) -> Settlement:
+    def _dead_letter(self, draft: Settlement, work: Work, category: DeadLetterCategory, reason: str) -> Settlement:
         """The end of a delivery that could not be carried out; a notice gets no dead letter of its own."""
         clean = storable_text(reason)[:2000]
         ended = replace(draft, error=draft.error or clean, error_class=draft.error_class or category)

@@ -22,10 +22,18 @@ PATIENCE_S: Final = 300.0
 """How long a lane or a dead letter may wait, a lease be over, or a balance be old."""
 _OF_A_DAY: Final = (
     *("no_decision", "route", "branches", "no_message", "delivery_lane", "no_turn", "no_reply", "no_dead_letter"),
-    *("notice", "digest", "letter", "reroute"),
+    *("notice", "digest", "dead_letter", "reroute"),
 )
 _OPEN: Final = (
-    *("route_pending", "delivery_pending", "letter_pending", "reply_lane", "lane_state", "lane_item", "lane_paused"),
+    *(
+        "route_pending",
+        "delivery_pending",
+        "dead_letter_pending",
+        "reply_lane",
+        "lane_state",
+        "lane_item",
+        "lane_paused",
+    ),
     *("parked", "parked_count"),
 )
 _OPEN_BY_AGE: Final = ("lane_owner", "lane_waiting", "overdue", "untold")
@@ -118,7 +126,7 @@ async def audit_books(
 ) -> Books:
     """Check everything, day by day, calling `told` after each, and write down that it was done.
 
-    `patience_s` is how long a lane or a letter may wait, or a lease be over. Raises Unavailable.
+    `patience_s` is how long a lane or a dead letter may wait, or a lease be over. Raises Unavailable.
     """
     found = Books(Balance(), Balance(), await _open_problems(database, patience_s))
     found += Books(Balance(), Balance(), await _problems(database, ("lane_idle",)))

@@ -2,7 +2,7 @@
 
 Read by `app/dead_letters/service.py`, `app/messages/views.py` and `app/messages/explain.py`;
 `app/dead_letters/service.py` reroutes and handles them, `app/ops/maintenance.py` notifies of them and empties old ones.
-They are created by `bury` in SQL. Each writing function is one transaction. Next: `store/connectors.py`.
+They are created by `write_dead_letters` in SQL. Each writing function is one transaction. Next: `store/connectors.py`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ShownDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A notice of a dead letter to the System4 that handles it; a digest is about several (`letters`)."""
+    """A notice of a dead letter to the System4 that handles it; a digest is about several (`dead_letters`)."""
 
     dead_letter_id: UUID
     lane: str
@@ -74,7 +74,7 @@ class Notice:
     attempts: int
     created_at: datetime
     settled_at: datetime | None
-    letters: int
+    dead_letters: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,8 +164,12 @@ async def settle(database: Database, worker: int, batch: Sequence[Settlement]) -
 
 
 def _settle_row(s: Settlement) -> tuple[object, ...]:
-    letter = s.dead_letter
-    died = (None,) * 4 if letter is None else (letter.dead_letter_id, letter.category, letter.reason, letter.handler)
+    dead_letter = s.dead_letter
+    died = (
+        (None,) * 4
+        if dead_letter is None
+        else (dead_letter.dead_letter_id, dead_letter.category, dead_letter.reason, dead_letter.handler)
+    )
     return (
         *(s.item.lane, s.item.epoch, s.item.seq, s.outcome, s.error_class, s.error, s.engine, s.started_at),
         *(None if s.stop_reason == "end" else s.stop_reason, to_json(s.usage) if s.usage else None),

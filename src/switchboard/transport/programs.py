@@ -22,7 +22,7 @@ from typing import IO, Final
 
 _DRAIN_S: Final = 1.0
 """Limit for reading pipes that a process outside our group may still hold open."""
-_BURY_S: Final = 10.0
+_EXIT_S: Final = 10.0
 """Limit for the kernel to end a killed process: immediate, unless the machine is stalled."""
 _TAIL: Final = 4000
 
@@ -162,7 +162,7 @@ async def _end(transport: asyncio.SubprocessTransport, run: _Run, grace: float) 
     finally:
         _signal_group(pid, signal.SIGKILL)  # if we were cancelled while we waited
         try:
-            await _within(_BURY_S, run.exited)
+            await _within(_EXIT_S, run.exited)
         finally:
             transport.close()
 

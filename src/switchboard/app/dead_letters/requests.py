@@ -31,9 +31,9 @@ class DeadLetterDetail(ShownDeadLetter):
 
 @dataclass(frozen=True, slots=True)
 class RuleWish:
-    """A rule of the letter's team, by which the next such message goes there by itself.
+    """A rule of the dead letter's team, by which the next such message goes there by itself.
 
-    `filters` may be keys alone: their values are those of the letter's message. There is one at least.
+    `filters` may be keys alone: their values are those of the dead letter's message. There is one at least.
     """
 
     name: str
@@ -43,7 +43,7 @@ class RuleWish:
 
 @dataclass(frozen=True, slots=True)
 class Reroute:
-    """Where a dead letter goes, and why. Without `to` the rules decide, from the letter's own team downward."""
+    """Where a dead letter goes, and why. Without `to` the rules decide, from its own team downward."""
 
     reason: str
     to: Target | None = None
@@ -87,7 +87,7 @@ class Bulk:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A letter that stays as it was, and why."""
+    """A dead letter that stays as it was, and why."""
 
     dead_letter_id: UUID
     code: str

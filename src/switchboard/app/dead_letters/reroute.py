@@ -1,7 +1,7 @@
 """A dead letter goes back on its way: by the rules in force, or to a butler or team that the caller names.
 
-Called by `service.py`. A letter is rerouted in one transaction (`reroute_letter` in SQL) and stays as it was when that
-fails. Next: `core/routing/decide.py`, `store/dead_letters.py`.
+Called by `service.py`. A dead letter is rerouted in one transaction (`reroute_dead_letter` in SQL) and stays as it was
+when that fails. Next: `core/routing/decide.py`, `store/dead_letters.py`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Rerouter:
         return Rerouted(await self._reach.shown(caller, case), outcome.n, deliveries, already=False, rule=rule)
 
     async def _make_rule(self, caller: Principal, case: Case, wanted: Reroute) -> WrittenRule | None:
-        """The rule of the letter, if one is wished: its id follows from the letter's, so that there is only one."""
+        """The rule made of the dead letter, if wanted: its id follows from the dead letter's, so there is only one."""
         if wanted.rule is None or wanted.to is None:
             return None
         known = await self._facts(case)
@@ -110,7 +110,7 @@ class Rerouter:
         return Rerouted(shown, n, await self.rerouted_to(case.request_id, n), already=True)
 
     async def _was_made(self, case: Case, wish: RuleWish, to: Target) -> bool:
-        """Whether this very rule was made of the letter, whatever became of it since."""
+        """Whether this very rule was made of the dead letter, whatever became of it since."""
         events = await rule_store.history(self._database, _rule_id(case))
         made = events[-1][1].after if events else None
         try:
@@ -179,7 +179,7 @@ class Rerouter:
 
 
 def author(caller: Principal) -> str:
-    """Who it was, for the letter: the system, or the name of an operator's token."""
+    """Who it was, for the dead letter: the system, or the name of an operator's token."""
     return caller.system_id or caller.name
 
 
@@ -234,12 +234,12 @@ def _nobody_new(decision: Decision) -> NoReturn:
 
 
 def _rule_id(case: Case) -> UUID:
-    """The id of the rule that is made of a letter."""
+    """The id of the rule that is made of a dead letter."""
     return uuid5(case.dead_letter_id, "rule")
 
 
 def closed(shown: ShownDeadLetter, ordered: Sequence[Target] | None = None) -> str:
-    """How a letter was settled; of a reroute also where it was `ordered` to, if that is told."""
+    """How a dead letter was settled; of a reroute also where it was `ordered` to, if that is told."""
     how = "closed" if shown.rerouted_n is None else f"rerouted (decision {shown.rerouted_n})"
     if ordered is not None:
         to = next(iter(ordered), None)

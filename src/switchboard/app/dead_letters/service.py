@@ -83,7 +83,7 @@ class DeadLetterService:
 
         Raises NotFound; InvalidInput for a receiver that is not there, Forbidden for one out of the caller's reach or a
         rule that the caller may not make; Conflict where nobody takes it, or where the letter was closed, sent
-        elsewhere or made another rule of. The letter stays as it was then.
+        elsewhere or made another rule of. The dead letter stays as it was then.
         """
         try:
             done = await self._rerouter.reroute(caller, dead_letter_id, wanted)
@@ -96,14 +96,14 @@ class DeadLetterService:
         return done
 
     async def handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
-        """Close a letter: nothing more is to be done. Raises NotFound, and Conflict where it was rerouted."""
+        """Close a dead letter: nothing more is to be done. Raises NotFound, and Conflict where it was rerouted."""
         done = await self._handle(caller, dead_letter_id, resolution)
         if not done.already:
             await self._record(caller, "dead_letter:handled", {"dead_letter_id": str(dead_letter_id)})
         return done
 
     async def bulk(self, caller: Principal, wanted: Bulk) -> BulkOutcome:
-        """Each letter by itself; what fails stays pending and is told. Safe to be run again.
+        """Each dead letter by itself; what fails stays pending and is told. Safe to be run again.
 
         Raises Forbidden, and as `reroute` for a receiver to which none of these dead letters may go.
         """
@@ -143,7 +143,7 @@ class DeadLetterService:
             limit, after = limit - size, chunk[-1]
 
     async def _one_of_many(self, caller: Principal, dead_letter_id: UUID, wanted: Bulk) -> Failure | Simulated | None:
-        """Do it for one letter; gives the failure, if it is one, and of a dry run what would become of it."""
+        """Do it for one dead letter; gives the failure, if it is one, and of a dry run what would become of it."""
         try:
             if wanted.action == "handle":
                 if not wanted.dry_run:

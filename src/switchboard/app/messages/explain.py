@@ -294,6 +294,6 @@ async def _replies(database: Database, request_id: UUID) -> tuple[ExplainedReply
 async def _dead_letters(database: Database, request_id: UUID) -> tuple[ExplainedDeadLetter, ...]:
     notices = await dead_letters.notices_of(database, request_id)
     return tuple(
-        ExplainedDeadLetter(letter, tuple(n for n in notices if n.dead_letter_id == letter.dead_letter_id))
-        for letter in await dead_letters.dead_letters_of(database, request_id)
+        ExplainedDeadLetter(dead_letter, tuple(n for n in notices if n.dead_letter_id == dead_letter.dead_letter_id))
+        for dead_letter in await dead_letters.dead_letters_of(database, request_id)
     )

@@ -50,12 +50,12 @@ def maintenance_tasks(
     channels: Channels = CHANNELS,
 ) -> tuple[MaintenanceTask, ...]:
     """All tasks; `callbacks` are the `api` endpoints to which replies are posted."""
-    letters = DeadLetterMaintenance(database, notifier, callbacks, channels)
+    dead_letter_tasks = DeadLetterMaintenance(database, notifier, callbacks, channels)
     return (
         MaintenanceTask("expire_leases", 1.0, lambda: outbox.expire_leases(database)),
-        MaintenanceTask("digest", 1.0, letters.digest),
-        *((MaintenanceTask("tell_senders", 5.0, letters.tell_senders),) if settings.tell_sender else ()),
-        MaintenanceTask("empty_dead_letters", 3600.0, lambda: letters.empty(settings.keep_days)),
+        MaintenanceTask("digest", 1.0, dead_letter_tasks.digest),
+        *((MaintenanceTask("tell_senders", 5.0, dead_letter_tasks.tell_senders),) if settings.tell_sender else ()),
+        MaintenanceTask("empty_dead_letters", 3600.0, lambda: dead_letter_tasks.empty(settings.keep_days)),
         MaintenanceTask("balance_books", 60.0, lambda: books.balance_books(database)),
         MaintenanceTask("make_partitions", _A_DAY_S, lambda: partitions.make_partitions(database)),
     )
@@ -118,14 +118,14 @@ class DeadLetterMaintenance:
         self._channels = channels
 
     async def digest(self) -> int:
-        """Tell each System4 in a notice or two of the letters that wait for it; returns of how many."""
+        """Tell each System4 in a notice or two of the dead letters that wait for it; returns how many."""
         told = 0
         for handler in await dead_letters.waiting_handlers(self._database):
-            letters = 0
+            count = 0
             while some := await dead_letters.digest(self._database, handler):
-                letters += some
-            log.info("dead letters reported in a digest", system_id=handler, letters=letters)
-            told += letters
+                count += some
+            log.info("dead letters reported in a digest", system_id=handler, dead_letters=count)
+            told += count
         if told:
             self._notifier.notify(WORK)
         return told
@@ -152,7 +152,7 @@ class DeadLetterMaintenance:
         return told
 
     async def empty(self, keep_days: int) -> int:
-        """Throw away payloads of letters that were handled longer ago; returns how many."""
+        """Throw away payloads of dead letters that were handled longer ago; returns how many."""
         emptied = 0
         while count := await dead_letters.empty(self._database, keep_days=keep_days, limit=_EMPTIED_AT_ONCE):
             emptied += count

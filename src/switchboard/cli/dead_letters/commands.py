@@ -88,11 +88,11 @@ def show_letter(
     as_json: AsJson = False,
 ) -> None:
     """Show one dead letter with its message and who was told of it."""
-    letter = ask(lambda client: client.get(f"/v1/dead-letters/{part(dead_letter_id)}"))
+    dead_letter = ask(lambda client: client.get(f"/v1/dead-letters/{part(dead_letter_id)}"))
     if as_json:
-        print_json(letter)
+        print_json(dead_letter)
     else:
-        print_dead_letter(letter)
+        print_dead_letter(dead_letter)
 
 
 @app.command("reroute")
@@ -245,7 +245,7 @@ def _filters(words: Sequence[str]) -> list[str] | dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Many:
-    """One body for many letters, and what it is called."""
+    """One body for many dead letters, and what it is called."""
 
     body: JsonMapping
     verb: str

@@ -19,8 +19,8 @@ _SHOWN: Final = 20
 """Letters of many that are named one by one."""
 
 
-def print_dead_letters(letters: Sequence[Json]) -> None:
-    """A page of letters: what died where, why, and the beginning of what it says."""
+def print_dead_letters(dead_letters: Sequence[Json]) -> None:
+    """A page of dead letters: what died where, why, and the beginning of what it says."""
     names = ("id", "since", "team", "status", "category", "from", "text")
     rows = (
         (
@@ -32,34 +32,34 @@ def print_dead_letters(letters: Sequence[Json]) -> None:
             one_line(x["sender"], 60),
             "(emptied)" if x["emptied_at"] else one_line(x["text"]),
         )
-        for x in letters
+        for x in dead_letters
     )
     out().print(table(*names, rows=rows, keep=("id", "since", "status")))
 
 
-def print_dead_letter(letter: Json) -> None:
-    """One letter with its message and what became of it."""
+def print_dead_letter(dead_letter: Json) -> None:
+    """One dead letter with its message and what became of it."""
     names = ("dead_letter_id", "request_id", "status", "team_id", "category", "reason", "system_id", "handler")
-    rows: list[tuple[object, object]] = [(name, letter.get(name)) for name in names]
-    rows += [("created_at", when(letter.get("created_at")))]
-    rows += _message_rows(letter)
-    rows += [("part", one_line(letter["part"], 300))] if letter.get("part") else []
-    if letter["status"] == "handled":
-        rows += [("handled", f"{when(letter['handled_at'])} by {letter['handled_by_system_id']}")]
-        rows += [("resolution", letter["resolution"])]
-    rows += [("rerouted to", one["system_id"]) for one in letter.get("rerouted_to", [])]
-    rows += [("notice", f"{n.get('system_id')}: {n.get('state')}") for n in letter.get("notices", [])]
+    rows: list[tuple[object, object]] = [(name, dead_letter.get(name)) for name in names]
+    rows += [("created_at", when(dead_letter.get("created_at")))]
+    rows += _message_rows(dead_letter)
+    rows += [("part", one_line(dead_letter["part"], 300))] if dead_letter.get("part") else []
+    if dead_letter["status"] == "handled":
+        rows += [("handled", f"{when(dead_letter['handled_at'])} by {dead_letter['handled_by_system_id']}")]
+        rows += [("resolution", dead_letter["resolution"])]
+    rows += [("rerouted to", one["system_id"]) for one in dead_letter.get("rerouted_to", [])]
+    rows += [("notice", f"{n.get('system_id')}: {n.get('state')}") for n in dead_letter.get("notices", [])]
     out().print(table("", "", rows=rows, wrap=True))
-    text = (letter.get("payload") or {}).get("payload", {}).get("normalized_text", "")
+    text = (dead_letter.get("payload") or {}).get("payload", {}).get("normalized_text", "")
     out().print(Text("\n" + clean(text)))
 
 
-def _message_rows(letter: Json) -> list[tuple[object, object]]:
-    """Who sent it, from where, and what came with it; of a letter that was emptied only that it was."""
-    rows: list[tuple[object, object]] = [("channel", letter["channel"])]
-    if letter["emptied_at"]:
-        return [*rows, ("emptied", f"{when(letter['emptied_at'])}: its message has been erased")]
-    envelope = letter["payload"]
+def _message_rows(dead_letter: Json) -> list[tuple[object, object]]:
+    """Who sent it, from where, and what came with it; of a dead letter that was emptied only that it was."""
+    rows: list[tuple[object, object]] = [("channel", dead_letter["channel"])]
+    if dead_letter["emptied_at"]:
+        return [*rows, ("emptied", f"{when(dead_letter['emptied_at'])}: its message has been erased")]
+    envelope = dead_letter["payload"]
     sender = envelope["sender"]
     named = f"{sender['display_name']} ({sender['identity']})" if sender.get("display_name") else sender["identity"]
     rows += [("endpoint", envelope["source"]["endpoint_identity"]), ("sender", named)]
@@ -76,9 +76,11 @@ def _attachment(one: JsonMapping) -> str:
 def print_rerouted(answer: Json) -> None:
     """Where a dead letter went; and for a rule made from it, the same report as for any edit."""
     to = ", ".join(delivery["system_id"] for delivery in answer["deliveries"])
-    letter = answer["dead_letter"]
+    dead_letter = answer["dead_letter"]
     was = "was already rerouted" if answer["already"] else "rerouted"
-    out().print(f"{letter['dead_letter_id']} {was} to {clean(to)} (decision {answer['decision_n']})", soft_wrap=True)
+    out().print(
+        f"{dead_letter['dead_letter_id']} {was} to {clean(to)} (decision {answer['decision_n']})", soft_wrap=True
+    )
     if written := answer.get("rule"):
         print_edit(written, [{"before": None, "after": written["rule"]}] if written["fresh"] else [], dry_run=False)
         out().print(f"its id is {written['rule']['rule_id']}", style="dim")
@@ -90,8 +92,8 @@ def print_outcome(outcome: Json, done: str) -> None:
     would = "would be " if outcome["dry_run"] else ""
     rest = f"; {len(failed):,} {'stays' if len(failed) == 1 else 'stay'} pending" if failed else ""
     out().print(f"{would}{done}: {outcome['done']:,} of {counted(outcome['matched'], 'dead letter')}{rest}")
-    for letter in outcome.get("would", ())[:_SHOWN]:
-        out().print(f"  {letter['dead_letter_id']} → {clean(', '.join(letter['to']))}", soft_wrap=True)
+    for dead_letter in outcome.get("would", ())[:_SHOWN]:
+        out().print(f"  {dead_letter['dead_letter_id']} → {clean(', '.join(dead_letter['to']))}", soft_wrap=True)
     _print_more(len(outcome.get("would", ())))
     for failure in failed[:_SHOWN]:
         errors().print(f"{failure['dead_letter_id']}: {one_line(failure['error'], 300)}", soft_wrap=True)

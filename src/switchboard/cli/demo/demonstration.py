@@ -84,7 +84,7 @@ class Outcome:
 
     took: Json
     explained: Mapping[str, Json]
-    letters: list[Json]
+    dead_letters: list[Json]
     books: Json
     certain: bool
     undecided: str | None = None
@@ -99,7 +99,7 @@ class Outcome:
     def good(self) -> bool:
         """Whether it is as it should be."""
         balanced = self.books["balanced"] and not self.books["problems"]
-        return bool(balanced and self.counted == _EXPECTED and (len(self.letters) == 1 or not self.certain))
+        return bool(balanced and self.counted == _EXPECTED and (len(self.dead_letters) == 1 or not self.certain))
 
 
 def examples() -> Path:
@@ -185,8 +185,8 @@ async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show:
             show.messages = await _messages(client)
             explained, undecided = await _interesting(client)
             books = await client.get("/v1/books", {"now": True})
-            letters = (await client.get("/v1/dead-letters"))["dead_letters"]
-    return _epilogue(show, Outcome(took, explained, letters, books, model.certain, undecided))
+            dead_letters = (await client.get("/v1/dead-letters"))["dead_letters"]
+    return _epilogue(show, Outcome(took, explained, dead_letters, books, model.certain, undecided))
 
 
 async def _scripted(
@@ -234,7 +234,7 @@ async def _act(
 
 
 def _epilogue(show: Show, outcome: Outcome) -> int:
-    console, letters, books = show.console, outcome.letters, outcome.books
+    console, dead_letters, books = show.console, outcome.dead_letters, outcome.books
     show.ended = True
     if show.live:
         console.print(show)
@@ -244,7 +244,7 @@ def _epilogue(show: Show, outcome: Outcome) -> int:
     if outcome.undecided is not None:
         console.print(f"\nNo message was decided by a model: {outcome.undecided}", style="bold yellow", soft_wrap=True)
     console.print("\nWhat could not be delivered, kept whole:", style="bold")
-    rows = [(x["team_id"], x["channel"], x["category"], x["handler"], one_line(x["reason"], 300)) for x in letters]
+    rows = [(x["team_id"], x["channel"], x["category"], x["handler"], one_line(x["reason"], 300)) for x in dead_letters]
     names = ("team", "channel", "category", "notified", "reason")
     console.print(table(*names, rows=rows, keep=names[2:3], wrap=True, room=40))
     console.print("\nThe books:", style="bold")

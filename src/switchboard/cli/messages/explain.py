@@ -91,8 +91,8 @@ def tree_of(explanation: Json) -> Tree:
         _delivery(tree, delivery)
     for reply in explanation["replies"]:
         _reply(tree, reply)
-    for letter in explanation["dead_letters"]:
-        _dead_letter(tree, letter)
+    for dead_letter in explanation["dead_letters"]:
+        _dead_letter(tree, dead_letter)
     return tree
 
 
@@ -248,16 +248,21 @@ def _reply(tree: Tree, entry: Json) -> None:
 
 
 def _dead_letter(tree: Tree, entry: Json) -> None:
-    letter = entry["dead_letter"]
+    dead_letter = entry["dead_letter"]
     label = _label(
-        "dead letter", (f"of team {letter['team_id']}", "cyan"), (letter["category"], "red"), (letter["status"], "dim")
+        "dead letter",
+        (f"of team {dead_letter['team_id']}", "cyan"),
+        (dead_letter["category"], "red"),
+        (dead_letter["status"], "dim"),
     )
-    branch = tree.add(label.append(f"\n{one_line(letter['reason'], 300)}", style="not bold"))
-    if letter["status"] == "handled":
-        how = "closed" if letter["rerouted_n"] is None else f"rerouted (decision {letter['rerouted_n']})"
-        by = (f"by {letter['handled_by_system_id']}", "cyan")
+    branch = tree.add(label.append(f"\n{one_line(dead_letter['reason'], 300)}", style="not bold"))
+    if dead_letter["status"] == "handled":
+        how = "closed" if dead_letter["rerouted_n"] is None else f"rerouted (decision {dead_letter['rerouted_n']})"
+        by = (f"by {dead_letter['handled_by_system_id']}", "cyan")
         branch.add(
-            _label(how, by, (when(letter["handled_at"]), "dim"), (f"“{one_line(letter['resolution'], 300)}”", ""))
+            _label(
+                how, by, (when(dead_letter["handled_at"]), "dim"), (f"“{one_line(dead_letter['resolution'], 300)}”", "")
+            )
         )
     for notice in entry["notices"]:
         branch.add(_label("told", (notice["system_id"], "cyan")).append("  ").append(state(notice["state"])))

@@ -109,7 +109,9 @@ async def follow(client: Client, request_id: str, *, wait: float, show: Callable
 
 async def _reasons(client: Client, request_id: str) -> tuple[str, ...]:
     message = await client.get(f"/v1/messages/{part(request_id)}")
-    return tuple(f"{letter['category']}: {letter['reason']}" for letter in message.get("dead_letters", []))
+    return tuple(
+        f"{dead_letter['category']}: {dead_letter['reason']}" for dead_letter in message.get("dead_letters", [])
+    )
 
 
 def show_reply(reply: Json) -> None:

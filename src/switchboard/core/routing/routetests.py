@@ -132,11 +132,11 @@ def _expected(value: object, path: str) -> Receivers:
     else:
         given = _READER.fields(value, path, ("butlers", "dead_letters", "models"))
         butlers = _systems(given.get("butlers", []), f"{path}.butlers")
-        letters = enumerate(_READER.items(given.get("dead_letters", []), f"{path}.dead_letters"))
+        dead_letters = enumerate(_READER.items(given.get("dead_letters", []), f"{path}.dead_letters"))
         models = enumerate(_READER.items(given.get("models", []), f"{path}.models"))
         expected = Receivers.of(
             butlers,
-            (_dead_end(one, f"{path}.dead_letters[{at}]") for at, one in letters),
+            (_dead_end(one, f"{path}.dead_letters[{at}]") for at, one in dead_letters),
             (TeamId(_READER.text(one, f"{path}.models[{at}]")) for at, one in models),
         )
     if expected == Receivers():
@@ -156,9 +156,9 @@ def _system(value: object, path: str) -> SystemId:
 
 
 def _dead_end(value: object, path: str) -> DeadEnd:
-    letter = _READER.fields(value, path, ("team", "category"))
-    team = TeamId(_READER.text(_READER.needed(letter, "team", path), f"{path}.team"))
-    word = _READER.text(_READER.needed(letter, "category", path), f"{path}.category")
+    dead_letter = _READER.fields(value, path, ("team", "category"))
+    team = TeamId(_READER.text(_READER.needed(dead_letter, "team", path), f"{path}.team"))
+    word = _READER.text(_READER.needed(dead_letter, "category", path), f"{path}.category")
     category = _CATEGORIES.get(word)
     if category is None:
         meant = near(word, _CATEGORIES) or tuple(_CATEGORIES)

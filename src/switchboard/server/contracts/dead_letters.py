@@ -34,7 +34,7 @@ Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class DeadLetterRule(Body):
-    """A rule to make of a dead letter: one filter at least; keys alone mean the values of the letter's message."""
+    """A rule to make of a dead letter: one filter at least; keys alone mean the values of its message."""
 
     name: Line
     filters: Filters | Annotated[list[Word], Field(max_length=MAX_FILTERS)] = Field(default_factory=list)

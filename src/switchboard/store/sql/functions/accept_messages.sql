@@ -130,7 +130,7 @@ begin
         from unnest(_now, _now_seq) as n (n, seq);
 
     if cardinality(x_ord) > 0 then
-        perform bury(
+        perform write_dead_letters(
             array_agg(x.id), array_agg(_request_id[x.ord]), array_agg(_conversation[x.ord]), array_agg(x.team),
             array_agg(x.category), array_agg(x.reason), array_agg(x.handler),
             array_agg(null::uuid), array_agg(null::bigint), array_agg(null::text))

@@ -1,4 +1,4 @@
--- The lanes of a decision, locked: those of the butlers and of the System4s that are told; _also: one more of the conversation.
+-- Lock the lanes of a decision: those of the butlers and of the System4s that are notified; _also: one more of the conversation.
 create or replace function lock_branches(_also text, _conversation uuid, d_system text[], x_handler text[]) returns void
 language sql as $$
     select lock_lanes(array_agg(w.kind), array_agg(w.system_id), array_agg(_conversation), array_agg('work'::text))
@@ -9,8 +9,8 @@ language sql as $$
     ) w;
 $$;
 
--- Whoever decides about a message again holds, in this order, the lanes of those who get it or are told, its letters, and
--- its first decision: two at once must not bring it to one butler twice, nor take the same number.
+-- A further decision about a message locks, in this order, the lanes of those who get it or are notified, its dead letters,
+-- and its first decision: two at once must not deliver it to one butler twice, nor take the same number.
 create or replace function hold_message(_request_id uuid, _conversation uuid, d_system text[], x_handler text[]) returns void
 language plpgsql as $$
 begin
@@ -19,9 +19,10 @@ begin
     perform from decision d where d.request_id = _request_id and d.n = 1 for no key update;
 end $$;
 
--- A further decision about a message that is held, with its deliveries at the end of their lanes; its number, or null where
--- all of them have the message, or were done with it. d_*: who is to get it, x_*: branches that again nobody can take. _text:
--- but this part of it is brought on, null is the whole; who has another part has neither this one nor the whole.
+-- A further decision about a message that the caller has locked, with its deliveries at the end of their lanes. Returns its
+-- number, or null if all of them have the message, or have finished with it. d_*: who is to get it; x_*: branches that nobody
+-- can take, again. _text: only this part of it is delivered, null is the whole; a butler that has another part has neither
+-- this one nor the whole.
 create or replace function decide_again(
     _request_id uuid, _conversation uuid, _version bigint, _trail text, _tier smallint,
     d_system text[], d_team text[],
@@ -57,7 +58,7 @@ begin
                case when _text is null then 0 else f.ord end, _now, _text, _n
         from unnest(_fresh, _lane, enqueue(_lane, array_fill(_tier, array[cardinality(_lane)]))) as f (ord, lane, seq);
     if cardinality(x_id) > 0 then
-        perform bury(
+        perform write_dead_letters(
             array_agg(x.id), array_agg(_request_id), array_agg(_conversation), array_agg(x.team), array_agg(x.category),
             array_agg(x.reason), array_agg(x.handler), array_agg(null::uuid), array_agg(null::bigint), array_agg(null::text),
             array_agg(_text), array_agg(_n))
@@ -66,10 +67,10 @@ begin
     return _n;
 end $$;
 
--- Reroute: a further decision about what died of the letter's message, and the letter handled; or nothing at all. d_*, x_*
--- as in decide_again. The outcome: rerouted; handled (it was before: by decision n, or by hand where n is null); taken (all of
--- them have the message, or were done with it); no row where there is no such letter.
-create or replace function reroute_letter(
+-- Reroute: a further decision about the part of the message that the dead letter is about, which is handled by it; or
+-- nothing at all. d_*, x_* as in decide_again. outcome: rerouted; handled (already: by decision n, or by hand if n is null);
+-- taken (all of them have the message, or have finished with it). No row: there is no such dead letter.
+create or replace function reroute_dead_letter(
     _id uuid, _by text, _resolution text, _version bigint, _trail text, _tier smallint,
     d_system text[], d_team text[],
     x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[]
@@ -107,10 +108,11 @@ begin
     return query select 'rerouted', _n;
 end $$;
 
--- Correct: where a message should have gone, in the log of the teams that asked a model (_teams; null: all of them); and
--- unless _team is null a further decision by which that butler gets it. Letters of this message that these teams have
--- because no model chose are settled by it. The butler gets what of it came to team _of (null: the whole). decided: false while it waits for a model, and then nothing has changed; noted:
--- the log said something else before; n: the decision, null where the butler has the message already.
+-- Correct: record where a message should have gone, in the log of the teams that asked a model (_teams; null: all of them);
+-- and, unless _team is null, make a further decision by which that butler gets it. This handles the dead letters that these
+-- teams have of the message because no model chose. The butler gets the part that reached team _of (null: the whole).
+-- decided: false while the message waits for a model, and then nothing has changed; noted: the log said something else
+-- before; n: the decision, null if the butler has the message already.
 create or replace function correct_route(
     _request_id uuid, _to text, _by text, _reason text, _teams text[],
     _version bigint, _trail text, _tier smallint, _team text, _of text default null

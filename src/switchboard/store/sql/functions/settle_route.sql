@@ -37,7 +37,7 @@ begin
         from unnest(_turn, enqueue(_turn, array_fill(_tier, array[cardinality(_turn)])), d_system, d_team, d_text) with ordinality
              as d (lane, seq, system_id, team_id, part, ord);
     if cardinality(x_id) > 0 then
-        perform bury(
+        perform write_dead_letters(
             array_agg(x.id), array_agg(_request_id), array_agg(_conversation), array_agg(x.team), array_agg(x.category),
             array_agg(x.reason), array_agg(x.handler), array_agg(null::uuid), array_agg(null::bigint), array_agg(null::text),
             array_agg(x.part))

@@ -72,7 +72,7 @@ begin
     end if;
 
     if exists (select from unnest(_dead_id) as x (id) where x.id is not null) then
-        perform bury(array_agg(i.dead_id), array_agg(d.request_id), array_agg(i.conversation), array_agg(d.team_id),
+        perform write_dead_letters(array_agg(i.dead_id), array_agg(d.request_id), array_agg(i.conversation), array_agg(d.team_id),
                      array_agg(i.category), array_agg(i.reason), array_agg(i.handler), array_agg(i.lane), array_agg(i.seq),
                      array_agg(d.system_id), array_agg(d.text), array_agg(d.n))
             from unnest(_lane, _seq, _conversation, _dead_id, _category, _reason, _handler, _ok)

@@ -383,10 +383,10 @@ create table receipt (
     primary key (request_id, outbox_id, epoch)
 );
 
--- handler is who is told, notice_lane and notice_seq by which notice: null while it waits for a digest. rerouted_n is the
--- decision that took it back into the house. sender_spared: the sender is not to be told (mailing lists, automatic mail).
--- emptied_at: it was handled long ago; payload, raw and text are kept no more. text: the part of the message that died
--- here, where a model split it; null is the whole. n: the decision that it is of.
+-- handler is who is notified, notice_lane and notice_seq by which notice: null while it waits for a digest. rerouted_n is the
+-- decision that rerouted it. sender_spared: the sender is not to be told (mailing lists, automatic mail). emptied_at: it was
+-- handled long ago; payload, raw and text have been erased. text: the part of the message that could not be delivered, where
+-- a model split it; null is the whole. n: the decision that made it.
 create table dead_letter (
     dead_letter_id uuid primary key,
     conversation uuid not null,
@@ -427,8 +427,8 @@ create index dead_letter_pending on dead_letter (dead_letter_id) where status = 
 create index dead_letter_category on dead_letter (category, dead_letter_id);
 create index dead_letter_kept on dead_letter (handled_at) where status = 'handled' and emptied_at is null;
 
--- A dead letter told to the System4 that handles it; a digest, in a lane without a conversation, tells of as many as
--- `letters` says, and names the first.
+-- A dead letter reported to the System4 that handles it. A digest, in a lane without a conversation, is about `dead_letters`
+-- of them, and names the first.
 create table notice (
     lane uuid not null,
     seq bigint not null,
@@ -440,7 +440,7 @@ create table notice (
     error_class text,
     created_at timestamptz not null,
     settled_at timestamptz,
-    letters integer not null default 1,
+    dead_letters integer not null default 1,
     primary key (lane, seq, request_id)
 );
 create index notice_request on notice (request_id);

@@ -122,15 +122,15 @@ where x.request_id between $1 and $2 and x.notice_lane is not null
   and not exists (select from notice n where n.lane = x.notice_lane and n.seq = x.notice_seq) limit 20;
 
 -- name: problem_digest
--- Letter by letter, by index: those of a digest are of any day.
-select format('notice %s #%s tells of %s dead letters, and %s are on the books', lane_name(n.lane), n.seq, n.letters, x.letters) as problem
+-- One by one, by index: the dead letters of a digest may be of any day.
+select format('notice %s #%s tells of %s dead letters, and %s are on the books', lane_name(n.lane), n.seq, n.dead_letters, x.dead_letters) as problem
 from notice n
 cross join lateral (
-    select count(*) as letters from dead_letter d where d.notice_lane = n.lane and d.notice_seq = n.seq
+    select count(*) as dead_letters from dead_letter d where d.notice_lane = n.lane and d.notice_seq = n.seq
 ) x
-where n.request_id between $1 and $2 and n.letters <> x.letters limit 20;
+where n.request_id between $1 and $2 and n.dead_letters <> x.dead_letters limit 20;
 
--- name: problem_letter
+-- name: problem_dead_letter
 select case
         when x.handled_at is null then format('dead letter %s is handled, but nobody says when', x.dead_letter_id)
         else format('dead letter %s was rerouted by decision %s of message %s, which does not exist', x.dead_letter_id, x.rerouted_n, x.request_id)
@@ -180,7 +180,7 @@ where d.state = 'pending' and (
     or (d.seq > l.done_seq and l.state = 'idle')
 ) limit 20;
 
--- name: problem_letter_pending
+-- name: problem_dead_letter_pending
 select case
         when x.rerouted_n is not null
             then format('dead letter %s was rerouted by decision %s, but is still pending', x.dead_letter_id, x.rerouted_n)

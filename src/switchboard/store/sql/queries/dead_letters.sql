@@ -1,7 +1,7 @@
 -- name: list
 -- The text is what came to the team of the reader, $11; null is an operator, who sees the whole.
--- This and the next two are planned each time (`_planned`), by the given filters: pending letters, those of a team, of a
--- category and the newest of all are read by their indexes. Other filters on letters of any status cost a walk from the
+-- This and the next two are planned each time (`_planned`), by the given filters: pending ones, those of a team, of a
+-- category and the newest of all are read by their indexes. Other filters, on any status, cost a walk from the
 -- newest back until the page is full; `since` does not cut it short.
 select x.dead_letter_id, x.request_id, (select c.name from conversation c where c.conversation = x.conversation) as conversation, x.team_id, x.channel, x.category, x.reason, x.system_id, x.handler,
        x.status, x.handled_by_system_id, x.resolution, x.received_at, x.created_at, x.handled_at, x.rerouted_n,
@@ -68,7 +68,7 @@ join message_inbox m on m.request_id = x.request_id
 where x.dead_letter_id = $1;
 
 -- name: reroute
-select outcome, n from reroute_letter(
+select outcome, n from reroute_dead_letter(
     $1, $2, $3, $4, $5, $6::smallint, $7::text[], $8::text[],
     $9::uuid[], $10::text[], $11::text[], $12::text[], $13::text[]);
 
@@ -86,7 +86,7 @@ where dead_letter_id = $1 and status = 'pending';
 
 -- name: notices
 select x.dead_letter_id, lane_name(n.lane) as lane, n.seq, n.team_id, n.system_id, n.state, n.error_class, n.created_at, n.settled_at,
-       n.letters, (select count(*) from attempt t where t.request_id = n.request_id and t.lane = n.lane and t.seq = n.seq) as attempts
+       n.dead_letters, (select count(*) from attempt t where t.request_id = n.request_id and t.lane = n.lane and t.seq = n.seq) as attempts
 from dead_letter x join notice n on n.lane = x.notice_lane and n.seq = x.notice_seq
 where x.request_id = $1 order by n.created_at, n.system_id, n.seq;
 
@@ -95,7 +95,7 @@ select distinct handler from dead_letter
 where handler is not null and notice_lane is null and status = 'pending' order by handler;
 
 -- name: digest
-select digest_letters($1);
+select digest_dead_letters($1);
 
 -- name: untold
 select distinct on (x.request_id) x.request_id, m.channel, m.endpoint, m.envelope, w.raw, m.media_type, m.received_at

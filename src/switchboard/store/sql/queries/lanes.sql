@@ -32,10 +32,10 @@ join lateral (
                               'reason', x.reason, 'system_id', x.system_id)
            || case when (select conversation from lane where key = n.lane) is null then (
                   select jsonb_build_object(
-                      'letters', n.letters,
+                      'dead_letters', n.dead_letters,
                       'categories', (
-                          select jsonb_object_agg(c.category, c.letters) from (
-                              select y.category, count(*) as letters from dead_letter y
+                          select jsonb_object_agg(c.category, c.dead_letters) from (
+                              select y.category, count(*) as dead_letters from dead_letter y
                               where y.notice_lane = n.lane and y.notice_seq = n.seq group by y.category
                           ) c
                       ),

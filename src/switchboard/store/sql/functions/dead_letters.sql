@@ -1,8 +1,8 @@
--- Dead letters, and the notices to their handlers. The caller holds the locks of the notice lanes. _text: the part of each,
--- null is the whole; _n: the decision that each is of.
--- A System4 with 20 notices before it gets no further single ones: more dead letters wait for a digest. Transactions at the
--- same time do not see each other's notices; a few more than 20 cost less than a lock that all of them wait for.
-create or replace function bury(
+-- Insert dead letters, and the notices to their handlers. The caller holds the locks of the notice lanes. _text: the part of
+-- the message that each is about, null for the whole; _n: the number of the decision that made each.
+-- A System4 with 20 pending notices gets no more single ones: further dead letters wait for a digest. Concurrent
+-- transactions do not see each other's notices; a few more than 20 cost less than a lock that all of them wait for.
+create or replace function write_dead_letters(
     _id uuid[], _request_id uuid[], _conversation uuid[], _team text[], _category text[], _reason text[],
     _handler text[], _lane uuid[], _seq bigint[], _system text[], _text text[] default null, _n smallint[] default null
 ) returns void
@@ -32,7 +32,7 @@ begin
              as x (id, request_id, conversation, team, category, reason, handler, lane, seq, system_id, part, n)
     ), told as (
         select t.* from unnest(_told, _notice, enqueue(_notice)) as t (id, lane, seq)
-    ), buried as (
+    ), inserted as (
         insert into dead_letter (dead_letter_id, conversation, request_id, team_id, channel, payload, raw, category,
                                  reason, lane, seq, system_id, handler, received_at, created_at, notice_lane, notice_seq,
                                  text, n)
@@ -49,10 +49,10 @@ begin
         from told t join given g on g.id = t.id;
 end $$;
 
--- Digest: letters of one System4 that wait to be told, in one notice at the end of its lane of digests. The last one
--- there grows, unless it is next: that one may have been read already. Returns how many dead letters it names: 200 at most,
--- so that few conversations are held at once; the caller asks again until it is 0.
-create or replace function digest_letters(_handler text) returns bigint
+-- Digest: one notice, at the end of its lane of digests, about the dead letters that wait to be reported to a System4. The
+-- last notice there is extended, unless it is the next to run: it may have been read already. Returns the number of dead
+-- letters added: 200 at most, so that few conversations are locked at once; the caller repeats until it is 0.
+create or replace function digest_dead_letters(_handler text) returns bigint
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -73,10 +73,10 @@ begin
     end if;
     select l.last_seq > l.done_seq + 1 and not is_parked(_key, l.last_seq), l.last_seq into _grows, _seq from lane l where l.key = _key;
     if _grows then
-        update notice n set letters = n.letters + cardinality(_ids) where n.lane = _key and n.seq = _seq;
+        update notice n set dead_letters = n.dead_letters + cardinality(_ids) where n.lane = _key and n.seq = _seq;
     else
         _seq := (enqueue(array[_key]))[1];
-        insert into notice (lane, seq, dead_letter_id, request_id, team_id, system_id, created_at, letters)
+        insert into notice (lane, seq, dead_letter_id, request_id, team_id, system_id, created_at, dead_letters)
             select _key, _seq, x.dead_letter_id, x.request_id, x.team_id, _handler, clock_timestamp(), cardinality(_ids)
             from dead_letter x where x.dead_letter_id = _ids[1];
     end if;
