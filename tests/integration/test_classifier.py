@@ -26,6 +26,7 @@ from switchboard.core.policy.budget import Amount, Cap, Refusal
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.llm import Bill, Usage
 from switchboard.domain.routing import SystemId, Target, Team
+from switchboard.domain.shown import Logged
 from switchboard.journey.classify import RouteLimits
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
@@ -85,7 +86,7 @@ class House:
         )
         return [(row["category"], row["reason"]) for row in rows]
 
-    async def log(self, request_id: Any) -> list[classification.Logged]:
+    async def log(self, request_id: Any) -> list[Logged]:
         return await classification.attempts(self.runtime.database, request_id)
 
 

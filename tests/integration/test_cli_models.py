@@ -20,8 +20,8 @@ from switchboard.app.ops.doctor import check_machine
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.cli.models.views import print_models
 from switchboard.domain.llm import Attempt, Report, Usage
+from switchboard.domain.shown import ClassificationRow
 from switchboard.journey.ask import _billed, _last_billed
-from switchboard.store.classification import ClassificationRow
 from tests.integration.test_cli import Cli, ask, envelope
 from tests.postgres import Postgres
 from tests.processes import DEADLINE, Server, butler, environment, running, write_teams

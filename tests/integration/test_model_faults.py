@@ -20,10 +20,10 @@ import pytest
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
+from switchboard.domain.shown import Logged
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
 from switchboard.store import classification
-from switchboard.store.classification import Logged
 from switchboard.store.inbox import unpack_raw
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm
 from tests.chaos import claude, model

@@ -22,6 +22,7 @@ from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import Forbidden, InvalidInput, Unauthenticated
 from switchboard.domain.llm import Bill, Reply, ToolCall, Usage
 from switchboard.domain.routing import Member, SystemId, Team, TeamId
+from switchboard.domain.shown import Logged
 from switchboard.journey.route_call import take
 from switchboard.pipeline import (
     Attempt,
@@ -135,7 +136,7 @@ def context(**more: Any) -> dict[str, Any]:
     }
 
 
-async def logged(house: Lab, result: RoutingResult) -> list[classification.Logged]:
+async def logged(house: Lab, result: RoutingResult) -> list[Logged]:
     return await classification.attempts(house.database, UUID(result.route_result["request_id"]))
 
 

@@ -32,9 +32,9 @@ from switchboard.domain.errors import (
     Unavailable,
 )
 from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.shown import AuditEntry
 from switchboard.store import audit, classification
 from switchboard.store import tokens as store
-from switchboard.store.audit import AuditEntry
 from switchboard.store.classification import SESSION_PREFIX, Session
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7

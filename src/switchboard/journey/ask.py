@@ -35,11 +35,12 @@ from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import Attempt, ChatMessage, Reply, Report, Request, Tool, ToolCall, ToolServer
 from switchboard.domain.routing import Classified, Route, Target
+from switchboard.domain.shown import ClassificationRow
 from switchboard.journey.route_call import take
 from switchboard.ports.channel import Strategy
 from switchboard.ports.engine import NOT_DONE, Journal
 from switchboard.store import classification as store
-from switchboard.store.classification import ClassificationRow, NewSession, Session
+from switchboard.store.classification import NewSession, Session
 from switchboard.store.database import Database
 
 log = structlog.get_logger(__name__)

@@ -5,24 +5,12 @@ Called by `app/access.py`; append only. Operators read it at `GET /v1/audit`, th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.shown import AuditEntry
 from switchboard.store.database import Database, query, rows_as
 from switchboard.store.ids import new_uuid7
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """`actor` is the name of a token; `detail` never holds a secret."""
-
-    audit_id: UUID
-    at: datetime
-    actor: str
-    action: str
-    detail: JsonMapping
 
 
 async def append(database: Database, actor: str, action: str, detail: JsonMapping) -> None:

@@ -8,7 +8,7 @@ Every query names its schema and carries JSON as text, so that the pool may be a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -21,8 +21,9 @@ from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, reserv
 from switchboard.core.storable import storable_text, to_storable_json
 from switchboard.core.uuid7 import MAX_MS, uuid7_ms
 from switchboard.domain.classification import Candidate, Classification, RecordedCall, Utterance
-from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import NO_USAGE, Bill
+from switchboard.domain.shown import ClassificationRow, Logged
 from switchboard.store.database import Database, Row, from_json, query, row_as, rows_as, to_json
 from switchboard.store.ids import new_uuid7
 
@@ -78,36 +79,6 @@ class Call:
     segment: str | None = None
     reason: str = ""
     why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ClassificationRow:
-    """One attempt to classify, as it is logged. `cost` in micro-dollars, None if not reported."""
-
-    request_id: UUID
-    conversation: str
-    team_id: str
-    candidates: tuple[str, ...]
-    result: JsonMapping = field(default_factory=dict)
-    session_id: UUID | None = None
-    model: str | None = None
-    tokens_in: int = 0
-    tokens_out: int = 0
-    cost: int | None = None
-    ms: int = 0
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Logged(ClassificationRow):
-    """An attempt as read from the log: its number from 1, its end, and its correction, with author and reason."""
-
-    n: int = 0
-    at: datetime = _EPOCH
-    corrected_to: str | None = None
-    corrected_by: str | None = None
-    corrected_at: datetime | None = None
-    correction: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,8 @@ from uuid import UUID
 
 from switchboard.core.storable import storable_text, to_storable_json
 from switchboard.domain.routing import Chosen, TrailStep
-from switchboard.store.classification import Logged
+from switchboard.domain.shown import Read
 from switchboard.store.database import Database, query, row_as, rows_as
-
-
-@dataclass(frozen=True, slots=True)
-class Read(Logged):
-    """An attempt as the log shows it. `seen`: who asked may read the message, of which `text` is the beginning."""
-
-    seen: bool = False
-    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

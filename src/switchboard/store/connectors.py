@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
+from switchboard.domain.shown import Connector, ConnectorState
 from switchboard.store.database import Database, query, rows_as, seconds
 
 INTERVAL_S: Final = 120
 """Seconds between two heartbeats; twice that without one is stale, five times offline."""
-
-ConnectorState = Literal["healthy", "degraded", "error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +27,6 @@ class Heartbeat:
     state: ConnectorState
     error_message: str | None
     counters: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Connector:
-    """The last heartbeat of an endpoint, and whether by its age the connector is alive."""
-
-    channel: str
-    endpoint: str
-    instance_id: str
-    version: str | None
-    state: ConnectorState
-    error_message: str | None
-    counters: Mapping[str, int]
-    first_seen_at: datetime
-    last_seen_at: datetime
-    liveness: Literal["online", "stale", "offline"]
 
 
 async def heartbeat(database: Database, beat: Heartbeat) -> None:

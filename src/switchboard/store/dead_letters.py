@@ -19,62 +19,12 @@ from switchboard.core.storable import storable_text, to_storable_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import Decision, Target, TeamId
+from switchboard.domain.shown import MadeDelivery, Notice, ShownDeadLetter
 from switchboard.store.database import Database, Row, part_as, query, row_as, rows_as, seconds
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import TIERS, unpack_raw
 
 Status = Literal["pending", "handled"]
-
-
-@dataclass(frozen=True, slots=True)
-class ShownDeadLetter:
-    """A dead letter without its payload, but with the sender and the beginning of the text, as long as it is kept.
-
-    Of a message that a model split, `text` is of what came to the reader's team, and `part` what died here (None: all).
-
-    `handler` is the System4 that was notified, if the team has one.
-
-    `handled_by_system_id` is a system, or the name of an operator's token; `rerouted_n` the decision that took it back.
-    """
-
-    dead_letter_id: UUID
-    request_id: UUID
-    conversation: str
-    team_id: str
-    channel: str
-    category: str
-    reason: str
-    system_id: str | None
-    handler: str | None
-    status: str
-    handled_by_system_id: str | None
-    resolution: str | None
-    received_at: datetime
-    created_at: datetime
-    handled_at: datetime | None
-    rerouted_n: int | None
-    sender_told_at: datetime | None
-    emptied_at: datetime | None
-    sender: str | None
-    text: str | None
-    part: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A notice of a dead letter to the System4 that handles it; a digest is about several (`dead_letters`)."""
-
-    dead_letter_id: UUID
-    lane: str
-    seq: int
-    team_id: str
-    system_id: str
-    state: str
-    error_class: str | None
-    attempts: int
-    created_at: datetime
-    settled_at: datetime | None
-    dead_letters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +80,6 @@ class Case:
     tier: Literal["high_priority", "interactive", "default", "passive"]
     facts: Mapping[str, str] | None
     taken: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class MadeDelivery:
-    """A delivery that a reroute made."""
-
-    lane: str
-    seq: int
-    system_id: str
-    team_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,87 +6,12 @@ Next: `store/dead_letters.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
-from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.shown import Attempt, ShownDecision, ShownDelivery, ShownState, ShownStep
 from switchboard.store.database import Database, query, rows_as
-
-ShownState = Literal["pending", "running", "retrying", "waiting", "answered", "declined", "dead", "cancelled"]
-"""The state of a delivery; of a pending one the lane tells whether it runs, is retried, or waits for an event."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownDelivery:
-    """A delivery with what its lane knows. `attempts` counts those begun, lost workers included."""
-
-    request_id: UUID
-    conversation: str
-    system_id: str
-    team_id: str
-    segment: int
-    lane: str
-    seq: int
-    state: ShownState
-    attempts: int
-    error_class: str | None
-    created_at: datetime
-    settled_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One finished run of a butler. `usage`: of each model, as `ModelUsage`; None: no model was asked."""
-
-    lane: str
-    seq: int
-    epoch: int
-    outcome: str
-    error_class: str | None
-    error: str | None
-    engine: str | None
-    worker: int | None
-    started_at: datetime | None
-    finished_at: datetime
-    stop_reason: str | None
-    """Why it was stopped, or stopped early; None: it was not."""
-    usage: Sequence[JsonMapping] | None
-
-
-@dataclass(frozen=True, slots=True)
-class ShownStep:
-    """A journaled step; its result stays in the database, it may be large."""
-
-    lane: str
-    seq: int
-    path: str
-    effect: str
-    state: str
-    epoch: int
-    tokens_in: int
-    tokens_out: int
-    cost: int | None
-    """In micro-dollars."""
-    started_at: datetime
-    ended_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class ShownDecision:
-    """The `n`-th decision about a message, by which version of the rules; `trail` is a list of TrailStep as JSON.
-
-    `facts` is what was known of the message; None if stored by an earlier release.
-    """
-
-    n: int
-    version: int
-    branches: int
-    trail: Sequence[JsonMapping]
-    decided_at: datetime
-    facts: Mapping[str, str] | None
 
 
 class DeliveryKey(NamedTuple):

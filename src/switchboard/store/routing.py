@@ -13,9 +13,10 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.core.storable import storable_text, to_storable_json
-from switchboard.domain.ledger import Item, LaneName
+from switchboard.domain.ledger import Item
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Decision, SystemId
+from switchboard.domain.shown import ShownWaiting
 from switchboard.store.database import Database, query, row_as, to_json
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import Settled
@@ -44,21 +45,6 @@ class Routed:
     tier: int
     started_at: datetime
     hand_on: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ShownWaiting:
-    """Where a message waits, or waited, to be routed. `before_it`: how many of its conversation come first."""
-
-    lane: LaneName
-    seq: int
-    pinned: str | None
-    state: str
-    created_at: datetime
-    settled_at: datetime | None
-    attempts: int
-    before_it: int
-    ready_at: datetime | None
 
 
 async def load_route(database: Database, item: Item) -> Waiting:

@@ -18,6 +18,7 @@ import asyncpg
 from switchboard.core.routing.rulefile import rule_from_json, rule_json, target_from_json
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, TeamId
+from switchboard.domain.shown import SopRules
 from switchboard.store.database import Database, Row, part_as, query, row_as, rows_as, to_json
 
 Session: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Row]"
@@ -65,16 +66,6 @@ class Since:
     teams_changed: bool
     changes: tuple[RuleChange, ...]
     many: Many | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SopRules:
-    """What a standing operating procedure (`sop:NAME`) has registered, how much of it is active, and in which teams."""
-
-    source: str
-    rules: int
-    active: int
-    teams: Sequence[str]
 
 
 async def write(

@@ -17,12 +17,11 @@ from switchboard.app.runtime import Runtime
 from switchboard.core.routing.scope import editable
 from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
 from switchboard.domain.routing import Chosen, SystemId, Target, TeamId, TrailStep
+from switchboard.domain.shown import Logged, MadeDelivery
 from switchboard.lanes.notifier import WORK
 from switchboard.store import audit, classification, dead_letters, inbox
 from switchboard.store import classification_log as store
-from switchboard.store.classification import Logged
 from switchboard.store.classification_log import Correction, Outcome, Sending
-from switchboard.store.dead_letters import MadeDelivery
 from switchboard.store.inbox import TIERS, StoredMessage
 
 

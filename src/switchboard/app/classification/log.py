@@ -23,10 +23,11 @@ from switchboard.core.routing.scope import editable, handled_by
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import SystemId, TeamId
+from switchboard.domain.shown import Read
 from switchboard.store import classification_log as store
-from switchboard.store.classification_log import ClassificationFilter, ClassificationKey, Read, Sight
+from switchboard.store.classification_log import ClassificationFilter, ClassificationKey, Sight
 
-__all__ = ["ClassificationFilter", "ClassificationLog", "Read"]
+__all__ = ["ClassificationFilter", "ClassificationLog"]
 
 _KEPT_BACK: Final = "it failed; the reason is visible to those who may read the message"
 

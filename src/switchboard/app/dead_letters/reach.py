@@ -14,8 +14,9 @@ from switchboard.app.runtime import Runtime
 from switchboard.core.routing.scope import handled_by
 from switchboard.domain.errors import Forbidden, NotFound
 from switchboard.domain.routing import SystemId, TeamId
+from switchboard.domain.shown import ShownDeadLetter
 from switchboard.store import dead_letters as store
-from switchboard.store.dead_letters import Case, DeadLetterFilter, ShownDeadLetter
+from switchboard.store.dead_letters import Case, DeadLetterFilter
 
 
 class Reach:

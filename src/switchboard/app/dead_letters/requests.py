@@ -13,7 +13,8 @@ from uuid import UUID
 
 from switchboard.app.rules.service import WrittenRule
 from switchboard.domain.routing import SystemId, Target
-from switchboard.store.dead_letters import DeadLetterFilter, MadeDelivery, Notice, ShownDeadLetter
+from switchboard.domain.shown import MadeDelivery, Notice, ShownDeadLetter
+from switchboard.store.dead_letters import DeadLetterFilter
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,12 @@ from switchboard.core.routing.scope import subtree
 from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import Decision, SystemId, Target, TeamId, TrailStep
+from switchboard.domain.shown import MadeDelivery, ShownDeadLetter
 from switchboard.lanes.notifier import WORK
 from switchboard.store import dead_letters as store
 from switchboard.store import inbox
 from switchboard.store import rules as rule_store
-from switchboard.store.dead_letters import Case, Handling, MadeDelivery, ShownDeadLetter
+from switchboard.store.dead_letters import Case, Handling
 
 
 class BeyondReach(Forbidden):

@@ -31,9 +31,10 @@ from switchboard.core.routing.rulefile import target_json
 from switchboard.domain.errors import Conflict, NotFound, SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Target, TeamId
+from switchboard.domain.shown import ShownDeadLetter
 from switchboard.store import audit
 from switchboard.store import dead_letters as store
-from switchboard.store.dead_letters import DeadLetterFilter, Handling, Remains, ShownDeadLetter
+from switchboard.store.dead_letters import DeadLetterFilter, Handling, Remains
 
 _CHUNK: Final = 100
 

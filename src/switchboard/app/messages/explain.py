@@ -24,13 +24,19 @@ from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import OutboxRow
 from switchboard.domain.routing import Decision, Rule, TeamId
+from switchboard.domain.shown import (
+    Attempt,
+    Logged,
+    Notice,
+    ShownDeadLetter,
+    ShownDecision,
+    ShownDelivery,
+    ShownStep,
+    ShownWaiting,
+)
 from switchboard.store import classification, dead_letters, inbox, ledger, outbox, routing
-from switchboard.store.classification import Logged
 from switchboard.store.database import Database
-from switchboard.store.dead_letters import Notice, ShownDeadLetter
 from switchboard.store.inbox import StoredMessage
-from switchboard.store.ledger import Attempt, ShownDecision, ShownDelivery, ShownStep
-from switchboard.store.routing import ShownWaiting
 from switchboard.store.rules import open_rules_at
 
 _BY_MODEL: Final = frozenset({"classified", "classification_failed", "undecided"})

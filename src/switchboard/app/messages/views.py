@@ -26,6 +26,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow
 from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_description
 from switchboard.domain.routing import Member, Rule, Team, TeamId
+from switchboard.domain.shown import Connector, Logged, ShownDeadLetter, ShownDelivery, ShownState
 from switchboard.lanes.notifier import WORK, settled_topic
 from switchboard.store import (
     books,
@@ -39,14 +40,11 @@ from switchboard.store import (
     remote_agents,
 )
 from switchboard.store.books import Balance, KeptBooks
-from switchboard.store.classification import Logged
-from switchboard.store.connectors import Connector
-from switchboard.store.dead_letters import ShownDeadLetter
 from switchboard.store.inbox import StoredMessage
-from switchboard.store.ledger import DeliveryKey, ShownDelivery, ShownState, Tally
+from switchboard.store.ledger import DeliveryKey, Tally
 from switchboard.store.teams import Overview, overview
 
-__all__ = ["Balance", "Connector", "KeptBooks", "ShownDeadLetter", "ShownDelivery", "ShownState", "Views"]
+__all__ = ["Balance", "KeptBooks", "Views"]
 
 _LOOK_EVERY_S: Final = 0.25
 """Poll interval, as a notification of another process may be lost."""

@@ -20,9 +20,9 @@ from switchboard.core.routing.rulefile import changed_fields, render_rule_file, 
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, SystemId, TeamId
+from switchboard.domain.shown import SopRules
 from switchboard.store import processes
 from switchboard.store import rules as store
-from switchboard.store.rules import SopRules
 
 SHOWN_CHANGES: Final = 200
 """Changes that an answer shows; all are counted."""

@@ -15,9 +15,9 @@ from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 from switchboard.app.dead_letters.requests import BulkOutcome, DeadLetterDetail, Handled, Rerouted
 from switchboard.core.routing.draft import MAX_FILTERS
 from switchboard.domain.routing import DeadLetterCategory
+from switchboard.domain.shown import ShownDeadLetter
 from switchboard.server.contracts.messages import Answer, Body, Cursor, Line, Word
 from switchboard.server.contracts.rules import Filters, Priority, TargetBody
-from switchboard.store.dead_letters import ShownDeadLetter
 
 __all__ = ["BulkOutcome", "DeadLetterDetail", "Handled", "Rerouted"]
 

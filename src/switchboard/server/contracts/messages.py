@@ -15,17 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from switchboard.app.access import Role
 from switchboard.app.messages.connectors import LeasedReply
 from switchboard.app.messages.explain import Explanation
-from switchboard.app.messages.views import (
-    AgentView,
-    Connector,
-    MessageDetail,
-    MessageView,
-    Replies,
-    ShownDelivery,
-    TeamView,
-)
+from switchboard.app.messages.views import AgentView, MessageDetail, MessageView, Replies, TeamView
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, OutboxState
+from switchboard.domain.shown import Connector, ShownDelivery
 
 __all__ = [
     "Explanation",

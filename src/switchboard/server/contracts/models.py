@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from switchboard.app.classification.log import Read
+from switchboard.domain.shown import Read
 from switchboard.server.contracts.messages import Answer, Body, Line, Word
 
 

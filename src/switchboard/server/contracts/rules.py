@@ -22,9 +22,8 @@ from switchboard.core.routing.draft import DRAFT_KEYS, MAX_FILTERS
 from switchboard.core.routing.lint import Finding
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import RuleSetVersion
+from switchboard.domain.shown import AuditEntry, SopRules
 from switchboard.server.contracts.messages import Answer, Body, Line, Word
-from switchboard.store.audit import AuditEntry
-from switchboard.store.rules import SopRules
 
 __all__ = ["DiffView", "DryRun", "Linted", "VersionView"]
 

@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.views import Balance, ShownState
+from switchboard.app.messages.views import Balance
+from switchboard.domain.shown import ShownState
 from switchboard.server.contracts.messages import (
     BooksView,
     Cursor,

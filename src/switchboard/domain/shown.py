@@ -1,0 +1,242 @@
+"""What is on record as every interface shows it: deliveries, attempts, choices of models, dead letters, connectors.
+
+`store/` reads these values, `app/` limits them to what a caller may see, `server/contracts` publishes their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.ledger import LaneName
+
+ShownState = Literal["pending", "running", "retrying", "waiting", "answered", "declined", "dead", "cancelled"]
+"""The state of a delivery; of a pending one the lane tells whether it runs, is retried, or waits for an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDelivery:
+    """A delivery with what its lane knows. `attempts` counts those begun, lost workers included."""
+
+    request_id: UUID
+    conversation: str
+    system_id: str
+    team_id: str
+    segment: int
+    lane: str
+    seq: int
+    state: ShownState
+    attempts: int
+    error_class: str | None
+    created_at: datetime
+    settled_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One finished run of a butler. `usage`: of each model, as `ModelUsage`; None: no model was asked."""
+
+    lane: str
+    seq: int
+    epoch: int
+    outcome: str
+    error_class: str | None
+    error: str | None
+    engine: str | None
+    worker: int | None
+    started_at: datetime | None
+    finished_at: datetime
+    stop_reason: str | None
+    """Why it was stopped, or stopped early; None: it was not."""
+    usage: Sequence[JsonMapping] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStep:
+    """A journaled step; its result stays in the database, it may be large."""
+
+    lane: str
+    seq: int
+    path: str
+    effect: str
+    state: str
+    epoch: int
+    tokens_in: int
+    tokens_out: int
+    cost: int | None
+    """In micro-dollars."""
+    started_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDecision:
+    """The `n`-th decision about a message, by which version of the rules; `trail` is a list of TrailStep as JSON.
+
+    `facts` is what was known of the message; None if stored by an earlier release.
+    """
+
+    n: int
+    version: int
+    branches: int
+    trail: Sequence[JsonMapping]
+    decided_at: datetime
+    facts: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownWaiting:
+    """Where a message waits, or waited, to be routed. `before_it`: how many of its conversation come first."""
+
+    lane: LaneName
+    seq: int
+    pinned: str | None
+    state: str
+    created_at: datetime
+    settled_at: datetime | None
+    attempts: int
+    before_it: int
+    ready_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassificationRow:
+    """One attempt to classify, as it is logged. `cost` in micro-dollars, None if not reported."""
+
+    request_id: UUID
+    conversation: str
+    team_id: str
+    candidates: tuple[str, ...]
+    result: JsonMapping = field(default_factory=dict)
+    session_id: UUID | None = None
+    model: str | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: int | None = None
+    ms: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logged(ClassificationRow):
+    """An attempt as read from the log: its number from 1, its end, and its correction, with author and reason."""
+
+    n: int
+    at: datetime
+    corrected_to: str | None
+    corrected_by: str | None
+    corrected_at: datetime | None
+    correction: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read(Logged):
+    """An attempt as the log shows it. `seen`: who asked may read the message, of which `text` is the beginning."""
+
+    seen: bool
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDeadLetter:
+    """A dead letter without its payload, but with the sender and the beginning of the text, as long as it is kept.
+
+    Of a message that a model split, `text` is of what came to the reader's team, and `part` what died here (None: all).
+
+    `handler` is the System4 that was notified, if the team has one.
+
+    `handled_by_system_id` is a system, or the name of an operator's token; `rerouted_n` the decision that took it back.
+    """
+
+    dead_letter_id: UUID
+    request_id: UUID
+    conversation: str
+    team_id: str
+    channel: str
+    category: str
+    reason: str
+    system_id: str | None
+    handler: str | None
+    status: str
+    handled_by_system_id: str | None
+    resolution: str | None
+    received_at: datetime
+    created_at: datetime
+    handled_at: datetime | None
+    rerouted_n: int | None
+    sender_told_at: datetime | None
+    emptied_at: datetime | None
+    sender: str | None
+    text: str | None
+    part: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A notice of a dead letter to the System4 that handles it; a digest is about several (`dead_letters`)."""
+
+    dead_letter_id: UUID
+    lane: str
+    seq: int
+    team_id: str
+    system_id: str
+    state: str
+    error_class: str | None
+    attempts: int
+    created_at: datetime
+    settled_at: datetime | None
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class MadeDelivery:
+    """A delivery that a reroute made."""
+
+    lane: str
+    seq: int
+    system_id: str
+    team_id: str
+
+
+ConnectorState = Literal["healthy", "degraded", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """The last heartbeat of an endpoint, and whether by its age the connector is alive."""
+
+    channel: str
+    endpoint: str
+    instance_id: str
+    version: str | None
+    state: ConnectorState
+    error_message: str | None
+    counters: Mapping[str, int]
+    first_seen_at: datetime
+    last_seen_at: datetime
+    liveness: Literal["online", "stale", "offline"]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """`actor` is the name of a token; `detail` never holds a secret."""
+
+    audit_id: UUID
+    at: datetime
+    actor: str
+    action: str
+    detail: JsonMapping
+
+
+@dataclass(frozen=True, slots=True)
+class SopRules:
+    """What a standing operating procedure (`sop:NAME`) has registered, how much of it is active, and in which teams."""
+
+    source: str
+    rules: int
+    active: int
+    teams: Sequence[str]
