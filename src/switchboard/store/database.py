@@ -95,7 +95,10 @@ def from_json(text: str) -> Any:
 
 @cache
 def query(name: str) -> str:
-    """The SQL called `file.name` in `sql/queries/file.sql`, where it stands below a line `-- name: name`."""
+    """The SQL called `file.name` in `sql/queries/file.sql`, where it stands below a line `-- name: name`.
+
+    `{{it}}` in it stands for what is below a line `-- part: it` of the same file.
+    """
     file, _, _ = name.partition(".")
     return _queries(file)[name]
 
@@ -103,8 +106,13 @@ def query(name: str) -> str:
 @cache
 def _queries(file: str) -> Mapping[str, str]:
     text = SQL.joinpath(f"queries/{file}.sql").read_text(encoding="utf-8")
-    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
-    return {f"{file}.{name}": sql.strip().rstrip(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
+    pieces = re.split(r"^-- (?:name|part): (\w+)\n", text, flags=re.MULTILINE)[1:]
+    named = {name: sql.strip().rstrip(";") for name, sql in zip(pieces[::2], pieces[1::2], strict=True)}
+
+    def whole(name: str) -> str:
+        return re.sub(r"{{(\w+)}}", lambda part: whole(part[1]), named[name])
+
+    return {f"{file}.{name}": whole(name) for name in named}
 
 
 # Arrays the driver must ask the server about; each new one in a statement cost the first messages 4 to 7 ms.

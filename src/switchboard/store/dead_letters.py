@@ -66,7 +66,7 @@ ALL_LETTERS: Final = DeadLetterFilter()
 class Case:
     """What is needed to decide a dead letter's message again. `facts` is None if an old release kept none.
 
-    `taken`: the butlers that have what died of the message, or were done with it.
+    `kept`: the message itself is. `taken`: the butlers that have what died of it, or were done with it.
     """
 
     dead_letter_id: UUID
@@ -78,6 +78,7 @@ class Case:
     resolution: str | None
     rerouted_n: int | None
     tier: Literal["high_priority", "interactive", "default", "passive"]
+    kept: bool
     facts: Mapping[str, str] | None
     taken: Sequence[str]
 
@@ -126,7 +127,7 @@ async def list_dead_letters(
 
     `reader`, here and below: the team that reads the texts, None: operators.
     """
-    rows = await _planned(database, "dead_letters.list", before, limit, *wanted.values(), reader)
+    rows = await _planned(database, "dead_letters.list", before, reader, *wanted.values(), limit)
     return rows_as(ShownDeadLetter, rows)
 
 
@@ -142,7 +143,7 @@ async def count_pending(
     database: Database, wanted: DeadLetterFilter = ALL_LETTERS, *, after: UUID | None = None
 ) -> int:
     """How many of `wanted` nobody has handled yet, from `after` on."""
-    [row] = await _planned(database, "dead_letters.count_pending", after, *wanted.values())
+    [row] = await _planned(database, "dead_letters.count_pending", after, None, *wanted.values())
     return int(row["count"])
 
 

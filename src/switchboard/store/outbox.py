@@ -31,7 +31,7 @@ async def load_send(database: Database, item: Item) -> OutboxRow | None:
 
 async def get_reply(database: Database, outbox_id: UUID) -> OutboxRow | None:
     """One reply by its id."""
-    return row_as(OutboxRow, await database.row(query("outbox.by_ids"), [outbox_id]))
+    return row_as(OutboxRow, await database.row(query("outbox.by_id"), outbox_id))
 
 
 async def settle_send(

@@ -131,6 +131,8 @@ class Rerouter:
     async def _decide(self, caller: Principal, case: Case, to: Target | None) -> Decision:
         """Who is to get it now, by the rules in force."""
         self.check_reach(caller, [case.team_id], to)
+        if not case.kept:
+            raise Conflict("the message itself is no longer kept; close the dead letter", code="message_gone")
         known = await self._facts(case)
         index = self._runtime.rule_book.rules.index
         if to is None or to.team_id is not None:

@@ -1,70 +1,62 @@
+-- part: shown
+-- The text is what came to the team of the reader, $2; null is an operator, who sees the whole.
+select x.dead_letter_id, x.request_id, (select c.name from conversation c where c.conversation = x.conversation) as conversation, x.team_id, x.channel, x.category, x.reason, x.system_id, x.handler,
+       x.status, x.handled_by_system_id, x.resolution, x.received_at, x.created_at, x.handled_at, x.rerouted_n,
+       x.sender_told_at, x.emptied_at, x.payload #>> '{sender,identity}' as sender,
+       left(coalesce(case when x.emptied_at is null then part_of(x.request_id, x.n, $2) end,
+                     x.payload #>> '{payload,normalized_text}'), 200) as text,
+       x.text as part
+
+-- part: wanted
+($3::text[] is null or team_id = any ($3)) and ($4::text is null or status = $4)
+  and ($5::text is null or category = $5) and ($6::text is null or channel = $6) and ($7::text is null or system_id = $7)
+  and ($8::timestamptz is null or created_at >= $8) and ($9::timestamptz is null or created_at < $9)
+  and ($10::uuid[] is null or dead_letter_id = any ($10))
+
+-- part: pending
+select dead_letter_id from dead_letter
+where status = 'pending' and ($1::uuid is null or dead_letter_id > $1)
+  and {{wanted}}
+
 -- name: list
--- The text is what came to the team of the reader, $11; null is an operator, who sees the whole.
 -- This and the next two are planned each time (`_planned`), by the given filters: pending ones, those of a team, of a
 -- category and the newest of all are read by their indexes. Other filters, on any status, cost a walk from the
 -- newest back until the page is full; `since` does not cut it short.
-select x.dead_letter_id, x.request_id, (select c.name from conversation c where c.conversation = x.conversation) as conversation, x.team_id, x.channel, x.category, x.reason, x.system_id, x.handler,
-       x.status, x.handled_by_system_id, x.resolution, x.received_at, x.created_at, x.handled_at, x.rerouted_n,
-       x.sender_told_at, x.emptied_at, x.payload #>> '{sender,identity}' as sender,
-       left(coalesce(case when x.emptied_at is null then part_of(x.request_id, x.n, $11) end,
-                     x.payload #>> '{payload,normalized_text}'), 200) as text,
-       x.text as part
+{{shown}}
 from dead_letter x
 where ($1::uuid is null or dead_letter_id < $1)
-  and ($3::text[] is null or team_id = any ($3)) and ($4::text is null or status = $4)
-  and ($5::text is null or category = $5) and ($6::text is null or channel = $6) and ($7::text is null or system_id = $7)
-  and ($8::timestamptz is null or created_at >= $8) and ($9::timestamptz is null or created_at < $9)
-  and ($10::uuid[] is null or dead_letter_id = any ($10))
-order by dead_letter_id desc limit $2;
+  and {{wanted}}
+order by dead_letter_id desc limit $11;
 
 -- name: pending_ids
-select dead_letter_id
-from dead_letter
-where status = 'pending' and ($1::uuid is null or dead_letter_id > $1)
-  and ($3::text[] is null or team_id = any ($3)) and ($4::text is null or status = $4)
-  and ($5::text is null or category = $5) and ($6::text is null or channel = $6) and ($7::text is null or system_id = $7)
-  and ($8::timestamptz is null or created_at >= $8) and ($9::timestamptz is null or created_at < $9)
-  and ($10::uuid[] is null or dead_letter_id = any ($10))
+{{pending}}
 order by dead_letter_id limit $2;
 
 -- name: count_pending
-select count(*)
-from dead_letter
-where status = 'pending' and ($1::uuid is null or dead_letter_id > $1)
-  and ($2::text[] is null or team_id = any ($2)) and ($3::text is null or status = $3)
-  and ($4::text is null or category = $4) and ($5::text is null or channel = $5) and ($6::text is null or system_id = $6)
-  and ($7::timestamptz is null or created_at >= $7) and ($8::timestamptz is null or created_at < $8)
-  and ($9::uuid[] is null or dead_letter_id = any ($9));
+select count(*) from (
+    {{pending}}
+    limit $2
+) x;
 
 -- name: of_message
-select x.dead_letter_id, x.request_id, (select c.name from conversation c where c.conversation = x.conversation) as conversation, x.team_id, x.channel, x.category, x.reason, x.system_id, x.handler,
-       x.status, x.handled_by_system_id, x.resolution, x.received_at, x.created_at, x.handled_at, x.rerouted_n,
-       x.sender_told_at, x.emptied_at, x.payload #>> '{sender,identity}' as sender,
-       left(coalesce(case when x.emptied_at is null then part_of(x.request_id, x.n, $2) end,
-                     x.payload #>> '{payload,normalized_text}'), 200) as text,
-       x.text as part
+{{shown}}
 from dead_letter x where x.request_id = $1 order by x.dead_letter_id;
 
 -- name: get
-select x.dead_letter_id, x.request_id, (select c.name from conversation c where c.conversation = x.conversation) as conversation, x.team_id, x.channel, x.category, x.reason, x.system_id, x.handler,
-       x.status, x.handled_by_system_id, x.resolution, x.received_at, x.created_at, x.handled_at, x.rerouted_n,
-       x.sender_told_at, x.emptied_at, x.payload #>> '{sender,identity}' as sender,
-       left(coalesce(case when x.emptied_at is null then part_of(x.request_id, x.n, $2) end,
-                     x.payload #>> '{payload,normalized_text}'), 200) as text,
-       x.text as part,
+{{shown}},
        x.payload, x.raw, part_of(x.request_id, x.n, $2) as seen
 from dead_letter x where x.dead_letter_id = $1;
 
 -- name: case
--- What is needed to decide about the message again.
+-- What is needed to decide about the message again, if it is still kept.
 select x.dead_letter_id, x.request_id, (select c.name from conversation c where c.conversation = x.conversation) as conversation, x.team_id, x.status, x.handled_by_system_id, x.resolution,
-       x.rerouted_n, m.envelope #>> '{control,policy_tier}' as tier,
+       x.rerouted_n, coalesce(x.payload #>> '{control,policy_tier}', 'default') as tier,
+       exists (select from message_inbox m where m.request_id = x.request_id) as kept,
        (select d.facts from decision d where d.request_id = x.request_id and d.n = 1) as facts,
        array(select d.system_id from delivery d
              where d.request_id = x.request_id and d.state in ('pending', 'answered', 'declined')
                and (d.text is null or d.text = x.text)) as taken
 from dead_letter x
-join message_inbox m on m.request_id = x.request_id
 where x.dead_letter_id = $1;
 
 -- name: reroute

@@ -1,4 +1,4 @@
--- name: of_message
+-- part: shown
 select d.request_id, c.name as conversation, d.system_id, d.team_id, d.segment, lane_name(d.lane) as lane, d.seq, d.error_class, d.created_at,
        d.settled_at,
        case when d.state <> 'pending' then d.state
@@ -9,29 +9,19 @@ select d.request_id, c.name as conversation, d.system_id, d.team_id, d.segment, 
             else 'pending' end as state,
        case when d.state <> 'pending' then (
                 select count(*) from attempt t
-                 where t.request_id = d.request_id and t.lane = d.lane and t.seq = d.seq and t.outcome <> 'parked')
+                where t.request_id = d.request_id and t.lane = d.lane and t.seq = d.seq and t.outcome <> 'parked')
             when l.next_seq = d.seq then l.attempts else coalesce(p.attempts, 0) end as attempts
 from delivery d left join lane l on l.key = d.lane left join conversation c using (conversation)
      left join parked p on p.lane = d.lane and p.seq = d.seq
+
+-- name: of_message
+{{shown}}
 where d.request_id = $1
 order by d.created_at, d.system_id, d.seq;
 
 -- name: list
 select * from (
-    select d.request_id, c.name as conversation, d.system_id, d.team_id, d.segment, lane_name(d.lane) as lane, d.seq, d.error_class, d.created_at,
-           d.settled_at,
-           case when d.state <> 'pending' then d.state
-                when p.seq is not null and l.next_seq <> d.seq then 'waiting'
-                when l.next_seq <> d.seq then 'pending'
-                when l.state = 'running' then 'running'
-                when l.state = 'ready' and l.attempts > 0 then 'retrying'
-                else 'pending' end as state,
-           case when d.state <> 'pending' then (
-                    select count(*) from attempt t
-                 where t.request_id = d.request_id and t.lane = d.lane and t.seq = d.seq and t.outcome <> 'parked')
-                when l.next_seq = d.seq then l.attempts else coalesce(p.attempts, 0) end as attempts
-    from delivery d left join lane l on l.key = d.lane left join conversation c using (conversation)
-     left join parked p on p.lane = d.lane and p.seq = d.seq
+    {{shown}}
     where ($1::uuid is null or (d.request_id, d.system_id, d.seq) < ($1, $2::text, $3::bigint))
       and ($4::text is null or d.system_id = $4)
 ) x

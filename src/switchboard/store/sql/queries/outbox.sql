@@ -12,30 +12,27 @@ select expire_leases($1);
 -- name: resend
 select resend_reply($1);
 
--- name: by_ids
+-- part: shown
 select o.outbox_id, o.lane, o.seq, c.name as conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
        o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at,
        case when l.next_seq = o.seq then l.attempts else 0 end as attempts,
        case when l.next_seq = o.seq and l.state = 'running' then l.epoch else 0 end as lease
+
+-- name: by_id
+{{shown}}
 from outbox o join lane l on l.key = o.lane join conversation c using (conversation)
-where o.outbox_id = any ($1)
-order by o.outbox_id;
+where o.outbox_id = $1;
 
 -- name: by_item
-select o.outbox_id, o.lane, o.seq, c.name as conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
-       o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at, l.attempts, l.epoch as lease
+{{shown}}
 from outbox o join lane l on l.key = o.lane join conversation c using (conversation)
 where o.lane = $1 and o.seq = $2;
 
 -- name: list
-select o.outbox_id, o.lane, o.seq, c.name as conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
-       o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at,
-       case when l.next_seq = o.seq then l.attempts else 0 end as attempts,
-       case when l.next_seq = o.seq and l.state = 'running' then l.epoch else 0 end as lease
+{{shown}}
 from (
-    select lane, seq, outbox_id, request_id, system_id, channel, endpoint, thread, recipient, reply_to, text, state,
-           platform_message_id, error, created_at, settled_at
-    from outbox where ($1::text[] is null or state = any ($1)) and ($2::uuid is null or request_id = $2)
+    select * from outbox
+    where ($1::text[] is null or state = any ($1)) and ($2::uuid is null or request_id = $2)
     order by outbox_id desc limit $3
 ) o join lane l on l.key = o.lane join conversation c using (conversation)
 order by o.outbox_id;
