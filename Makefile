@@ -22,7 +22,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m compileall -q $(BIN)/../lib/*/site-packages src >/dev/null 2>&1 || true
 	@touch $(STAMP)
 
-demo: $(STAMP) ## real input through real doors, a killed worker, balanced books; under a minute
+demo: $(STAMP) ## real input through real interfaces, a killed worker, balanced books; under a minute
 	@$(BIN)/switchboard demo
 
 test: $(STAMP) ## all tests, with coverage; they start what they need themselves
@@ -33,7 +33,7 @@ test: $(STAMP) ## all tests, with coverage; they start what they need themselves
 quick: $(STAMP) ## the tests without the slow ones
 	@$(IN_MEMORY) $(BIN)/python -m pytest -n 3 -m "not slow and not chaos"
 
-up: $(STAMP) ## start it for real: doors, worker and database
+up: $(STAMP) ## start it for real: server, worker and database
 	@$(BIN)/switchboard up
 
 static: $(STAMP) ## format, lint, types, boundaries

@@ -140,7 +140,7 @@ def _watch(child: int, ignored: set[signal.Signals]) -> tuple[bool, int]:
 
 
 def _reap(child: int) -> int | None:
-    """Bury whatever has ended; the status of `child` if that has."""
+    """Reap what has ended; the status of `child` if that has."""
     with suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -128,7 +128,7 @@ async def turns(parts: Lab) -> list[tuple[str, int, str, str | None]]:
     return [(r["lane"], r["seq"], r["outcome"], r["error_class"]) for r in rows]
 
 
-async def dead_letters(parts: Lab) -> list[dict[str, Any]]:
+async def all_dead_letters(parts: Lab) -> list[dict[str, Any]]:
     """Every dead letter, oldest first."""
     return [dict(r) for r in await parts.database.rows("select * from dead_letter order by dead_letter_id")]
 

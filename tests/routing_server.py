@@ -30,7 +30,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class RoutingDoor:
+class RoutingServer:
     """Where it is, and what came."""
 
     url: str
@@ -60,28 +60,28 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def routing_door(butlers: Sequence[str], tool: str = "route_to_butler") -> AsyncIterator[RoutingDoor]:
+async def routing_server(butlers: Sequence[str], tool: str = "route_to_butler") -> AsyncIterator[RoutingServer]:
     """On a free port of loopback; `tool` may be another one than a session looks for."""
     listener = bind("127.0.0.1", 0)
-    door = RoutingDoor(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp")
-    auth = AuthSettings(issuer_url=AnyHttpUrl(door.url), resource_server_url=None)
-    server = MCPServer("switchboard", version="1", log_level="WARNING", auth=auth, token_verifier=_Tokens())
+    server = RoutingServer(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp")
+    auth = AuthSettings(issuer_url=AnyHttpUrl(server.url), resource_server_url=None)
+    mcp = MCPServer("switchboard", version="1", log_level="WARNING", auth=auth, token_verifier=_Tokens())
 
-    @server.tool(name=tool)
+    @mcp.tool(name=tool)
     async def route(ctx: Context, butler: str, segment: str = "", reason: str = "") -> dict[str, str]:
         """Hand the message to a butler."""
         if butler not in butlers:
             raise ToolError(f"there is no butler {butler!r}; choose one of {', '.join(butlers)} ({reason})")
         request: Any = ctx.request_context.request
-        door.calls.append(Call(butler, segment, request.headers.get("x-session-id", "")))
+        server.calls.append(Call(butler, segment, request.headers.get("x-session-id", "")))
         return {"status": "accepted", "butler": butler}
 
-    app = server.streamable_http_app(stateless_http=True, json_response=True)
+    app = mcp.streamable_http_app(stateless_http=True, json_response=True)
     serving = _Server(uvicorn.Config(app, log_config=None, access_log=False))
     task = asyncio.create_task(serving.serve(sockets=[listener]))
     await serving.up.wait()
     try:
-        yield door
+        yield server
     finally:
         serving.should_exit = True
         await task

@@ -102,7 +102,7 @@ async def _serve(switchboard: Switchboard, stop: asyncio.Event) -> tuple[str, as
 
     def ended(task: asyncio.Task[None]) -> None:
         if not at.done():
-            at.set_exception(task.exception() or RuntimeError("the doors closed before they opened"))
+            at.set_exception(task.exception() or RuntimeError("the server stopped before it was up"))
 
     serving.add_done_callback(ended)
     return await at, serving

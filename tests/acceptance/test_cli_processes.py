@@ -291,7 +291,7 @@ def test_the_port_is_in_use(home: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_doors_and_workers_apart(home: Path) -> None:
+def test_server_and_workers_apart(home: Path) -> None:
     """`serve` takes, `work` answers; a drained worker ends with 0."""
     env = environment(home / "data")
     with running(env, "serve") as server:

@@ -29,7 +29,7 @@ from switchboard.testing.scripted_llm import Call, Hang, Reply, Rule, Script, Sc
 from tests.asking import CANDIDATES, REQUEST, request, spec
 from tests.lab import ROOT, butler
 from tests.programs import real_kinds, search_path
-from tests.routing_server import TOKEN, RoutingDoor, routing_door
+from tests.routing_server import TOKEN, RoutingServer, routing_server
 from tests.servers import open_server
 
 pytestmark = [
@@ -61,11 +61,11 @@ class Stage:
 
     session: Session
     llm: ScriptedLlm
-    door: RoutingDoor
+    server: RoutingServer
 
     def request(self, **more: Any) -> Request:
         """A question that this session can work on."""
-        return request(**{"token": TOKEN, "mcp_url": self.door.url, "deadline": 90.0, **more})
+        return request(**{"token": TOKEN, "mcp_url": self.server.url, "deadline": 90.0, **more})
 
 
 def calling(*butlers: str, then: str = "Done.") -> Script:
@@ -82,10 +82,10 @@ def calling(*butlers: str, then: str = "Done.") -> Script:
 
 @asynccontextmanager
 async def stage(kind: CliKind, script: Script) -> AsyncIterator[Stage]:
-    async with ScriptedLlm(script) as llm, routing_door(("health", "finance")) as door:
+    async with ScriptedLlm(script) as llm, routing_server(("health", "finance")) as server:
         sessions = Sessions([spec(kind, llm.url)])
         try:
-            yield Stage(sessions.models[0][1], llm, door)
+            yield Stage(sessions.models[0][1], llm, server)
         finally:
             await sessions.aclose()
 
@@ -97,9 +97,9 @@ async def test_a_message_is_routed(kind: CliKind) -> None:
         classification = parse_calls(transcript, CANDIDATES)
         assert sorted(classification.acked) == ["finance", "health"]
         assert classification.error is None
-        assert sorted(on.door.butlers) == ["finance", "health"]
-        assert {call.segment for call in on.door.calls} == {"for health", "for finance"}
-        assert {call.session for call in on.door.calls} == {REQUEST}
+        assert sorted(on.server.butlers) == ["finance", "health"]
+        assert {call.segment for call in on.server.calls} == {"for health", "for finance"}
+        assert {call.session for call in on.server.calls} == {REQUEST}
         assert transcript.usage.input_tokens > 0
         assert not transcript.usage.estimated
         [asked] = {one.model for one in on.llm.requests}
@@ -111,7 +111,7 @@ async def test_a_model_that_does_not_call_is_no_failure(kind: CliKind) -> None:
     async with stage(kind, Script(otherwise=Reply("Routed to health."))) as on:
         transcript = await on.session.run(on.request())
         assert parse_calls(transcript, CANDIDATES).inferred
-        assert on.door.calls == []
+        assert on.server.calls == []
 
 
 @every_cli
@@ -163,7 +163,7 @@ async def test_the_tools_of_the_program_itself_are_not_to_be_had(kind: CliKind) 
         assert all(_refuses(text) for text in said), said
         offered = {tool for one in on.llm.requests for tool in one.tools}
         assert {tool for tool in offered if not tool.endswith("route_to_butler")} <= HARMLESS
-        assert on.door.calls == []
+        assert on.server.calls == []
 
 
 def _refuses(text: str) -> bool:
@@ -175,7 +175,7 @@ def _refuses(text: str) -> bool:
 
 
 @every_cli
-async def test_through_the_pipeline_and_our_own_mcp_door(kind: CliKind, database_url: str, tmp_path: Path) -> None:
+async def test_through_the_pipeline_and_our_own_mcp_server(kind: CliKind, database_url: str, tmp_path: Path) -> None:
     butlers = (butler("health"), butler("finance"), Member(SystemId("System4/root"), ROOT, 4, "echo"))
     tree = ((Team(ROOT, None, "everything", butlers),), ())
     request_id = new_uuid7()

@@ -2,7 +2,7 @@
 
 A voice reply from a chat reaches root, the sub-team `onboarding`, and there System1/onboarding_interviewer. While rule
 B is missing it is a dead letter of onboarding and its System4 knows; System3 makes the rule at run time, System4
-reroutes the letter, and the answer goes out to that chat once.
+reroutes the dead letter, and the answer goes out to that chat once.
 """
 
 from __future__ import annotations
@@ -183,9 +183,9 @@ async def test_without_rule_b_it_waits_until_system3_makes_the_rule(place: Path)
     with running(environment(place / "data", TEAMS_DIR=str(teams), LOG_LEVEL="error"), "up") as server:
         house = await asyncio.to_thread(House.open, server)
         request_id = await house.hear(41)
-        letter = await _waits_in_onboarding(house, request_id)
+        dead_letter = await _waits_in_onboarding(house, request_id)
         await _system3_makes_rule_b(house, request_id)
-        await _system4_reroutes(house, letter, request_id)
+        await _system4_reroutes(house, dead_letter, request_id)
         await _the_chat_hears_once(house, request_id)
         await _explain_tells_both_decisions(house, request_id)
         await _the_next_one_goes_straight(house)
@@ -195,11 +195,15 @@ async def test_without_rule_b_it_waits_until_system3_makes_the_rule(place: Path)
 
 async def _waits_in_onboarding(house: House, request_id: str) -> str:
     """It is a dead letter of onboarding, whole; its System4 is told, root's is not."""
-    [letter] = (await house.get("System4/onboarding", "/v1/dead-letters"))["dead_letters"]
-    assert (letter["request_id"], letter["team_id"], letter["category"]) == (request_id, "onboarding", "no_route")
-    assert (letter["status"], letter["handler"]) == ("pending", "System4/onboarding")
+    [dead_letter] = (await house.get("System4/onboarding", "/v1/dead-letters"))["dead_letters"]
+    assert (dead_letter["request_id"], dead_letter["team_id"], dead_letter["category"]) == (
+        request_id,
+        "onboarding",
+        "no_route",
+    )
+    assert (dead_letter["status"], dead_letter["handler"]) == ("pending", "System4/onboarding")
     assert (await house.get("System4/root", "/v1/dead-letters"))["dead_letters"] == []
-    path = f"/v1/dead-letters/{letter['dead_letter_id']}"
+    path = f"/v1/dead-letters/{dead_letter['dead_letter_id']}"
     whole = await house.get("System4/onboarding", path)
     assert whole["payload"]["payload"]["normalized_text"] == HEARD
 
@@ -208,7 +212,7 @@ async def _waits_in_onboarding(house: House, request_id: str) -> str:
         return [(n["system_id"], n["state"]) for n in notices] == [("System4/onboarding", "delivered")]
 
     await eventually(known)
-    return str(letter["dead_letter_id"])
+    return str(dead_letter["dead_letter_id"])
 
 
 async def _system3_makes_rule_b(house: House, request_id: str) -> None:
@@ -231,9 +235,9 @@ async def _system3_makes_rule_b(house: House, request_id: str) -> None:
     assert example["after"] == {"butlers": ["System1/onboarding_interviewer"], "dead_letters": [], "models": []}
 
 
-async def _system4_reroutes(house: House, letter: str, request_id: str) -> None:
+async def _system4_reroutes(house: House, dead_letter: str, request_id: str) -> None:
     """By the current rules; repeated, it reports what was done and nothing is done twice."""
-    wanted = {"dead_letter_id": letter, "reason": "there is a rule now"}
+    wanted = {"dead_letter_id": dead_letter, "reason": "there is a rule now"}
     refused = await house.call("System4/root", "dead_letters_reroute", **wanted)
     assert refused["error"]["code"] == "not_found"
     first = await house.call("System4/onboarding", "dead_letters_reroute", **wanted)

@@ -18,7 +18,8 @@ RULED: Final = "System1/ruled"
 _MESSAGES: Final = """
 select m.request_id::text as id, m.envelope #>> '{payload,normalized_text}' as text,
        m.envelope #>> '{sender,chat_type}' as chat_type,
-       coalesce(d.butlers, '{}') as butlers, coalesce(d.states, '{}') as states, coalesce(x.letters, '{}') as letters,
+       coalesce(d.butlers, '{}') as butlers, coalesce(d.states, '{}') as states,
+       coalesce(x.dead_letters, '{}') as dead_letters,
        coalesce(x.reasons, '{}') as reasons, coalesce(x.whole, true) as whole, coalesce(o.replies, 0) as replies,
        coalesce(t.trail, '') as trail
 from message_inbox m
@@ -26,7 +27,7 @@ left join (
     select request_id, array_agg(system_id) as butlers, array_agg(state) as states from delivery group by 1
 ) d on d.request_id = m.request_id
 left join (
-    select x.request_id, array_agg(x.category) as letters, array_agg(x.reason) as reasons,
+    select x.request_id, array_agg(x.category) as dead_letters, array_agg(x.reason) as reasons,
            bool_and(x.payload #>> '{payload,normalized_text}' = i.envelope #>> '{payload,normalized_text}'
                     and x.raw = (select r.raw from message_raw r where r.request_id = x.request_id)) as whole
     from dead_letter x join message_inbox i on i.request_id = x.request_id group by 1
@@ -150,7 +151,7 @@ class _End:
     chat_type: str | None
     butlers: Sequence[str]
     states: Sequence[str]
-    letters: Sequence[str]
+    dead_letters: Sequence[str]
     reasons: Sequence[str]
     whole: bool
     replies: int
@@ -159,22 +160,22 @@ class _End:
     @property
     def delivered(self) -> bool:
         """Every butler that was chosen has answered, and nothing of it died."""
-        return bool(self.butlers) and set(self.states) == {"answered"} and not self.letters
+        return bool(self.butlers) and set(self.states) == {"answered"} and not self.dead_letters
 
     @property
     def dead(self) -> bool:
         """It is a dead letter, or one part of it is."""
-        return bool(self.letters) and "pending" not in self.states
+        return bool(self.dead_letters) and "pending" not in self.states
 
     @property
     def doubled(self) -> bool:
         """It came to a butler twice, was answered more often than delivered, or died more than once."""
-        twice = len(set(self.butlers)) < len(self.butlers) or len(self.letters) > max(1, len(self.butlers))
+        twice = len(set(self.butlers)) < len(self.butlers) or len(self.dead_letters) > max(1, len(self.butlers))
         return twice or self.replies > self.states.count("answered")
 
     @property
     def bare(self) -> bool:
-        return bool(self.letters) and not (self.whole and all(self.reasons))
+        return bool(self.dead_letters) and not (self.whole and all(self.reasons))
 
     @property
     def astray(self) -> bool:

@@ -2,8 +2,8 @@
 
     python -m tests.chaos.model_run [--messages 1000] [--conversations 120] [--workers 3] [--seconds 40] [--seed N]
 
-Workers and doors are real `switchboard` processes. A model behind an API is asked first, a command line where that has
-failed. Doors are killed as well, so that command lines find our MCP server gone. The last line counts; exit code 0 only
+Workers and server are real `switchboard` processes. A model behind an API is asked first, a command line where that
+has failed. The server is killed as well, so that command lines find it gone. The last line counts; exit code 0 only
 if every message was delivered where it says, or is a dead letter with its reason; if every way to fail was met; and if
 more messages were delivered than died.
 """
@@ -89,12 +89,12 @@ class House:
         self.workers.append(self._start("work"))
 
     def open_server(self) -> None:
-        """The doors, at the port of the settings, unless they are open."""
+        """The server, at the port of the settings, unless it is running."""
         if self.server is None or self.server.poll() is not None:
             self.server = self._start("serve")
 
-    def shut_doors(self) -> None:
-        """The doors die; without them there is no MCP server."""
+    def kill_server(self) -> None:
+        """Kill the server; without it there is no MCP server."""
         if self.server is not None:
             self.server.kill()
             self.server.wait()
@@ -224,7 +224,7 @@ async def _until_acknowledged(parts: Lab, batch: Sequence[Submission]) -> list[s
 async def _havoc(
     plan: ModelPlan, dice: random.Random, house: House, data: Path, at_work: Callable[[], Awaitable[bool]]
 ) -> int:
-    """`kill -9` of a worker every second, of the doors at every sixth; the database crashes once. Returns the kills."""
+    """`kill -9` of a worker every second, of the server every sixth; the database crashes once. Returns the kills."""
     kills = 0
     while await at_work():
         await asyncio.sleep(1.0)
@@ -236,7 +236,7 @@ async def _havoc(
         if kills == plan.seconds // 2:
             await crash(data)
         if kills % 6 == 3:
-            house.shut_doors()
+            house.kill_server()
         else:
             house.open_server()
         dice.choice(house.alive()).kill()

@@ -234,12 +234,12 @@ async def _places(server: Opened) -> Mapping[str, str]:
     envelope["source"] = {"channel": "webhook", "provider": "http", "endpoint_identity": "hook"}
     await server.submit(envelope)
     spam = (await server.submit({**envelope, "event": {**envelope["event"], "external_event_id": "spam"}})).json()
-    spam_letter = await server.lab.database.value(
+    spam_dead_letter = await server.lab.database.value(
         "select dead_letter_id from dead_letter where request_id = $1", UUID(spam["request_id"])
     )
     dead = await server.lab.database.value("select dead_letter_id from dead_letter where team_id = 'root'")
     rule = await server.lab.database.value("select rule_id from rule limit 1")
-    return {"own": own, "dead": str(dead), "spam": str(spam_letter), "rule": str(rule)}
+    return {"own": own, "dead": str(dead), "spam": str(spam_dead_letter), "rule": str(rule)}
 
 
 async def test_every_role_at_every_route(server: Opened) -> None:
@@ -326,11 +326,11 @@ async def test_an_agent_sees_only_its_own(server: Opened) -> None:
     assert {d["system_id"] for d in own} == {"System1/echo"}
     assert (await server.http.get("/v1/deliveries?system_id=System1/side", headers=echo)).status_code == 403
     places = await _places(server)
-    letters = (await server.http.get("/v1/dead-letters", headers=handler)).json()["dead_letters"]
-    assert {letter["team_id"] for letter in letters} == {"root"}
+    dead_letters = (await server.http.get("/v1/dead-letters", headers=handler)).json()["dead_letters"]
+    assert {dead_letter["team_id"] for dead_letter in dead_letters} == {"root"}
     assert (await server.http.get("/v1/dead-letters?team_id=side", headers=handler)).status_code == 403
     side_sees = (await server.http.get("/v1/dead-letters", headers=side)).json()["dead_letters"]
-    assert {letter["team_id"] for letter in side_sees} == {"side"}
+    assert {dead_letter["team_id"] for dead_letter in side_sees} == {"side"}
     assert (await server.http.get(f"/v1/dead-letters/{places['dead']}", headers=side)).status_code == 404
     assert (await server.http.get(f"/v1/dead-letters/{UUID(int=0)}", headers=handler)).status_code == 404
 

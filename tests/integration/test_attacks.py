@@ -1,7 +1,7 @@
 """Attacks: attempts to read, lose, duplicate or misroute other people's messages, or to stop the server.
 
 Each test is an attack that was carried out against running processes; most of them were turned away, and these keep it
-so. Real doors, a real database and, where the attack needs one, a worker.
+so. A real server, a real database and, where the attack needs one, a worker.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def test_a_nul_in_a_name_costs_nobody_else_his_message(server: Opened, pat
     assert [result["status"] for result in results] == ["accepted"] * 3
 
 
-async def test_of_one_key_with_many_bodies_through_two_doors_one_message_is_kept(server: Opened) -> None:
+async def test_of_one_key_with_many_bodies_through_two_servers_one_message_is_kept(server: Opened) -> None:
     async def by_mcp(number: int) -> str:
         return str((await tool(server, "ingest", {"envelope": envelope_json(f"mcp {number}", key="k")}))["request_id"])
 

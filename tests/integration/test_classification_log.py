@@ -314,8 +314,8 @@ async def test_a_reached_cap_is_seen_by_doctor_metrics_list_and_trail(
         await house.runtime.database.run("update model_day set tokens = 5000")
         request_id = await house.message("my foot hurts", sender="b")
         assert len(llm.requests) == 1
-        [letter] = (await house.http.get("/v1/dead-letters")).json()["dead_letters"]
-        assert (letter["request_id"], letter["category"]) == (request_id, "classification_failed")
+        [dead_letter] = (await house.http.get("/v1/dead-letters")).json()["dead_letters"]
+        assert (dead_letter["request_id"], dead_letter["category"]) == (request_id, "classification_failed")
         [decision] = (await house.http.get(f"/v1/messages/{request_id}/explain")).json()["decisions"]
         assert "would exceed the 5000 of a day" in decision["trail"][0]["detail"]
         found = (await house.http.get("/v1/models")).json()
@@ -427,13 +427,13 @@ async def test_who_has_the_message_or_shall_not_have_it_gets_none(opened: Open) 
         await house.balanced()
 
 
-async def test_a_correction_settles_the_letter_that_was_there_because_no_model_chose(opened: Open) -> None:
+async def test_a_correction_settles_the_dead_letter_that_was_there_because_no_model_chose(opened: Open) -> None:
     async with ScriptedLlm([to("ghost")]) as llm, opened(llm) as house:
         request_id = await house.message("my head hurts")
-        [letter] = (await house.http.get("/v1/dead-letters", params={"status": "pending"})).json()["dead_letters"]
+        [dead_letter] = (await house.http.get("/v1/dead-letters", params={"status": "pending"})).json()["dead_letters"]
         await house.correct(request_id, "System1/health", reason="a head")
         await eventually(lambda: house.over(request_id))
-        shown = (await house.http.get(f"/v1/dead-letters/{letter['dead_letter_id']}")).json()
+        shown = (await house.http.get(f"/v1/dead-letters/{dead_letter['dead_letter_id']}")).json()
         assert (shown["status"], shown["rerouted_n"], shown["resolution"]) == ("handled", 2, "a head")
         assert (await house.http.get(f"/v1/messages/{request_id}")).json()["state"] == "answered"
         await house.balanced()
@@ -669,7 +669,7 @@ async def test_who_has_a_part_of_it_gets_the_whole_once(opened: Open) -> None:
         await house.balanced()
 
 
-async def test_a_letter_below_a_split_is_told_shown_and_sent_on_as_the_part_that_came_there(opened: Open) -> None:
+async def test_a_dead_letter_below_a_split_is_told_shown_and_sent_on_as_the_part_that_came_there(opened: Open) -> None:
     replies = [parts(("System1/health", SECRET), ("care", WASH)), to("ghost")]
     async with ScriptedLlm(replies) as llm, opened(llm) as house:
         request_id = await house.message(SPLIT)

@@ -80,7 +80,7 @@ class House:
         )
         return [(row["system_id"], row["text"]) for row in rows]
 
-    async def letters(self, request_id: Any) -> list[tuple[str, str]]:
+    async def dead_letters(self, request_id: Any) -> list[tuple[str, str]]:
         rows = await self.runtime.database.rows(
             "select category, reason from dead_letter where request_id = $1", request_id
         )
@@ -217,7 +217,7 @@ async def test_a_wrong_name_is_asked_again_and_ends_as_a_dead_letter(opened: Ope
     async with ScriptedLlm(Script(otherwise=to("ghost"))) as llm, opened(llm) as house:
         request_id = await house.message("my head hurts")
         assert await house.deliveries(request_id) == []
-        [(category, reason)] = await house.letters(request_id)
+        [(category, reason)] = await house.dead_letters(request_id)
         assert (category, "no candidate 'ghost'" in reason) == ("classification_failed", True)
         assert [row.n for row in await house.log(request_id)] == [1, 2]
         payload = await house.runtime.database.value("select payload #>> '{payload,normalized_text}' from dead_letter")
@@ -248,7 +248,7 @@ async def test_when_a_part_goes_to_nobody_whoever_was_named_gets_the_whole(opene
 async def test_a_message_may_not_cost_more_than_it_may(opened: Open) -> None:
     async with ScriptedLlm(Script(otherwise=to("health"))) as llm, opened(llm, tokens_per_message=50) as house:
         request_id = await house.message("my head hurts")
-        [(category, reason)] = await house.letters(request_id)
+        [(category, reason)] = await house.dead_letters(request_id)
         assert (category, "budget" in reason) == ("classification_failed", True)
         assert llm.requests == ()
 
@@ -257,7 +257,7 @@ async def test_a_day_may_not_cost_more_than_it_may(opened: Open, monkeypatch: py
     monkeypatch.setattr("switchboard.app.wiring._route_limits", lambda _: RouteLimits(attempts=2, patience=0.0))
     async with ScriptedLlm(Script(otherwise=to("health"))) as llm, opened(llm, cost_per_day=0.0) as house:
         request_id = await house.message("my head hurts")
-        assert [category for category, _ in await house.letters(request_id)] == ["classification_failed"]
+        assert [category for category, _ in await house.dead_letters(request_id)] == ["classification_failed"]
         assert llm.requests == ()
 
 
@@ -288,7 +288,7 @@ async def test_a_long_message_in_a_group_keeps_nobody_else_out(opened: Open) -> 
     group = {"thread": "group", "chat_type": "group"}
     async with ScriptedLlm(brain) as llm, opened(llm) as house:
         flood = await house.message("x y " * 10_000, sender="mallory", **group)
-        assert [category for category, _ in await house.letters(flood)] == ["classification_failed"]
+        assert [category for category, _ in await house.dead_letters(flood)] == ["classification_failed"]
         request_id = await house.message("my head hurts", sender="victim", **group)
         assert await house.deliveries(request_id) == [("System1/health", None)]
         assert [row.error is None for row in await house.log(request_id)] == [False, True]
@@ -360,7 +360,7 @@ async def test_a_classification_of_which_one_is_gone_meanwhile_loses_nobodys_par
             patched.setattr(store, "settle_route", dies_once)
             request_id = await house.message("My head hurts. Pay the rent.")
         assert await house.deliveries(request_id) == []
-        [(category, reason)] = await house.letters(request_id)
+        [(category, reason)] = await house.dead_letters(request_id)
         assert (category, "System1/finance" in reason) == ("classification_failed", True)
         assert len(llm.requests) == 1
 

@@ -42,7 +42,7 @@ from switchboard.store.routing import Routed, settle_route, waiting_of
 from switchboard.store.rules import Authorship
 from tests.chaos.books import DISORDER, read_traces
 from tests.chaos.node import CLASSIFIED_RULES, CLASSIFIED_TEAM
-from tests.hands import Scripted, a_hand, assert_balanced, at_work, dead_letters, settled
+from tests.hands import Scripted, a_hand, all_dead_letters, assert_balanced, at_work, settled
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.waiting import eventually
 
@@ -101,7 +101,7 @@ async def accepted(parts: Lab, *texts: str, sender: str = "x", **more: str) -> l
 async def delivered(parts: Lab, sender: str = "x", *, by_time: bool = True) -> list[tuple[str, str]]:
     """(butler, text) of a conversation, in the order in which deliveries were made: of messages that waited.
 
-    One decided at the door is as old as its message, even if the door waited while another was settled before it. With
+    One decided at intake is as old as its message, even if intake waited while another was settled before it. With
     them it is the order in which each butler gets them (not `by_time`) that counts.
     """
     rows = await parts.database.rows(
@@ -174,7 +174,7 @@ async def test_where_nobody_classifies_no_route_lane_is_ever_made(database_url: 
         assert not parts.rule_book.queued
         await accepted(parts, "1", "2")
         assert await parts.count("select count(*) from lane where kind = 'route'") == 0
-        assert [row["category"] for row in await dead_letters(parts)] == ["no_route"] * 2
+        assert [row["category"] for row in await all_dead_letters(parts)] == ["no_route"] * 2
 
 
 async def test_a_failure_is_tried_again_and_nothing_overtakes_it(database_url: str) -> None:
@@ -244,7 +244,7 @@ async def test_what_nobody_foresaw_counts_though_nobody_was_asked_before(
         async with at_work(parts.worker(classifier=model)):
             await eventually(lambda: settled(parts))
         assert len(model.asked) == 7
-        assert [row["category"] for row in await dead_letters(parts)] == ["classification_failed"]
+        assert [row["category"] for row in await all_dead_letters(parts)] == ["classification_failed"]
 
 
 async def test_a_message_that_has_waited_long_enough_waits_no_more_for_who_turns_it_away(database_url: str) -> None:
@@ -258,7 +258,7 @@ async def test_a_message_that_has_waited_long_enough_waits_no_more_for_who_turns
         async with at_work(parts.worker(classifier=model, route_limits=limits)):
             await eventually(lambda: settled(parts))
         assert len(model.asked) == 3
-        assert [row["category"] for row in await dead_letters(parts)] == ["classification_failed"]
+        assert [row["category"] for row in await all_dead_letters(parts)] == ["classification_failed"]
 
 
 @pytest.mark.parametrize("has_default", [True, False])
@@ -281,7 +281,7 @@ async def test_when_the_attempts_are_used_up_the_ladder_is_gone_down(
         if has_default:
             assert await delivered(parts) == [("b", "1"), ("b", "2")]
         else:
-            assert [row["category"] for row in await dead_letters(parts)] == ["classification_failed"] * 2
+            assert [row["category"] for row in await all_dead_letters(parts)] == ["classification_failed"] * 2
         once = isinstance(error, ClassifierFailure) and not error.retryable
         assert len(model.asked) == 2 * (1 if once else 3)
         await assert_balanced(parts)
@@ -296,7 +296,7 @@ async def test_models_that_are_gone_leave_nobody_waiting(database_url: str) -> N
         assert third.waits, "what waits is not overtaken by a process without models either"
         async with at_work(parts.worker()):
             await eventually(lambda: settled(parts))
-        assert [row["category"] for row in await dead_letters(parts)] == ["no_route"] * 2
+        assert [row["category"] for row in await all_dead_letters(parts)] == ["no_route"] * 2
         assert await delivered(parts) == [("b", "3")]
         await assert_balanced(parts)
 
@@ -425,7 +425,7 @@ def _routed(item: Item) -> Routed:
     return Routed(item, decision, 2, datetime.now(UTC), hand_on=False)
 
 
-async def test_from_many_doors_at_once_each_sender_keeps_his_order_at_every_butler(database_url: str) -> None:
+async def test_through_many_servers_at_once_each_sender_keeps_its_order_at_every_butler(database_url: str) -> None:
     """Direct decisions and waiting ones race for the same conversations, in two processes, while workers drain them."""
     dice = random.Random(5)
 
@@ -446,7 +446,7 @@ async def test_from_many_doors_at_once_each_sender_keeps_his_order_at_every_butl
                 outcome = await dice.choice(server).accept.accept(given)
                 assert not outcome.duplicate
 
-        workers = [door.worker(classifier=Model(play)) for door in server]
+        workers = [one.worker(classifier=Model(play)) for one in server]
         async with at_work(*workers):
             await asyncio.gather(*(send(sender) for sender in range(16)))
             await eventually(lambda: settled(server[0]), within=60)

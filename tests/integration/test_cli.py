@@ -204,10 +204,12 @@ def test_explain_a_dead_letter(cli: Cli) -> None:
     assert "no route" in tree
     assert "dead letter of team root no_route" in tree
     assert "told System4/root" in tree
-    [letter] = [x for x in cli.json("dlq", "list", "--category", "no_route")["dead_letters"] if x["request_id"] == sent]
-    assert letter["dead_letter_id"] in cli.says("dlq", "list", "--team", "root", "--status", "pending")
-    assert "hello" in cli.says("dlq", "show", letter["dead_letter_id"])
-    assert cli.json("dlq", "show", letter["dead_letter_id"])["payload"]["payload"]["normalized_text"] == "hello"
+    [dead_letter] = [
+        x for x in cli.json("dlq", "list", "--category", "no_route")["dead_letters"] if x["request_id"] == sent
+    ]
+    assert dead_letter["dead_letter_id"] in cli.says("dlq", "list", "--team", "root", "--status", "pending")
+    assert "hello" in cli.says("dlq", "show", dead_letter["dead_letter_id"])
+    assert cli.json("dlq", "show", dead_letter["dead_letter_id"])["payload"]["payload"]["normalized_text"] == "hello"
 
 
 def test_teams_and_agents(cli: Cli) -> None:

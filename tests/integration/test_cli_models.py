@@ -209,7 +209,7 @@ def command_line(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def test_a_command_line_is_tried_at_the_doors_of_the_running_server(
+def test_a_command_line_is_tried_at_the_endpoints_of_the_running_server(
     cli: Cli, command_line: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = tried(cli, monkeypatch, command_line, code=0)["cli"]

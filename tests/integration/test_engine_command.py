@@ -228,7 +228,7 @@ async def until(true: Callable[[], bool], limit: float = SOON) -> None:
 
 
 def gone(pid: int) -> bool:
-    """Whether the process has ended; a zombie, which nobody here can bury, has."""
+    """Whether the process has ended; a zombie, which nobody here can reap, has."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -43,7 +43,7 @@ NOTES = SystemId("System1/notes")
 
 
 @dataclass
-class Desk:
+class MemoLab:
     """A worker's place at a real database: accepts messages and lets the memo engine answer them."""
 
     database: Database
@@ -91,14 +91,14 @@ class Desk:
 
 
 @asynccontextmanager
-async def a_desk(url: str) -> AsyncIterator[Desk]:
+async def memo_lab(url: str) -> AsyncIterator[MemoLab]:
     database = await Database.connect(url, size=2)
     try:
         await migrate(database)
         connection = await database.dedicated()
         try:
             worker = await lanes.register_worker(connection, NewProcess("worker", (), "test", 1, "0", 600), lock=True)
-            yield Desk(database, worker)
+            yield MemoLab(database, worker)
         finally:
             await connection.close()
     finally:
@@ -106,8 +106,8 @@ async def a_desk(url: str) -> AsyncIterator[Desk]:
 
 
 @pytest.fixture
-async def desk(database_url: str) -> AsyncIterator[Desk]:
-    async with a_desk(database_url) as made:
+async def lab(database_url: str) -> AsyncIterator[MemoLab]:
+    async with memo_lab(database_url) as made:
         yield made
 
 
@@ -116,28 +116,28 @@ def earlier(answer: str) -> list[str]:
     return [line.split(": ", 1)[1] for line in answer.splitlines() if line.startswith("- ")]
 
 
-async def test_the_memo_engine_files_and_says_so(desk: Desk) -> None:
-    answer = await desk.ask("Buy milk\n tomorrow")
+async def test_the_memo_engine_files_and_says_so(lab: MemoLab) -> None:
+    answer = await lab.ask("Buy milk\n tomorrow")
     assert answer == (
         "I answer without a model, so I have filed this and searched what I filed before. "
         "Filed: “Buy milk tomorrow”. Nothing I filed earlier resembles it."
     )
-    [memo] = await desk.memos()
+    [memo] = await lab.memos()
     assert (memo["text"], memo["system_id"], memo["private"]) == ("Buy milk\n tomorrow", NOTES, True)
     assert memo["person"] == "telegram/bot%3Ahouse/alice"
 
 
-async def test_the_nearest_earlier_memos_come_first_and_are_three(desk: Desk) -> None:
+async def test_the_nearest_earlier_memos_come_first_and_are_three(lab: MemoLab) -> None:
     for text in ("milk", "the dentist is on Monday", "buy milk and bread", "bread", "milk and honey and bread"):
-        await desk.ask(text)
-    found = earlier(await desk.ask("buy milk, bread"))
+        await lab.ask(text)
+    found = earlier(await lab.ask("buy milk, bread"))
     assert found[0] == "buy milk and bread"
     assert len(found) == 3
     assert "the dentist is on Monday" not in found
 
 
-async def test_one_persons_memos_are_never_shown_to_another(desk: Desk) -> None:
-    await desk.ask("the safe code is 1234", sender="alice")
+async def test_one_persons_memos_are_never_shown_to_another(lab: MemoLab) -> None:
+    await lab.ask("the safe code is 1234", sender="alice")
     strangers: list[dict[str, Any]] = [
         {"sender": "bob"},
         {"sender": "Alice"},
@@ -146,29 +146,29 @@ async def test_one_persons_memos_are_never_shown_to_another(desk: Desk) -> None:
         {"sender": "house/alice", "endpoint": "bot"},
     ]
     for stranger in strangers:
-        assert "1234" not in await desk.ask("what is the safe code?", **stranger)
-    assert earlier(await desk.ask("what is the safe code?", sender="alice")) == ["the safe code is 1234"]
+        assert "1234" not in await lab.ask("what is the safe code?", **stranger)
+    assert earlier(await lab.ask("what is the safe code?", sender="alice")) == ["the safe code is 1234"]
 
 
-async def test_a_person_finds_what_was_said_in_another_conversation(desk: Desk) -> None:
-    await desk.ask("the wifi password is hidden", thread="one", chat_type="private")
-    found = earlier(await desk.ask("wifi password?", thread="two", chat_type="private"))
+async def test_a_person_finds_what_was_said_in_another_conversation(lab: MemoLab) -> None:
+    await lab.ask("the wifi password is hidden", thread="one", chat_type="private")
+    found = earlier(await lab.ask("wifi password?", thread="two", chat_type="private"))
     assert found == ["the wifi password is hidden"]
 
 
-async def test_a_group_hears_only_what_was_said_in_it(desk: Desk) -> None:
-    await desk.ask("party for Carol: secret", sender="alice")
-    await desk.ask("party plan: other group", sender="alice", thread="g2", chat_type="group")
-    await desk.ask("party plan: cake", sender="bob", thread="g1", chat_type="group")
-    answer = await desk.ask("what about the party?", sender="alice", thread="g1", chat_type="supergroup")
+async def test_a_group_hears_only_what_was_said_in_it(lab: MemoLab) -> None:
+    await lab.ask("party for Carol: secret", sender="alice")
+    await lab.ask("party plan: other group", sender="alice", thread="g2", chat_type="group")
+    await lab.ask("party plan: cake", sender="bob", thread="g1", chat_type="group")
+    answer = await lab.ask("what about the party?", sender="alice", thread="g1", chat_type="supergroup")
     assert earlier(answer) == ["party plan: cake"]
 
 
-async def test_a_group_that_shares_the_key_of_a_private_chat_hears_nothing_of_it(desk: Desk) -> None:
+async def test_a_group_that_shares_the_key_of_a_private_chat_hears_nothing_of_it(lab: MemoLab) -> None:
     # Without a thread the conversation is known by its sender, in private and in a group alike.
-    await desk.ask("the safe code is 1234", sender="alice", chat_type="private")
+    await lab.ask("the safe code is 1234", sender="alice", chat_type="private")
     for chat_type in ("group", "supergroup", "channel"):
-        answer = await desk.ask("what is the safe code?", sender="alice", chat_type=chat_type)
+        answer = await lab.ask("what is the safe code?", sender="alice", chat_type=chat_type)
         assert "1234" not in answer
 
 
@@ -180,69 +180,69 @@ async def test_a_group_that_shares_the_key_of_a_private_chat_hears_nothing_of_it
         {"channel": "slack", "thread": "C0123"},
     ],
 )
-async def test_a_chat_that_does_not_say_what_it_is_may_be_a_group(desk: Desk, group: dict[str, Any]) -> None:
+async def test_a_chat_that_does_not_say_what_it_is_may_be_a_group(lab: MemoLab, group: dict[str, Any]) -> None:
     channel = group.get("channel", "telegram")
-    await desk.ask("the safe code is 1234", sender="42", channel=channel, chat_type="private")
-    assert "1234" not in await desk.ask("what is the safe code?", sender="42", **group)
+    await lab.ask("the safe code is 1234", sender="42", channel=channel, chat_type="private")
+    assert "1234" not in await lab.ask("what is the safe code?", sender="42", **group)
 
 
 @pytest.mark.parametrize("alone", [{"thread": "42"}, {}, {"channel": "email", "thread": "<1@x>"}, {"channel": "cli"}])
-async def test_a_chat_in_which_nobody_else_can_be_is_private(desk: Desk, alone: dict[str, Any]) -> None:
+async def test_a_chat_in_which_nobody_else_can_be_is_private(lab: MemoLab, alone: dict[str, Any]) -> None:
     channel = alone.get("channel", "telegram")
-    await desk.ask("the safe code is 1234", sender="42", channel=channel, thread="before", chat_type="private")
-    assert "1234" in await desk.ask("what is the safe code?", sender="42", **alone)
+    await lab.ask("the safe code is 1234", sender="42", channel=channel, thread="before", chat_type="private")
+    assert "1234" in await lab.ask("what is the safe code?", sender="42", **alone)
 
 
-async def test_several_writers_are_a_group(desk: Desk) -> None:
-    await desk.ask("the safe code is 1234", sender="alice")
+async def test_several_writers_are_a_group(lab: MemoLab) -> None:
+    await lab.ask("the safe code is 1234", sender="alice")
     given = envelope_json("what is the safe code?", sender="alice", thread="t")
     given["sender"]["participants"] = {"alice": "Alice", "bob": "Bob"}
-    await desk.accept(strict(Envelope, given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
-    assert "1234" not in str(await desk.turn())
+    await lab.accept(strict(Envelope, given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
+    assert "1234" not in str(await lab.turn())
 
 
-async def test_butlers_do_not_share_their_memos(desk: Desk) -> None:
-    await desk.ask("milk", to=SystemId("System1/shopping"))
-    assert earlier(await desk.ask("milk")) == []
+async def test_butlers_do_not_share_their_memos(lab: MemoLab) -> None:
+    await lab.ask("milk", to=SystemId("System1/shopping"))
+    assert earlier(await lab.ask("milk")) == []
 
 
-async def test_a_repeated_turn_files_once(desk: Desk) -> None:
-    await desk.accept(envelope("milk"), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
-    _, turn = await desk.claim()
+async def test_a_repeated_turn_files_once(lab: MemoLab) -> None:
+    await lab.accept(envelope("milk"), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
+    _, turn = await lab.claim()
     seed = uuid4()
-    engine = MemoEngine(StoredMemos(desk.database))
+    engine = MemoEngine(StoredMemos(lab.database))
     answers = [await engine.run(turn, MemoryJournal(Record(seed))) for _ in range(2)]
     assert answers[0] == answers[1]
-    assert len(await desk.memos()) == 1
+    assert len(await lab.memos()) == 1
 
 
-async def test_a_dead_letter_is_filed_and_shown_to_nobody(desk: Desk) -> None:
+async def test_a_dead_letter_is_filed_and_shown_to_nobody(lab: MemoLab) -> None:
     handler = SystemId("System4/root")
     unrouted = Unrouted(ROOT, "no_route", "canary in the reason", handler)
-    await desk.accept(envelope("where am I"), Decision(1, (), (unrouted,), ()))
-    assert isinstance(await desk.turn(), NoReply)
-    [memo] = await desk.memos()
+    await lab.accept(envelope("where am I"), Decision(1, (), (unrouted,), ()))
+    assert isinstance(await lab.turn(), NoReply)
+    [memo] = await lab.memos()
     assert memo["text"] == "Dead letter (no_route): canary in the reason\nwhere am I"
     for chat_type in ("private", "group"):
-        assert "canary" not in await desk.ask("where am I", to=handler, chat_type=chat_type)
+        assert "canary" not in await lab.ask("where am I", to=handler, chat_type=chat_type)
 
 
-async def test_attachments_are_filed_by_name(desk: Desk) -> None:
+async def test_attachments_are_filed_by_name(lab: MemoLab) -> None:
     given = envelope_json("")
     given["payload"]["attachments"] = [
         {"media_type": "image/png", "filename": "roof.png", "size_bytes": 1},
         {"media_type": "audio/ogg", "size_bytes": 1},
     ]
-    await desk.accept(strict(Envelope, given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
-    assert "[roof.png] [audio/ogg]" in str(await desk.turn())
-    assert earlier(await desk.ask("where is roof.png")) == ["[roof.png] [audio/ogg]"]
+    await lab.accept(strict(Envelope, given), Decision(1, (Chosen(NOTES, ROOT),), (), ()))
+    assert "[roof.png] [audio/ogg]" in str(await lab.turn())
+    assert earlier(await lab.ask("where is roof.png")) == ["[roof.png] [audio/ogg]"]
 
 
-async def test_a_very_long_name_is_still_one_person(desk: Desk) -> None:
+async def test_a_very_long_name_is_still_one_person(lab: MemoLab) -> None:
     long = "é" * 511
-    await desk.ask("milk", sender=long + "1")
-    assert earlier(await desk.ask("milk", sender=long + "2")) == []
-    assert earlier(await desk.ask("milk", sender=long + "1")) == ["milk"]
+    await lab.ask("milk", sender=long + "1")
+    assert earlier(await lab.ask("milk", sender=long + "2")) == []
+    assert earlier(await lab.ask("milk", sender=long + "1")) == ["milk"]
     assert len(person_of(envelope(sender=long))) == 400
 
 
@@ -262,10 +262,10 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_hostile_text_is_only_text(desk: Desk, text: str) -> None:
-    await desk.ask("unrelated words", sender="alice")
-    await desk.ask(text, sender="alice")
-    found = earlier(await desk.ask(text, sender="alice"))
+async def test_hostile_text_is_only_text(lab: MemoLab, text: str) -> None:
+    await lab.ask("unrelated words", sender="alice")
+    await lab.ask(text, sender="alice")
+    found = earlier(await lab.ask(text, sender="alice"))
     assert found in ([excerpt(text)], [])
     assert "unrelated words" not in found
 
@@ -282,23 +282,23 @@ HUGE = {
 
 
 @pytest.mark.parametrize("name", HUGE)
-async def test_a_huge_text_is_filed_and_found(desk: Desk, name: str) -> None:
+async def test_a_huge_text_is_filed_and_found(lab: MemoLab, name: str) -> None:
     def memo(text: str) -> Memo:
         return Memo(uuid4(), Conversation("a/b/c"), NOTES, RequestId(new_uuid7()), "a/b/c", True, text)
 
     first, second = memo(HUGE[name]), memo(HUGE[name])
-    assert await StoredMemos(desk.database).file(first)
-    assert not await StoredMemos(desk.database).file(first)
+    assert await StoredMemos(lab.database).file(first)
+    assert not await StoredMemos(lab.database).file(first)
     async with asyncio.timeout(SOON):
-        found = await StoredMemos(desk.database).nearest(second, 3)
+        found = await StoredMemos(lab.database).nearest(second, 3)
     assert [f.memo_id for f in found] in ([first.memo_id], [])
     assert len(answer_text(second.text, found)) < 1000
 
 
-async def test_only_earlier_messages_are_found(desk: Desk) -> None:
+async def test_only_earlier_messages_are_found(lab: MemoLab) -> None:
     def memo(request_id: UUID) -> Memo:
         return Memo(uuid4(), Conversation("a/b/c"), NOTES, RequestId(request_id), "a/b/c", True, "milk")
 
     first, second = new_uuid7(), new_uuid7()
-    await StoredMemos(desk.database).file(memo(second))
-    assert await StoredMemos(desk.database).nearest(memo(first), 3) == []
+    await StoredMemos(lab.database).file(memo(second))
+    assert await StoredMemos(lab.database).nearest(memo(first), 3) == []

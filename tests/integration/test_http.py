@@ -70,9 +70,9 @@ async def test_a_duplicate_gets_the_first_id(server: Opened) -> None:
 async def test_a_message_for_nobody_is_a_dead_letter_and_says_so(server: Opened) -> None:
     body = (await server.submit(envelope_json("?", channel="webhook") | {"source": _webhook()})).json()
     assert (body["triage_decision"], body["triage_target"]) == ("dead_letter", "root")
-    letters = (await server.http.get("/v1/dead-letters")).json()["dead_letters"]
-    assert [letter["request_id"] for letter in letters] == [body["request_id"]]
-    whole = (await server.http.get(f"/v1/dead-letters/{letters[0]['dead_letter_id']}")).json()
+    dead_letters = (await server.http.get("/v1/dead-letters")).json()["dead_letters"]
+    assert [dead_letter["request_id"] for dead_letter in dead_letters] == [body["request_id"]]
+    whole = (await server.http.get(f"/v1/dead-letters/{dead_letters[0]['dead_letter_id']}")).json()
     assert whole["payload"]["payload"]["normalized_text"] == "?"
     assert whole["category"] == "no_route"
     assert [notice["system_id"] for notice in whole["notices"]] == ["System4/root"]
@@ -372,7 +372,7 @@ async def test_teams_agents_connectors_lanes(server: Opened) -> None:
     assert resumed.json()["state"] == "resumed"
 
 
-async def test_metrics_count_what_doors_did(server: Opened) -> None:
+async def test_metrics_count_what_the_server_did(server: Opened) -> None:
     envelope = envelope_json("a", event="1")
     await server.submit(envelope)
     await server.submit(envelope)

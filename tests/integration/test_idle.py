@@ -202,11 +202,11 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
             assert _asked(llm) == asked, "0 calls in 24 hours"
             assert llm.strays == ()
             assert not (tmp_path / "started").exists()
-            letters, old = (
+            dead_letters, old = (
                 {"digest", "tell_senders", "empty_dead_letters"},
                 {"forget_sessions", "forget_classifications", "forget_events"},
             )
-            assert day.runs.keys() == {"expire_leases", "make_partitions", "balance_books"} | letters | old
+            assert day.runs.keys() == {"expire_leases", "make_partitions", "balance_books"} | dead_letters | old
             assert min(day.runs[name] for name in ("expire_leases", "digest", "tell_senders")) >= MINUTES
             assert min(day.runs["empty_dead_letters"], day.runs["forget_classifications"]) >= 24
             assert day.runs["forget_sessions"] >= 24 * 6

@@ -331,7 +331,7 @@ async def client_for(server: Opened, headers: Mapping[str, str]) -> AsyncIterato
         yield client
 
 
-async def test_the_token_of_a_session_opens_no_other_door(server: Opened) -> None:
+async def test_the_token_of_a_session_opens_nothing_else(server: Opened) -> None:
     held = await a_session(server)
     paths: dict[str, dict[str, Any]] = (await server.http.get("/openapi.json")).json()["paths"]
     asked = 0

@@ -28,7 +28,7 @@ from switchboard.ports.engine import (
     TurnResult,
 )
 from switchboard.store.steps import load_steps
-from tests.hands import Hand, Scripted, a_hand, assert_balanced, at_work, dead_letters, settled
+from tests.hands import Hand, Scripted, a_hand, all_dead_letters, assert_balanced, at_work, settled
 from tests.lab import Lab, lab, submission
 from tests.waiting import SOON, eventually
 
@@ -370,7 +370,7 @@ async def _ends_unknown(
         await parts.accept.accept(submission("x", channel="api"))
         async with at_work(parts.worker({"echo": Scripted(play)}, limits=limits)):
             await eventually(lambda: settled(parts))
-        [dead] = await dead_letters(parts)
+        [dead] = await all_dead_letters(parts)
         assert dead["category"] == "outcome_unknown"
         assert dead["reason"].startswith(reason)
         assert await parts.count("select count(*) from notice where state = 'delivered'") == 1

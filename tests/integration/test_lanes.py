@@ -23,7 +23,7 @@ from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import unpack_raw
 from switchboard.store.lanes import NewDeadLetter, Settlement
 from switchboard.store.steps import Step, StepWrite, write_steps
-from tests.hands import Scripted, a_hand, assert_balanced, at_work, dead_letters, rescue, settled, turns
+from tests.hands import Scripted, a_hand, all_dead_letters, assert_balanced, at_work, rescue, settled, turns
 from tests.lab import ROOT, Lab, butler, lab, submission
 from tests.waiting import SOON, eventually
 
@@ -177,8 +177,8 @@ async def test_whoever_has_lost_his_lane_writes_nothing(database_url: str) -> No
         dead_letter = NewDeadLetter(new_uuid7(), "poison", "no", SYSTEM4.system_id)
         for late in (stale, replace(stale, epoch=2), replace(item, seq=2)):
             assert not (await dead.answer(late, pool="work")).ok
-            buried = Settlement(late, "failed", None, None, dead_letter=dead_letter)
-            assert not (await lanes.settle(parts.database, dead.worker, [buried]))[0].ok
+            dead_end = Settlement(late, "failed", None, None, dead_letter=dead_letter)
+            assert not (await lanes.settle(parts.database, dead.worker, [dead_end]))[0].ok
         assert not (await alive.answer(stale)).ok, "the right worker with an old lease is fenced, too"
         assert await _everything(parts) == before
 
@@ -367,7 +367,7 @@ async def test_attempts_used_up_end_in_a_dead_letter_with_the_whole_message_and_
         await parts.accept.accept(submission("1", sender="s0", channel="api"))
         async with at_work(parts.worker({"echo": Scripted(play)}, limits=LIMITS)):
             await eventually(lambda: settled(parts))
-        [dead] = await dead_letters(parts)
+        [dead] = await all_dead_letters(parts)
         assert (dead["request_id"], dead["category"], dead["reason"]) == (
             accepted.request_id,
             "retry_exhausted",
@@ -398,7 +398,7 @@ async def test_a_message_that_kills_its_workers_is_poison_in_the_end(database_ur
                 await eventually(lambda: rescue(parts.database))
         async with at_work(parts.worker(limits=LIMITS)):
             await eventually(lambda: settled(parts))
-        [dead] = await dead_letters(parts)
+        [dead] = await all_dead_letters(parts)
         assert dead["category"] == "poison"
         assert await parts.replies_to(dead["request_id"]) == []
         assert await parts.count("select count(*) from delivery where state = 'answered'") == 1
@@ -454,7 +454,7 @@ async def test_whatever_an_engine_says_can_be_stored(database_url: str, text: st
             await eventually(lambda: settled(parts))
         clean = text.replace("\x00", "").replace("\ud800", "?")
         assert await parts.replies_to(accepted.request_id) == [clean]
-        [dead] = await dead_letters(parts)
+        [dead] = await all_dead_letters(parts)
         assert dead["reason"] == clean
         await assert_balanced(parts)
 
@@ -500,7 +500,7 @@ async def test_an_unexpected_error_never_sticks_a_lane_nor_disturbs_the_others(
         await parts.accept.accept(submission("x", sender="bad", channel="api"))
         async with at_work(parts.worker({"echo": Scripted(play)}, limits=LIMITS)):
             await eventually(lambda: settled(parts))
-        [dead] = await dead_letters(parts)
+        [dead] = await all_dead_letters(parts)
         assert dead["category"] == "poison"
         assert attempts["good"] == 1, "one butler's error must not cost another's turn"
         assert await parts.count("select count(distinct worker) from attempt") == 1
@@ -532,7 +532,7 @@ async def test_an_item_whose_message_cannot_be_read_ends_as_poison_and_the_lane_
         )
         async with at_work(parts.worker(limits=LIMITS)):
             await eventually(lambda: settled(parts))
-        [dead] = await dead_letters(parts)
+        [dead] = await all_dead_letters(parts)
         assert dead["category"] == "poison"
         assert await parts.count("select count(*) from delivery where state = 'answered'") == 5
         await assert_balanced(parts)
@@ -549,7 +549,7 @@ async def test_no_item_is_ever_given_the_message_of_another(database_url: str) -
         assert (first.lane, last.lane) == (items[0].lane, items[2].lane)
 
 
-# Chores -------------------------------------------------------------------------------------------------------------
+# Maintenance --------------------------------------------------------------------------------------------------------
 
 
 async def test_a_task_is_done_by_exactly_one_of_two_workers_and_again_after_its_interval(database_url: str) -> None:

@@ -15,7 +15,7 @@ from switchboard.server.listener import bind
 from switchboard.testing.scripted_llm import server
 
 
-@pytest.mark.parametrize("bound", [lambda: bind("127.0.0.1", 0), lambda: server._bound(0)], ids=["doors", "scripted"])
+@pytest.mark.parametrize("bound", [lambda: bind("127.0.0.1", 0), lambda: server._bound(0)], ids=["server", "scripted"])
 async def test_an_answer_in_two_parts_waits_for_nobody(bound: Callable[[], socket.socket]) -> None:
     """With Nagle's algorithm the second part would wait until the first is acknowledged: 40 ms with most clients."""
     listener = bound()

@@ -161,11 +161,11 @@ async def test_with_no_other_model_it_ends_as_a_dead_letter_that_says_why(
     fault = Fault(kind, way)
     async with working(fault, database_url, tmp_path, "first") as runtime:
         assert await _deliveries(runtime) == []
-        [letter] = await runtime.database.rows("select category, reason, payload, raw from dead_letter")
-        assert letter["category"] == "classification_failed"
-        assert re.search({"api": API, "cli": CLI}[kind][way], letter["reason"]), letter["reason"]
-        assert letter["payload"]["payload"]["normalized_text"] == TEXT
-        assert TEXT.encode() in unpack_raw(letter["raw"])
+        [dead_letter] = await runtime.database.rows("select category, reason, payload, raw from dead_letter")
+        assert dead_letter["category"] == "classification_failed"
+        assert re.search({"api": API, "cli": CLI}[kind][way], dead_letter["reason"]), dead_letter["reason"]
+        assert dead_letter["payload"]["payload"]["normalized_text"] == TEXT
+        assert TEXT.encode() in unpack_raw(dead_letter["raw"])
         log = await _log(runtime)
         assert log
         assert all(row.error for row in log)

@@ -173,7 +173,7 @@ class Watched:
         after = await self.counters("seq_scan", "pg_stat_user_tables", "relname")
         return {name for name in (*GROWING, *RULES) if after[name] != before[name]}
 
-    async def letters_read(self, act: Callable[[], Awaitable[object]]) -> int:
+    async def dead_letters_read(self, act: Callable[[], Awaitable[object]]) -> int:
         """How many rows of dead letters `act` looked at: an index read from end to end is no better than its table."""
         column = "coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)"
         before = await self.counters(column, "pg_stat_user_tables", "relname")
@@ -287,7 +287,7 @@ async def _load(watched: Watched, items: list[Item]) -> list[RequestId]:
     return [row["request_id"] for row in rows]
 
 
-async def test_retry_rescue_release_and_upkeep_read_by_index(watched: Watched) -> None:
+async def test_retry_rescue_release_and_maintenance_read_by_index(watched: Watched) -> None:
     database, worker = watched.database, watched.worker
 
     async def retry() -> None:
@@ -396,18 +396,18 @@ async def test_rules_are_written_by_index(watched: Watched) -> None:
         assert await watched.scanned(edit) == set()
 
 
-async def _some_letter(watched: Watched) -> UUID:
+async def _some_dead_letter(watched: Watched) -> UUID:
     found: UUID = await watched.database.value("select min(dead_letter_id::text)::uuid from dead_letter")
     return found
 
 
 async def _some_case(watched: Watched) -> dead_letters.Case:
     tier = 'update message_inbox set envelope = \'{"control": {"policy_tier": "default"}}\' where request_id = $1'
-    letter = await _some_letter(watched)
-    shown = await dead_letters.get_dead_letter(watched.database, letter)
+    dead_letter = await _some_dead_letter(watched)
+    shown = await dead_letters.get_dead_letter(watched.database, dead_letter)
     assert shown is not None
     await watched.database.run(tier, shown[0].request_id)
-    case = await dead_letters.get_case(watched.database, letter)
+    case = await dead_letters.get_case(watched.database, dead_letter)
     assert case is not None
     return case
 
@@ -447,19 +447,19 @@ async def test_dead_letters_are_found_by_index_however_many_were_handled(watched
     ask = partial(LETTERS_READ[name], watched)
     for _ in range(8):
         assert await watched.scanned(ask) == set()
-        assert await watched.letters_read(ask) <= 250, "200 letters of 6000 are pending"
+        assert await watched.dead_letters_read(ask) <= 250, "200 dead letters of 6000 are pending"
     assert await ask()
 
 
 async def test_one_dead_letter_is_shown_and_closed_by_index(watched: Watched) -> None:
-    database, letter = watched.database, await _some_letter(watched)
+    database, dead_letter = watched.database, await _some_dead_letter(watched)
     case = await _some_case(watched)
     acts: list[Callable[[], Awaitable[object]]] = [
-        lambda: dead_letters.get_dead_letter(database, letter),
-        lambda: dead_letters.get_case(database, letter),
+        lambda: dead_letters.get_dead_letter(database, dead_letter),
+        lambda: dead_letters.get_case(database, dead_letter),
         lambda: dead_letters.dead_letters_of(database, case.request_id),
         lambda: dead_letters.rerouted(database, case.request_id, 1),
-        lambda: dead_letters.handle(database, letter, Handling("olga", "spam")),
+        lambda: dead_letters.handle(database, dead_letter, Handling("olga", "spam")),
         lambda: dead_letters.spare_sender(database, case.request_id),
     ]
     for n, act in enumerate(acts):
@@ -482,8 +482,8 @@ async def test_what_is_done_with_new_dead_letters_reads_by_index(watched: Watche
 
     async def reroute() -> None:
         for one in found[:2]:
-            [letter] = await dead_letters.dead_letters_of(database, one.request_id)
-            case = await dead_letters.get_case(database, letter.dead_letter_id)
+            [dead_letter] = await dead_letters.dead_letters_of(database, one.request_id)
+            case = await dead_letters.get_case(database, dead_letter.dead_letter_id)
             assert case is not None
             again = Decision(1, chosen, (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),), ())
             outcome = await dead_letters.reroute(database, case, again, Handling("olga", "spare can"))

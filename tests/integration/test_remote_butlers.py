@@ -29,7 +29,7 @@ from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.ports.engine import Engine, Journal
 from switchboard.store import audit, remote_agents, teams
 from switchboard.testing.echo import Echo
-from tests.hands import assert_balanced, at_work, dead_letters, settled, turns
+from tests.hands import all_dead_letters, assert_balanced, at_work, settled, turns
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.remotes import TOKEN, Remote, a_remote
 from tests.servers import Opened, Tree, open_server
@@ -76,7 +76,7 @@ async def silent_for(parts: Lab, seconds: float, system_id: str = FAR, *, promis
 
 
 @asynccontextmanager
-async def doors_with(database_url: str, tmp_path: Path, *members: Member) -> AsyncIterator[Opened]:
+async def server_with(database_url: str, tmp_path: Path, *members: Member) -> AsyncIterator[Opened]:
     async with open_server(database_url, tmp_path / "data", tree=tree(*members)) as opened:
         yield opened
 
@@ -95,7 +95,7 @@ async def actions(server: Opened) -> list[str]:
 
 
 async def test_a_butler_announces_itself_and_beats(database_url: str, tmp_path: Path) -> None:
-    async with doors_with(database_url, tmp_path, far(), far_away("near")) as server:
+    async with server_with(database_url, tmp_path, far(), far_away("near")) as server:
         header = await server.token_for(FAR_TOKEN)
         assert (await agent(server))["liveness"] == "unwatched"
         first = await beat(server, header, description="knows the sea", capabilities=["tides"], instance_id="a")
@@ -132,7 +132,7 @@ def rung(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_something_new_is_announced_once_in_five_seconds(
     database_url: str, tmp_path: Path, rung: list[str]
 ) -> None:
-    async with doors_with(database_url, tmp_path, far(announces_endpoint=True), far_away("near")) as server:
+    async with server_with(database_url, tmp_path, far(announces_endpoint=True), far_away("near")) as server:
         header, near = await server.token_for(FAR_TOKEN), await server.token_for(NEAR_TOKEN)
         assert (await beat(server, header, description="first", instance_id="a")).status_code == 200
         for said in ({"description": "second"}, {"capabilities": ["x"]}, {"endpoint": "https://1.1.1.1/mcp"}):
@@ -154,7 +154,7 @@ async def test_something_new_is_announced_once_in_five_seconds(
 async def test_a_mere_heartbeat_rings_only_when_it_brings_him_back(
     database_url: str, tmp_path: Path, rung: list[str]
 ) -> None:
-    async with doors_with(database_url, tmp_path, far()) as server:
+    async with server_with(database_url, tmp_path, far()) as server:
         header = await server.token_for(FAR_TOKEN)
 
         async def ringing(**said: Any) -> int:
@@ -175,7 +175,7 @@ async def test_a_mere_heartbeat_rings_only_when_it_brings_him_back(
 
 async def test_what_the_team_file_says_is_not_overruled(database_url: str, tmp_path: Path) -> None:
     described = replace(far(), description="the file's", capabilities=("of the file",))
-    async with doors_with(database_url, tmp_path, described) as server:
+    async with server_with(database_url, tmp_path, described) as server:
         header = await server.token_for(FAR_TOKEN)
         await beat(server, header, description="choose me for everything", capabilities=["all"])
         shown = await agent(server)
@@ -183,7 +183,7 @@ async def test_what_the_team_file_says_is_not_overruled(database_url: str, tmp_p
 
 
 async def test_nobody_beats_for_another(database_url: str, tmp_path: Path) -> None:
-    async with doors_with(
+    async with server_with(
         database_url, tmp_path, far(announces_endpoint=True), far_away("near"), butler("here")
     ) as server:
         header = await server.token_for(NEAR_TOKEN)
@@ -201,7 +201,7 @@ async def test_nobody_beats_for_another(database_url: str, tmp_path: Path) -> No
 
 async def test_a_butler_moves_only_if_its_file_lets_it(database_url: str, tmp_path: Path) -> None:
     moved = "https://1.1.1.1/mcp"
-    async with doors_with(database_url, tmp_path, far(), far_away("near", announces_endpoint=True)) as server:
+    async with server_with(database_url, tmp_path, far(), far_away("near", announces_endpoint=True)) as server:
         header = await server.token_for(FAR_TOKEN)
         assert (await beat(server, header, endpoint=PUBLIC_URL)).status_code == 200, "it is there already"
         refused = await beat(server, header, endpoint=moved)
@@ -237,7 +237,7 @@ async def test_an_own_endpoint_counts_only_as_long_as_the_file_lets_it(database_
     ],
 )
 async def test_where_nobody_is_called(database_url: str, tmp_path: Path, endpoint: str, code: str) -> None:
-    async with doors_with(database_url, tmp_path, far(announces_endpoint=True)) as server:
+    async with server_with(database_url, tmp_path, far(announces_endpoint=True)) as server:
         by_itself = await beat(server, await server.token_for(FAR_TOKEN), endpoint=endpoint)
         order = {"system_id": FAR, "endpoint": endpoint, "reason": "moved"}
         for answer in (by_itself, await server.http.post("/v1/agents/endpoint", json=order)):
@@ -248,7 +248,7 @@ async def test_where_nobody_is_called(database_url: str, tmp_path: Path, endpoin
 async def test_an_operators_endpoint_goes_before_all_others_until_it_is_taken_back(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with doors_with(database_url, tmp_path, far(announces_endpoint=True)) as server:
+    async with server_with(database_url, tmp_path, far(announces_endpoint=True)) as server:
         header = await server.token_for(FAR_TOKEN)
         order = {"system_id": FAR, "endpoint": "https://1.1.1.1/o", "reason": "moved"}
         assert (await server.http.post("/v1/agents/endpoint", json=order)).json()["endpoint"] == "https://1.1.1.1/o"
@@ -262,7 +262,7 @@ async def test_an_operators_endpoint_goes_before_all_others_until_it_is_taken_ba
 
 
 async def test_a_member_that_is_switched_off_is_no_remote_butler(database_url: str, tmp_path: Path) -> None:
-    async with doors_with(database_url, tmp_path, far_away("near"), replace(far(beats=True), active=False)) as server:
+    async with server_with(database_url, tmp_path, far_away("near"), replace(far(beats=True), active=False)) as server:
         assert (await beat(server, await server.token_for(FAR_TOKEN))).status_code == 403
         assert (await beat(server, {}, system_id=FAR)).status_code == 409
         assert (await agent(server))["liveness"] is None
@@ -293,14 +293,14 @@ async def test_a_heartbeat_under_way_does_not_undo_what_an_operator_sets_meanwhi
 async def test_a_butler_does_not_talk_so_long_that_no_model_can_be_asked(
     database_url: str, tmp_path: Path, said: dict[str, Any]
 ) -> None:
-    async with doors_with(database_url, tmp_path, far()) as server:
+    async with server_with(database_url, tmp_path, far()) as server:
         answer = await beat(server, await server.token_for(FAR_TOKEN), **said)
         assert (answer.status_code, answer.json()["error"]["field"]) == (422, "description")
         assert (await agent(server))["capabilities"] == []
 
 
 async def test_the_same_over_mcp(database_url: str, tmp_path: Path) -> None:
-    async with doors_with(database_url, tmp_path, far(), butler("here")) as server:
+    async with server_with(database_url, tmp_path, far(), butler("here")) as server:
         header = dict(await server.token_for(FAR_TOKEN))
         async with (
             httpx2.AsyncClient(headers=header, timeout=30) as http,
@@ -504,8 +504,10 @@ async def test_errors_end_as_their_class_says(database_url: str, tmp_path: Path)
             for n, text in enumerate(("fail validation", "fail overload again", "decline", "refuse")):
                 await parts.accept.accept(submission(text, sender=f"sender {n}"))
             await eventually(lambda: settled(parts))
-            letters = {letter["reason"]: letter["category"] for letter in await dead_letters(parts)}
-            assert letters == {
+            dead_letters = {
+                dead_letter["reason"]: dead_letter["category"] for dead_letter in await all_dead_letters(parts)
+            }
+            assert dead_letters == {
                 "validation: as you wish": "target_unavailable",
                 "overload: as you wish": "retry_exhausted",
                 "not mine": "refused",
@@ -531,9 +533,9 @@ async def test_who_is_silent_is_asked_once_all_the_same_and_is_back_when_he_answ
             await silent_for(parts, 700)
             await parts.accept.accept(submission("and now"))
             await eventually(lambda: settled(parts))
-            [letter] = await dead_letters(parts)
-            assert letter["category"] == "target_unavailable"
-            assert letter["reason"].startswith("quarantined: no sign of life for 700 s; and now: 127.0.0.1")
+            [dead_letter] = await all_dead_letters(parts)
+            assert dead_letter["category"] == "target_unavailable"
+            assert dead_letter["reason"].startswith("quarantined: no sign of life for 700 s; and now: 127.0.0.1")
             assert [o for lane, _, o, _ in await turns(parts) if lane.startswith("turn:")] == ["answered", "failed"]
             await asyncio.to_thread(remote.start)
             await remote_agents.beat(parts.database, FAR, remote_agents.Announcement(), Patience())
@@ -551,9 +553,9 @@ async def test_who_is_quarantined_by_an_operator_is_not_even_asked(database_url:
             await parts.rule_book.look_around()
             await parts.accept.accept(submission("are you there"))
             await eventually(lambda: settled(parts))
-            [letter] = await dead_letters(parts)
-            assert letter["category"] == "target_unavailable"
-            assert letter["reason"] == "quarantined: put there by olga: misbehaves"
+            [dead_letter] = await all_dead_letters(parts)
+            assert dead_letter["category"] == "target_unavailable"
+            assert dead_letter["reason"] == "quarantined: put there by olga: misbehaves"
         assert remote.calls == []
 
 
@@ -571,7 +573,7 @@ async def test_an_endpoint_of_an_operator_is_called_at_once(database_url: str, t
 
 
 async def test_operators_see_and_order(database_url: str, tmp_path: Path) -> None:
-    async with doors_with(database_url, tmp_path, far()) as server:
+    async with server_with(database_url, tmp_path, far()) as server:
         await beat(server, {}, system_id=FAR)
         order = {"system_id": FAR, "reason": "misbehaves"}
         barred = (await server.http.post("/v1/agents/quarantine", json=order)).json()
@@ -586,7 +588,7 @@ async def test_operators_see_and_order(database_url: str, tmp_path: Path) -> Non
 
 async def test_what_may_be_secret_in_a_url_is_not_shown(database_url: str, tmp_path: Path) -> None:
     secret = "https://user:canary@1.1.1.1/mcp?key=canary"
-    async with doors_with(database_url, tmp_path, far(url=secret)) as server:
+    async with server_with(database_url, tmp_path, far(url=secret)) as server:
         assert (await agent(server))["endpoint"] == "https://1.1.1.1/mcp"
         assert "canary" not in (await server.http.get("/v1/agents")).text
 

@@ -15,7 +15,7 @@ from switchboard.journey.ask import ClassifierBusy, Question
 from switchboard.journey.classify import RouteLimits
 from switchboard.store.inbox import Acceptance
 from switchboard.store.routing import waiting_of
-from tests.hands import assert_balanced, at_work, dead_letters, settled
+from tests.hands import all_dead_letters, assert_balanced, at_work, settled
 from tests.integration.test_classify import Held, Model, chosen, delivered, to_a
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.waiting import eventually
@@ -31,7 +31,7 @@ async def send(parts: Lab, text: str, sender: str = "x", **more: str) -> Accepta
 
 
 @asynccontextmanager
-async def two_doors(url: str) -> AsyncIterator[tuple[Lab, Lab]]:
+async def two_servers(url: str) -> AsyncIterator[tuple[Lab, Lab]]:
     """One that knows that the team asks a model, and one that has not heard of it."""
     async with lab(url, [TEAM], [TO_B]) as stale, lab(url, [ASKS], [TO_B], classifying=True) as knows:
         assert (stale.rule_book.queued, knows.rule_book.queued) == (False, True)
@@ -39,7 +39,7 @@ async def two_doors(url: str) -> AsyncIterator[tuple[Lab, Lab]]:
 
 
 async def test_a_door_that_has_not_heard_that_a_team_asks_a_model_overtakes_nothing(database_url: str) -> None:
-    async with two_doors(database_url) as (stale, knows):
+    async with two_servers(database_url) as (stale, knows):
         assert (await send(knows, "1")).waits
         assert (await send(stale, "2", chat_type="private")).waits
         assert (await send(stale, "3", pinned="System1/b")).waits
@@ -76,10 +76,10 @@ async def test_a_worker_that_has_not_heard_of_it_asks_the_model_all_the_same(dat
         await assert_balanced(knows)
 
 
-async def test_through_two_doors_one_of_them_stale_every_message_follows_the_one_before(database_url: str) -> None:
+async def test_through_two_servers_one_of_them_stale_every_message_follows_the_one_before(database_url: str) -> None:
     """As long as the first waits: servers take turns, and the stale one's own decision never counts."""
     model = Held()
-    async with two_doors(database_url) as (stale, knows):
+    async with two_servers(database_url) as (stale, knows):
         async with at_work(knows.worker(classifier=Model(model))):
             assert (await send(knows, "0")).waits
             await model.begun.wait()
@@ -173,10 +173,10 @@ async def test_what_cannot_be_stored_holds_nobody_up_for_ever(
         sent = [await send(parts, "1"), await send(parts, "2", chat_type="private"), await send(parts, "3")]
         async with at_work(parts.worker(classifier=Model(lambda asked: chosen_by(asked, text)))):
             await eventually(lambda: settled(parts))
-        [letter] = await dead_letters(parts)
-        assert letter["request_id"] == sent[int(text) - 1].request_id
-        assert letter["payload"]["payload"]["normalized_text"] == text
-        assert letter["category"] == category, letter["reason"]
+        [dead_letter] = await all_dead_letters(parts)
+        assert dead_letter["request_id"] == sent[int(text) - 1].request_id
+        assert dead_letter["payload"]["payload"]["normalized_text"] == text
+        assert dead_letter["category"] == category, dead_letter["reason"]
         await assert_balanced(parts)
 
 
@@ -210,9 +210,9 @@ async def test_after_that_time_a_whole_conversation_is_done_with_at_once(databas
             await send(parts, str(n))
         async with at_work(parts.worker(classifier=Model(play), route_limits=limits)):
             await eventually(lambda: settled(parts))
-        letters = await dead_letters(parts)
-        assert [letter["payload"]["payload"]["normalized_text"] for letter in letters] == list("01234")
-        assert {(letter["category"], letter["reason"]) for letter in letters} == {
+        dead_letters = await all_dead_letters(parts)
+        assert [dead_letter["payload"]["payload"]["normalized_text"] for dead_letter in dead_letters] == list("01234")
+        assert {(dead_letter["category"], dead_letter["reason"]) for dead_letter in dead_letters} == {
             ("classification_failed", "come again")
         }
         await assert_balanced(parts)

@@ -42,9 +42,9 @@ async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
         yield opened
 
 
-# The doors that edit: each edits something in a team, and says how it was answered ------------------------------------
+# The interfaces that edit: each edits something in a team, and says how it was answered ------------------------------
 
-Door = Callable[[Opened, Headers, TeamId], Awaitable[int]]
+Interface = Callable[[Opened, Headers, TeamId], Awaitable[int]]
 
 
 async def _by_hand(server: Opened, team_id: TeamId) -> dict[str, Any]:
@@ -115,7 +115,7 @@ async def mcp_disable(server: Opened, headers: Headers, team_id: TeamId) -> int:
     return await _called(server, "routing_rules_disable", switch, headers)
 
 
-DOORS: tuple[Door, ...] = (
+INTERFACES: tuple[Interface, ...] = (
     *(http_load, http_create, http_try, http_update, http_unload),
     *(mcp_create, mcp_update, mcp_disable, http_import, http_restore),
 )
@@ -131,10 +131,10 @@ async def test_every_token_at_every_door_and_team(
         assert await http_load(server, operator, team_id) == 200
     headers = await server.token_for(caller)
     for team_id in EVERYWHERE:
-        for door in DOORS:
+        for interface in INTERFACES:
             before, on_record = await table(server), await refusals(server)
-            status = await door(server, headers, team_id)
-            where = (caller.name, door.__name__, team_id, status)
+            status = await interface(server, headers, team_id)
+            where = (caller.name, interface.__name__, team_id, status)
             if team_id in allowed:
                 assert status in (200, 201), where
                 assert await refusals(server) == on_record, where
@@ -158,7 +158,7 @@ async def test_messages_of_a_team_are_replayed_by_those_who_may_edit_it(
         assert (error_of(answer), await refusals(server)) == ((403, "forbidden"), 1)
 
 
-async def test_a_token_that_has_ended_opens_no_door(server: Opened) -> None:
+async def test_a_token_that_has_ended_edits_nothing(server: Opened) -> None:
     boss = Principal("operator", "boss")
     ended = await server.access.issue(boss, agent(3, "root"), datetime.now(UTC) - timedelta(seconds=1))
     revoked = await server.access.issue(boss, agent(3, "sales"))
@@ -166,8 +166,8 @@ async def test_a_token_that_has_ended_opens_no_door(server: Opened) -> None:
     before = await table(server)
     for secret in (ended.secret, revoked.secret):
         headers = {"authorization": f"Bearer {secret}"}
-        for door in DOORS[1:4]:
-            assert await door(server, headers, DESK) == 401
+        for interface in INTERFACES[1:4]:
+            assert await interface(server, headers, DESK) == 401
         refused = await server.http.post("/mcp", json={}, headers=headers)
         assert refused.status_code == 401
     assert await table(server) == before

@@ -23,7 +23,7 @@ from switchboard.llm.spec import CLI_KINDS, ModelSpec, Passed
 from switchboard.llm.web import open_client
 from switchboard.transport.programs import death_guard
 from tests.asking import REQUEST, prompt, request
-from tests.routing_server import TOKEN, routing_door
+from tests.routing_server import TOKEN, routing_server
 from tests.waiting import eventually
 
 RECORDINGS: Final = Path(__file__).parents[1] / "fixtures" / "cli"
@@ -65,8 +65,8 @@ async def fake(home: Path, body: str, kind: CliKind = "claude-code", *, grace: f
     program.write_text(f"#!{sys.executable} -S\n{PRELUDE}{textwrap.dedent(body)}", encoding="utf-8")
     program.chmod(0o755)
     model = ModelSpec("fake", kind, "scripted-1", "http://127.0.0.1:9", program=str(program))
-    async with routing_door(("health", "finance")) as door, open_client() as http:
-        yield Fake(CliSession(model, kind, "sk-canary", http, death_guard(), grace), door.url)
+    async with routing_server(("health", "finance")) as server, open_client() as http:
+        yield Fake(CliSession(model, kind, "sk-canary", http, death_guard(), grace), server.url)
 
 
 PRELUDE: Final = """\
@@ -185,7 +185,7 @@ async def test_without_our_tool_no_program_is_started(tmp_path: Path, kind: CliK
         ):
             with pytest.raises(ModelFailure, match=said):
                 await program.run(**more)
-        async with routing_door((), tool="another_tool") as other:
+        async with routing_server((), tool="another_tool") as other:
             with pytest.raises(ModelFailure, match="no route_to_butler") as caught:
                 await program.run(mcp_url=other.url)
     assert caught.value.alive  # no fault of the model
@@ -347,9 +347,9 @@ async def test_whatever_a_program_does_is_one_failure(
 @pytest.mark.usefixtures("scratch")
 async def test_a_program_that_is_not_there(kind: CliKind, tmp_path: Path) -> None:
     model = ModelSpec("fake", kind, "m", "http://127.0.0.1:9", program=str(tmp_path / "nothing"))
-    async with routing_door(()) as door, open_client() as http:
+    async with routing_server(()) as server, open_client() as http:
         with pytest.raises(ModelFailure, match="is not installed") as caught:
-            await CliSession(model, kind, None, http).run(request(token=TOKEN, mcp_url=door.url))
+            await CliSession(model, kind, None, http).run(request(token=TOKEN, mcp_url=server.url))
     assert (caught.value.kind, caught.value.retryable) == ("defect", False)
 
 

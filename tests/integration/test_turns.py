@@ -25,7 +25,7 @@ from switchboard.ports.engine import (
 )
 from switchboard.store import ledger, teams
 from switchboard.store.inbox import get_message
-from tests.hands import Scripted, assert_balanced, at_work, dead_letters, settled, turns
+from tests.hands import Scripted, all_dead_letters, assert_balanced, at_work, settled, turns
 from tests.lab import DEFAULT_RULES, ROOT, Lab, butler, lab, rule, submission, to
 from tests.waiting import eventually
 
@@ -85,7 +85,7 @@ async def test_no_reply_is_declined_without_a_reply_or_a_dead_letter(database_ur
         delivery = await run_one(parts, Scout(), NoReply("spam"))
         assert delivery["state"] == "declined"
         assert await parts.replies_to(delivery["request_id"]) == []
-        assert await dead_letters(parts) == []
+        assert await all_dead_letters(parts) == []
         assert await parts.count("select count(*) from attempt where error = 'spam'") == 1
 
 
@@ -113,7 +113,7 @@ async def test_a_refusal_is_a_dead_letter_that_system4_is_told_of_as_a_turn_of_i
     async with lab(database_url, team(butler("echo"))) as parts:
         delivery = await run_one(parts, scout, Refusal("not mine"))
         assert (delivery["state"], delivery["error_class"]) == ("dead", "refused")
-        [dead] = await dead_letters(parts)
+        [dead] = await all_dead_letters(parts)
         assert (dead["category"], dead["reason"], dead["handler"]) == ("refused", "not mine", "System4/root")
         [told] = scout.told
         assert told.member.system_id == "System4/root"
@@ -151,7 +151,7 @@ async def test_a_system4_that_cannot_take_the_notice_ends_it_and_nothing_goes_ro
     async with lab(database_url, team(butler("echo"))) as parts:
         await run_one(parts, scout, Refusal("not mine"))
         assert len(scout.told) <= LIMITS.attempts
-        assert len(await dead_letters(parts)) == 1
+        assert len(await all_dead_letters(parts)) == 1
         assert await parts.count("select count(*) from notice") == 1
         assert await parts.count("select count(*) from notice where state = 'failed' and error_class is not null") == 1
 
@@ -162,7 +162,7 @@ async def test_a_system4_with_a_defect_ends_its_notice_too(database_url: str, mo
     async with lab(database_url, team(butler("echo"))) as parts:
         await run_one(parts, scout, Refusal("not mine"))
         assert len(scout.told) == LIMITS.attempts
-        assert len(await dead_letters(parts)) == 1
+        assert len(await all_dead_letters(parts)) == 1
         assert await parts.count("select count(*) from notice where state = 'failed'") == 1
 
 
@@ -201,7 +201,7 @@ async def test_a_failure_that_no_retry_helps_ends_at_once(database_url: str) -> 
         failure = EngineFailure("no such model", error_class="validation", retryable=False)
         delivery = await run_one(parts, Scout(), failure)
         assert (delivery["state"], delivery["error_class"]) == ("dead", "validation")
-        [dead] = await dead_letters(parts)
+        [dead] = await all_dead_letters(parts)
         assert (dead["category"], dead["reason"]) == ("target_unavailable", "no such model")
         assert Counter(t[2] for t in await turns(parts) if t[0].startswith("turn:")) == {"failed": 1}
 
@@ -210,7 +210,7 @@ async def test_a_butler_whose_engine_is_not_installed_gives_a_dead_letter(databa
     async with lab(database_url, team(butler("echo", engine="nobody has this"))) as parts:
         delivery = await run_one(parts, Scout(), Answer("never"))
         assert delivery["state"] == "dead"
-        [dead] = await dead_letters(parts)
+        [dead] = await all_dead_letters(parts)
         assert dead["category"] == "target_unavailable"
         assert "nobody has this" in dead["reason"]
 
@@ -223,7 +223,7 @@ async def test_a_butler_that_has_left_meanwhile_gives_a_dead_letter(database_url
         assert await parts.rule_book.refresh()
         async with at_work(parts.worker({"scout": Scout()})):
             await eventually(lambda: settled(parts))
-        [dead] = await dead_letters(parts)
+        [dead] = await all_dead_letters(parts)
         assert dead["category"] == "target_unavailable"
         assert "no longer a member" in dead["reason"]
         await assert_balanced(parts)
@@ -237,7 +237,7 @@ async def _unroutable(url: str, rules: Sequence[Rule], members: Sequence[Team], 
         await assert_balanced(parts)
         assert await parts.count("select count(*) from delivery") == 0
         assert await parts.count("select count(*) from lane where state <> 'idle'") == 0
-        return await dead_letters(parts)
+        return await all_dead_letters(parts)
 
 
 async def test_what_nobody_can_take_is_a_dead_letter_that_system4_is_told_of(database_url: str) -> None:

@@ -21,7 +21,7 @@ from switchboard.ports.engine import Answer, Decided, EngineFailure, Parked, Ref
 from switchboard.store import lanes
 from switchboard.store.ledger import deliveries_of
 from switchboard.store.steps import forget_events
-from tests.hands import Hand, Scripted, a_hand, assert_balanced, at_work, dead_letters, rescue, settled, turns
+from tests.hands import Hand, Scripted, a_hand, all_dead_letters, assert_balanced, at_work, rescue, settled, turns
 from tests.lab import Lab, lab, submission
 from tests.waiting import eventually
 
@@ -270,7 +270,7 @@ async def test_an_engine_that_waits_for_nothing_is_a_defect_and_does_not_wait_fo
         await fill(parts, "0")
         async with at_work(parts.worker({"echo": Scripted(play)}, limits=replace(LIMITS, attempts=1))):
             await eventually(lambda: settled(parts))
-        [dead] = await dead_letters(parts)
+        [dead] = await all_dead_letters(parts)
         assert dead["category"] == "poison"
         await assert_balanced(parts)
 
@@ -406,11 +406,11 @@ async def test_a_resumed_item_may_end_as_a_dead_letter(database_url: str) -> Non
                 await resume(parts.database, parts.notifier, key, value)
             await eventually(lambda: _dead(parts, 2))
             await eventually(lambda: settled(parts))
-        assert {dead["category"] for dead in await dead_letters(parts)} == {"retry_exhausted", "refused"}
+        assert {dead["category"] for dead in await all_dead_letters(parts)} == {"retry_exhausted", "refused"}
         failed: list[Any] = [outcome for _, _, outcome, _ in await turns(parts) if outcome == "failed"]
         assert len(failed) == LIMITS.attempts
         await assert_balanced(parts)
 
 
 async def _dead(parts: Lab, count: int) -> bool:
-    return len(await dead_letters(parts)) == count
+    return len(await all_dead_letters(parts)) == count

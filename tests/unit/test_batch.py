@@ -90,7 +90,7 @@ async def test_an_outage_is_told_to_all_and_the_batch_lives_on() -> None:
     batch = Batch(ledger.write)
     answers = await batch.put_all([1, 2])
     assert [type(a) for a in answers] == [Unavailable, Unavailable]
-    assert ledger.commits == [[1, 2]], "an outage is no reason to knock at the door once for each"
+    assert ledger.commits == [[1, 2]], "an outage is no reason to try once for each"
     ledger.down = False
     assert await batch.put(3) == 6
 

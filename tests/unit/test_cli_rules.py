@@ -240,17 +240,17 @@ def _shown(step: dict[str, Any]) -> str:
     return _told([{"n": 1, "version": 1, "trail": [_step(**step)]}], [])
 
 
-def _explained(letter: dict[str, Any]) -> str:
-    return _told([], [letter])
+def _explained(dead_letter: dict[str, Any]) -> str:
+    return _told([], [dead_letter])
 
 
 def _told(
-    decisions: list[dict[str, Any]], letters: list[dict[str, Any]], deliveries: Sequence[dict[str, Any]] = ()
+    decisions: list[dict[str, Any]], dead_letters: list[dict[str, Any]], deliveries: Sequence[dict[str, Any]] = ()
 ) -> str:
     message = dict.fromkeys(("request_id", "channel", "endpoint", "sender", "thread", "text", "state"), "x")
     found = {"message": message | {"received_at": NOW.isoformat()}, "decisions": decisions}
     console = Console(width=150, file=io.StringIO())
-    console.print(tree_of(found | {"deliveries": deliveries, "replies": [], "dead_letters": letters}))
+    console.print(tree_of(found | {"deliveries": deliveries, "replies": [], "dead_letters": dead_letters}))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -301,7 +301,7 @@ def test_rules_of_other_channels_are_one_line() -> None:
     assert "✗ 1 rule of other channels" in _shown({"considered": elsewhere[:1]})
 
 
-def test_a_closed_letter_says_by_whom_and_why() -> None:
+def test_a_closed_dead_letter_says_by_whom_and_why() -> None:
     closed = {"team_id": "root", "category": "no_route", "status": "handled", "reason": "no rule matches"}
     closed |= {"handled_by_system_id": "System4/root", "handled_at": NOW.isoformat(), "resolution": "spam"}
     said = _explained({"dead_letter": closed | {"rerouted_n": None}, "notices": []})

@@ -95,7 +95,7 @@ def test_what_the_sdk_says_of_a_remote_butler_is_no_traceback_in_our_logs() -> N
     stream = io.StringIO()
     set_up_logs("debug", stream)
     logging.getLogger("mcp.client.streamable_http").error("Error parsing JSON response")
-    logging.getLogger("mcp.server").error("a defect of our own door")
+    logging.getLogger("mcp.server").error("a defect of our own server")
     assert [json.loads(line)["logger"] for line in stream.getvalue().splitlines()] == ["mcp.server"]
 
 

@@ -216,7 +216,7 @@ def test_a_pinned_message_asks_nobody() -> None:
     assert decide_now(index(), FACTS, SystemId("System1/gone")) is None
 
 
-def test_where_nobody_can_be_asked_the_ladder_is_gone_down_and_what_is_foreseen_says_so() -> None:
+def test_where_nobody_can_be_asked_the_ladder_is_gone_down_and_what_is_simulated_says_so() -> None:
     assert lost(decide(index(), FACTS)) == [("root", "classification_failed")]
     assert steps(decide(index(rule(ROOT, B)), FACTS)) == ["root classification_failed", "root catch_all"]
     ahead = simulate(index(rule(ROOT, B)), FACTS)

@@ -76,7 +76,7 @@ def test_who_may_edit_which_rules(system_id: str | None, expected: set[str]) -> 
 @pytest.mark.parametrize(
     ("system_id", "expected"),
     [
-        # Of the letters of a team without a (live) System4 the next one above is told.
+        # Of the dead letters of a team without a (live) System4 the next one above is told.
         ("System4/root", {"root", "garden"}),
         ("System4/house", {"house", "kitchen", "cellar"}),
         ("System4/shed", {"shed"}),

@@ -27,7 +27,7 @@ Seconds = Annotated[float, typer.Option(min=0.5, max=120, help="Seconds per meas
 
 @app.command()
 def ingest(*, rounds: Rounds = 5, seconds: Seconds = 2.0, as_json: AsJson = False) -> None:
-    """Durable ingest, in batches over MCP and by single POSTs from 64 clients, beside pgbench and an empty door."""
+    """Durable ingest, in batches over MCP and by single POSTs from 64 clients, beside pgbench and an empty endpoint."""
     with _extras():
         from switchboard.bench import ingest as module
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:

@@ -21,7 +21,7 @@ from switchboard.domain.errors import InvalidInput, NotFound
 
 STDIN: Final = Path("-")
 MAX_BYTES: Final = 67_108_864
-"""More is not read as a document: it would not fit through the door either."""
+"""More is not read as a document: the API would refuse it too."""
 
 _YAML: Final = frozenset({".yaml", ".yml"})
 _TAG: Final = "tag:yaml.org,2002:"

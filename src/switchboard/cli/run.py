@@ -42,13 +42,13 @@ def up(
     concurrency: Concurrency = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start everything: the database (embedded, unless SWITCHBOARD_DATABASE_URL is set), doors and a worker."""
+    """Start everything: the database (embedded, unless SWITCHBOARD_DATABASE_URL is set), a server and a worker."""
     parts = Parts(server=True, worker=True, extra_workers=workers, concurrency=concurrency, as_json=as_json)
     run(_settings(host, port), parts)
 
 
 def serve(*, host: Host = None, port: Port = None, while_stdin: WhileStdin = False, as_json: AsJson = False) -> None:
-    """Start the doors only (HTTP, MCP); turns are worked on by `switchboard work`."""
+    """Start the server only (HTTP, MCP); turns are worked on by `switchboard work`."""
     run(_settings(host, port), Parts(server=True, while_stdin=while_stdin, as_json=as_json))
 
 

@@ -35,7 +35,7 @@ from switchboard.server.listener import bind
 UNLESS_IGNORED: Final = {signal.SIGINT, signal.SIGHUP}
 ENDING: Final = (signal.SIGTERM, *UNLESS_IGNORED)
 
-RunDoors = Callable[[Switchboard, socket.socket, asyncio.Event, Callable[[str, int], None]], Awaitable[None]]
+RunServer = Callable[[Switchboard, socket.socket, asyncio.Event, Callable[[str, int], None]], Awaitable[None]]
 """`server/serve.py`; `switchboard work` never imports it."""
 
 log = structlog.get_logger(__name__)
@@ -103,7 +103,7 @@ def _at(settings: Settings, listener: socket.socket | None) -> Settings:
     return settings.model_copy(update={"port": listener.getsockname()[1]})
 
 
-def _import_server() -> RunDoors:
+def _import_server() -> RunServer:
     from switchboard.server.serve import run_server
 
     _spare_the_collector()  # the database may take minutes: a recovery
@@ -190,7 +190,7 @@ def _announce_worker(parts: Parts) -> None:
 
 
 async def _serve(
-    run_server: RunDoors,
+    run_server: RunServer,
     switchboard: Switchboard,
     listener: socket.socket,
     parts: Parts,

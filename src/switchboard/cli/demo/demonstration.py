@@ -1,7 +1,7 @@
 """The demo: the whole product on real input, with a worker killed in the middle.
 
 Called by `commands.py`. In: a directory; out: what happens, on the terminal, and an exit code. Every part is the real
-one, in a process of its own: doors, two workers, `switchboard import`, `switchboard send`; this process plays the
+one, in a process of its own: server, two workers, `switchboard import`, `switchboard send`; this process plays the
 connectors of Telegram and mail, which fetch replies and hand in receipts. Next: `model.py`, for what no rule decides.
 """
 

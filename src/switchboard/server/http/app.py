@@ -1,6 +1,6 @@
 """The HTTP API put together: gate, routers, errors, OpenAPI.
 
-`server/serve.py` calls `create_app`. In: a `Switchboard`; out: an ASGI app whose `state.doors` are its parts. Next:
+`server/serve.py` calls `create_app`. In: a `Switchboard`; out: an ASGI app whose `state.services` are its parts. Next:
 `gate.py`, which every request passes first.
 """
 

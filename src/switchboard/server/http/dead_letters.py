@@ -78,13 +78,13 @@ async def handle(caller: Handler, parts: Parts, dead_letter_id: UUID, body: Hand
 
 
 def reroute_of(body: RerouteBody) -> Reroute:
-    """The body as the desk takes it."""
+    """The body as `DeadLetterService` takes it."""
     rule = None if body.rule is None else RuleWish(body.rule.name, body.rule.filters, body.rule.priority)
     return Reroute(body.reason, _target(body.to), rule)
 
 
 def filter_of(body: DeadLetterFilterBody) -> DeadLetterFilter:
-    """The body as the desk takes it."""
+    """The body as `DeadLetterService` takes it."""
     teams = None if body.team_id is None else (body.team_id,)
     return DeadLetterFilter(
         teams, body.status, body.category, body.channel, body.system_id, body.since, body.until, body.ids
@@ -92,7 +92,7 @@ def filter_of(body: DeadLetterFilterBody) -> DeadLetterFilter:
 
 
 def bulk_of(body: BulkBody) -> Bulk:
-    """The body as the desk takes it."""
+    """The body as `DeadLetterService` takes it."""
     return Bulk(
         filter_of(body.filter),
         body.action,

@@ -82,31 +82,33 @@ class _RuleTools:
     """What the tools do."""
 
     def __init__(self, services: Services) -> None:
-        self._doors = services
+        self._services = services
 
     async def page(self, call: Call) -> object:
         body = read(RulesWanted, call.arguments)
-        return await rule_page(self._doors, {"team_id": body.team_id, "source": body.source}, body.limit, body.cursor)
+        return await rule_page(
+            self._services, {"team_id": body.team_id, "source": body.source}, body.limit, body.cursor
+        )
 
     async def get(self, call: Call) -> object:
-        return await rule_detail(self._doors, read(OneRule, call.arguments).rule_id)
+        return await rule_detail(self._services, read(OneRule, call.arguments).rule_id)
 
     async def create(self, call: Call) -> object:
         body = read(NewRuleBody, call.arguments)
-        return await self._doors.rules.create(call.caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
+        return await self._services.rules.create(call.caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
 
     async def update(self, call: Call) -> object:
         body = read(RuleUpdate, call.arguments)
-        return await change_rule(self._doors, call.caller, body.rule_id, body)
+        return await change_rule(self._services, call.caller, body.rule_id, body)
 
     async def disable(self, call: Call) -> object:
         body = read(RuleSwitch, call.arguments)
         patch = RulePatch(version=body.version, reason=body.reason, dry_run=body.dry_run, active=False)
-        return await change_rule(self._doors, call.caller, body.rule_id, patch)
+        return await change_rule(self._services, call.caller, body.rule_id, patch)
 
     async def test(self, call: Call) -> object:
         body = read(TestBody, call.arguments)
-        return await self._doors.replays.test(body.cases, body.document)
+        return await self._services.replays.test(body.cases, body.document)
 
     async def explain(self, call: Call) -> object:
-        return await self._doors.replays.dry_run(question(call.caller, read(DryRunBody, call.arguments)))
+        return await self._services.replays.dry_run(question(call.caller, read(DryRunBody, call.arguments)))

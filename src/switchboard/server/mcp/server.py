@@ -29,7 +29,7 @@ class McpEndpoint:
     """Serves MCP while `open` is entered."""
 
     def __init__(self, services: Services) -> None:
-        self._doors = services
+        self._services = services
         self._ready: asyncio.Future[ASGIApp] | None = None
         self._fast: FastIngest | None = None
         self._running: asyncio.Task[None] | None = None
@@ -58,7 +58,7 @@ class McpEndpoint:
             body = scope["state"]["body"] if "body" in scope["state"] else await whole_body(Request(scope, receive))
         except ClientDisconnect:
             return  # in the middle of the body; nobody is there to be answered
-        async with self._doors.polls.watch(receive) as gone:
+        async with self._services.polls.watch(receive) as gone:
             scope["state"]["gone"] = gone
             await inner(scope, _replayed(body, gone), send)
 
@@ -72,7 +72,7 @@ class McpEndpoint:
         """One task for the SDK's whole life: what it enters must be left in the same task."""
         try:
             session_manager = await asyncio.to_thread(_imported)
-            manager, self._fast = session_manager(self._doors)
+            manager, self._fast = session_manager(self._services)
             async with manager.run():
                 ready.set_result(manager.asgi_app)
                 await asyncio.Event().wait()

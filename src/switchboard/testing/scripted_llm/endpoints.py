@@ -61,7 +61,7 @@ def application(record: Record, player: Player, sleep: Sleep) -> Starlette:
     """All paths. What is on none of them is answered with 404 and noted in `record.strays`."""
 
     def speak(paths: Iterable[str], speaker: Speaker) -> list[Route]:
-        return [Route(path, _Door(speaker, record, player, sleep), methods=["POST"]) for path in paths]
+        return [Route(path, _Endpoint(speaker, record, player, sleep), methods=["POST"]) for path in paths]
 
     lists = _Lists(player.script.models)
     return Starlette(
@@ -84,7 +84,7 @@ def application(record: Record, player: Player, sleep: Sleep) -> Starlette:
     )
 
 
-class _Door:
+class _Endpoint:
     """One dialect at one path, as an ASGI application."""
 
     def __init__(self, speaker: Speaker, record: Record, player: Player, sleep: Sleep) -> None:

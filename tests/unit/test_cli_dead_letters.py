@@ -1,4 +1,4 @@
-"""Words of `dlq` become requests or usage errors, and what the API says of letters becomes lines for people."""
+"""Words of `dlq` become requests or usage errors, and what the API says of dead letters becomes lines for people."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ENVELOPE = {
 }
 
 
-def letter(**more: Any) -> dict[str, Any]:
-    """A letter as the API shows it."""
+def dead_letter(**more: Any) -> dict[str, Any]:
+    """A dead letter as the API shows it."""
     made: dict[str, Any] = {
         "dead_letter_id": ID,
         "request_id": ID,
@@ -52,7 +52,7 @@ def test_times_may_be_dates_and_are_local_without_a_zone() -> None:
     assert refused.value.param_hint == "--since"
 
 
-def test_a_rule_of_a_letter_names_what_is_special_about_it() -> None:
+def test_a_rule_of_a_dead_letter_names_what_is_special_about_it() -> None:
     assert _rule_wish(None, (), None) == {}
     assert _rule_wish("n", ["sender"], None) == {"rule": {"name": "n", "filters": ["sender"], "priority": 0}}
     assert _rule_wish("n", ["sender=a=b"], 5) == {"rule": {"name": "n", "filters": {"sender": "a=b"}, "priority": 5}}
@@ -68,7 +68,9 @@ def test_a_rule_of_a_letter_names_what_is_special_about_it() -> None:
         ("n", ["=x"], None, "--filter"),
     ],
 )
-def test_what_is_no_rule_of_a_letter(name: str | None, filters: list[str], priority: int | None, at_fault: str) -> None:
+def test_what_is_no_rule_of_a_dead_letter(
+    name: str | None, filters: list[str], priority: int | None, at_fault: str
+) -> None:
     with pytest.raises(typer.BadParameter) as refused:
         _rule_wish(name, filters, priority)
     assert refused.value.param_hint == at_fault
@@ -77,8 +79,8 @@ def test_what_is_no_rule_of_a_letter(name: str | None, filters: list[str], prior
 # Lines --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_letter_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    print_dead_letter(letter())
+def test_a_dead_letter_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    print_dead_letter(dead_letter())
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     for line in (
         "endpoint house@home.example",
@@ -90,8 +92,8 @@ def test_a_letter_whole(capsys: pytest.CaptureFixture[str]) -> None:
         assert line in lines
 
 
-def test_an_emptied_letter_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    gone = letter(status="handled", emptied_at="2026-05-01T12:00:00Z", payload={}, resolution="spam")
+def test_an_emptied_dead_letter_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = dead_letter(status="handled", emptied_at="2026-05-01T12:00:00Z", payload={}, resolution="spam")
     print_dead_letter(gone | {"handled_at": "2026-02-01T12:00:00Z", "handled_by_system_id": "System4/root"})
     said = capsys.readouterr().out
     assert "its message has been erased" in said
@@ -101,7 +103,7 @@ def test_an_emptied_letter_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_list_shows_who_and_what(capsys: pytest.CaptureFixture[str]) -> None:
-    print_dead_letters([letter(text="line one\nline two " + "x" * 500)])
+    print_dead_letters([dead_letter(text="line one\nline two " + "x" * 500)])
     said = capsys.readouterr().out
     assert "a@x.example" in said
     assert "line one line two x" in said

@@ -27,31 +27,31 @@ async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
         yield opened
 
 
-async def a_letter(server: Opened, text: str = "lost", channel: str = "webhook") -> dict[str, Any]:
+async def a_dead_letter(server: Opened, text: str = "lost", channel: str = "webhook") -> dict[str, Any]:
     """The dead letter of a message that reaches nobody: of the root by webhook, of the side team by slack."""
     given = envelope_json(text, channel=channel)
     given["source"]["provider"] = "http" if channel == "webhook" else channel
     request_id = (await server.submit(given)).json()["request_id"]
-    letters = (await server.http.get("/v1/dead-letters", params={"limit": 500})).json()["dead_letters"]
-    [letter] = [x for x in letters if x["request_id"] == request_id]
-    return dict(letter)
+    dead_letters = (await server.http.get("/v1/dead-letters", params={"limit": 500})).json()["dead_letters"]
+    [dead_letter] = [x for x in dead_letters if x["request_id"] == request_id]
+    return dict(dead_letter)
 
 
 async def test_from_the_list_to_the_answer(server: Opened) -> None:
-    letter = await a_letter(server)
-    path = f"/v1/dead-letters/{letter['dead_letter_id']}"
+    dead_letter = await a_dead_letter(server)
+    path = f"/v1/dead-letters/{dead_letter['dead_letter_id']}"
     body = {"to": {"system_id": "System1/echo"}, "reason": "echo can"}
     done = (await server.http.post(f"{path}/reroute", json=body)).json()
     assert (done["already"], done["decision_n"], done["rule"]) == (False, 2, None)
     assert [made["system_id"] for made in done["deliveries"]] == ["System1/echo"]
     again = await server.http.post(f"{path}/reroute", json=body)
     assert (again.status_code, again.json()["already"]) == (200, True)
-    replies = await server.http.get(f"/v1/messages/{letter['request_id']}/replies", params={"wait": 20})
+    replies = await server.http.get(f"/v1/messages/{dead_letter['request_id']}/replies", params={"wait": 20})
     assert [reply["text"] for reply in replies.json()["replies"]] == ["lost"]
     shown = (await server.http.get(path)).json()
     assert (shown["status"], shown["rerouted_n"], shown["resolution"]) == ("handled", 2, "echo can")
     assert [made["system_id"] for made in shown["rerouted_to"]] == ["System1/echo"]
-    explained = (await server.http.get(f"/v1/messages/{letter['request_id']}/explain")).json()
+    explained = (await server.http.get(f"/v1/messages/{dead_letter['request_id']}/explain")).json()
     first, second = explained["decisions"]
     assert [step["reason"] for step in first["trail"]] == ["no_route"]
     [step] = second["trail"]
@@ -62,8 +62,8 @@ async def test_from_the_list_to_the_answer(server: Opened) -> None:
 
 
 async def test_what_makes_no_sense_is_refused_and_moves_nothing(server: Opened) -> None:
-    letter = await a_letter(server)
-    path = f"/v1/dead-letters/{letter['dead_letter_id']}"
+    dead_letter = await a_dead_letter(server)
+    path = f"/v1/dead-letters/{dead_letter['dead_letter_id']}"
     echo: dict[str, Any] = {"reason": "r", "to": {"system_id": "System1/echo"}}
     refusals: tuple[tuple[dict[str, Any], str, str | None], ...] = (
         ({"reason": ""}, "invalid_input", "reason"),
@@ -99,8 +99,8 @@ async def test_what_makes_no_sense_is_refused_and_moves_nothing(server: Opened) 
 
 async def test_many_at_once(server: Opened) -> None:
     for text in ("a", "b", "c"):
-        await a_letter(server, text)
-    await a_letter(server, "d", "slack")
+        await a_dead_letter(server, text)
+    await a_dead_letter(server, "d", "slack")
     body = {"filter": {"team_id": "root"}, "action": "reroute", "reason": "r", "to": {"system_id": "System1/echo"}}
     looked = (await server.http.post("/v1/dead-letters/bulk", json={**body, "dry_run": True, "limit": 2})).json()
     assert (looked["matched"], looked["done"], looked["dry_run"]) == (3, 2, True)
@@ -114,8 +114,8 @@ async def test_many_at_once(server: Opened) -> None:
 
 
 async def test_the_list_filters(server: Opened) -> None:
-    await a_letter(server, "old")
-    new = await a_letter(server, "new", "slack")
+    await a_dead_letter(server, "old")
+    new = await a_dead_letter(server, "new", "slack")
 
     async def found(**wanted: str) -> int:
         answer = await server.http.get("/v1/dead-letters", params=wanted)
@@ -153,8 +153,8 @@ async def test_the_ends_of_time_are_times(server: Opened, when: str) -> None:
             assert "dead_letters" in structured(await client.call_tool("dead_letters_list", {name: when}))
 
 
-async def test_a_system4_works_with_its_tools_on_its_own_letters_alone(server: Opened) -> None:
-    own, others = await a_letter(server), await a_letter(server, channel="slack")
+async def test_a_system4_works_with_its_tools_on_its_own_dead_letters_alone(server: Opened) -> None:
+    own, others = await a_dead_letter(server), await a_dead_letter(server, channel="slack")
     async with client_for(server, dict(await server.token_for(HANDLER))) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} >= TOOLS
         page = structured(await client.call_tool("dead_letters_list", {"status": "pending"}))
@@ -183,10 +183,10 @@ async def test_a_system4_works_with_its_tools_on_its_own_letters_alone(server: O
 
 @pytest.mark.parametrize("caller", [AGENT, CONNECTOR], ids=lambda caller: caller.name)
 async def test_for_all_others_the_tools_are_not_there(server: Opened, caller: Principal) -> None:
-    letter = await a_letter(server)
+    dead_letter = await a_dead_letter(server)
     async with client_for(server, dict(await server.token_for(caller))) as client:
         assert not {tool.name for tool in (await client.list_tools()).tools} & TOOLS
-        which = {"dead_letter_id": letter["dead_letter_id"], "resolution": "r"}
+        which = {"dead_letter_id": dead_letter["dead_letter_id"], "resolution": "r"}
         if caller is CONNECTOR:
             with pytest.raises(MCPError, match="unknown tool"):
                 await client.call_tool("dead_letters_handle", which)
@@ -195,12 +195,15 @@ async def test_for_all_others_the_tools_are_not_there(server: Opened, caller: Pr
     header = await server.token_for(Principal(caller.role, "again", caller.channel, caller.endpoint, caller.system_id))
     before = await server.lab.count("select count(*) from audit where action = 'refused:dead_letters'")
     for path, body in (
-        (f"/v1/dead-letters/{letter['dead_letter_id']}/handle", {"resolution": "r"}),
-        (f"/v1/dead-letters/{letter['dead_letter_id']}/reroute", {"reason": "r", "to": {"system_id": "System1/echo"}}),
+        (f"/v1/dead-letters/{dead_letter['dead_letter_id']}/handle", {"resolution": "r"}),
+        (
+            f"/v1/dead-letters/{dead_letter['dead_letter_id']}/reroute",
+            {"reason": "r", "to": {"system_id": "System1/echo"}},
+        ),
         ("/v1/dead-letters/bulk", {"filter": {}, "action": "handle", "resolution": "r"}),
     ):
         answer = await server.http.post(path, json=body, headers=header)
         assert answer.status_code in (403, 404), answer.text
     assert await server.lab.count("select count(*) from audit where action = 'refused:dead_letters'") == before + 3
-    path = f"/v1/dead-letters/{letter['dead_letter_id']}"
+    path = f"/v1/dead-letters/{dead_letter['dead_letter_id']}"
     assert (await server.http.get(path)).json()["status"] == "pending"

@@ -36,7 +36,7 @@ from switchboard.store import rules
 from switchboard.store.books import audit_books
 from switchboard.store.dead_letters import DeadLetterFilter
 from switchboard.store.rules import Authorship
-from tests.hands import Scripted, a_hand, assert_balanced, at_work, dead_letters, settled
+from tests.hands import Scripted, a_hand, all_dead_letters, assert_balanced, at_work, settled
 from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, submission, to
 from tests.waiting import eventually
 
@@ -79,34 +79,36 @@ def to_butler(name: str, **more: Any) -> Reroute:
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[tuple[Lab, DeadLetterService]]:
     async with lab(url, TEAMS, RULES) as parts:
-        yield parts, desk_of(parts)
+        yield parts, service_of(parts)
 
 
-def desk_of(parts: Lab) -> DeadLetterService:
+def service_of(parts: Lab) -> DeadLetterService:
     runtime = Runtime(Settings(data_dir=Path("/nowhere")), parts.database, parts.notifier, parts.rule_book)
     access = Access(parts.database)
     return DeadLetterService(runtime, access, RuleService(runtime, access, RuleRecords(runtime), Replays(runtime)))
 
 
-async def a_letter(parts: Lab, *, channel: str = "email", **more: Any) -> UUID:
+async def a_dead_letter(parts: Lab, *, channel: str = "email", **more: Any) -> UUID:
     """The dead letter of a message that nobody took."""
     accepted = await parts.accept.accept(submission(channel=channel, **more))
-    letter: UUID = await parts.database.value(
+    dead_letter: UUID = await parts.database.value(
         "select dead_letter_id from dead_letter where request_id = $1", accepted.request_id
     )
-    return letter
+    return dead_letter
 
 
-async def many_letters(parts: Lab, count: int, name: str = "s") -> None:
-    """Letters of as many conversations. The first come one by one: of commits at the same time each tells of 20."""
+async def many_dead_letters(parts: Lab, count: int, name: str = "s") -> None:
+    """Dead letters of `count` conversations. The first come one by one: concurrent commits report 20 each."""
     mails = [submission(channel="email", sender=f"{name}{n}") for n in range(count)]
     for mail in mails[:20]:
         await parts.accept.accept(mail)
     await asyncio.gather(*(parts.accept.accept(mail) for mail in mails[20:]))
 
 
-async def request_of(parts: Lab, letter: UUID) -> UUID:
-    found: UUID = await parts.database.value("select request_id from dead_letter where dead_letter_id = $1", letter)
+async def request_of(parts: Lab, dead_letter: UUID) -> UUID:
+    found: UUID = await parts.database.value(
+        "select request_id from dead_letter where dead_letter_id = $1", dead_letter
+    )
     return found
 
 
@@ -117,12 +119,12 @@ async def work_off(parts: Lab, engine: Scripted | None = None) -> None:
 
 
 @asynccontextmanager
-async def held(url: str, letter: UUID) -> AsyncIterator[None]:
-    """Nobody else can change this letter."""
+async def held(url: str, dead_letter: UUID) -> AsyncIterator[None]:
+    """Nobody else can change this dead letter."""
     holder = await asyncpg.connect(url, server_settings={"search_path": "switchboard"})
     try:
         async with holder.transaction():
-            await holder.execute("select from dead_letter where dead_letter_id = $1 for update", letter)
+            await holder.execute("select from dead_letter where dead_letter_id = $1 for update", dead_letter)
             yield
     finally:
         await holder.close()
@@ -142,11 +144,11 @@ async def refusals(parts: Lab) -> int:
 # Rerouting --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_letter_sent_to_a_butler_is_answered_and_its_way_is_on_record(database_url: str) -> None:
+async def test_a_dead_letter_sent_to_a_butler_is_answered_and_its_way_is_on_record(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts)
-        request_id = await request_of(parts, letter)
-        done = await service.reroute(OPERATOR, letter, to_butler("spare"))
+        dead_letter = await a_dead_letter(parts)
+        request_id = await request_of(parts, dead_letter)
+        done = await service.reroute(OPERATOR, dead_letter, to_butler("spare"))
         assert (done.decision_n, done.already, [d.system_id for d in done.deliveries]) == (2, False, ["System1/spare"])
         shown = done.dead_letter
         assert (shown.status, shown.handled_by_system_id, shown.rerouted_n) == ("handled", "olga", 2)
@@ -164,20 +166,20 @@ async def test_a_letter_sent_to_a_butler_is_answered_and_its_way_is_on_record(da
         [step] = second["trail"]
         assert (step["reason"], step["targets"][0]["system_id"]) == ("reroute", "System1/spare")
         assert "by olga: it belongs there" in step["detail"]
-        detail = await service.get(OPERATOR, letter)
+        detail = await service.get(OPERATOR, dead_letter)
         assert [made.system_id for made in detail.rerouted_to] == ["System1/spare"]
 
 
 async def test_the_deliveries_of_a_reroute_are_known_by_the_number_of_its_decision(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts)
-        await service.reroute(OPERATOR, letter, to_butler("spare"))
+        dead_letter = await a_dead_letter(parts)
+        await service.reroute(OPERATOR, dead_letter, to_butler("spare"))
         await parts.database.run("update delivery set created_at = created_at + interval '1 s'")
-        [made] = await store.rerouted(parts.database, await request_of(parts, letter), 2)
+        [made] = await store.rerouted(parts.database, await request_of(parts, dead_letter), 2)
         assert made.system_id == "System1/spare"
 
 
-async def test_a_letter_is_written_though_the_bytes_are_no_longer_kept(database_url: str) -> None:
+async def test_a_dead_letter_is_written_though_the_bytes_are_no_longer_kept(database_url: str) -> None:
     async def play(turn: Turn, _: Journal) -> TurnResult:
         return NoReply() if turn.dead_letter else Refusal("not mine")
 
@@ -185,16 +187,18 @@ async def test_a_letter_is_written_though_the_bytes_are_no_longer_kept(database_
         await parts.accept.accept(submission(channel="telegram"))
         await parts.database.run("delete from message_raw")
         await work_off(parts, Scripted(play))
-        [letter] = await dead_letters(parts)
-        assert (letter["category"], letter["raw"]) == ("refused", b"")
+        [dead_letter] = await all_dead_letters(parts)
+        assert (dead_letter["category"], dead_letter["raw"]) == ("refused", b"")
 
 
-async def test_without_a_receiver_the_rules_of_now_decide_from_the_letters_own_team_downward(database_url: str) -> None:
+async def test_without_a_receiver_the_rules_of_now_decide_from_the_dead_letters_own_team_downward(
+    database_url: str,
+) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts, channel="slack")
+        dead_letter = await a_dead_letter(parts, channel="slack")
         await _add_rule(parts, SALES, [to("System1/seller")], "slack")
         await _add_rule(parts, ROOT, [to("System1/spare")], "slack", priority=9)
-        done = await service.reroute(SALES_HANDLER, letter, WHY)
+        done = await service.reroute(SALES_HANDLER, dead_letter, WHY)
         assert [d.system_id for d in done.deliveries] == ["System1/seller"]
         assert done.dead_letter.handled_by_system_id == "System4/sales"
         [_, second] = await parts.database.rows("select version, trail from decision order by n")
@@ -205,8 +209,8 @@ async def test_without_a_receiver_the_rules_of_now_decide_from_the_letters_own_t
 
 async def test_sent_to_a_team_its_rules_decide(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts, channel="email")
-        done = await service.reroute(OPERATOR, letter, Reroute("stock knows", to(team="stock")))
+        dead_letter = await a_dead_letter(parts, channel="email")
+        done = await service.reroute(OPERATOR, dead_letter, Reroute("stock knows", to(team="stock")))
         assert [(d.system_id, d.team_id) for d in done.deliveries] == [("System1/keeper", "stock")]
 
 
@@ -219,9 +223,9 @@ async def _add_rule(parts: Lab, team: TeamId, targets: Sequence[Target], channel
 
 async def test_repeated_it_says_what_was_done_and_delivers_nothing_again(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts)
-        first = await service.reroute(OPERATOR, letter, to_butler("spare"))
-        again = await service.reroute(HANDLER, letter, to_butler("spare"))
+        dead_letter = await a_dead_letter(parts)
+        first = await service.reroute(OPERATOR, dead_letter, to_butler("spare"))
+        again = await service.reroute(HANDLER, dead_letter, to_butler("spare"))
         assert again.already
         assert (again.decision_n, again.deliveries) == (first.decision_n, first.deliveries)
         assert await parts.count("select count(*) from delivery") == 1
@@ -229,15 +233,15 @@ async def test_repeated_it_says_what_was_done_and_delivers_nothing_again(databas
 
 async def test_who_wants_another_receiver_than_it_went_to_is_told_where_it_went(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter, by_rules = await a_letter(parts), await a_letter(parts, channel="api")
-        await service.reroute(OPERATOR, letter, to_butler("spare"))
+        dead_letter, by_rules = await a_dead_letter(parts), await a_dead_letter(parts, channel="api")
+        await service.reroute(OPERATOR, dead_letter, to_butler("spare"))
         await _add_rule(parts, ROOT, [to("System1/spare")], "api")
         assert not (await service.reroute(OPERATOR, by_rules, WHY)).already
-        for which in (letter, by_rules):
+        for which in (dead_letter, by_rules):
             assert (await service.reroute(HANDLER, which, WHY)).already, "who names nobody misses nobody"
         others = (
-            (letter, to_butler("echo"), "to System1/spare"),
-            (letter, Reroute("stock knows", to(team="stock")), "to System1/spare"),
+            (dead_letter, to_butler("echo"), "to System1/spare"),
+            (dead_letter, Reroute("stock knows", to(team="stock")), "to System1/spare"),
             (by_rules, to_butler("spare"), "by the rules"),
         )
         for which, other, where in others:
@@ -247,25 +251,25 @@ async def test_who_wants_another_receiver_than_it_went_to_is_told_where_it_went(
         assert await parts.count("select count(*) from delivery") == 2
 
 
-async def test_if_nobody_takes_it_the_letter_stays_as_it_was(database_url: str) -> None:
+async def test_if_nobody_takes_it_the_dead_letter_stays_as_it_was(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts)
-        before = await dead_letters(parts)
+        dead_letter = await a_dead_letter(parts)
+        before = await all_dead_letters(parts)
         with pytest.raises(Conflict, match="lead to no butler") as caught:
-            await service.reroute(OPERATOR, letter, WHY)
+            await service.reroute(OPERATOR, dead_letter, WHY)
         assert caught.value.code == "nobody_takes_it"
         for wrong in ("System1/nobody", "System4/root"):
             with pytest.raises(InvalidInput) as refused:
-                await service.reroute(OPERATOR, letter, Reroute("why", to(wrong)))
+                await service.reroute(OPERATOR, dead_letter, Reroute("why", to(wrong)))
             assert refused.value.code == "unknown_target"
         with pytest.raises(InvalidInput):
-            await service.reroute(OPERATOR, letter, Reroute("why", to(team="nowhere")))
-        assert await dead_letters(parts) == before
+            await service.reroute(OPERATOR, dead_letter, Reroute("why", to(team="nowhere")))
+        assert await all_dead_letters(parts) == before
         assert await parts.count("select count(*) from decision") == 1
 
 
 async def test_a_butler_that_had_the_message_does_not_get_it_again(database_url: str) -> None:
-    """One of two butlers answered, the other refused: the letter goes to a third, never to the first once more."""
+    """One of two butlers answered, the other refused: the dead letter goes to a third, never to the first once more."""
 
     async def play(turn: Turn, _: Journal) -> TurnResult:
         if turn.member.name == "seller":
@@ -274,13 +278,13 @@ async def test_a_butler_that_had_the_message_does_not_get_it_again(database_url:
 
     both = (rule(ROOT, [to("System1/echo"), to(team="sales")]), rule(SALES, [to("System1/seller")]))
     async with lab(database_url, TEAMS, both) as parts:
-        service = desk_of(parts)
+        service = service_of(parts)
         accepted = await parts.accept.accept(submission(channel="telegram"))
         await work_off(parts, Scripted(play))
-        [letter] = await dead_letters(parts)
+        [dead_letter] = await all_dead_letters(parts)
         with pytest.raises(Conflict, match="System1/echo already had this message"):
-            await service.reroute(OPERATOR, letter["dead_letter_id"], to_butler("echo"))
-        await service.reroute(OPERATOR, letter["dead_letter_id"], to_butler("spare"))
+            await service.reroute(OPERATOR, dead_letter["dead_letter_id"], to_butler("echo"))
+        await service.reroute(OPERATOR, dead_letter["dead_letter_id"], to_butler("spare"))
         await assert_balanced(parts)
         await work_off(parts, Scripted(play))
         assert await parts.count("select count(*) from delivery") == 3
@@ -288,52 +292,52 @@ async def test_a_butler_that_had_the_message_does_not_get_it_again(database_url:
         await assert_balanced(parts)
 
 
-async def test_a_butler_that_refused_may_be_asked_again_and_dies_as_a_further_letter(database_url: str) -> None:
+async def test_a_butler_that_refused_may_be_asked_again_and_dies_as_a_further_dead_letter(database_url: str) -> None:
     async def refuse(turn: Turn, _: Journal) -> TurnResult:
         return NoReply() if turn.dead_letter is not None else Refusal("never")
 
     async with opened(database_url) as (parts, service):
         await parts.accept.accept(submission(channel="telegram"))
         await work_off(parts, Scripted(refuse))
-        [first] = await dead_letters(parts)
+        [first] = await all_dead_letters(parts)
         await service.reroute(OPERATOR, first["dead_letter_id"], to_butler("echo"))
         await work_off(parts, Scripted(refuse))
-        old, new = await dead_letters(parts)
+        old, new = await all_dead_letters(parts)
         assert (old["status"], old["rerouted_n"], new["status"], new["rerouted_n"]) == ("handled", 2, "pending", None)
         await service.reroute(OPERATOR, new["dead_letter_id"], to_butler("spare"))
         assert await parts.count("select max(n) from decision") == 3
         await assert_balanced(parts)
 
 
-async def test_what_again_nobody_can_take_becomes_a_letter_beside_what_somebody_can(database_url: str) -> None:
+async def test_what_again_nobody_can_take_becomes_a_dead_letter_beside_what_somebody_can(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts, channel="api")
+        dead_letter = await a_dead_letter(parts, channel="api")
         await _add_rule(parts, ROOT, [to("System1/spare"), to(team="sales")], "api")
-        done = await service.reroute(OPERATOR, letter, WHY)
+        done = await service.reroute(OPERATOR, dead_letter, WHY)
         assert [d.system_id for d in done.deliveries] == ["System1/spare"]
-        _, left = await dead_letters(parts)
+        _, left = await all_dead_letters(parts)
         assert (left["team_id"], left["category"], left["status"]) == ("sales", "no_route", "pending")
         await assert_balanced(parts)
 
 
 async def test_it_is_appended_to_its_lane(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts, channel="email", sender="ann", text="dead")
+        dead_letter = await a_dead_letter(parts, channel="email", sender="ann", text="dead")
         for text in ("one", "two"):
-            other = await a_letter(parts, channel="email", sender="ann", text=text)
+            other = await a_dead_letter(parts, channel="email", sender="ann", text=text)
             await service.reroute(OPERATOR, other, to_butler("spare"))
-        done = await service.reroute(OPERATOR, letter, to_butler("spare"))
+        done = await service.reroute(OPERATOR, dead_letter, to_butler("spare"))
         assert [d.seq for d in done.deliveries] == [3]
         await work_off(parts)
         rows = await parts.database.rows("select text from outbox order by lane, seq")
         assert [row["text"] for row in rows] == ["one", "two", "dead"]
 
 
-async def test_a_letter_of_an_old_release_is_decided_by_what_its_bytes_say(database_url: str) -> None:
+async def test_a_dead_letter_of_an_old_release_is_decided_by_what_its_bytes_say(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts, channel="email")
+        dead_letter = await a_dead_letter(parts, channel="email")
         await parts.database.run("update decision set facts = null")
-        done = await service.reroute(OPERATOR, letter, Reroute("stock knows", to(team="stock")))
+        done = await service.reroute(OPERATOR, dead_letter, Reroute("stock knows", to(team="stock")))
         assert [d.system_id for d in done.deliveries] == ["System1/keeper"]
 
 
@@ -343,14 +347,14 @@ async def test_a_letter_of_an_old_release_is_decided_by_what_its_bytes_say(datab
 async def test_of_reroute_and_handle_at_once_exactly_one_wins_and_the_other_is_told(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         for n in range(12):
-            letter = await a_letter(parts, sender=f"s{n}")
+            dead_letter = await a_dead_letter(parts, sender=f"s{n}")
             outcomes = await asyncio.gather(
-                service.reroute(OPERATOR, letter, to_butler("spare")),
-                service.handle(HANDLER, letter, "spam"),
-                service.reroute(HANDLER, letter, to_butler("spare")),
+                service.reroute(OPERATOR, dead_letter, to_butler("spare")),
+                service.handle(HANDLER, dead_letter, "spam"),
+                service.reroute(HANDLER, dead_letter, to_butler("spare")),
                 return_exceptions=True,
             )
-            [row] = [x for x in await dead_letters(parts) if x["dead_letter_id"] == letter]
+            [row] = [x for x in await all_dead_letters(parts) if x["dead_letter_id"] == dead_letter]
             deliveries = await parts.count("select count(*) from delivery where request_id = $1", row["request_id"])
             if row["rerouted_n"] is None:
                 assert deliveries == 0
@@ -367,28 +371,28 @@ async def test_of_reroute_and_handle_at_once_exactly_one_wins_and_the_other_is_t
 async def test_of_two_receivers_at_once_one_gets_it_and_who_named_the_other_is_told(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         for n in range(8):
-            letter = await a_letter(parts, sender=f"s{n}")
+            dead_letter = await a_dead_letter(parts, sender=f"s{n}")
             outcomes = await asyncio.gather(
-                *(service.reroute(OPERATOR, letter, to_butler(name)) for name in ("spare", "echo")),
+                *(service.reroute(OPERATOR, dead_letter, to_butler(name)) for name in ("spare", "echo")),
                 return_exceptions=True,
             )
             [refused] = [outcome for outcome in outcomes if isinstance(outcome, Conflict)]
             assert refused.code == "already_rerouted"
-            request_id = await request_of(parts, letter)
+            request_id = await request_of(parts, dead_letter)
             assert await parts.count("select count(*) from delivery where request_id = $1", request_id) == 1
         await assert_balanced(parts)
 
 
-async def test_two_letters_of_one_message_sent_to_one_butler_at_once_deliver_once(database_url: str) -> None:
+async def test_two_dead_letters_of_one_message_sent_to_one_butler_at_once_deliver_once(database_url: str) -> None:
     twice = (rule(ROOT, [to(team="sales"), to("System4/root")], channel="telegram"),)
     async with lab(database_url, TEAMS, twice) as parts:
-        service = desk_of(parts)
+        service = service_of(parts)
         for n in range(8):
             accepted = await parts.accept.accept(submission(sender=f"s{n}"))
-            letters = [x for x in await dead_letters(parts) if x["request_id"] == accepted.request_id]
-            assert len(letters) == 2
+            dead_letters = [x for x in await all_dead_letters(parts) if x["request_id"] == accepted.request_id]
+            assert len(dead_letters) == 2
             outcomes = await asyncio.gather(
-                *(service.reroute(OPERATOR, x["dead_letter_id"], to_butler("spare")) for x in letters),
+                *(service.reroute(OPERATOR, x["dead_letter_id"], to_butler("spare")) for x in dead_letters),
                 return_exceptions=True,
             )
             assert sorted(isinstance(outcome, Conflict) for outcome in outcomes) == [False, True], outcomes
@@ -399,22 +403,22 @@ async def test_two_letters_of_one_message_sent_to_one_butler_at_once_deliver_onc
 
 async def test_cut_off_in_the_middle_it_is_not_done_at_all_and_can_be_done_again(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts)
-        before = await dead_letters(parts)
-        async with held(database_url, letter):  # it has its lanes and waits for the letter: half of the way
-            rerouting = asyncio.create_task(service.reroute(OPERATOR, letter, to_butler("spare")))
+        dead_letter = await a_dead_letter(parts)
+        before = await all_dead_letters(parts)
+        async with held(database_url, dead_letter):  # it has its lanes and waits for the dead letter: half of the way
+            rerouting = asyncio.create_task(service.reroute(OPERATOR, dead_letter, to_butler("spare")))
             await cut_off(parts, "%reroute_dead_letter%")
             with pytest.raises(Unavailable):
                 await rerouting
-        assert await dead_letters(parts) == before
+        assert await all_dead_letters(parts) == before
         assert await parts.count("select count(*) from delivery") == 0
         await assert_balanced(parts)
-        assert not (await service.reroute(OPERATOR, letter, to_butler("spare"))).already
+        assert not (await service.reroute(OPERATOR, dead_letter, to_butler("spare"))).already
         await assert_balanced(parts)
 
 
 async def test_a_storm_of_hands_and_broken_connections_loses_and_doubles_nothing(database_url: str) -> None:
-    """Several desks send the same letters on and close them while butlers refuse, digests are told and backends die."""
+    """Several clients reroute and close the same ones while butlers refuse, digests are sent and backends die."""
 
     async def play(turn: Turn, _: Journal) -> TurnResult:
         refused = turn.member.name == "echo" and turn.request_id.int % 3 == 0
@@ -423,7 +427,7 @@ async def test_a_storm_of_hands_and_broken_connections_loses_and_doubles_nothing
     async with opened(database_url) as (parts, service):
         batch = (submission(channel="email", sender=f"s{n % 20}") for n in range(90))
         await asyncio.gather(*(parts.accept.accept(one) for one in batch))
-        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
+        maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
         orders = (
             Bulk(DeadLetterFilter(), "reroute", "echo", to("System1/echo"), limit=30),
             Bulk(DeadLetterFilter(), "reroute", "spare", to("System1/spare"), limit=20),
@@ -439,7 +443,7 @@ async def test_a_storm_of_hands_and_broken_connections_loses_and_doubles_nothing
             while not await over():
                 with contextlib.suppress(Unavailable):
                     await service.bulk(OPERATOR, order)
-                    await letters.digest()
+                    await maintenance.digest()
 
         async def break_connections() -> None:
             connection = await asyncpg.connect(database_url)
@@ -470,17 +474,17 @@ async def test_a_storm_of_hands_and_broken_connections_loses_and_doubles_nothing
 # Closing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_closed_letter_stays_on_the_books_as_dead(database_url: str) -> None:
+async def test_a_closed_dead_letter_stays_on_the_books_as_dead(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts)
-        done = await service.handle(HANDLER, letter, "spam")
+        dead_letter = await a_dead_letter(parts)
+        done = await service.handle(HANDLER, dead_letter, "spam")
         shown = done.dead_letter
         assert (done.already, shown.status, shown.handled_by_system_id) == (False, "handled", "System4/root")
         assert shown.resolution == "spam"
         assert shown.handled_at is not None
-        assert (await service.handle(OPERATOR, letter, "other")).already
+        assert (await service.handle(OPERATOR, dead_letter, "other")).already
         with pytest.raises(Conflict, match=r"closed by System4/root: spam"):
-            await service.reroute(OPERATOR, letter, to_butler("spare"))
+            await service.reroute(OPERATOR, dead_letter, to_butler("spare"))
         assert (await audit_books(parts.database)).messages.dead == 1
         await assert_balanced(parts)
         actions = await parts.database.rows("select action from audit order by audit_id")
@@ -507,16 +511,16 @@ async def test_a_letter_whose_message_is_no_longer_kept_is_shown_and_closed_but_
 
 
 @pytest.mark.parametrize("caller", [SALES_HANDLER, CONTROL, WORKER, CONNECTOR], ids=lambda caller: caller.name)
-async def test_whoever_does_not_handle_a_letter_neither_sees_nor_touches_it(
+async def test_whoever_does_not_handle_a_dead_letter_neither_sees_nor_touches_it(
     database_url: str, caller: Principal
 ) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts)
-        before = await dead_letters(parts)
+        dead_letter = await a_dead_letter(parts)
+        before = await all_dead_letters(parts)
         for attempt in (
-            service.get(caller, letter),
-            service.reroute(caller, letter, to_butler("spare")),
-            service.handle(caller, letter, "mine"),
+            service.get(caller, dead_letter),
+            service.reroute(caller, dead_letter, to_butler("spare")),
+            service.handle(caller, dead_letter, "mine"),
         ):
             with pytest.raises(NotFound):
                 await attempt
@@ -525,45 +529,45 @@ async def test_whoever_does_not_handle_a_letter_neither_sees_nor_touches_it(
             await service.list(caller, wanted, limit=5, cursor=None)
         with pytest.raises(Forbidden):
             await service.bulk(caller, Bulk(wanted, "handle", "mine"))
-        outcome = service.bulk(caller, Bulk(DeadLetterFilter(ids=(letter,)), "handle", "mine"))
+        outcome = service.bulk(caller, Bulk(DeadLetterFilter(ids=(dead_letter,)), "handle", "mine"))
         if caller is SALES_HANDLER:
             assert (await outcome).matched == 0
             assert (await service.list(caller, DeadLetterFilter(), limit=5, cursor=None)) == ([], None)
         else:
             with pytest.raises(Forbidden):
                 await outcome
-        assert await dead_letters(parts) == before
+        assert await all_dead_letters(parts) == before
         assert await refusals(parts) == (5 if caller is SALES_HANDLER else 6)
 
 
 async def test_a_system4_sends_on_to_its_own_team_and_below_only(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts, channel="slack")
+        dead_letter = await a_dead_letter(parts, channel="slack")
         for outside in (to("System1/spare"), to(team="root")):
             with pytest.raises(Forbidden, match="own team and those below"):
-                await service.reroute(SALES_HANDLER, letter, Reroute("away", outside))
+                await service.reroute(SALES_HANDLER, dead_letter, Reroute("away", outside))
         assert await refusals(parts) == 2
         with pytest.raises(Forbidden, match="own team and those below"):
             await service.bulk(SALES_HANDLER, Bulk(DeadLetterFilter(), "reroute", "away", to("System1/spare")))
         assert await parts.count("select count(*) from delivery") == 0
-        done = await service.reroute(SALES_HANDLER, letter, to_butler("keeper"))
+        done = await service.reroute(SALES_HANDLER, dead_letter, to_butler("keeper"))
         assert [d.team_id for d in done.deliveries] == ["stock"]
 
 
 async def test_a_member_that_left_its_office_handles_nothing_any_more(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts)
+        dead_letter = await a_dead_letter(parts)
         await parts.database.run("update member set active = false where system_id = 'System4/root'")
         await parts.database.run("insert into rule_set (version, author, reason) values (99, 't', 't')")
         await parts.rule_book.refresh()
         with pytest.raises(NotFound):
-            await service.handle(HANDLER, letter, "mine")
+            await service.handle(HANDLER, dead_letter, "mine")
 
 
 async def test_many_to_whom_they_may_not_go_are_one_refusal_on_record(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         for n in range(6):
-            await a_letter(parts, channel="slack", sender=f"s{n}")
+            await a_dead_letter(parts, channel="slack", sender=f"s{n}")
         away = Bulk(DeadLetterFilter(), "reroute", "away", to("System1/spare"))
         for order in (away, _with(away, dry_run=True)):
             with pytest.raises(Forbidden) as caught:
@@ -579,13 +583,13 @@ async def test_many_to_whom_they_may_not_go_are_one_refusal_on_record(database_u
 
 async def test_of_many_those_of_a_team_below_the_receiver_fail_and_are_one_row_on_record(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        below = [await a_letter(parts, channel="slack", sender=f"s{n}") for n in range(3)]
-        own = await a_letter(parts, channel="slack", sender="own")
+        below = [await a_dead_letter(parts, channel="slack", sender=f"s{n}") for n in range(3)]
+        own = await a_dead_letter(parts, channel="slack", sender="own")
         await parts.database.run("update dead_letter set team_id = 'stock' where dead_letter_id = any ($1)", below)
         outcome = await service.bulk(SALES_HANDLER, Bulk(DeadLetterFilter(), "reroute", "sell", to("System1/seller")))
         assert (outcome.matched, outcome.done) == (4, 1)
         assert [(one.dead_letter_id, one.code) for one in outcome.failed] == [(x, "forbidden") for x in below]
-        assert [row["dead_letter_id"] for row in await dead_letters(parts) if row["status"] == "handled"] == [own]
+        assert [row["dead_letter_id"] for row in await all_dead_letters(parts) if row["status"] == "handled"] == [own]
         [entry] = await _bulks_on_record(parts)
         assert (entry["done"], entry["failed"]) == (1, 3)
         assert await parts.count("select count(*) from audit") == 1
@@ -594,11 +598,11 @@ async def test_of_many_those_of_a_team_below_the_receiver_fail_and_are_one_row_o
 # A rule of it -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_rule_can_be_made_of_a_letter_and_takes_the_next_one(database_url: str) -> None:
+async def test_a_rule_can_be_made_of_a_dead_letter_and_takes_the_next_one(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts, sender="ann@example.org")
+        dead_letter = await a_dead_letter(parts, sender="ann@example.org")
         wish = RuleWish("ann to spare", ["email_domain", "channel"], priority=3)
-        done = await service.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
+        done = await service.reroute(OPERATOR, dead_letter, to_butler("spare", rule=wish))
         assert done.rule is not None
         made = done.rule.rule
         assert (made["team_id"], made["channel"], made["filters"]) == ("root", "email", {"email_domain": "example.org"})
@@ -608,22 +612,22 @@ async def test_a_rule_can_be_made_of_a_letter_and_takes_the_next_one(database_ur
         accepted = await parts.accept.accept(submission(channel="email", sender="bob@example.org"))
         assert accepted.decision is not None
         assert [chosen.system_id for chosen in accepted.decision.chosen] == ["System1/spare"]
-        again = await service.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
+        again = await service.reroute(OPERATOR, dead_letter, to_butler("spare", rule=wish))
         assert again.already
         assert await parts.count("select count(*) from rule where name = 'ann to spare'") == 1
 
 
 async def test_who_wants_another_rule_than_was_made_is_told_so(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter, plain = await a_letter(parts, sender="ann"), await a_letter(parts, sender="bob")
-        await service.reroute(OPERATOR, letter, to_butler("spare", rule=RuleWish("ann", ["sender"], priority=3)))
+        dead_letter, plain = await a_dead_letter(parts, sender="ann"), await a_dead_letter(parts, sender="bob")
+        await service.reroute(OPERATOR, dead_letter, to_butler("spare", rule=RuleWish("ann", ["sender"], priority=3)))
         await service.reroute(OPERATOR, plain, to_butler("spare"))
         for which, other in (
-            (letter, RuleWish("ann", ["sender"], priority=4)),
-            (letter, RuleWish("other", ["sender"], priority=3)),
-            (letter, RuleWish("ann", {"sender": "bob"}, priority=3)),
-            (letter, RuleWish("ann", {"sendre": "ann"}, priority=3)),
-            (letter, RuleWish("ann", ["subject"], priority=3)),
+            (dead_letter, RuleWish("ann", ["sender"], priority=4)),
+            (dead_letter, RuleWish("other", ["sender"], priority=3)),
+            (dead_letter, RuleWish("ann", {"sender": "bob"}, priority=3)),
+            (dead_letter, RuleWish("ann", {"sendre": "ann"}, priority=3)),
+            (dead_letter, RuleWish("ann", ["subject"], priority=3)),
             (plain, RuleWish("bob", ["sender"])),
         ):
             with pytest.raises(Conflict, match="without this rule") as caught:
@@ -632,8 +636,8 @@ async def test_who_wants_another_rule_than_was_made_is_told_so(database_url: str
         assert await parts.count("select count(*) from rule") == len(RULES) + 1
         await parts.database.run("update rule set priority = 9 where name = 'ann'")
         same = RuleWish("ann", {"sender": "ann"}, priority=3)
-        assert (await service.reroute(OPERATOR, letter, to_butler("spare", rule=same))).already, "as it was made"
-        assert (await service.reroute(OPERATOR, letter, to_butler("spare"))).already
+        assert (await service.reroute(OPERATOR, dead_letter, to_butler("spare", rule=same))).already, "as it was made"
+        assert (await service.reroute(OPERATOR, dead_letter, to_butler("spare"))).already
 
 
 @pytest.mark.parametrize("filters", [(), {}, ("channel",), {"channel": "email"}], ids=str)
@@ -641,67 +645,69 @@ async def test_a_rule_without_a_filter_would_be_one_for_everybody_and_is_not_mad
     database_url: str, filters: Mapping[str, str] | Sequence[str]
 ) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts, sender="ann@example.org")
+        dead_letter = await a_dead_letter(parts, sender="ann@example.org")
         with pytest.raises(InvalidInput, match="every message of email") as caught:
-            await service.reroute(OPERATOR, letter, to_butler("spare", rule=RuleWish("all", filters)))
+            await service.reroute(OPERATOR, dead_letter, to_butler("spare", rule=RuleWish("all", filters)))
         assert caught.value.field == "rule.filters"
         assert "sender 'ann@example.org'" in caught.value.message
         assert "email_domain 'example.org'" in caught.value.message
         assert await parts.count("select count(*) from rule") == len(RULES)
-        [row] = await dead_letters(parts)
+        [row] = await all_dead_letters(parts)
         assert row["status"] == "pending"
 
 
 async def test_a_rule_that_is_refused_moves_nothing(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts, channel="slack")
+        dead_letter = await a_dead_letter(parts, channel="slack")
         wish = RuleWish("r", ["sender"])
-        with pytest.raises(Forbidden):  # a System4 handles letters, rules are not its to make
-            await service.reroute(SALES_HANDLER, letter, to_butler("seller", rule=wish))
+        with pytest.raises(Forbidden):  # a System4 handles dead letters, rules are not its to make
+            await service.reroute(SALES_HANDLER, dead_letter, to_butler("seller", rule=wish))
         with pytest.raises(InvalidInput):  # not of this team, nor right below it
-            await service.reroute(OPERATOR, letter, to_butler("spare", rule=wish))
+            await service.reroute(OPERATOR, dead_letter, to_butler("spare", rule=wish))
         with pytest.raises(InvalidInput, match="this message has no"):
-            await service.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("r", ["email_domain"])))
+            await service.reroute(OPERATOR, dead_letter, to_butler("seller", rule=RuleWish("r", ["email_domain"])))
         with pytest.raises(InvalidInput) as caught:
-            await service.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("r", {"sendre": "ann"})))
+            await service.reroute(OPERATOR, dead_letter, to_butler("seller", rule=RuleWish("r", {"sendre": "ann"})))
         assert (caught.value.code, caught.value.field) == ("unknown_filter_key", "rule.filters.sendre")
-        [row] = await dead_letters(parts)
+        [row] = await all_dead_letters(parts)
         assert row["status"] == "pending"
         assert await parts.count("select count(*) from rule") == len(RULES)
 
 
-async def test_a_rule_must_say_for_whom_even_if_somebody_would_take_the_letter(database_url: str) -> None:
+async def test_a_rule_must_say_for_whom_even_if_somebody_would_take_the_dead_letter(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts, channel="slack")
+        dead_letter = await a_dead_letter(parts, channel="slack")
         await _add_rule(parts, SALES, [to("System1/seller")], "slack")
         with pytest.raises(InvalidInput) as caught:
-            await service.reroute(OPERATOR, letter, Reroute("why", rule=RuleWish("r", ["sender"])))
+            await service.reroute(OPERATOR, dead_letter, Reroute("why", rule=RuleWish("r", ["sender"])))
         assert (caught.value.code, caught.value.field) == ("invalid_input", "to")
         assert await parts.count("select count(*) from delivery") == 0
-        assert not (await service.reroute(OPERATOR, letter, WHY)).already, "somebody would have taken it"
+        assert not (await service.reroute(OPERATOR, dead_letter, WHY)).already, "somebody would have taken it"
 
 
 @pytest.mark.parametrize("goes_on", ["with it", "without"])
-async def test_who_corrects_the_rule_of_a_letter_is_told_that_there_is_one(database_url: str, goes_on: str) -> None:
-    """The rule was made, and then the letter could not be sent on: its lane was out of reach for a moment."""
+async def test_who_corrects_the_rule_of_a_dead_letter_is_told_that_there_is_one(
+    database_url: str, goes_on: str
+) -> None:
+    """The rule was made, and then the dead letter could not be sent on: its lane was out of reach for a moment."""
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts, channel="slack")
+        dead_letter = await a_dead_letter(parts, channel="slack")
         await parts.database.run("alter table decision add constraint stop check (n < 2)")
         with pytest.raises(asyncpg.CheckViolationError):
-            await service.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
+            await service.reroute(OPERATOR, dead_letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
         await parts.database.run("alter table decision drop constraint stop")
         with pytest.raises(Conflict, match="the rule for this dead letter exists already: 'first'") as caught:
-            await service.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("second", ["sender"])))
+            await service.reroute(OPERATOR, dead_letter, to_butler("seller", rule=RuleWish("second", ["sender"])))
         assert caught.value.field == "rule"
         made = await parts.database.value("select rule_id from rule where name = 'first'")
         assert str(made) in caught.value.message
         assert "without a rule" in caught.value.message
         if goes_on == "with it":
-            done = await service.reroute(OPERATOR, letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
+            done = await service.reroute(OPERATOR, dead_letter, to_butler("seller", rule=RuleWish("first", ["sender"])))
             assert done.rule is not None
             assert (done.already, done.rule.fresh) == (False, False)
         else:
-            assert not (await service.reroute(OPERATOR, letter, to_butler("seller"))).already
+            assert not (await service.reroute(OPERATOR, dead_letter, to_butler("seller"))).already
         assert await parts.count("select count(*) from rule") == len(RULES) + 1
 
 
@@ -711,9 +717,9 @@ async def test_who_corrects_the_rule_of_a_letter_is_told_that_there_is_one(datab
 async def test_many_are_done_one_by_one_and_what_fails_stays(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         for n in range(7):
-            await a_letter(parts, sender=f"s{n}", channel="email")
+            await a_dead_letter(parts, sender=f"s{n}", channel="email")
         for n in range(3):
-            await a_letter(parts, sender=f"s{n}", channel="slack")
+            await a_dead_letter(parts, sender=f"s{n}", channel="slack")
         order = Bulk(DeadLetterFilter(), "reroute", "stock knows", to(team="stock"))
         looked = await service.bulk(OPERATOR, _with(order, dry_run=True))
         assert (looked.matched, looked.done, len(looked.failed), looked.dry_run) == (10, 7, 3, True)
@@ -734,7 +740,7 @@ def _with(order: Bulk, **more: Any) -> Bulk:
 
 async def test_many_go_on_from_a_cursor_and_past_what_fails(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letters = [await a_letter(parts, sender=f"s{n}") for n in range(5)]
+        dead_letters = [await a_dead_letter(parts, sender=f"s{n}") for n in range(5)]
         seen: list[UUID] = []
         cursor: str | None = None
         for _ in range(3):
@@ -742,7 +748,7 @@ async def test_many_go_on_from_a_cursor_and_past_what_fails(database_url: str) -
             seen += [failure.dead_letter_id for failure in outcome.failed]
             cursor = outcome.next_cursor
         assert cursor is None
-        assert seen == letters
+        assert seen == dead_letters
 
 
 async def _bulks_on_record(parts: Lab) -> list[dict[str, Any]]:
@@ -752,15 +758,19 @@ async def _bulks_on_record(parts: Lab) -> list[dict[str, Any]]:
 
 async def test_an_order_for_many_is_on_record_with_its_filter_and_reason(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letters = [await a_letter(parts, sender=f"s{n}", channel="slack") for n in range(2)]
-        order = Bulk(DeadLetterFilter(category="no_route", ids=letters), "reroute", "to stock", to(team="stock"))
+        dead_letters = [await a_dead_letter(parts, sender=f"s{n}", channel="slack") for n in range(2)]
+        order = Bulk(DeadLetterFilter(category="no_route", ids=dead_letters), "reroute", "to stock", to(team="stock"))
         await service.bulk(SALES_HANDLER, _with(order, dry_run=True))
         await service.bulk(SALES_HANDLER, order)
         await service.bulk(SALES_HANDLER, Bulk(DeadLetterFilter(), "handle", "spam"))
         first, second = await _bulks_on_record(parts)
         assert first == {
             "action": "reroute",
-            "filter": {"teams": ["sales", "stock"], "category": "no_route", "ids": [str(letter) for letter in letters]},
+            "filter": {
+                "teams": ["sales", "stock"],
+                "category": "no_route",
+                "ids": [str(dead_letter) for dead_letter in dead_letters],
+            },
             "to": {"team_id": "stock"},
             "reason": "to stock",
             "done": 0,
@@ -772,27 +782,27 @@ async def test_an_order_for_many_is_on_record_with_its_filter_and_reason(databas
 
 async def test_what_was_done_for_many_before_the_database_went_away_is_on_record(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letters = [await a_letter(parts, sender=f"s{n}") for n in range(3)]
-        async with held(database_url, letters[1]):
+        dead_letters = [await a_dead_letter(parts, sender=f"s{n}") for n in range(3)]
+        async with held(database_url, dead_letters[1]):
             working = asyncio.create_task(service.bulk(OPERATOR, Bulk(DeadLetterFilter(), "handle", "spam")))
             await cut_off(parts, "%dead_letter set%")
             with pytest.raises(Unavailable):
                 await working
-        assert [row["status"] for row in await dead_letters(parts)] == ["handled", "pending", "pending"]
+        assert [row["status"] for row in await all_dead_letters(parts)] == ["handled", "pending", "pending"]
         [entry] = await _bulks_on_record(parts)
         assert (entry["reason"], entry["done"], entry["failed"]) == ("spam", 1, 0)
 
 
 async def test_filters_leave_exactly_what_they_say(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        mail = await a_letter(parts, channel="email")
-        slack = await a_letter(parts, channel="slack")
+        mail = await a_dead_letter(parts, channel="email")
+        slack = await a_dead_letter(parts, channel="slack")
         await service.handle(OPERATOR, mail, "done")
-        rows = {row["dead_letter_id"]: row for row in await dead_letters(parts)}
+        rows = {row["dead_letter_id"]: row for row in await all_dead_letters(parts)}
 
         async def found(**wanted: Any) -> list[UUID]:
             page, _ = await service.list(OPERATOR, DeadLetterFilter(**wanted), limit=10, cursor=None)
-            return [letter.dead_letter_id for letter in page]
+            return [dead_letter.dead_letter_id for dead_letter in page]
 
         assert await found() == [slack, mail]
         assert await found(channel="email") == [mail]
@@ -803,19 +813,21 @@ async def test_filters_leave_exactly_what_they_say(database_url: str) -> None:
         assert await found(until=rows[slack]["created_at"]) == [mail]
         assert await found(ids=(mail,)) == [mail]
         page, _ = await service.list(SALES_HANDLER, DeadLetterFilter(), limit=10, cursor=None)
-        assert [letter.dead_letter_id for letter in page] == [slack]
+        assert [dead_letter.dead_letter_id for dead_letter in page] == [slack]
 
 
 # Telling System4 --------------------------------------------------------------------------------------------------
 
 
-async def test_a_hundred_letters_are_twenty_notices_and_one_digest_and_each_is_told_once(database_url: str) -> None:
+async def test_a_hundred_dead_letters_are_twenty_notices_and_one_digest_and_each_is_told_once(
+    database_url: str,
+) -> None:
     async with opened(database_url) as (parts, _):
-        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
-        await many_letters(parts, 100)
+        maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
+        await many_dead_letters(parts, 100)
         await assert_balanced(parts)
-        assert await letters.digest() == 80
-        assert await letters.digest() == 0
+        assert await maintenance.digest() == 80
+        assert await maintenance.digest() == 0
         assert await parts.count("select count(*) from notice where dead_letters = 1") == 20
         assert await parts.count("select count(*) from notice where dead_letters > 1") == 1
         assert await parts.count("select count(*) from dead_letter where notice_lane is null") == 0
@@ -823,29 +835,29 @@ async def test_a_hundred_letters_are_twenty_notices_and_one_digest_and_each_is_t
         told: list[str] = []
 
         async def hear(turn: Turn, _: Journal) -> TurnResult:
-            letter = turn.dead_letter
-            assert letter is not None
-            if "digest" in letter:
-                assert (letter["dead_letters"], letter["categories"]) == (80, {"no_route": 80})
-                assert {one["text"] for one in letter["digest"]} == {"hello"}
-            told.extend(one["dead_letter_id"] for one in letter.get("digest", [letter]))
+            dead_letter = turn.dead_letter
+            assert dead_letter is not None
+            if "digest" in dead_letter:
+                assert (dead_letter["dead_letters"], dead_letter["categories"]) == (80, {"no_route": 80})
+                assert {one["text"] for one in dead_letter["digest"]} == {"hello"}
+            told.extend(one["dead_letter_id"] for one in dead_letter.get("digest", [dead_letter]))
             return NoReply()
 
         await work_off(parts, Scripted(hear))
-        assert sorted(told) == sorted(str(row["dead_letter_id"]) for row in await dead_letters(parts))
-        await a_letter(parts, sender="afterwards")
+        assert sorted(told) == sorted(str(row["dead_letter_id"]) for row in await all_dead_letters(parts))
+        await a_dead_letter(parts, sender="afterwards")
         assert await parts.count("select count(*) from notice where state = 'pending' and dead_letters = 1") == 1
         await assert_balanced(parts)
 
 
 async def test_many_that_wait_are_told_in_bites_so_that_few_conversations_are_held_at_once(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
-        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
-        await many_letters(parts, 230)
+        maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
+        await many_dead_letters(parts, 230)
         assert await store.digest(parts.database, "System4/root") == 200
-        assert await letters.digest() == 10
-        await many_letters(parts, 410, "t")
-        assert await letters.digest() == 410
+        assert await maintenance.digest() == 10
+        await many_dead_letters(parts, 410, "t")
+        assert await maintenance.digest() == 410
         rows = await parts.database.rows(
             "select dead_letters from notice join lane on key = lane where conversation is null order by seq"
         )
@@ -855,12 +867,12 @@ async def test_many_that_wait_are_told_in_bites_so_that_few_conversations_are_he
 
 async def test_a_digest_that_may_have_been_read_does_not_grow(database_url: str) -> None:
     async with opened(database_url) as (parts, _), a_hand(parts.database) as hand:
-        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
+        maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
 
         async def more(count: int, name: str) -> int:
             for n in range(count):
-                await a_letter(parts, sender=f"{name}{n}")
-            return await letters.digest()
+                await a_dead_letter(parts, sender=f"{name}{n}")
+            return await maintenance.digest()
 
         assert await more(25, "a") == 5
         await hand.claim(0, 0, 0, 100)
@@ -874,12 +886,12 @@ async def test_a_digest_that_may_have_been_read_does_not_grow(database_url: str)
         await assert_balanced(parts)
 
 
-async def test_a_letter_that_was_closed_meanwhile_is_not_told(database_url: str) -> None:
+async def test_a_dead_letter_that_was_closed_meanwhile_is_not_told(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        waiting = [await a_letter(parts, sender=f"s{n}") for n in range(22)][20:]
+        waiting = [await a_dead_letter(parts, sender=f"s{n}") for n in range(22)][20:]
         await service.handle(OPERATOR, waiting[0], "spam")
         assert await DeadLetterMaintenance(parts.database, parts.notifier, ()).digest() == 1
-        rows = [row for row in await dead_letters(parts) if row["notice_lane"] is None]
+        rows = [row for row in await all_dead_letters(parts) if row["notice_lane"] is None]
         assert [row["dead_letter_id"] for row in rows] == [waiting[0]]
         assert (await audit_books(parts.database, patience_s=0)).balanced
 
@@ -887,7 +899,7 @@ async def test_a_letter_that_was_closed_meanwhile_is_not_told(database_url: str)
 async def test_who_waits_too_long_to_be_told_is_named(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
         for n in range(21):
-            await a_letter(parts, sender=f"s{n}")
+            await a_dead_letter(parts, sender=f"s{n}")
         problems = (await audit_books(parts.database, patience_s=0)).problems
         assert sum("has waited to be told to System4/root" in problem for problem in problems) == 1
 
@@ -905,9 +917,9 @@ async def test_the_sender_is_told_once_per_message_also_after_a_restart(database
     twice = (rule(ROOT, [to(team="sales"), to("System4/root")], channel="telegram"),)
     async with lab(database_url, TEAMS, twice) as parts:
         accepted = await parts.accept.accept(submission(thread="chat-5"))
-        assert len(await dead_letters(parts)) == 2
+        assert len(await all_dead_letters(parts)) == 2
         both = [DeadLetterMaintenance(parts.database, parts.notifier, ()) for _ in range(2)]
-        assert sum(await asyncio.gather(*(letters.tell_senders() for letters in both))) == 1
+        assert sum(await asyncio.gather(*(maintenance.tell_senders() for maintenance in both))) == 1
         assert await DeadLetterMaintenance(parts.database, parts.notifier, ()).tell_senders() == 0
         [reply] = await told(parts)
         assert (reply["text"], reply["state"], reply["thread"]) == (NOBODY_TEXT, "pending", "chat-5")
@@ -915,7 +927,7 @@ async def test_the_sender_is_told_once_per_message_also_after_a_restart(database
         assert await parts.database.value("select pool from lane where kind = 'send'") == pull_pool(
             "telegram", "bot:house"
         )
-        assert all(row["sender_told_at"] is not None for row in await dead_letters(parts))
+        assert all(row["sender_told_at"] is not None for row in await all_dead_letters(parts))
         await assert_balanced(parts)
 
 
@@ -944,13 +956,13 @@ def mail_of(sender: str, **headers: str) -> Submission:
 async def test_lists_and_machines_are_told_nothing(database_url: str, mail: Submission) -> None:
     async with opened(database_url) as (parts, _):
         await parts.accept.accept(mail)
-        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
-        assert await letters.tell_senders() == 0
+        maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
+        assert await maintenance.tell_senders() == 0
         assert await told(parts) == []
-        [row] = await dead_letters(parts)
+        [row] = await all_dead_letters(parts)
         assert (row["sender_spared"], row["sender_told_at"]) == (True, None)
         await parts.accept.accept(mail_of("ann@example.org", Auto_Submitted="no"))
-        assert await letters.tell_senders() == 1
+        assert await maintenance.tell_senders() == 1
 
 
 async def test_a_mail_in_its_own_form_is_looked_at_as_well(database_url: str) -> None:
@@ -965,28 +977,28 @@ async def test_a_mail_in_its_own_form_is_looked_at_as_well(database_url: str) ->
 async def test_who_was_or_may_still_be_answered_is_told_nothing(database_url: str) -> None:
     both = (rule(ROOT, [to("System1/echo"), to(team="sales")]),)
     async with lab(database_url, TEAMS, both) as parts:
-        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
+        maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
         await parts.accept.accept(submission(channel="telegram"))
-        assert await letters.tell_senders() == 0  # one of two may still answer
+        assert await maintenance.tell_senders() == 0  # one of two may still answer
         await work_off(parts)
-        assert await letters.tell_senders() == 0  # and has
+        assert await maintenance.tell_senders() == 0  # and has
         assert await told(parts) == []
 
 
-async def test_whose_letter_is_in_hand_is_told_nothing(database_url: str) -> None:
+async def test_whose_dead_letter_is_in_hand_is_told_nothing(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
-        await service.handle(OPERATOR, await a_letter(parts, sender="a"), "spam")
-        await service.reroute(OPERATOR, await a_letter(parts, sender="b"), to_butler("spare"))
-        assert await letters.tell_senders() == 0
+        maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
+        await service.handle(OPERATOR, await a_dead_letter(parts, sender="a"), "spam")
+        await service.reroute(OPERATOR, await a_dead_letter(parts, sender="b"), to_butler("spare"))
+        assert await maintenance.tell_senders() == 0
 
 
 async def test_a_machine_that_answers_us_is_not_told_for_ever(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
-        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
+        maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
         for _ in range(8):
             await parts.accept.accept(submission(channel="api", sender="robot"))
-            await letters.tell_senders()
+            await maintenance.tell_senders()
         assert len(await told(parts)) == 5
         assert await parts.count("select count(*) from dead_letter where sender_spared") == 3
 
@@ -994,7 +1006,7 @@ async def test_a_machine_that_answers_us_is_not_told_for_ever(database_url: str)
 async def test_a_machine_that_begins_anew_each_time_is_not_told_for_ever(database_url: str) -> None:
     """A mail without References is a conversation of its own."""
     async with opened(database_url) as (parts, _):
-        letters = DeadLetterMaintenance(parts.database, parts.notifier, ())
+        maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
         for n in range(8):
             for sender, endpoint in (
                 ("robot@x.org", "me@y.org"),
@@ -1003,7 +1015,7 @@ async def test_a_machine_that_begins_anew_each_time_is_not_told_for_ever(databas
             ):
                 given = submission(channel="email", sender=sender, endpoint=endpoint, thread=f"mail-{n}")
                 await parts.accept.accept(given)
-        assert await letters.tell_senders() == 15
+        assert await maintenance.tell_senders() == 15
         said = [(row["recipient"], row["endpoint"]) for row in await told(parts)]
         assert {one: said.count(one) for one in said} == {
             ("robot@x.org", "me@y.org"): 5,
@@ -1012,11 +1024,11 @@ async def test_a_machine_that_begins_anew_each_time_is_not_told_for_ever(databas
         }
         await parts.database.run("update outbox set created_at = created_at - interval '61 minutes'")
         await parts.accept.accept(submission(channel="email", sender="robot@x.org", endpoint="me@y.org", thread="late"))
-        assert await letters.tell_senders() == 1
+        assert await maintenance.tell_senders() == 1
         await assert_balanced(parts)
 
 
-async def test_of_a_message_without_a_letter_nobody_is_told_and_no_lane_is_made(database_url: str) -> None:
+async def test_of_a_message_without_a_dead_letter_nobody_is_told_and_no_lane_is_made(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
         made = "select tell_sender(gen_random_uuid(), gen_random_uuid(), 'x', null)"
         assert await parts.database.value(made) is False
@@ -1033,7 +1045,7 @@ async def test_a_sender_with_the_longest_of_names_is_told(database_url: str) -> 
 
 async def test_at_a_door_the_reply_is_there_at_once(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
-        request_id = await request_of(parts, await a_letter(parts, channel="api"))
+        request_id = await request_of(parts, await a_dead_letter(parts, channel="api"))
         assert await DeadLetterMaintenance(parts.database, parts.notifier, ()).tell_senders() == 1
         assert [row["state"] for row in await told(parts)] == ["sent"]
         assert await parts.replies_to(request_id) == [NOBODY_TEXT]
@@ -1042,11 +1054,11 @@ async def test_at_a_door_the_reply_is_there_at_once(database_url: str) -> None:
 
 async def test_told_and_answered_after_all(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts, channel="email")
+        dead_letter = await a_dead_letter(parts, channel="email")
         await DeadLetterMaintenance(parts.database, parts.notifier, ()).tell_senders()
-        await service.reroute(OPERATOR, letter, to_butler("spare"))
+        await service.reroute(OPERATOR, dead_letter, to_butler("spare"))
         await work_off(parts)
-        assert await parts.replies_to(await request_of(parts, letter)) == [NOBODY_TEXT, "hello"]
+        assert await parts.replies_to(await request_of(parts, dead_letter)) == [NOBODY_TEXT, "hello"]
         await assert_balanced(parts)
 
 
@@ -1066,9 +1078,9 @@ async def test_senders_are_told_only_where_that_is_wanted(database_url: str, tel
 # Keeping ----------------------------------------------------------------------------------------------------------
 
 
-async def test_old_handled_letters_lose_what_they_keep_and_the_books_still_balance(database_url: str) -> None:
+async def test_old_handled_dead_letters_lose_what_they_keep_and_the_books_still_balance(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        old, fresh, pending = [await a_letter(parts, sender=f"s{n}") for n in range(3)]
+        old, fresh, pending = [await a_dead_letter(parts, sender=f"s{n}") for n in range(3)]
         await service.reroute(OPERATOR, old, to_butler("spare"))
         await service.handle(OPERATOR, fresh, "spam")
         await parts.database.run("update dead_letter set created_at = now() - interval '200 days'")

@@ -45,33 +45,33 @@ def cli(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     return Cli(capsys, monkeypatch)
 
 
-def a_letter(cli: Cli, channel: str = "sms") -> tuple[str, str]:
+def a_dead_letter(cli: Cli, channel: str = "sms") -> tuple[str, str]:
     """(its id, the request_id) of a message that nobody takes."""
     sent = ask(lambda c: c.post("/v1/ingest", envelope(str(uuid4()), channel=channel)))["request_id"]
-    letters: list[dict[str, Any]] = cli.json("dlq", "list", "--channel", channel)["dead_letters"]
-    [letter] = [x for x in letters if x["request_id"] == sent]
-    return letter["dead_letter_id"], sent
+    dead_letters: list[dict[str, Any]] = cli.json("dlq", "list", "--channel", channel)["dead_letters"]
+    [dead_letter] = [x for x in dead_letters if x["request_id"] == sent]
+    return dead_letter["dead_letter_id"], sent
 
 
 def test_one_is_sent_on_and_answered(cli: Cli) -> None:
-    letter, sent = a_letter(cli)
-    said = cli.says("dlq", "reroute", letter, "--to", "System1/loud", "--reason", "loud can")
-    assert f"{letter} rerouted to System1/loud (decision 2)" in said
-    assert "was already rerouted" in cli.says("dlq", "reroute", letter, "--reason", "again")
+    dead_letter, sent = a_dead_letter(cli)
+    said = cli.says("dlq", "reroute", dead_letter, "--to", "System1/loud", "--reason", "loud can")
+    assert f"{dead_letter} rerouted to System1/loud (decision 2)" in said
+    assert "was already rerouted" in cli.says("dlq", "reroute", dead_letter, "--reason", "again")
     found = ask(lambda c: c.get(f"/v1/messages/{sent}/replies", {"wait": 20}))
     assert [reply["text"] for reply in found["replies"]] == ["HERE"]
-    shown = cli.says("dlq", "show", letter)
+    shown = cli.says("dlq", "show", dead_letter)
     assert "loud can" in shown
     assert "System1/loud" in shown
     assert "reroute" in cli.says("explain", sent)
 
 
 def test_a_rule_of_it(cli: Cli) -> None:
-    letter, _ = a_letter(cli, "signal")
+    dead_letter, _ = a_dead_letter(cli, "signal")
     order = (
         "dlq",
         "reroute",
-        letter,
+        dead_letter,
         "--to",
         "System1/loud",
         "--reason",
@@ -93,29 +93,29 @@ def test_a_rule_of_it(cli: Cli) -> None:
 
 
 def test_one_is_closed(cli: Cli) -> None:
-    letter, _ = a_letter(cli)
-    assert "is closed" in cli.says("dlq", "handle", letter, "--resolution", "spam")
-    assert "was already closed" in cli.says("dlq", "handle", letter, "--resolution", "spam")
-    code, _, err = cli.run("dlq", "reroute", letter, "--to", "System1/loud", "--reason", "r")
+    dead_letter, _ = a_dead_letter(cli)
+    assert "is closed" in cli.says("dlq", "handle", dead_letter, "--resolution", "spam")
+    assert "was already closed" in cli.says("dlq", "handle", dead_letter, "--resolution", "spam")
+    code, _, err = cli.run("dlq", "reroute", dead_letter, "--to", "System1/loud", "--reason", "r")
     assert code == 1
     assert "was closed by" in err
-    assert cli.json("dlq", "handle", letter, "--resolution", "x")["already"] is True
+    assert cli.json("dlq", "handle", dead_letter, "--resolution", "x")["already"] is True
 
 
 def test_many_are_looked_at_then_done_and_what_fails_is_named(cli: Cli) -> None:
-    letters = [a_letter(cli, "irc")[0] for _ in range(3)]
+    dead_letters = [a_dead_letter(cli, "irc")[0] for _ in range(3)]
     looking = ("dlq", "reroute", "--all", "--channel", "irc", "--to", "System1/loud", "--dry-run")
     looked = cli.json(*looking)
     assert (looked["matched"], looked["done"], looked["dry_run"]) == (3, 3, True)
     told = cli.says(*looking)
     assert "would be rerouted: 3 of 3 dead letters" in told
-    assert all(f"  {letter} → System1/loud" in told for letter in letters)
+    assert all(f"  {dead_letter} → System1/loud" in told for dead_letter in dead_letters)
     code, out, err = cli.run("dlq", "reroute", "--all", "--channel", "irc", "--reason", "by rules", "--yes")
     assert code == 1
     assert "rerouted: 0 of 3 dead letters; 3 stay pending" in out
-    assert all(letter in err for letter in letters)
+    assert all(dead_letter in err for dead_letter in dead_letters)
     assert "lead to no butler" in err
-    said = cli.says("dlq", "reroute", *letters[:2], "--to", "System1/loud", "--reason", "r")
+    said = cli.says("dlq", "reroute", *dead_letters[:2], "--to", "System1/loud", "--reason", "r")
     assert "rerouted: 2 of 2 dead letters\n" in said
     assert "closed: 1 of 1 dead letter\n" in cli.says(
         "dlq", "handle", "--all", "--channel", "irc", "--resolution", "old", "--yes"
@@ -149,19 +149,19 @@ def test_what_is_not_said_clearly_is_not_done(cli: Cli, order: tuple[str, ...]) 
 
 @pytest.mark.parametrize("filters", [{}, [], ["channel"]], ids=str)
 def test_a_rule_of_it_that_would_take_everything(cli: Cli, filters: object) -> None:
-    letter, _ = a_letter(cli, "slack")
+    dead_letter, _ = a_dead_letter(cli, "slack")
     body = {"to": {"system_id": "System1/loud"}, "reason": "r", "rule": {"name": "all", "filters": filters}}
     with pytest.raises(InvalidInput, match=r"every message of slack; this one has .*sender") as refused:
-        ask(lambda c: c.post(f"/v1/dead-letters/{letter}/reroute", body))
+        ask(lambda c: c.post(f"/v1/dead-letters/{dead_letter}/reroute", body))
     assert refused.value.field == "rule.filters"
-    assert cli.json("dlq", "show", letter)["status"] == "pending"
+    assert cli.json("dlq", "show", dead_letter)["status"] == "pending"
 
 
 def test_a_list_says_who_wrote_what_and_which_team_is_unknown(cli: Cli) -> None:
-    letter, sent = a_letter(cli, "matrix")
-    [line] = [line for line in cli.says("dlq", "list", "--channel", "matrix").splitlines() if letter in line]
+    dead_letter, sent = a_dead_letter(cli, "matrix")
+    [line] = [line for line in cli.says("dlq", "list", "--channel", "matrix").splitlines() if dead_letter in line]
     assert "hello" in line
-    cli.says("dlq", "handle", letter, "--resolution", "seen")
+    cli.says("dlq", "handle", dead_letter, "--resolution", "seen")
     assert "dlq list --status pending" in cli.says("dlq", "list", "--channel", "matrix")
     explained = cli.says("explain", sent)
     assert "closed by operator-1" in explained
@@ -172,8 +172,8 @@ def test_a_list_says_who_wrote_what_and_which_team_is_unknown(cli: Cli) -> None:
 
 
 def test_a_receiver_that_is_named_by_half(cli: Cli) -> None:
-    letter, _ = a_letter(cli, "xmpp")
-    code, _, err = cli.run("dlq", "reroute", letter, "--to", "loud", "--reason", "r")
+    dead_letter, _ = a_dead_letter(cli, "xmpp")
+    code, _, err = cli.run("dlq", "reroute", dead_letter, "--to", "loud", "--reason", "r")
     assert (code, "did you mean System1/loud?" in err) == (1, True)
 
 
