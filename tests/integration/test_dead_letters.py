@@ -491,19 +491,21 @@ async def test_a_closed_dead_letter_stays_on_the_books_as_dead(database_url: str
         assert [row["action"] for row in actions] == ["dead_letter:handled"]
 
 
-async def test_a_letter_whose_message_is_no_longer_kept_is_shown_and_closed_but_not_sent_on(database_url: str) -> None:
+async def test_a_dead_letter_whose_message_is_no_longer_kept_is_shown_and_closed_but_not_sent_on(
+    database_url: str,
+) -> None:
     async with opened(database_url) as (parts, service):
-        letter = await a_letter(parts)
+        dead_letter = await a_dead_letter(parts)
         await parts.database.run("truncate message_inbox, message_raw, decision")
         [listed], _ = await service.list(HANDLER, DeadLetterFilter(), limit=10, cursor=None)
-        shown = await service.get(HANDLER, letter)
-        assert (listed.dead_letter_id, listed.text) == (letter, "hello")
+        shown = await service.get(HANDLER, dead_letter)
+        assert (listed.dead_letter_id, listed.text) == (dead_letter, "hello")
         assert shown.payload["payload"]["normalized_text"] == "hello"
         assert base64.b64decode(shown.raw_base64) != b""
         with pytest.raises(Conflict, match="no longer kept") as refused:
-            await service.reroute(HANDLER, letter, to_butler("spare"))
+            await service.reroute(HANDLER, dead_letter, to_butler("spare"))
         assert refused.value.code == "message_gone"
-        done = await service.handle(HANDLER, letter, "too old")
+        done = await service.handle(HANDLER, dead_letter, "too old")
         assert (done.dead_letter.status, done.already) == ("handled", False)
 
 

@@ -35,7 +35,7 @@ from switchboard.lanes.kinds import KINDS
 from switchboard.ports.channel import Receipt
 from switchboard.store import books, dead_letters, inbox, lanes, ledger, outbox, processes
 from switchboard.store.database import Database
-from switchboard.store.dead_letters import ALL_LETTERS, DeadLetterFilter
+from switchboard.store.dead_letters import ALL_DEAD_LETTERS, DeadLetterFilter
 from switchboard.store.processes import NewProcess
 
 _REAL: Final = 20
@@ -191,7 +191,10 @@ def look_ups(runtime: Runtime, one: UUID) -> dict[str, Act]:
     """What is looked at, by the name under which it is shown; `one` is a message."""
     database = runtime.database
     messages, replies = partial(inbox.list_messages, database), partial(outbox.list_replies, database)
-    deliveries, letters = partial(ledger.list_deliveries, database), partial(dead_letters.list_dead_letters, database)
+    deliveries, listed_dead_letters = (
+        partial(ledger.list_deliveries, database),
+        partial(dead_letters.list_dead_letters, database),
+    )
     echo: Any = "System1/echo"
     return {
         "inbox list": messages,
@@ -214,8 +217,8 @@ def look_ups(runtime: Runtime, one: UUID) -> dict[str, Act]:
         "lanes list, idle": partial(lanes.list_lanes, database, ["idle"]),
         "lanes by state": partial(ledger.lane_states, database),
         "backlog": partial(inbox.count_backlog, database),
-        "dead letters": partial(letters, ALL_LETTERS),
-        "dead letters, pending": partial(letters, DeadLetterFilter(status="pending")),
+        "dead letters": partial(listed_dead_letters, ALL_DEAD_LETTERS),
+        "dead letters, pending": partial(listed_dead_letters, DeadLetterFilter(status="pending")),
         "books balance": partial(books.balance_books, database),
         "books, as written down": partial(books.kept_books, database),
         "doctor's audit of the books": partial(books.check_books, database),

@@ -37,8 +37,8 @@ _FAIR: Final = 0.5
 _KILL_S: Final = 8.0
 """The time a session may take beyond its deadline to clean up."""
 
-Cooldown = Callable[[str, float, str], Awaitable[None]]
-"""Notified that a model is in cooldown from now on: its name, for how many seconds, and why."""
+OnCooldown = Callable[[str, float, str], Awaitable[None]]
+"""Called when a cooldown begins: the model's name, for how many seconds, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,13 @@ _NO_LIMITS: Final = Limits()
 
 @dataclass(slots=True)
 class _Model:
-    """One model at run time. `cools`: the end of its cooldown (in seconds of the clock), if a provider asked for it."""
+    """One model at run time. `pause_ends`: until when its provider asked for a pause, in seconds of the clock."""
 
     spec: ModelSpec
     session: Session
     slots: asyncio.Semaphore
     breaker: Breaker = _CLOSED
-    cools: float = 0.0
+    pause_ends: float = 0.0
     probed: asyncio.Event = field(default_factory=asyncio.Event)
     """Not set while a probe is running: a run that has no other model waits for its outcome."""
 
@@ -127,14 +127,14 @@ class Dispatcher:
         *,
         policy: BreakerPolicy = DEFAULT,
         clock: Callable[[], float] = time.monotonic,
-        cooldown: Cooldown | None = None,
+        on_cooldown: OnCooldown | None = None,
     ) -> None:
         self._models = {spec.name: _Model(spec, one, asyncio.Semaphore(spec.concurrency)) for spec, one in models}
         self._spending = spending
         self._limits = limits
         self._policy = policy
         self._clock = clock
-        self._cooldown = cooldown
+        self._on_cooldown = on_cooldown
 
     async def run(self, request: Request, terms: Terms = _NO_TERMS) -> Report:
         """Ask models until one has answered, at most until `request.deadline`.
@@ -154,13 +154,13 @@ class Dispatcher:
         """Whether no other model need be asked after this one."""
         before = len(run.attempts)
         patience = run.left() if run.last else min(run.left(), self._limits.patience)
-        if self._cooling(run, model):
+        if self._in_cooldown(run, model):
             return False
         async with _slot(model, patience) as free:
             if not free or run.left() <= 0:
                 _not_asked(run, model, "busy", f"{model.spec.concurrency} sessions are running")
                 return False
-            if not self._cooling(run, model):
+            if not self._in_cooldown(run, model):
                 await self._asked_within(run, model)
         asked = any(one.asked for one in run.attempts[before:])
         return asked and (run.attempts[-1].outcome == "answered" or await run.taken())
@@ -175,16 +175,16 @@ class Dispatcher:
         if least != request and run.left() > 0 and not await run.taken():
             await self._asked(run, model, least)
 
-    def _cooling(self, run: _Run, model: _Model) -> bool:
-        wait = model.cools - self._clock() if _awaits_probe(run, model) else self._wait(model)
+    def _in_cooldown(self, run: _Run, model: _Model) -> bool:
+        wait = model.pause_ends - self._clock() if _awaits_probe(run, model) else self._wait(model)
         if wait > 0:
-            _not_asked(run, model, "open", f"left alone for {wait:.0f} s more", wait=wait)
+            _not_asked(run, model, "open", f"in cooldown for another {wait:.0f} s", wait=wait)
         return wait > 0
 
     def _wait(self, model: _Model) -> float:
-        """Seconds until the end of a model's cooldown."""
+        """Seconds until the end of a cooldown: that of the breaker, or the pause that the provider asked for."""
         now = self._clock()
-        return max(wait_left(model.breaker, now), model.cools - now)
+        return max(wait_left(model.breaker, now), model.pause_ends - now)
 
     async def _asked(self, run: _Run, model: _Model, request: Request) -> None:
         wanted = _estimate(request, model)
@@ -206,19 +206,19 @@ class Dispatcher:
         finally:
             run.account = settle_account(run.account, wanted, ZERO if bill is None else amount_of(bill))
             await asyncio.shield(self._spending.settle(reserved, bill))
-        await self._tell(run, model)
+        await self._report_cooldown(run, model)
 
-    async def _tell(self, run: _Run, model: _Model) -> None:
-        """Report that a model's cooldown has begun, if its last attempt caused it."""
+    async def _report_cooldown(self, run: _Run, model: _Model) -> None:
+        """Report a cooldown that the model's last attempt has caused."""
         wait, last = self._wait(model), run.attempts[-1]
-        if wait > 0 and self._cooldown is not None and last.asked:
-            await self._cooldown(model.spec.name, wait, f"{last.outcome}: {last.message}")
+        if wait > 0 and self._on_cooldown is not None and last.asked:
+            await self._on_cooldown(model.spec.name, wait, f"{last.outcome}: {last.message}")
 
     async def _admitted(self, run: _Run, model: _Model, request: Request) -> Bill | None:
         """Ask, if the breaker still admits it, and book the cost."""
         ticket = await self._ticket(run, model)
         if ticket is None:
-            self._cooling(run, model)
+            self._in_cooldown(run, model)
             return None
         probing = model.breaker.state == "half_open"
         if probing:
@@ -257,7 +257,7 @@ class Dispatcher:
             else:
                 self._settled(model, ticket, ok=failure.alive)
             if failure.retry_after is not None:
-                model.cools = max(model.cools, self._clock() + failure.retry_after)
+                model.pause_ends = max(model.pause_ends, self._clock() + failure.retry_after)
             attempt = _priced(model, failure.reply.usage, failure.kind, failure.message)
             return replace(attempt, retryable=failure.retryable, retry_after=failure.retry_after)
         self._settled(model, ticket, ok=True)

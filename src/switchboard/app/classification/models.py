@@ -20,7 +20,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.llm import Bill, Report
 from switchboard.journey.ask import AskModels, ModelClassifier, RoutingTask
 from switchboard.llm.build import Sessions
-from switchboard.llm.dispatch import Cooldown, Dispatcher, Limits, Terms
+from switchboard.llm.dispatch import Dispatcher, Limits, OnCooldown, Terms
 from switchboard.llm.spending import Reserved
 from switchboard.store import classification as store
 from switchboard.store import model_usage
@@ -71,7 +71,7 @@ def open_classifier(settings: Settings, database: Database, closing: AsyncExitSt
     sessions = Sessions(known[name] for name in classify.models)
     closing.push_async_callback(sessions.aclose)
     spending = StoredSpending(database)
-    dispatcher = Dispatcher(sessions.models, spending, Limits(classify.day_cap), cooldown=_on_record(database))
+    dispatcher = Dispatcher(sessions.models, spending, Limits(classify.day_cap), on_cooldown=_on_record(database))
     asking = Asking(Cap(classify.tokens_per_message), classify.timeout, mcp_url(settings))
     return ModelClassifier(
         database, by_dispatcher(dispatcher, database, asking), classify.attempts, known_channels(settings)
@@ -100,15 +100,15 @@ async def _spent(database: Database, request_id: UUID) -> Amount:
     return Amount(sum(row.tokens_in + row.tokens_out for row in rows), sum(row.cost or 0 for row in rows))
 
 
-def _on_record(database: Database) -> Cooldown:
-    """For those who look from another process: breakers are this one's alone."""
+def _on_record(database: Database) -> OnCooldown:
+    """Record cooldowns in the database, for other processes: a breaker is known only to its own."""
     process = new_uuid7()
 
-    async def cooldown(model: str, seconds: float, why: str) -> None:
+    async def record(model: str, seconds: float, why: str) -> None:
         with suppress(Unavailable):  # a classification that is there is worth more than this note
             await model_usage.cooldown(database, process, model, seconds, why)
 
-    return cooldown
+    return record
 
 
 def mcp_url(settings: Settings) -> str:

@@ -246,7 +246,7 @@ def _engines_missing(used: Iterator[str]) -> list[str]:
 
 
 async def _classifying(database: Database, settings: Settings) -> list[Finding]:
-    """Teams that would ask a model and cannot, caps of the day, models that are left alone."""
+    """Teams that would ask a model and cannot, caps of the day, models in cooldown."""
     found = []
     async with teams.open_rules(database) as stored:
         asking = [team.team_id for team in stored.teams if team.classify]
@@ -258,10 +258,10 @@ async def _classifying(database: Database, settings: Settings) -> list[Finding]:
     if stood.refused:
         mend = "raise the limit in [classify], or wait for the next day (UTC)"
         found.append(Finding("refused today", "note", f"{stood.refused} calls prevented today by a daily limit", mend))
-    return found + [_left_alone(one) for one in await model_usage.cooldowns(database)]
+    return found + [_in_cooldown(one) for one in await model_usage.cooldowns(database)]
 
 
-def _left_alone(cooldown: Cooldown) -> Finding:
+def _in_cooldown(cooldown: Cooldown) -> Finding:
     detail = f"{cooldown.model}, until {cooldown.until:%H:%M:%S} UTC: {cooldown.why}"
     return Finding("model in cooldown", "note", detail, "test it: switchboard models test")
 

@@ -601,7 +601,7 @@ create table model_usage (
     primary key (day, asker, model)
 );
 
--- Models that a process leaves alone for a while: they failed, or their provider asked for a pause.
+-- Models that a process does not use for some time: they failed, or their provider asked for a pause.
 create table model_cooldown (
     model text not null,
     process uuid not null,
