@@ -191,10 +191,8 @@ def look_ups(runtime: Runtime, one: UUID) -> dict[str, Act]:
     """What is looked at, by the name under which it is shown; `one` is a message."""
     database = runtime.database
     messages, replies = partial(inbox.list_messages, database), partial(outbox.list_replies, database)
-    deliveries, listed_dead_letters = (
-        partial(ledger.list_deliveries, database),
-        partial(dead_letters.list_dead_letters, database),
-    )
+    deliveries = partial(ledger.list_deliveries, database)
+    dead = partial(dead_letters.list_dead_letters, database)
     echo: Any = "System1/echo"
     return {
         "inbox list": messages,
@@ -217,8 +215,8 @@ def look_ups(runtime: Runtime, one: UUID) -> dict[str, Act]:
         "lanes list, idle": partial(lanes.list_lanes, database, ["idle"]),
         "lanes by state": partial(ledger.lane_states, database),
         "backlog": partial(inbox.count_backlog, database),
-        "dead letters": partial(listed_dead_letters, ALL_DEAD_LETTERS),
-        "dead letters, pending": partial(listed_dead_letters, DeadLetterFilter(status="pending")),
+        "dead letters": partial(dead, ALL_DEAD_LETTERS),
+        "dead letters, pending": partial(dead, DeadLetterFilter(status="pending")),
         "books balance": partial(books.balance_books, database),
         "books, as written down": partial(books.kept_books, database),
         "doctor's audit of the books": partial(books.check_books, database),

@@ -59,7 +59,7 @@ class DeadLetterFilter:
         return [teams, self.status, self.category, self.channel, self.system_id, self.since, self.until, ids]
 
 
-ALL_LETTERS: Final = DeadLetterFilter()
+ALL_DEAD_LETTERS: Final = DeadLetterFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ async def pending_ids(
 
 
 async def count_pending(
-    database: Database, wanted: DeadLetterFilter = ALL_LETTERS, *, after: UUID | None = None
+    database: Database, wanted: DeadLetterFilter = ALL_DEAD_LETTERS, *, after: UUID | None = None
 ) -> int:
     """How many of `wanted` nobody has handled yet, from `after` on."""
     [row] = await _planned(database, "dead_letters.count_pending", after, None, *wanted.values())
