@@ -28,9 +28,7 @@ from tests.hands import assert_balanced
 from tests.lab import ROOT, Lab, butler, envelope, lab, rule, submission, to
 from tests.waiting import eventually
 
-HOLD_KEY = """insert into dedupe
-select keyed_hash(inner_key, outer_key, 'event', concat_ws(E'\x1f', 'telegram', 'bot:house', 'idem:j')),
-       gen_random_uuid(), gen_random_uuid() from installation"""
+HOLD_KEY = "insert into dedupe values ($1, gen_random_uuid(), gen_random_uuid())"
 TO_ECHO = Decision(1, (Chosen(SystemId("System1/echo"), ROOT),), (), ())
 
 

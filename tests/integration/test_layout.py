@@ -6,6 +6,7 @@ import hmac
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 from uuid import UUID
 
 import asyncpg
@@ -17,6 +18,7 @@ from switchboard.app.settings import DeadLetterSettings, Settings
 from switchboard.store import inbox
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.keys import Keys, Kind
 from switchboard.store.migrate import migrate
 from switchboard.store.partitions import make_partitions, missing_partitions
 from tests.lab import Lab, lab, submission
@@ -38,6 +40,7 @@ async def test_keys_are_hashes_that_need_the_secret_of_the_installation(database
         await parts.accept.accept(submission("x", channel="telegram", sender="bob", key="k"))
         [row] = await parts.database.rows("select c.*, d.key from dedupe d cross join conversation c")
         assert row["conversation"] == await hashed(parts.database, "conversation", "telegram/bot%3Ahouse/bob")
+        assert row["conversation"] == await parts.database.value("select conversation_key($1)", row["name"])
         assert row["key"] == await hashed(parts.database, "event", "telegram", "bot:house", "idem:k")
         assert row["name"] == "telegram/bot%3Ahouse/bob"
         [lane] = await parts.database.rows(
@@ -88,11 +91,9 @@ async def test_what_was_submitted_is_compared_by_a_keyed_hash_too(database_url: 
         assert bodies[0] == bodies[1] != bodies[2]
 
 
-async def test_equal_texts_of_two_kinds_have_two_keys(database_url: str) -> None:
-    async with lab(database_url) as parts:
-        keys = "select keyed_hash(inner_key, outer_key, kind, 'x') as key from installation, unnest($1::text[]) kind"
-        rows = await parts.database.rows(keys, ["conversation", "event", "body"])
-        assert len({row["key"] for row in rows}) == 3
+def test_equal_texts_of_two_kinds_have_two_keys() -> None:
+    keys = Keys(bytes(64), bytes(64))
+    assert len({keys.of(kind, b"x") for kind in get_args(Kind)}) == 3
 
 
 async def test_bytes_are_kept_apart_compressed_and_given_back_as_they_came(database_url: str) -> None:

@@ -20,6 +20,7 @@ import asyncpg
 import msgspec
 
 from switchboard.domain.errors import ConfigurationError, Unavailable
+from switchboard.store.keys import Keys
 
 SCHEMA: Final = "switchboard"
 SQL: Final = files("switchboard.store") / "sql"
@@ -154,6 +155,7 @@ class Database:
     def __init__(self, url: str, pool: asyncpg.Pool) -> None:
         self.url = url
         self.pool = pool
+        self._keys: Keys | None = None
 
     @classmethod
     async def connect(cls, url: str, *, size: int = 8) -> Database:
@@ -185,6 +187,15 @@ class Database:
             await pool.close()
             raise ConfigurationError(f"PostgreSQL 14 or newer is needed; {_host_hint(url)} is {version // 10000}")
         return cls(url, pool)
+
+    async def keys(self) -> Keys:
+        """The keyed hashes of this installation, which never change."""
+        if self._keys is None:
+            row = await self.row("select inner_key, outer_key from installation")
+            if row is None:
+                raise LookupError("the table installation has no row: restore it from a backup")
+            self._keys = Keys(row["inner_key"], row["outer_key"])
+        return self._keys
 
     async def warm(self, connections: int) -> None:
         """Open so many connections before they are needed, as far as the server has room for them.

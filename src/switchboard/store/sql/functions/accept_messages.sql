@@ -4,7 +4,7 @@
 -- and is not decided here; null where the caller knows nobody who classifies. Under the lock of its conversation's route
 -- lane whatever comes later waits behind it, decided or not.
 create or replace function accept_messages(
-    _name text[], _key text[], _body text[], _request_id uuid[], _channel text[], _endpoint text[], _sender text[],
+    _name text[], _conversation uuid[], _event uuid[], _content uuid[], _request_id uuid[], _channel text[], _endpoint text[], _sender text[],
     _thread text[], _envelope text[], _media_type text[], _received_at timestamptz[], _tier smallint[],
     _version bigint[], _branches smallint[], _trail text[], _facts text[], _pinned text[], _asks boolean[],
     _size integer[], _at integer[], _raw bytea,
@@ -14,25 +14,17 @@ create or replace function accept_messages(
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    _conversation uuid[];
-    _event uuid[];
-    _content uuid[];
     _route uuid[];
     _fresh boolean[];
     _decided boolean[];
     _idle uuid[];
-    _turn uuid[];
+    _turn uuid[] := array(select lane_key('turn', d.system_id, _conversation[d.ord])
+                          from unnest(d_ord, d_system) with ordinality as d (ord, system_id, n) order by d.n);
     _now integer[];
     _now_seq bigint[];
     _later integer[];
     _later_seq bigint[];
 begin
-    select array_agg(keyed_hash(i.inner_key, i.outer_key, 'conversation', m.name) order by m.ord),
-           array_agg(keyed_hash(i.inner_key, i.outer_key, 'event', concat_ws(E'\x1f', m.channel, m.endpoint, m.key)) order by m.ord),
-           array_agg(keyed_hash(i.inner_key, i.outer_key, 'body', m.body) order by m.ord)
-        into _conversation, _event, _content
-        from unnest(_name, _channel, _endpoint, _key, _body) with ordinality as m (name, channel, endpoint, key, body, ord)
-        cross join installation i;
     insert into conversation (conversation, name)
         select distinct on (m.conversation) m.conversation, m.name from unnest(_conversation, _name) as m (conversation, name)
         where not exists (select from conversation c where c.conversation = m.conversation) order by m.conversation
@@ -47,22 +39,27 @@ begin
         _asks := array_fill(false, array[cardinality(_conversation)]);
     end if;
 
+    if _asks is not null then
+        _route := array(select lane_key('route', null, m.conversation)
+                        from unnest(_conversation) with ordinality as m (conversation, ord) order by m.ord);
+    end if;
+
     -- Workers pass over a lane that is locked, so one that became ready a moment ago may not have been seen by them.
     select array_agg(l.key) filter (where l.state = 'idle' or l.state = 'ready' and l.ready_at > now() - interval '1 second')
         into _idle
         from (
-            select array_agg(w.kind) as kind, array_agg(w.system_id) as system_id, array_agg(w.conversation) as conversation,
-                   array_agg(w.pool) as pool
+            select array_agg(w.key) as key, array_agg(w.kind) as kind, array_agg(w.system_id) as system_id,
+                   array_agg(w.conversation) as conversation, array_agg(w.pool) as pool
             from (
-                select 'turn' as kind, d.system_id, _conversation[d.ord] as conversation, 'work' as pool
-                from unnest(d_ord, d_system) as d (ord, system_id)
-                union select 'notice', x.handler, _conversation[x.ord], 'work'
+                select d.lane as key, 'turn' as kind, d.system_id, _conversation[d.ord] as conversation, 'work' as pool
+                from unnest(_turn, d_ord, d_system) as d (lane, ord, system_id)
+                union all select lane_key('notice', x.handler, _conversation[x.ord]), 'notice', x.handler, _conversation[x.ord], 'work'
                 from unnest(x_ord, x_handler) as x (ord, handler) where x.handler is not null
-                union select 'route', null, m.conversation, 'route' from unnest(_conversation) as m (conversation)
-                where _asks is not null
+                union all select r.lane, 'route', null, r.conversation, 'route'
+                from unnest(_route, _conversation) as r (lane, conversation) where _asks is not null
             ) w
         ) w
-        cross join lock_lanes(w.kind, w.system_id, w.conversation, w.pool) l;
+        cross join lock_lanes(w.key, w.kind, w.system_id, w.conversation, w.pool) l;
 
     with given as (
         insert into dedupe (key, body, request_id)
@@ -93,8 +90,6 @@ begin
 
     _decided := _fresh;
     if _asks is not null then
-        _route := array(select lane_key('route', null, m.conversation) from unnest(_conversation) with ordinality as m (conversation, ord)
-                        order by m.ord);
         with given as (
             select m.lane, m.ord::integer as ord, _fresh[m.ord::integer] as fresh, _asks[m.ord::integer] as asks
             from unnest(_route) with ordinality as m (lane, ord)
@@ -120,8 +115,6 @@ begin
              as m (request_id, version, branches, trail, received_at, facts, decided)
         where m.decided;
 
-    _turn := array(select lane_key('turn', d.system_id, _conversation[d.ord])
-                   from unnest(d_ord, d_system) with ordinality as d (ord, system_id, n) order by d.n);
     select array_agg(d.n order by d.n), enqueue(array_agg(_turn[d.n::integer] order by d.n), array_agg(_tier[d.ord] order by d.n))
         into _now, _now_seq
         from unnest(d_ord) with ordinality as d (ord, n) where _decided[d.ord];

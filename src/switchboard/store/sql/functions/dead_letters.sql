@@ -61,7 +61,7 @@ declare
     _grows boolean;
     _seq bigint;
 begin
-    perform lock_lanes(array['notice'], array[_handler], array[null::uuid], array['work']);
+    perform lock_lanes(array[_key], array['notice'], array[_handler], array[null::uuid], array['work']);
     select array_agg(x.dead_letter_id) into _ids
         from (
             select x.dead_letter_id from dead_letter x

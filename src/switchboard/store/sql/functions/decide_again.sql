@@ -1,7 +1,8 @@
 -- Lock the lanes of a decision: those of the butlers and of the System4s that are notified; _also: one more of the conversation.
 create or replace function lock_branches(_also text, _conversation uuid, d_system text[], x_handler text[]) returns void
 language sql as $$
-    select lock_lanes(array_agg(w.kind), array_agg(w.system_id), array_agg(_conversation), array_agg('work'::text))
+    select lock_lanes(array_agg(lane_key(w.kind, w.system_id, _conversation)), array_agg(w.kind), array_agg(w.system_id),
+                      array_agg(_conversation), array_agg('work'::text))
     from (
         select 'turn' as kind, d.system_id from unnest(d_system) as d (system_id)
         union select 'notice', x.handler from unnest(x_handler) as x (handler) where x.handler is not null

@@ -1,13 +1,9 @@
--- The first 128 bits of HMAC-SHA-256: keys that say nothing to anybody without the secret of this installation.
--- _kind: what is hashed; equal texts of two kinds have nothing in common.
-create or replace function keyed_hash(_inner bytea, _outer bytea, _kind text, _text text) returns uuid
-language sql stable as $$
-    select encode(substr(sha256(_outer || sha256(_inner || convert_to(_kind || E'\n' || _text, 'UTF8'))), 1, 16), 'hex')::uuid;
-$$;
-
+-- The first 128 bits of HMAC-SHA-256 of a conversation's name: a key that says nothing to anybody without the secret of this
+-- installation. store/keys.py computes the same, and the keys of events.
 create or replace function conversation_key(_name text) returns uuid
 language sql stable as $$
-    select switchboard.keyed_hash(i.inner_key, i.outer_key, 'conversation', _name) from switchboard.installation i;
+    select encode(substr(sha256(i.outer_key || sha256(i.inner_key || convert_to(E'conversation\n' || _name, 'UTF8'))), 1, 16), 'hex')::uuid
+    from switchboard.installation i;
 $$;
 
 -- The same, and its name is kept: for conversations of which no message is in the inbox.
@@ -32,15 +28,11 @@ language sql stable as $$
 $$;
 
 -- Make the lanes that are missing, and lock all of them in key order. What is read of them here is as of the lock.
-create or replace function lock_lanes(_kind text[], _system_id text[], _conversation uuid[], _pool text[])
+-- _key: lane_key of each.
+create or replace function lock_lanes(_key uuid[], _kind text[], _system_id text[], _conversation uuid[], _pool text[])
 returns table (key uuid, state text, ready_at timestamptz)
 language plpgsql as $$
 #variable_conflict use_column
-declare
-    _key uuid[] := (
-        select array_agg(lane_key(n.kind, n.system_id, n.conversation) order by n.ord)
-        from unnest(_kind, _system_id, _conversation) with ordinality as n (kind, system_id, conversation, ord)
-    );
 begin
     insert into lane (key, kind, system_id, conversation, pool, tier)
         select distinct on (n.key) n.key, n.kind, n.system_id, n.conversation, n.pool,

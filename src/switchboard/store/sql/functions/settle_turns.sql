@@ -19,13 +19,13 @@ declare
     _reply integer[];
     _reply_seq bigint[];
 begin
-    perform lock_lanes(array_agg(w.kind), array_agg(w.system_id), array_agg(w.conversation), array_agg(w.pool))
+    perform lock_lanes(array_agg(w.key), array_agg(w.kind), array_agg(w.system_id), array_agg(w.conversation), array_agg(w.pool))
         from (
-            select l.kind, l.system_id, l.conversation, l.pool from lane l where l.key = any (_lane)
-            union all select case when i.pool is null then 'mailbox' else 'send' end, null, i.conversation, coalesce(i.pool, 'work')
-            from unnest(_outbox_id, _pool, _conversation) as i (outbox_id, pool, conversation)
+            select l.key, l.kind, l.system_id, l.conversation, l.pool from lane l where l.key = any (_lane)
+            union all select i.lane, case when i.pool is null then 'mailbox' else 'send' end, null, i.conversation, coalesce(i.pool, 'work')
+            from unnest(_outbox_id, _pool, _conversation, _send_lane) as i (outbox_id, pool, conversation, lane)
             where i.outbox_id is not null and i.conversation is not null
-            union all select 'notice', i.handler, i.conversation, 'work'
+            union all select lane_key('notice', i.handler, i.conversation), 'notice', i.handler, i.conversation, 'work'
             from unnest(_dead_id, _handler, _conversation) as i (dead_id, handler, conversation)
             where i.dead_id is not null and i.handler is not null
         ) w;

@@ -13,7 +13,7 @@ begin
     if _conversation is null then
         return false;
     end if;
-    perform lock_lanes(array[_kind], array[null::text], array[_conversation], array[coalesce(_pool, 'work')]);
+    perform lock_lanes(array[_key], array[_kind], array[null::text], array[_conversation], array[coalesce(_pool, 'work')]);
     perform from dead_letter x where x.request_id = _request_id order by x.dead_letter_id for no key update;
 
     if message_state(_request_id) <> 'dead'

@@ -29,7 +29,7 @@ create table installed_functions (
     release text not null
 );
 
--- The keys of HMAC-SHA-256, as keyed_hash needs them: one secret of 32 bytes, padded and combined with 0x36 and 0x5c.
+-- The keys of HMAC-SHA-256, as conversation_key and store/keys.py need them: one secret of 32 bytes, padded and combined with 0x36 and 0x5c.
 create table installation (
     one boolean primary key default true check (one),
     inner_key bytea not null,

@@ -1,15 +1,15 @@
 -- name: accept
 -- Columns of texts, joined by $1: that costs the caller a third of arrays. An empty one is null.
 select ord, request_id, waits from accept_messages(
-    string_to_array($2, $1, ''), string_to_array($3, $1, ''), string_to_array($4, $1, ''),
-    string_to_array($5, $1, '')::uuid[], string_to_array($6, $1, ''), string_to_array($7, $1, ''),
+    string_to_array($2, $1, ''), string_to_array($3, $1, '')::uuid[], string_to_array($4, $1, '')::uuid[],
+    string_to_array($5, $1, '')::uuid[], string_to_array($6, $1, '')::uuid[], string_to_array($7, $1, ''),
     string_to_array($8, $1, ''), string_to_array($9, $1, ''), string_to_array($10, $1, ''),
-    string_to_array($11, $1, ''), string_to_array($12, $1, '')::timestamptz[], string_to_array($13, $1, '')::smallint[],
-    string_to_array($14, $1, '')::bigint[], string_to_array($15, $1, '')::smallint[], string_to_array($16, $1, ''),
-    string_to_array($17, $1, ''), string_to_array($18, $1, ''), string_to_array($19, $1, '')::boolean[],
-    string_to_array($20, $1, '')::integer[], string_to_array($21, $1, '')::integer[], $22::bytea,
-    string_to_array($23, $1, '')::integer[], string_to_array($24, $1, ''), string_to_array($25, $1, ''),
-    $26::integer[], $27::uuid[], $28::text[], $29::text[], $30::text[], $31::text[]);
+    string_to_array($11, $1, ''), string_to_array($12, $1, ''), string_to_array($13, $1, '')::timestamptz[],
+    string_to_array($14, $1, '')::smallint[], string_to_array($15, $1, '')::bigint[], string_to_array($16, $1, '')::smallint[],
+    string_to_array($17, $1, ''), string_to_array($18, $1, ''), string_to_array($19, $1, ''), string_to_array($20, $1, '')::boolean[],
+    string_to_array($21, $1, '')::integer[], string_to_array($22, $1, '')::integer[], $23::bytea,
+    string_to_array($24, $1, '')::integer[], string_to_array($25, $1, ''), string_to_array($26, $1, ''),
+    $27::integer[], $28::uuid[], $29::text[], $30::text[], $31::text[], $32::text[]);
 
 -- name: authors
 select i.ord, o.system_id

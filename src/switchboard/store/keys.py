@@ -1,0 +1,39 @@
+"""Keyed hashes: keys in the database that say nothing to anybody without the secret of the installation.
+
+`Database.keys` loads them for `store/inbox.py`: a message needs three, which would cost PostgreSQL four times as much.
+Elsewhere `conversation_key` in `sql/functions/keys.sql` computes the same. Next: `store/inbox.py`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha256
+from typing import Literal, get_args
+
+Kind = Literal["conversation", "event", "body"]
+
+
+class Keys:
+    """HMAC-SHA-256 of (kind, text), its first 128 bits as 32 hexadecimal digits.
+
+    `inner` and `outer` are the padded secret combined with 0x36 and 0x5c (RFC 2104), as `installation` holds them.
+    """
+
+    def __init__(self, inner: bytes, outer: bytes) -> None:
+        self._inner = {kind: sha256(b"%b%b\n" % (inner, kind.encode())) for kind in get_args(Kind)}
+        self._outer = sha256(outer)
+        self.conversation = lru_cache(maxsize=8192)(self._conversation)  # the same conversations recur
+
+    def of(self, kind: Kind, content: bytes) -> str:
+        """Equal contents of two kinds have nothing in common."""
+        inner, outer = self._inner[kind].copy(), self._outer.copy()
+        inner.update(content)
+        outer.update(inner.digest())
+        return outer.hexdigest()[:32]
+
+    def event(self, channel: str, endpoint: str, key: str) -> str:
+        """Of an event's own key, which is unique within its channel and endpoint."""
+        return self.of("event", f"{channel}\x1f{endpoint}\x1f{key}".encode())
+
+    def _conversation(self, name: str) -> str:
+        return self.of("conversation", name.encode())
