@@ -430,10 +430,11 @@ async def test_what_is_a_duplicate_of_nothing_is_not_taken_for_new(database_url:
     """Somebody tidies up by hand while the duplicate waits for a key that another transaction holds."""
     async with lab(database_url) as parts:
         [first] = await all_accepted(parts, [submission("x", sender="a", key="k")])
+        keys = await parts.database.keys()
         async with parts.database.connection() as holding:
             transaction = holding.transaction()
             await transaction.start()
-            await holding.execute(HOLD_KEY)
+            await holding.execute(HOLD_KEY, keys.event("telegram", "bot:house", "idem:j"))
             more = [submission("x", sender="a", key="k"), submission("x", sender="b", key="j")]
             again = asyncio.create_task(all_accepted(parts, more))
             await eventually(lambda: _waits_for_lock(parts))
