@@ -7,13 +7,14 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.strict import strict
+from switchboard.core.policy.budget import Amount
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
 from switchboard.journey.accept import AcceptLeg, AcceptLimits, Submission
@@ -88,6 +89,12 @@ def submission(text: str = "hello", **more: Any) -> Submission:
     """An envelope with its bytes, ready for the accept leg."""
     raw = json.dumps(envelope_json(text, **more)).encode()
     return Submission(read_envelope(raw), raw)
+
+
+async def spent_on(database: Database, day: date) -> Amount:
+    """What models have cost on a day, without reservations."""
+    row = await database.row("select tokens, micros from model_day where day = $1", day)
+    return Amount() if row is None else Amount(row["tokens"], row["micros"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,12 +272,9 @@ def _given(text: str, context: JsonMapping) -> Question:
         raise InvalidInput(
             "a request context has a request_id, which is a UUIDv7", field="request_context.request_id"
         ) from None
-    seq = context.get("seq")
     return Question(
         *(request_id, string(context.get("conversation")), string(context.get("team_id"))),
         *_described(text, source_metadata(context), context),
-        lane=string(context.get("lane")) or None,
-        seq=seq if isinstance(seq, int) else None,
     )
 
 

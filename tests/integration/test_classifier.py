@@ -35,7 +35,7 @@ from switchboard.store import routing as store
 from switchboard.store.inbox import get_message
 from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
 from tests.hands import at_work
-from tests.lab import ROOT, butler, envelope_json, lab, submission
+from tests.lab import ROOT, butler, envelope_json, lab, spent_on, submission
 from tests.waiting import eventually
 
 TEAM = {
@@ -130,7 +130,7 @@ async def test_a_message_that_no_rule_decides_goes_where_the_model_says(opened: 
         assert row.tokens_in > 100
         assert row.cost is not None
         assert row.cost >= row.tokens_in
-        today = await classification.spent_on(house.runtime.database, datetime.now(UTC).date())
+        today = await spent_on(house.runtime.database, datetime.now(UTC).date())
         assert today == Amount(row.tokens_in + row.tokens_out, row.cost)
         assert "Doctors and pills" in llm.requests[0].prompt
 
@@ -372,7 +372,7 @@ async def test_the_account_of_a_day_is_settled_on_the_day_it_was_opened(opened: 
         hold = await account.reserve(Amount(10, 3), Cap(10))
         assert not isinstance(hold, Refusal)
         await account.settle(hold, Bill("test", "m", Usage(5, 2), 2))
-        assert await classification.spent_on(house.runtime.database, date(2026, 1, 1)) == Amount(7, 2)
+        assert await spent_on(house.runtime.database, date(2026, 1, 1)) == Amount(7, 2)
         refused = await classification.reserve_day(
             house.runtime.database, date(2026, 1, 1), Amount(4), Cap(10), timedelta(minutes=1)
         )
@@ -387,7 +387,7 @@ async def test_without_a_limit_nothing_is_set_aside_and_all_is_booked(opened: Op
         assert not isinstance(hold, Refusal)
         assert await house.runtime.database.value("select count(*) from model_reservation") == 0
         await account.settle(hold, Bill("test", "m", Usage(5, 2), 2))
-        assert await classification.spent_on(house.runtime.database, day) == Amount(7, 2)
+        assert await spent_on(house.runtime.database, day) == Amount(7, 2)
 
 
 @pytest.mark.parametrize(

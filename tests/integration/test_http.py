@@ -248,9 +248,10 @@ async def test_a_reply_is_waited_for_and_the_whole_way_can_be_explained(answerin
     assert explained["replies"][0]["reply"]["state"] == "sent"
 
 
-async def test_rules_that_nobody_kept_are_not_made_up_afterwards(server: Opened) -> None:
+async def test_of_a_message_whose_facts_nobody_kept_no_reasons_are_made_up(server: Opened) -> None:
     request_id = (await server.submit(envelope_json("hello"))).json()["request_id"]
-    await server.lab.database.run("update rule_set set known = false")  # as of before the history began
+    await server.lab.database.run("update decision set facts = null")
+    await server.lab.database.run("delete from message_raw")
     explained = (await server.http.get(f"/v1/messages/{request_id}/explain")).json()
     assert [step["considered"] for step in explained["decisions"][0]["trail"]] == [None]
 

@@ -41,7 +41,7 @@ from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import get_message
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status
 from tests.hands import at_work
-from tests.lab import submission
+from tests.lab import spent_on, submission
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -195,7 +195,7 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
             assert await message(switchboard, "four") == "answered"
             assert _asked(llm) == 7, "who failed three times is left alone"
             await _leave_halves(database)
-            asked, spent = _asked(llm), await classification.spent_on(database, TODAY)
+            asked, spent = _asked(llm), await spent_on(database, TODAY)
 
             await day.pass_by(database)
 
@@ -215,6 +215,6 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
             ill = False
             assert await message(switchboard, "control") == "answered"
             assert _asked(llm) == asked + 1
-            tomorrow = await classification.spent_on(database, TODAY + timedelta(days=1))
+            tomorrow = await spent_on(database, TODAY + timedelta(days=1))
             assert tomorrow.tokens > 0
-            assert await classification.spent_on(database, TODAY) == spent
+            assert await spent_on(database, TODAY) == spent

@@ -39,7 +39,7 @@ from switchboard.store import audit, classification
 from switchboard.store.database import query
 from switchboard.store.ids import new_uuid7
 from tests.documents import HOME, blocks
-from tests.lab import ROOT, Lab, butler, lab, submission
+from tests.lab import ROOT, Lab, butler, lab, spent_on, submission
 from tests.postgres import AN_ID
 
 HEALTH, FINANCE = "System1/health", "System1/finance"
@@ -444,7 +444,7 @@ async def test_what_runs_for_every_message_reads_by_index(house: Lab) -> None:
         "history_out": ("telegram/bot/7", now, 30, 400_000),
         "find_session": (b"x",),
         "end_session": (some,),
-        "open_session": (some, b"x", "c", some, None, None, "root", "[]", timedelta(minutes=1)),
+        "open_session": (some, b"x", "c", some, "root", "[]", timedelta(minutes=1)),
         "record_call": (some, 5, "health", None, "", True, "", some),
         "calls": (some, some),
         "log": (some, "c", "root", None, [], "{}", None, 1, 1, None, 1, None),
@@ -906,7 +906,7 @@ async def test_the_account_of_a_day_is_shared_and_never_overdrawn(house: Lab) ->
     assert len(held) == 3
     assert all(one.used == 90 for one in made if isinstance(one, Refusal))
     await classification.settle_day(house.database, held[0], Bill("test", "m", Usage(8, 2), 2))
-    assert await classification.spent_on(house.database, day) == Amount(10, 2)
+    assert await spent_on(house.database, day) == Amount(10, 2)
     assert isinstance(
         await classification.reserve_day(house.database, day, Amount(30), cap, hour), classification.Reservation
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from uuid import RFC_4122, UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.uuid7 import MAX_MS, next_uuid7, next_uuid7s, uuid7_ms
+from switchboard.core.uuid7 import MAX_MS, first_uuid7, next_uuid7, next_uuid7s, uuid7_ms
 from switchboard.store.ids import new_uuid7, new_uuid7s
 
 LAST = UUID("ffffffff-ffff-7fff-bfff-ffffffffffff")
@@ -123,3 +124,10 @@ def test_after_a_fork_parent_and_child_go_separate_ways() -> None:
     assert not parents & set(children)
     # Fresh bits: within the same millisecond a child that counted on would be a small step away from the parent's last.
     assert uuid7_ms(children[0]) > uuid7_ms(before) or abs(children[0].int - before.int) > 2**40
+
+
+@given(st.integers(0, 250_000_000_000_000), st.integers(0))
+def test_no_id_of_a_moment_is_below_its_first_and_none_before_it_above(now_ms: int, random_bits: int) -> None:
+    first = first_uuid7(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=now_ms))
+    assert first < next_uuid7(None, now_ms, random_bits)
+    assert now_ms == 0 or next_uuid7(None, now_ms - 1, random_bits) < first

@@ -35,7 +35,7 @@ from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
-from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure
+from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure, OpenEngine
 from switchboard.store import remote_agents
 from switchboard.store.database import Database
 from switchboard.store.memos import StoredMemos
@@ -150,7 +150,8 @@ def load_engines(context: EngineContext) -> dict[str, Engine]:
     engines: dict[str, Engine] = {}
     for entry in entry_points(group=ENGINES):
         try:
-            engines[entry.name] = entry.load()(context)
+            open_engine: OpenEngine = entry.load()
+            engines[entry.name] = open_engine(context)
         except ImportError as error:
             raise ConfigurationError(f"the engine {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
     return engines

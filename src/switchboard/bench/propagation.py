@@ -200,7 +200,7 @@ async def _judge(database: Database, log: _Log) -> Result:
     for row in rows.values():
         version = row["version"]
         if version not in indexes:
-            indexes[version] = RoutingIndex(version, teams, await store.rules_at(database, version) or ())
+            indexes[version] = RoutingIndex(version, teams, await store.rules_at(database, version))
         torn += (row["trail"], row["butlers"]) != _by_rules(indexes[version], row["facts"])
     books = await audit_books(database)
     if books.problems or not books.balanced:

@@ -38,7 +38,6 @@ from switchboard.domain.json_values import JsonObject
 OK: Final = 0
 FAILED: Final = 1
 """It went wrong, or the answer is no."""
-USAGE: Final = 2
 NO_SERVER: Final = 3
 NOT_ALLOWED: Final = 4
 NOT_FOUND: Final = 5

@@ -7,9 +7,11 @@ bits; out: the next identifier, always greater than the previous one. Next: `jou
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _RANDOM_BITS: Final = 74
 _RANDOM_MASK: Final = (1 << _RANDOM_BITS) - 1
 _RAND_B_BITS: Final = 62
@@ -43,6 +45,12 @@ def next_uuid7s(previous: UUID | None, now_ms: int, dice: Iterable[int]) -> list
             raise OverflowError("no UUIDv7 follows this one: its timestamp is at the end of time")
         following.append(_pack(count))
     return following
+
+
+def first_uuid7(since: datetime) -> UUID:
+    """A lower limit of all UUIDv7 made at `since` or later: no such id itself, as its other bits are 0."""
+    milliseconds = (since - _EPOCH) // timedelta(milliseconds=1)
+    return UUID(int=min(max(milliseconds, 0), MAX_MS) << 80)
 
 
 def uuid7_ms(uuid: UUID) -> int:

@@ -62,7 +62,6 @@ class Question:
     """To which of the `candidates` of a team does this message, or the part that reached the team, go?
 
     A candidate is named by its system_id or team_id; `targets`, if given, run parallel to the candidates.
-    `lane` and `seq` identify the item that waits for the answer, at its `attempt`.
     """
 
     request_id: UUID
@@ -72,9 +71,8 @@ class Question:
     attachments: tuple[Attachment, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     targets: tuple[Target, ...] = ()
-    lane: str | None = None
-    seq: int | None = None
     attempt: int = 1
+    """Which attempt of the item that waits for the answer."""
 
     @property
     def text(self) -> str:
@@ -263,7 +261,7 @@ class ModelClassifier:
 
 async def _opened(database: Database, question: Question, secret: str) -> Session:
     q = question
-    new = NewSession(q.conversation, q.request_id, q.team_id, q.candidates, SESSION_LIFETIME, q.lane, q.seq)
+    new = NewSession(q.conversation, q.request_id, q.team_id, q.candidates, SESSION_LIFETIME)
     session_id = await store.open_session(database, new, sha256(secret.encode()).digest())
     expires = datetime.now(UTC) + new.lifetime
     return Session(session_id, new.conversation, new.request_id, new.team_id, new.candidates, expires)

@@ -232,8 +232,6 @@ class RouteLeg:
             tuple(envelope.payload.attachments),
             tuple(_candidate(target, rules.teams, self._rule_book.remote_agents) for target in targets),
             targets,
-            lane=str(item.lane),
-            seq=item.seq,
             attempt=item.attempts,
         )
 

@@ -25,7 +25,7 @@ from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StoredJournal
-from switchboard.lanes.kinds import KINDS, WORK_POOL, Claim
+from switchboard.lanes.kinds import TURN, WORK_POOL, Claim
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic, settled_topic
 from switchboard.ports.engine import (
     Answer,
@@ -128,9 +128,7 @@ class TurnLeg:
     def _unreadable(self, item: Item, claim: Claim, error: Exception) -> Settlement:
         """The end of an item whose message this release cannot read; nobody is notified, as nobody could read it."""
         reason = storable_text(f"the message cannot be read: {error}")[:2000]
-        dead_letter = (
-            NewDeadLetter(new_uuid7(), "poison", reason, None) if KINDS[item.kind].past_limit == "dead_letter" else None
-        )
+        dead_letter = NewDeadLetter(new_uuid7(), "poison", reason, None) if item.kind == TURN.name else None
         return Settlement(
             item,
             "failed" if dead_letter else "refused",

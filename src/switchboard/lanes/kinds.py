@@ -1,14 +1,15 @@
-"""The kinds of lanes: where their items are kept, in which pool they wait, how an item ends that cannot be done.
+"""The kinds of lanes, and in which pool their items wait.
 
 `app/wiring.py` gives a worker a handler for each kind that it should run; it claims no others, so a worker of an older
-release leaves unknown kinds alone. Next: `worker.py`.
+release leaves unknown kinds alone. So do all with `mailbox`, whose lanes number the replies that are read over the API
+and are always idle. Next: `worker.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from switchboard.domain.ledger import Item
 from switchboard.lanes.journal import StepLog
@@ -25,7 +26,6 @@ class Pool:
 WORK_POOL: Final = Pool("work", 64)
 ROUTE_POOL: Final = Pool("route", 16)
 """Models are slow, and must not take the slots of everything else."""
-POOLS: Final = (WORK_POOL, ROUTE_POOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,12 @@ class Kind:
 
     name: str
     pool: Pool
-    table: str
-    """The table of its items, by lane and seq."""
-    past_limit: Literal["dead_letter", "failed", "dead", "unclassified"]
-    """How an item ends whose attempts are used up: as a dead letter; as a notice that failed; as a reply that a person
-    may send again; as a message that is decided without asking a model."""
 
 
-TURN: Final = Kind("turn", WORK_POOL, "delivery", "dead_letter")
-NOTICE: Final = Kind("notice", WORK_POOL, "notice", "failed")
-SEND: Final = Kind("send", WORK_POOL, "outbox", "dead")
-ROUTE: Final = Kind("route", ROUTE_POOL, "routing", "unclassified")
+TURN: Final = Kind("turn", WORK_POOL)
+NOTICE: Final = Kind("notice", WORK_POOL)
+SEND: Final = Kind("send", WORK_POOL)
+ROUTE: Final = Kind("route", ROUTE_POOL)
 KINDS: Final[Mapping[str, Kind]] = {kind.name: kind for kind in (TURN, NOTICE, SEND, ROUTE)}
 
 

@@ -6,12 +6,11 @@ request to a provider) and `cli.py` (one run of a program). Next: `dispatch.py`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Literal, Protocol
 
 from switchboard.core.tokens import asked_tokens, estimate_tokens
-from switchboard.domain.llm import Delta, Reply, Request, Usage
+from switchboard.domain.llm import Reply, Request, Usage
 
 ApiKind = Literal["openai", "openai-responses", "anthropic"]
 CliKind = Literal["claude-code", "codex", "gemini-cli", "opencode"]
@@ -32,13 +31,6 @@ class Session(Protocol):
 
     async def run(self, request: Request) -> Reply:
         """Ask once, within `request.deadline`. Raises ModelFailure. Cancelled, it leaves nothing running."""
-
-
-class Streaming(Session, Protocol):
-    """A session that can also stream its reply."""
-
-    def stream(self, request: Request) -> AsyncIterator[Delta]:
-        """The reply piece by piece: `fold` of the deltas is what `run` would have returned. Raises as `run` does."""
 
 
 def with_usage(reply: Reply, request: Request) -> Reply:

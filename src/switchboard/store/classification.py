@@ -19,7 +19,7 @@ import msgspec
 from switchboard.core.classification.history import HistoryLimits
 from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, reserve
 from switchboard.core.storable import storable_text, to_storable_json
-from switchboard.core.uuid7 import MAX_MS, uuid7_ms
+from switchboard.core.uuid7 import first_uuid7, uuid7_ms
 from switchboard.domain.classification import Candidate, Classification, RecordedCall, Utterance
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import NO_USAGE, Bill
@@ -59,15 +59,13 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """What a session is opened for. `lane` and `seq`: the item that waits for it, where it is one."""
+    """What a session is opened for."""
 
     conversation: str
     request_id: UUID
     team_id: str
     candidates: tuple[Candidate, ...]
     lifetime: timedelta
-    lane: str | None = None
-    seq: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +109,10 @@ async def history(
     count = min(limits.max_count or _MOST, _MOST)
     characters = _NO_LIMIT if limits.max_tokens is None else limits.max_tokens * _CHARACTERS_PER_TOKEN
     theirs = await database.rows(
-        query("classification.history_in"), conversation, _first_id(since), before, count, characters
+        query("classification.history_in"), conversation, first_uuid7(since), before, count, characters
     )
     ours = await database.rows(query("classification.history_out"), conversation, since, count, characters)
     return rows_as(Utterance, ({**row, "cut": False} for row in (*theirs, *ours)))
-
-
-def _first_id(since: datetime) -> UUID:
-    """The lowest id at or after `since`: ids are UUIDv7, whose first 48 bits are milliseconds."""
-    milliseconds = int((since - _EPOCH).total_seconds() * 1000)
-    return UUID(int=min(max(milliseconds, 0), MAX_MS) << 80)
 
 
 async def has_month(database: Database, request_id: UUID) -> bool:
@@ -144,7 +136,7 @@ async def open_session(database: Database, new: NewSession, digest: bytes) -> UU
     session_id = new_uuid7()
     await database.run(
         query("classification.open_session"),
-        *(session_id, digest, new.conversation, new.request_id, new.lane, new.seq, new.team_id),
+        *(session_id, digest, new.conversation, new.request_id, new.team_id),
         *(to_json(new.candidates), new.lifetime),
     )
     return session_id
@@ -223,7 +215,7 @@ async def claim_key(database: Database, source: str, key: str, request_id: UUID)
 
     A key whose message was begun long ago and never finished is taken over: its process died.
     """
-    stale = _first_id(datetime.now(UTC) - _TAKEN_OVER_AFTER)
+    stale = first_uuid7(datetime.now(UTC) - _TAKEN_OVER_AFTER)
     if await database.value(query("classification.claim_key"), source, key, request_id, stale) == request_id:
         return None
     holder: UUID | None = await database.value(query("classification.key_holder"), source, key)
@@ -274,11 +266,6 @@ async def settle_day(database: Database, reservation: Reservation, bill: Bill | 
     tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read, usage.cache_write)
     key = (reservation.reservation_id, reservation.day)
     await database.run(query("classification.settle"), *key, usage.tokens, micros, *of, *tokens)
-
-
-async def spent_on(database: Database, day: date) -> Amount:
-    """What models have cost on a day, without reservations."""
-    return _amount(await database.row(query("classification.spent"), day))
 
 
 def _amount(row: Row | None) -> Amount:

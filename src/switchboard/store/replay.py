@@ -7,19 +7,18 @@ as cases for `core/routing/backtest.py`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 import msgspec
 
 from switchboard.core.routing.backtest import Case
-from switchboard.core.uuid7 import MAX_MS
+from switchboard.core.uuid7 import first_uuid7
 from switchboard.store.database import Database, query
 
 _FIRST: Final = UUID(int=0)
 _AFTER_ALL: Final = UUID(int=2**128 - 1)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _facts: Final = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -32,7 +31,7 @@ async def cases_since(
     Each as it was first decided: later handling of its dead letters is not due to the rules. Messages without stored
     facts are left out. No transaction is held in between, so the reader may be slow.
     """
-    first = _FIRST if since is None else _first_id(since)
+    first = _FIRST if since is None else first_uuid7(since)
     before, left = _AFTER_ALL, last
     while left is None or left > 0:
         limit = chunk if left is None else min(chunk, left)
@@ -47,11 +46,5 @@ async def cases_since(
 
 async def count_cases(database: Database, *, since: datetime | None, last: int | None) -> int:
     """How many messages `cases_since` will look at, those included that it leaves out."""
-    first = _FIRST if since is None else _first_id(since)
+    first = _FIRST if since is None else first_uuid7(since)
     return int(await database.value(query("replay.count"), first, last))
-
-
-def _first_id(since: datetime) -> UUID:
-    """No id given out at `since` or later is less: they are UUIDv7, whose first 48 bits are milliseconds."""
-    milliseconds = int((since - _EPOCH).total_seconds() * 1000)
-    return UUID(int=min(max(milliseconds, 0), MAX_MS) << 80)

@@ -230,21 +230,18 @@ async def changes_between(database: Database, first: int, last: int) -> list[Rul
     """What lies between two versions, taken together: one change per rule, from how it was to how it became.
 
     A rule that came and went in between is left out. `first` may be the later one: then it is the way back. Raises
-    NotFound for a version that is not there, or that is older than the history.
+    NotFound for a version that is not there.
     """
     for version in (first, last):
-        if not await _known(database, version):
-            raise NotFound(f"nobody has kept what the rules were in version {version}: the history begins later")
+        await _must_be(database, version)
     rows = await database.rows(query("rules.changes_between"), min(first, last), max(first, last))
     changes = [_change(row) for row in rows]
     return changes if first <= last else [RuleChange(change.after, change.before) for change in changes]
 
 
-async def rules_at(database: Database, version: int, team_ids: Sequence[TeamId] | None = None) -> list[Rule] | None:
-    """The rules of a version by id, inactive ones too: all, or those of some teams; None and NotFound as below."""
+async def rules_at(database: Database, version: int, team_ids: Sequence[TeamId] | None = None) -> list[Rule]:
+    """The rules of a version by id, inactive ones too: all, or those of some teams; NotFound as below."""
     async with open_rules_at(database, version, team_ids) as pieces:
-        if pieces is None:
-            return None
         rules = [rule async for some in pieces for rule in some]
     # They came as two runs in order, so that this is little more than a merge.
     return sorted(rules, key=lambda rule: rule.rule_id.bytes)
@@ -253,14 +250,9 @@ async def rules_at(database: Database, version: int, team_ids: Sequence[TeamId] 
 @asynccontextmanager
 async def open_rules_at(
     database: Database, version: int, team_ids: Sequence[TeamId] | None = None
-) -> AsyncIterator[AsyncIterator[list[Rule]] | None]:
-    """The same in pieces as they come out of the database, to be read once.
-
-    None when nobody knows them any more, because the history began later. Raises NotFound for a version that never was.
-    """
-    if not await _known(database, version):
-        yield None
-        return
+) -> AsyncIterator[AsyncIterator[list[Rule]]]:
+    """The same in pieces as they come out of the database, to be read once. NotFound for a version that never was."""
+    await _must_be(database, version)
     teams = None if team_ids is None else list(team_ids)
     async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
         yield _rules_at(connection, version, teams)
@@ -274,12 +266,9 @@ async def _rules_at(connection: Session, version: int, teams: list[TeamId] | Non
         yield [rule_from_json(row["before"]) for row in rows if row["before"] is not None]
 
 
-async def _known(database: Database, version: int) -> bool:
-    """Whether the rules of a version were kept; before the first one there were none."""
-    known = True if version == 0 else await database.value(query("rules.known"), version)
-    if known is None:
+async def _must_be(database: Database, version: int) -> None:
+    if version != 0 and await get_version(database, version) is None:  # before the first one there were no rules
         raise NotFound(f"there is no version {version} of the rules")
-    return bool(known)
 
 
 async def changes_since(database: Database, version: int) -> Since:

@@ -230,12 +230,10 @@ class _Surveys:
 
 async def _surveys(
     database: Database, version: int, asked: Sequence[TeamId], known: Mapping[str, str]
-) -> dict[str, _Surveys] | None:
-    """The rules of these teams looked at as they were then; None when nobody knows them any more."""
+) -> dict[str, _Surveys]:
+    """The rules of these teams looked at as they were then."""
     surveys: dict[str, _Surveys] = {team_id: _Surveys(known) for team_id in asked}
     async with open_rules_at(database, version, asked) as pieces:
-        if pieces is None:
-            return None
         async for rules in pieces:
             for team_id in {rule.team_id for rule in rules}:
                 surveys[team_id].add([rule for rule in rules if rule.team_id == team_id])

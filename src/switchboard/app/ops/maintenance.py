@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Container
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -17,7 +16,7 @@ import structlog
 from switchboard.app.messages.originals import Original, whole_envelope
 from switchboard.app.settings import DeadLetterSettings
 from switchboard.core.channels.registry import CHANNELS, Channels
-from switchboard.core.uuid7 import next_uuid7
+from switchboard.core.uuid7 import first_uuid7
 from switchboard.journey.reply import pool_of
 from switchboard.lanes.kinds import WORK_POOL
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
@@ -32,7 +31,7 @@ NOBODY_TEXT: Final = (
     "Your message could not be delivered. It has been kept and will be looked at; there is no need to send it again."
 )
 _A_DAY_S: Final = 86_400.0
-_TOLD_WITHIN_S: Final = 86_400
+_TOLD_WITHIN: Final = timedelta(days=1)
 """A sender who is notified more than a day later cannot use it any more."""
 _AT_ONCE: Final = 500
 _EMPTIED_AT_ONCE: Final = 1000
@@ -86,7 +85,7 @@ class Retention:
 
     async def events(self) -> int:
         """Events of items that have ended, once their messages are old; returns how many rows."""
-        below = _id_at(time.time() - _EVENTS_STAY.total_seconds())
+        below = _first_id(_EVENTS_STAY)
         return await _all(lambda: steps.forget_events(self._database, below, _EMPTIED_AT_ONCE))
 
     async def classifications(self, keep_days: int) -> int:
@@ -94,7 +93,7 @@ class Retention:
         age = timedelta(days=keep_days)
         gone = await _all(lambda: classification_log.forget_classifications(self._database, age, _EMPTIED_AT_ONCE))
         gone += await _all(lambda: classification_log.forget_calls(self._database, age, _EMPTIED_AT_ONCE))
-        below = _id_at(time.time() - age.total_seconds())
+        below = _first_id(age)
         return gone + await _all(lambda: classification_log.forget_keys(self._database, below, _EMPTIED_AT_ONCE))
 
 
@@ -132,7 +131,7 @@ class DeadLetterMaintenance:
 
     async def tell_senders(self) -> int:
         """Tell senders of the last day, once per message, that nobody could take it; returns how many were told."""
-        since = _id_at(time.time() - _TOLD_WITHIN_S)
+        since = _first_id(_TOLD_WITHIN)
         untold = await dead_letters.untold(self._database, since, _AT_ONCE)
         return sum([await self._tell(message) for message in untold])
 
@@ -159,6 +158,6 @@ class DeadLetterMaintenance:
         return emptied
 
 
-def _id_at(seconds: float) -> UUID:
-    """The lowest id of that moment: ids begin with their time."""
-    return next_uuid7(None, int(seconds * 1000), 0)
+def _first_id(age: timedelta) -> UUID:
+    """The lowest id of what is no older than that."""
+    return first_uuid7(datetime.now(UTC) - age)

@@ -22,7 +22,7 @@ from switchboard.core.routing.check import Problem, check_rule
 from switchboard.core.routing.draft import Edit, apply_patch, draft_of, new_rule, parse_draft
 from switchboard.core.routing.rulefile import changes_for, difference, parse_rule_file, restored
 from switchboard.core.words import near, or_list
-from switchboard.domain.errors import Conflict, InvalidInput, NotFound
+from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Rule, RuleChange, TeamId
 from switchboard.store import rules as store
@@ -130,12 +130,10 @@ async def from_document(runtime: Runtime, document: object, edit: Edit) -> tuple
 
 
 async def back_to(runtime: Runtime, version: int, team_id: TeamId | None, edit: Edit) -> Proposed:
-    """What makes the rules, or those of one team, what they were in `version`. Raises NotFound, Conflict."""
+    """What makes the rules, or those of one team, what they were in `version`. Raises NotFound."""
     teams = None if team_id is None else [team_id]
     refuse_unknown_teams(runtime, teams or ())
     then = await store.rules_at(runtime.database, version, teams)
-    if then is None:
-        raise Conflict(f"the rules of version {version} are not known: the history began later")
     present, now = await store.list_rules(runtime.database, team_id)
     return Proposed(present, restored(difference(now, then), edit))
 

@@ -17,7 +17,7 @@ from switchboard.app.rules.proposals import existing, offer, refuse_absent_team
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.lint import Finding, lint, lint_change
 from switchboard.core.routing.rulefile import changed_fields, render_rule_file, rule_file, rule_json
-from switchboard.domain.errors import Conflict, NotFound
+from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, SystemId, TeamId
 from switchboard.domain.shown import SopRules
@@ -154,7 +154,7 @@ class RuleRecords:
         return DiffView(first, last, len(changes), first_changes(changes))
 
     async def export(self, version: int | None, team_id: TeamId | None) -> Form:
-        """The rule file of all teams, or of one, as they are or as they were. Raises NotFound, Conflict."""
+        """The rule file of all teams, or of one, as they are or as they were. Raises NotFound."""
         runtime = self._runtime
         await runtime.rule_book.refresh()
         if team_id is not None:
@@ -163,10 +163,7 @@ class RuleRecords:
         if version is None:
             version, rules = await store.list_rules(self._database, team_id)
         else:
-            then = await store.rules_at(self._database, version, teams)
-            if then is None:
-                raise Conflict(f"the rules of version {version} are not known: the history began later")
-            rules = then
+            rules = await store.rules_at(self._database, version, teams)
         return await asyncio.to_thread(lambda: render_rule_file(rule_file(version, teams, rules)))
 
     async def lint(self) -> Linted:

@@ -104,14 +104,12 @@ create index rule_source on rule (source) where source <> '';
 
 -- One row per version of teams, members and rules together; the newest is in force.
 -- teams: teams or members may have changed, so followers must look at them too.
--- known: its rules can be told from rule_change; false for versions that are older than that table.
 create table rule_set (
     version bigint primary key,
     author text not null,
     reason text not null,
     created_at timestamptz not null default now(),
-    teams boolean not null default true,
-    known boolean not null default true
+    teams boolean not null default true
 );
 
 -- What a version did to a rule: before is null for a new rule, after for one that was removed. Insert-only; with it
@@ -518,8 +516,6 @@ create table session_token (
     hash bytea not null unique,
     conversation uuid not null,
     request_id uuid not null,
-    lane text,
-    seq bigint,
     team_id text not null,
     candidates jsonb not null,
     calls integer not null default 0,

@@ -33,13 +33,13 @@ select to_regclass('switchboard.classification_' || to_char(to_timestamp($1::big
 -- name: open_session
 with over as (
     update switchboard.session_token set ended_at = clock_timestamp()
-    where request_id = $4 and team_id = $7 and ended_at is null
+    where request_id = $4 and team_id = $5 and ended_at is null
 ), old as (
     delete from switchboard.session_token where expires_at < now() - interval '1 day'
 )
 insert into switchboard.session_token
-    (session_id, hash, conversation, request_id, lane, seq, team_id, candidates, expires_at)
-values ($1, $2, switchboard.enter_conversation($3), $4, $5, $6, $7, $8::text::jsonb, clock_timestamp() + $9);
+    (session_id, hash, conversation, request_id, team_id, candidates, expires_at)
+values ($1, $2, switchboard.enter_conversation($3), $4, $5, $6::text::jsonb, clock_timestamp() + $7);
 
 -- name: find_session
 select session_id, c.name as conversation, request_id, team_id, candidates::text as candidates, expires_at
@@ -127,6 +127,3 @@ with gone as (
 insert into switchboard.model_day (day, tokens, micros) values ($2, $3, $4)
 on conflict (day) do update set
     tokens = switchboard.model_day.tokens + excluded.tokens, micros = switchboard.model_day.micros + excluded.micros;
-
--- name: spent
-select tokens, micros from switchboard.model_day where day = $1;

@@ -92,9 +92,6 @@ join (select distinct on (team_id, rule_id) team_id, rule_id, after from rule_ch
 where f.before is not null or l.after is not null
 order by team_id, rule_id;
 
--- name: known
-select known from rule_set where version = $1;
-
 -- name: unchanged_since
 select * from rule where version <= $1 and ($2::text[] is null or team_id = any ($2)) order by rule_id;
 
