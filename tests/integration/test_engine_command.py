@@ -227,6 +227,14 @@ async def until(true: Callable[[], bool], limit: float = SOON) -> None:
         await asyncio.sleep(0.01)
 
 
+def stand_still_until(true: Callable[[], bool]) -> None:
+    """The same while the loop does nothing, as on a machine that stalls."""
+    deadline = time.monotonic() + SOON
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.01)
+
+
 def gone(pid: int) -> bool:
     """Whether the process has ended; a zombie, which nobody here can reap, has."""
     try:
@@ -272,6 +280,22 @@ async def test_a_cancelled_turn_kills_the_whole_family(command: CommandEngine, t
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
+    await all_gone(place)
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_turn_that_is_cancelled_while_its_program_starts_kills_the_whole_family(
+    command: CommandEngine, tmp_path: Path, steps: int
+) -> None:
+    """The program is faster than we are: it has a child already when the loop has made only so many steps."""
+    place = tmp_path / "pids"
+    turn = asyncio.create_task(run(command, family(place, "time.sleep(600)")))
+    for _ in range(1 + steps):
+        await asyncio.sleep(0)
+    stand_still_until(place.exists)
+    turn.cancel()
+    await asyncio.wait({turn}, timeout=SOON)
+    assert turn.cancelled()
     await all_gone(place)
 
 

@@ -15,7 +15,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
@@ -25,6 +26,7 @@ _DRAIN_S: Final = 1.0
 _EXIT_S: Final = 10.0
 """Limit for the kernel to end a killed process: immediate, unless the machine is stalled."""
 _TAIL: Final = 4000
+_PIECE: Final = 262_144
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,33 +79,34 @@ async def run_program(program: Program, grace: float = 3.0) -> Ended:
 
     Raises ValueError for an argument or a variable that cannot be passed to a program, such as one with a NUL.
     """
-    run = _Run(program.most)
-    transport = await _start(run, program)
+    # No await between the start and the `try`. asyncio's own start can be cancelled halfway: it kills the program alone
+    # then, tells nobody what else is in the group, and waits until the last of it has closed the pipes.
+    run = _Run(_start(program), program.most)
     late = False
     try:
+        run.watch()
         async with asyncio.timeout(program.deadline):
             await run.over.wait()
     except TimeoutError:
         late = True
     finally:
-        await _end(transport, run, grace)
+        await _end(run, grace)
     errors = bytes(run.errors).decode("utf-8", "replace")
-    return Ended(bytes(run.output), errors, transport.get_returncode() or 0, late, run.too_much)
+    return Ended(bytes(run.output), errors, run.status, late, run.too_much)
 
 
-async def _start(run: _Run, program: Program) -> asyncio.SubprocessTransport:
+def _start(program: Program) -> subprocess.Popen[bytes]:
     with _standard_input(program.given) as stdin:
-        transport, _ = await asyncio.get_running_loop().subprocess_exec(
-            lambda: run,
-            *program.argv,
+        return subprocess.Popen(
+            program.argv,
+            bufsize=0,
             stdin=stdin,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             cwd=program.cwd,
-            env=dict(program.env),
+            env=program.env,
             start_new_session=True,
         )
-    return transport
 
 
 @contextlib.contextmanager
@@ -115,12 +118,16 @@ def _standard_input(given: bytes) -> Iterator[IO[bytes]]:
         yield file
 
 
-class _Run(asyncio.SubprocessProtocol):
+class _Run:
     """Collects what a program writes; `over` is set when it has ended or written too much."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], most: int) -> None:
+        self._process = process
         self._most = most
-        self._open = {1, 2}
+        self._loop = asyncio.get_running_loop()
+        takers = ((process.stdout, self._add_output), (process.stderr, self._add_errors))
+        self._open: dict[IO[bytes], Callable[[bytes], None]] = {pipe: take for pipe, take in takers if pipe is not None}
+        self.pid = process.pid
         self.output = bytearray()
         self.errors = bytearray()
         self.too_much = False
@@ -128,43 +135,78 @@ class _Run(asyncio.SubprocessProtocol):
         self.exited = asyncio.Event()
         self.drained = asyncio.Event()
 
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd == 2:
-            self.errors = (self.errors + data)[-_TAIL:]
-        elif len(self.output) + len(data) <= self._most:
+    @property
+    def status(self) -> int:
+        """Of the process; 0 if it cannot be known."""
+        return self._process.returncode or 0
+
+    def watch(self) -> None:
+        """Begin to read, and to wait for the end. Raises RuntimeError where there can be no more threads."""
+        for pipe in self._open:
+            os.set_blocking(pipe.fileno(), False)
+            self._loop.add_reader(pipe, self._read, pipe)
+        threading.Thread(target=self._wait, name=f"waits for {self.pid}", daemon=True).start()
+
+    def close(self) -> None:
+        """Read no more."""
+        for pipe in [*self._open]:
+            self._close(pipe)
+        self._process.poll()  # in case nobody waits for it
+
+    def _wait(self) -> None:
+        self._process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._has_exited)
+
+    def _has_exited(self) -> None:
+        self.exited.set()
+        self.over.set()
+
+    def _read(self, pipe: IO[bytes]) -> None:
+        try:
+            data = os.read(pipe.fileno(), _PIECE)
+        except BlockingIOError:
+            return
+        if data:
+            self._open[pipe](data)
+        else:
+            self._close(pipe)
+
+    def _close(self, pipe: IO[bytes]) -> None:
+        del self._open[pipe]
+        self._loop.remove_reader(pipe)
+        pipe.close()
+        if not self._open:
+            self.drained.set()
+
+    def _add_output(self, data: bytes) -> None:
+        if len(self.output) + len(data) <= self._most:
             self.output += data
         else:
             self.too_much = True
             self.over.set()
 
-    def pipe_connection_lost(self, fd: int, _: Exception | None) -> None:
-        self._open.discard(fd)
-        if not self._open:
-            self.drained.set()
-
-    def process_exited(self) -> None:
-        self.exited.set()
-        self.over.set()
+    def _add_errors(self, data: bytes) -> None:
+        self.errors = (self.errors + data)[-_TAIL:]
 
 
-async def _end(transport: asyncio.SubprocessTransport, run: _Run, grace: float) -> None:
+async def _end(run: _Run, grace: float) -> None:
     """Ask the whole group to end, kill the rest, and read what is still in the pipes.
 
     Also when the program has ended by itself: its children must neither hold its output open nor live on.
     """
-    pid = transport.get_pid()
     try:
         if not run.exited.is_set():
-            _signal_group(pid, signal.SIGTERM)
+            _signal_group(run.pid, signal.SIGTERM)
             await _within(grace, run.exited)
-        _signal_group(pid, signal.SIGKILL)
+        _signal_group(run.pid, signal.SIGKILL)
         await _within(_DRAIN_S, run.drained)
     finally:
-        _signal_group(pid, signal.SIGKILL)  # if we were cancelled while we waited
+        _signal_group(run.pid, signal.SIGKILL)  # if we were cancelled while we waited
         try:
             await _within(_EXIT_S, run.exited)
         finally:
-            transport.close()
+            run.close()
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
