@@ -94,8 +94,19 @@ class WaitingEngine(TracedEngine):
         number = int(turn.text)
         if number % 3:
             return str(number)
-        found = await journal.wait("event", within=0.1 if number % 2 == 0 else None)
+        found = await journal.wait("event", within=0.1 if expires(number) else None)
         return f"{number} {'expired' if found.expired else found.value}"
+
+
+def expires(number: int) -> bool:
+    """Whether this message waits for an event that nobody decides."""
+    return number % 6 == 0
+
+
+async def answered(parts: Lab, request: UUID) -> None:
+    """Return when the message has its answer."""
+    while not await parts.count("select count(*) from delivery where state = 'answered' and request_id = $1", request):
+        await asyncio.sleep(0.02)
 
 
 async def decide_all(parts: Lab) -> None:
@@ -181,16 +192,24 @@ async def work(url: str, trace: Trace, ttl: float = 4.0, *, mode: str) -> None:
 
 
 async def accept_and_work(url: str, trace: Trace, count: int, conversations: int, *, mode: str) -> None:
-    """Accept message 0 … count-1 one after the other, then work until nothing is open."""
+    """Accept message 0 … count-1 one after the other, then work until nothing is open.
+
+    Of those whose wait expires the next comes when the last is answered: one is woken at a time, however slow we are.
+    """
     async with node_lab(url, classified=mode.startswith("classify")) as parts:
         worker = traced_worker(parts, trace, delay=0.001, ttl=2.0, waiting=mode.startswith("wait"))
         running = asyncio.create_task(worker.run())
         deciding = asyncio.create_task(decide_all(parts))
+        last: UUID | None = None
         for n in range(count):
+            if last is not None and expires(n):
+                await answered(parts, last)
             accepted = await parts.accept.accept(
                 submission(str(n), channel="api", event=f"e{n}", sender=f"s{n % conversations}")
             )
             trace.write("ack", f"e{n}", accepted.request_id)
+            if mode.startswith("wait") and expires(n):
+                last = accepted.request_id
         while await parts.count("select count(*) from lane where state <> 'idle' or parked > 0"):
             await asyncio.sleep(0.02)
         worker.stop()
