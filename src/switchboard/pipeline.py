@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from hashlib import sha256
 from time import perf_counter
 from typing import Final
 from uuid import UUID
@@ -175,9 +174,9 @@ class MessagePipeline:
     async def _once(self, question: Question, context: RoutingContext, key: str) -> RoutingResult:
         """Process a message unless one with its key was; a key whose message came to nothing is free again."""
         source, request_id = context.source_metadata, question.request_id
-        whence = _digest(self._source_butler, source.get("source_channel"), source.get("source_endpoint_identity"))
-        name = _digest(key)
-        holder = await store.claim_key(self._database, whence, name, request_id)
+        whence = (self._source_butler, source.get("source_channel"), source.get("source_endpoint_identity"))
+        hashed = (await self._database.keys()).of("pipeline", msgspec.json.encode((*whence, key)))
+        holder = await store.claim_key(self._database, hashed, request_id)
         if holder is not None:
             return RoutingResult("", {"status": "duplicate", "request_id": str(holder)})
         kept = False
@@ -186,7 +185,7 @@ class MessagePipeline:
             kept = bool(result.target_butler)
         finally:
             settle = store.keep_key if kept else store.release_key
-            await settle(self._database, whence, name, request_id)
+            await settle(self._database, hashed, request_id)
         return result
 
     async def _isolated(self, question: Question, context: RoutingContext) -> RoutingResult:
@@ -343,11 +342,6 @@ def _attachments(given: object) -> tuple[Attachment, ...]:
         with contextlib.suppress(ValidationError):
             found.append(one if isinstance(one, Attachment) else strict(Attachment, one))
     return tuple(found)
-
-
-def _digest(*parts: str | None) -> str:
-    """A key of any parts, of one length."""
-    return sha256(msgspec.json.encode(parts)).hexdigest()
 
 
 async def _routed_by(route_fn: RouteFn, part: Part, text: str, context: RoutingContext) -> str | None:

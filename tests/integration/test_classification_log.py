@@ -595,13 +595,13 @@ async def test_what_is_old_goes_but_for_corrections_and_the_account_of_days(open
 async def test_keys_of_long_ago_are_forgotten(opened: Open) -> None:
     async with ScriptedLlm([]) as llm, opened(llm) as house:
         database, now = house.runtime.database, time.time()
-        ages = {"old": 31, "young": 29}
-        for key, days in ages.items():
+        old, young = uuid4(), uuid4()
+        for key, days in ((old, 31), (young, 29)):
             id_then = next_uuid7(None, int((now - days * 86_400) * 1000), 0)
-            assert await classification.claim_key(database, "mine", key, id_then) is None
-            await classification.keep_key(database, "mine", key, id_then)
+            assert await classification.claim_key(database, key.hex, id_then) is None
+            await classification.keep_key(database, key.hex, id_then)
         assert await Retention(database).classifications(30) == 1
-        assert [row["key"] for row in await database.rows("select key from pipeline_key")] == ["young"]
+        assert [row["key"] for row in await database.rows("select key from pipeline_key")] == [young]
 
 
 async def test_open_sessions_are_never_forgotten(opened: Open) -> None:

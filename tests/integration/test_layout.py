@@ -93,7 +93,7 @@ async def test_what_was_submitted_is_compared_by_a_keyed_hash_too(database_url: 
 
 def test_equal_texts_of_two_kinds_have_two_keys() -> None:
     keys = Keys(bytes(64), bytes(64))
-    assert len({keys.of(kind, b"x") for kind in get_args(Kind)}) == 3
+    assert len({keys.of(kind, b"x") for kind in get_args(Kind)}) == len(get_args(Kind))
 
 
 async def test_bytes_are_kept_apart_compressed_and_given_back_as_they_came(database_url: str) -> None:

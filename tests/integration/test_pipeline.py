@@ -569,6 +569,8 @@ async def test_a_key_counts_once_where_dedupe_is_enabled(house: Lab, pool: async
     without = MessagePipeline(pool, model, "switchboard")
     assert (await without.process("hello", args)).acked_targets == [HEALTH]
     assert await house.count("select count(*) from pipeline_key") == 3
+    secret = (await house.database.keys()).of("pipeline", b'["switchboard","telegram","bot:house","l"]')
+    assert await house.count("select count(*) from pipeline_key where key = $1", UUID(secret)) == 1
 
 
 async def test_a_message_that_came_to_nothing_may_come_again(pool: asyncpg.Pool) -> None:

@@ -210,27 +210,27 @@ async def attempts(database: Database, request_id: UUID) -> list[Logged]:
 # Dedupe of messages that are in no inbox -----------------------------------------------------------------------------
 
 
-async def claim_key(database: Database, source: str, key: str, request_id: UUID) -> UUID | None:
-    """Take an idempotency key for a message; the id of the message that has it already, None if this one got it.
+async def claim_key(database: Database, key: str, request_id: UUID) -> UUID | None:
+    """Take an idempotency key, hashed by `Keys`; the id of the message that has it already, None if this one got it.
 
     A key whose message was begun long ago and never finished is taken over: its process died.
     """
     stale = first_uuid7(datetime.now(UTC) - _TAKEN_OVER_AFTER)
-    if await database.value(query("classification.claim_key"), source, key, request_id, stale) == request_id:
+    if await database.value(query("classification.claim_key"), key, request_id, stale) == request_id:
         return None
-    holder: UUID | None = await database.value(query("classification.key_holder"), source, key)
+    holder: UUID | None = await database.value(query("classification.key_holder"), key)
     # Released between the two statements: its holder failed, so this one is no duplicate.
-    return holder if holder is not None else await claim_key(database, source, key, request_id)
+    return holder if holder is not None else await claim_key(database, key, request_id)
 
 
-async def keep_key(database: Database, source: str, key: str, request_id: UUID) -> None:
+async def keep_key(database: Database, key: str, request_id: UUID) -> None:
     """Keep a key until `classify.keep_days` are over: its message was routed."""
-    await database.run(query("classification.keep_key"), source, key, request_id)
+    await database.run(query("classification.keep_key"), key, request_id)
 
 
-async def release_key(database: Database, source: str, key: str, request_id: UUID) -> None:
+async def release_key(database: Database, key: str, request_id: UUID) -> None:
     """Release a key: its message failed, so it may be submitted again."""
-    await database.run(query("classification.release_key"), source, key, request_id)
+    await database.run(query("classification.release_key"), key, request_id)
 
 
 # The spending of a day -----------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ class Database:
     async def keys(self) -> Keys:
         """The keyed hashes of this installation, which never change."""
         if self._keys is None:
-            row = await self.row("select inner_key, outer_key from installation")
+            row = await self.row("select inner_key, outer_key from switchboard.installation")
             if row is None:
                 raise LookupError("the table installation has no row: restore it from a backup")
             self._keys = Keys(row["inner_key"], row["outer_key"])

@@ -10,7 +10,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Literal, get_args
 
-Kind = Literal["conversation", "event", "body"]
+Kind = Literal["conversation", "event", "body", "pipeline"]
 
 
 class Keys:

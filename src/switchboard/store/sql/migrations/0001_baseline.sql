@@ -607,12 +607,11 @@ create table model_cooldown (
     primary key (model, process)
 );
 
--- The idempotency keys of messages that came into the pipeline without a request context: they are in no inbox.
+-- Messages that came into the pipeline without a request context: they are in no inbox. key: the keyed hash of their
+-- source and idempotency key.
 create table pipeline_key (
-    source text not null,
-    key text not null,
+    key uuid primary key,
     request_id uuid not null,
-    done boolean not null default false,
-    primary key (source, key)
+    done boolean not null default false
 );
 create index pipeline_key_request on pipeline_key (request_id);

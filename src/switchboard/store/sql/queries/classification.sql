@@ -78,21 +78,21 @@ select request_id, c.name as conversation, team_id, n, session_id, candidates, r
 from switchboard.classification join switchboard.conversation c using (conversation) where request_id = $1 order by at, n;
 
 -- name: claim_key
-insert into switchboard.pipeline_key (source, key, request_id) values ($1, $2, $3)
-on conflict (source, key) do update set request_id = excluded.request_id
-    where switchboard.pipeline_key.request_id < $4 and not switchboard.pipeline_key.done and not exists (
+insert into switchboard.pipeline_key (key, request_id) values ($1, $2)
+on conflict (key) do update set request_id = excluded.request_id
+    where switchboard.pipeline_key.request_id < $3 and not switchboard.pipeline_key.done and not exists (
         select from switchboard.classification c where c.request_id = switchboard.pipeline_key.request_id
     )
 returning request_id;
 
 -- name: keep_key
-update switchboard.pipeline_key set done = true where source = $1 and key = $2 and request_id = $3;
+update switchboard.pipeline_key set done = true where key = $1 and request_id = $2;
 
 -- name: key_holder
-select request_id from switchboard.pipeline_key where source = $1 and key = $2;
+select request_id from switchboard.pipeline_key where key = $1;
 
 -- name: release_key
-delete from switchboard.pipeline_key where source = $1 and key = $2 and request_id = $3;
+delete from switchboard.pipeline_key where key = $1 and request_id = $2;
 
 -- name: open_day
 insert into switchboard.model_day (day) values ($1) on conflict do nothing;

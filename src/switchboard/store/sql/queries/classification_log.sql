@@ -54,10 +54,10 @@ where c.request_id = old.request_id and c.team_id = old.team_id and c.n = old.n;
 -- name: forget_keys
 -- Ids begin with their time: below $1 are those of longer ago.
 delete from pipeline_key k using (
-    select f.source, f.key from pipeline_key f where f.request_id < $1 order by f.request_id limit $2
+    select f.key from pipeline_key f where f.request_id < $1 order by f.request_id limit $2
     for no key update skip locked
 ) old
-where k.source = old.source and k.key = old.key;
+where k.key = old.key;
 
 -- name: forget_calls
 delete from route_call c using (
