@@ -31,6 +31,7 @@ from switchboard.domain.routing import (
     TrailStep,
     Unrouted,
 )
+from switchboard.domain.shown import ShownState
 from switchboard.lanes import kinds
 from switchboard.ports.channel import Receipt
 from switchboard.store import (
@@ -39,6 +40,7 @@ from switchboard.store import (
     dead_letters,
     inbox,
     lanes,
+    ledger,
     model_usage,
     outbox,
     remote_agents,
@@ -173,13 +175,13 @@ class Watched:
         after = await self.counters("seq_scan", "pg_stat_user_tables", "relname")
         return {name for name in (*GROWING, *RULES) if after[name] != before[name]}
 
-    async def dead_letters_read(self, act: Callable[[], Awaitable[object]]) -> int:
-        """How many rows of dead letters `act` looked at: an index read from end to end is no better than its table."""
+    async def rows_read(self, table: str, act: Callable[[], Awaitable[object]]) -> int:
+        """How many rows of `table` `act` looked at: an index read from end to end is no better than its table."""
         column = "coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)"
         before = await self.counters(column, "pg_stat_user_tables", "relname")
         await act()
         after = await self.counters(column, "pg_stat_user_tables", "relname")
-        return after["dead_letter"] - before["dead_letter"]
+        return after[table] - before[table]
 
     async def claimed(self) -> Item:
         [item] = await lanes.claim(self.database, self.worker, KINDS, {"work": [0, 0, 1, 0]})
@@ -441,13 +443,32 @@ LETTERS_READ: Final[Mapping[str, Ask]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("system_id", "state", "at_most"),
+    [
+        (None, None, 100),
+        (None, "pending", 300),  # 100 are
+        ("System1/echo", "declined", 300),
+        (None, "dead", 300),
+        ("System1/absent", None, 20),
+    ],
+)
+async def test_deliveries_are_listed_by_index_whatever_is_asked_for(
+    watched: Watched, system_id: str | None, state: ShownState | None, at_most: int
+) -> None:
+    ask = partial(ledger.list_deliveries, watched.database, limit=20, system_id=system_id, state=state)
+    for _ in range(8):
+        assert "delivery" not in await watched.scanned(ask)
+        assert await watched.rows_read("delivery", ask) <= at_most
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LETTERS_READ)
 async def test_dead_letters_are_found_by_index_however_many_were_handled(watched: Watched, name: str) -> None:
     ask = partial(LETTERS_READ[name], watched)
     for _ in range(8):
         assert await watched.scanned(ask) == set()
-        assert await watched.dead_letters_read(ask) <= 250, "200 dead letters of 6000 are pending"
+        assert await watched.rows_read("dead_letter", ask) <= 250, "200 dead letters of 6000 are pending"
     assert await ask()
 
 

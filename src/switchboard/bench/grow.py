@@ -212,7 +212,6 @@ def look_ups(runtime: Runtime, one: UUID) -> dict[str, Act]:
         "ledger list, absent butler": partial(deliveries, system_id="System1/absent"),
         "deliveries per butler": partial(ledger.tallies, database),
         "lanes list": partial(lanes.list_lanes, database),
-        "lanes list, idle": partial(lanes.list_lanes, database, ["idle"]),
         "lanes by state": partial(ledger.lane_states, database),
         "backlog": partial(inbox.count_backlog, database),
         "dead letters": partial(dead, ALL_DEAD_LETTERS),

@@ -260,6 +260,13 @@ class Database:
         async with self.connection() as connection:
             return await connection.fetch(sql, *args)
 
+    async def planned(self, sql: str, *args: object) -> Sequence[Row]:
+        """The rows of a query that filters: one plan for all filters would read the whole table for each of them."""
+        async with self.connection() as connection, connection.transaction(readonly=True):
+            await connection.execute("set local plan_cache_mode = force_custom_plan")
+            rows: Sequence[Row] = await connection.fetch(sql, *args)
+            return rows
+
     async def row(self, sql: str, *args: object) -> Row | None:
         """The first row, or None."""
         async with self.connection() as connection:

@@ -20,7 +20,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import Decision, Target, TeamId
 from switchboard.domain.shown import MadeDelivery, Notice, ShownDeadLetter
-from switchboard.store.database import Database, Row, part_as, query, row_as, rows_as, seconds
+from switchboard.store.database import Database, part_as, query, row_as, rows_as, seconds
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import TIERS, unpack_raw
 
@@ -127,7 +127,7 @@ async def list_dead_letters(
 
     `reader`, here and below: the team that reads the texts, None: operators.
     """
-    rows = await _planned(database, "dead_letters.list", before, reader, *wanted.values(), limit)
+    rows = await database.planned(query("dead_letters.list"), before, reader, *wanted.values(), limit)
     return rows_as(ShownDeadLetter, rows)
 
 
@@ -135,7 +135,7 @@ async def pending_ids(
     database: Database, wanted: DeadLetterFilter, *, after: UUID | None = None, limit: int = 100
 ) -> list[UUID]:
     """Those of `wanted` that nobody has handled yet, oldest first; `after` is the last one of the page before."""
-    rows = await _planned(database, "dead_letters.pending_ids", after, limit, *wanted.values())
+    rows = await database.planned(query("dead_letters.pending_ids"), after, limit, *wanted.values())
     return [row["dead_letter_id"] for row in rows]
 
 
@@ -143,16 +143,8 @@ async def count_pending(
     database: Database, wanted: DeadLetterFilter = ALL_DEAD_LETTERS, *, after: UUID | None = None
 ) -> int:
     """How many of `wanted` nobody has handled yet, from `after` on."""
-    [row] = await _planned(database, "dead_letters.count_pending", after, None, *wanted.values())
+    [row] = await database.planned(query("dead_letters.count_pending"), after, None, *wanted.values())
     return int(row["count"])
-
-
-async def _planned(database: Database, name: str, *values: object) -> Sequence[Row]:
-    """The rows of a query that filters. A plan for all filters at once would read the whole table for each of them."""
-    async with database.connection() as connection, connection.transaction(readonly=True):
-        await connection.execute("set local plan_cache_mode = force_custom_plan")
-        rows: Sequence[Row] = await connection.fetch(query(name), *values)
-        return rows
 
 
 async def dead_letters_of(database: Database, request_id: UUID, reader: TeamId | None = None) -> list[ShownDeadLetter]:

@@ -46,7 +46,7 @@ async def list_deliveries(
 ) -> list[ShownDelivery]:
     """Newest message first; `before` is the last delivery of the page before."""
     start = before or (None, None, None)
-    return rows_as(ShownDelivery, await database.rows(query("ledger.list"), *start, system_id, state, limit))
+    return rows_as(ShownDelivery, await database.planned(query("ledger.list"), *start, system_id, state, limit))
 
 
 async def attempts_of(database: Database, request_id: UUID) -> list[Attempt]:

@@ -242,6 +242,7 @@ create index lane_owner on lane (owner) where state = 'running' and owner is not
 create index lane_lease on lane (lease_until) where state = 'running' and lease_until is not null;
 create index lane_busy on lane (pool) where state <> 'idle';
 create index lane_parked on lane (key) where parked > 0;
+create index lane_system on lane (system_id);
 
 -- Items that wait while the others of their lane go on: until due_at, or for an event. attempts: those before it was parked.
 -- decided_at: since then it comes before everything else of its lane.
@@ -287,7 +288,7 @@ create table delivery (
     primary key (lane, seq, request_id)
 ) with (fillfactor = 85);
 create unique index delivery_once on delivery (request_id, lane, n, segment);
-create index delivery_open on delivery (request_id) where state = 'pending';
+create index delivery_unanswered on delivery (request_id) where state <> 'answered';
 
 -- A message that waiting to be classified, or behind one of its conversation that does; its decision is not yet made.
 create table routing (

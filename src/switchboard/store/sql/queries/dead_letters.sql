@@ -19,7 +19,7 @@ where status = 'pending' and ($1::uuid is null or dead_letter_id > $1)
   and {{wanted}}
 
 -- name: list
--- This and the next two are planned each time (`_planned`), by the given filters: pending ones, those of a team, of a
+-- This and the next two are planned each time (`planned`), by the given filters: pending ones, those of a team, of a
 -- category and the newest of all are read by their indexes. Other filters, on any status, cost a walk from the
 -- newest back until the page is full; `since` does not cut it short.
 {{shown}}

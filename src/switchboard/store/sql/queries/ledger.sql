@@ -20,10 +20,13 @@ where d.request_id = $1
 order by d.created_at, d.system_id, d.seq;
 
 -- name: list
+-- Planned each time (`planned`), by the given filters: the lanes of a butler that has few, all but the answered ones.
 select * from (
     {{shown}}
     where ($1::uuid is null or (d.request_id, d.system_id, d.seq) < ($1, $2::text, $3::bigint))
-      and ($4::text is null or d.system_id = $4)
+      and ($4::text is null or l.system_id = $4)
+      and ($5::text is null
+           or d.state = case when $5 in ('answered', 'declined', 'dead', 'cancelled') then $5 else 'pending' end)
 ) x
 where $5::text is null or x.state = $5
 order by x.request_id desc, x.system_id desc, x.seq desc limit $6;
