@@ -5,25 +5,15 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from switchboard.app.logs import redact, set_up_logs
 from switchboard.domain.errors import ConfigurationError
 
 TOKEN = "sb_o_abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG"
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +92,13 @@ def test_what_the_sdk_says_of_a_remote_butler_is_no_traceback_in_our_logs() -> N
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="debug, info, warning"):
         set_up_logs("loud")
+
+
+def test_what_one_test_sets_up_does_not_deafen_the_next() -> None:
+    ours = structlog.get_logger("x")
+    set_up_logs("error", io.StringIO())
+    ours.error("heard there")
+    structlog.reset_defaults()
+    with capture_logs() as logs:
+        ours.info("heard here")
+    assert [entry["event"] for entry in logs] == ["heard here"]
