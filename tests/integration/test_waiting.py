@@ -414,3 +414,28 @@ async def test_a_resumed_item_may_end_as_a_dead_letter(database_url: str) -> Non
 
 async def _dead(parts: Lab, count: int) -> bool:
     return len(await all_dead_letters(parts)) == count
+
+
+# Many of one lane -----------------------------------------------------------------------------------------------------
+
+
+async def test_what_a_lane_goes_on_with_is_found_without_reading_all_that_waits_in_it(database_url: str) -> None:
+    many = 2000
+    read = "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where relname = 'parked'"
+    async with lab(database_url) as parts:
+        await fill(parts, "now", "next")
+        await parts.database.run(
+            "insert into parked (lane, seq, due_at)"
+            " select key, n, clock_timestamp() + interval '1 h' from lane, generate_series(3, $1::int) n",
+            many,
+        )
+        await parts.database.run("update lane set parked = $1 - 2, last_seq = $1", many)
+        await parts.database.run("analyze parked")
+        async with parts.database.connection() as connection, connection.transaction():
+            await connection.execute("select choose_next(key) from lane")
+            decided = "update parked set decided_at = clock_timestamp() from lane where lane = key and seq = 1000"
+            await connection.execute(decided)
+            await connection.execute("select choose_next(key) from lane")
+            assert await connection.fetchval(read) < 20
+            row = await connection.fetchrow("select next_seq, parked, done_seq from lane")
+            assert tuple(row or ()) == (1000, many - 2, 0)

@@ -5,8 +5,9 @@ language sql stable as $$
 $$;
 
 -- What a lane goes on with when an item has left it, or one that is parked has come or was decided: parked items are passed
--- over, and of those that are decided the one decided first comes before everything else. The caller holds the lock.
-create or replace function choose_next(_lane uuid) returns void
+-- over, and of those that are decided the one decided first comes before everything else. The caller holds the lock. _parked:
+-- how many more have come to wait, or fewer.
+create or replace function choose_next(_lane uuid, _parked integer default 0) returns void
 language plpgsql as $$
 declare
     _done bigint := (select l.done_seq from lane l where l.key = _lane);
@@ -16,7 +17,7 @@ begin
     end loop;
     update lane l set
         done_seq = _done,
-        parked = (select count(*) from parked p where p.lane = _lane),
+        parked = l.parked + _parked,
         state = case when l.state in ('running', 'paused') then l.state
                      when l.resumed_seq is not null or l.last_seq > _done then 'ready' else 'idle' end
         where l.key = _lane;
@@ -33,7 +34,7 @@ begin
 end $$;
 
 -- The item that ran leaves its lane: it has ended, or it is parked.
-create or replace function leave_lane(_lane uuid, _seq bigint, _pause boolean) returns void
+create or replace function leave_lane(_lane uuid, _seq bigint, _pause boolean, _parked integer) returns void
 language plpgsql as $$
 begin
     update lane l set
@@ -42,7 +43,7 @@ begin
         ready_at = greatest(clock_timestamp(), l.head_ready_at), head_attempts = 0, head_ready_at = null,
         state = case when _pause then 'paused' else 'ready' end
         where l.key = _lane;
-    perform choose_next(_lane);
+    perform choose_next(_lane, _parked);
 end $$;
 
 -- Items have ended: their lanes go on, with a next item for the same worker where it wants one (_hand_on). The caller holds
@@ -70,6 +71,6 @@ begin
         select i.* from unnest(_lane, _seq, _pause) as i (lane, seq, pause) join lane l on l.key = i.lane where l.parked > 0
     loop
         delete from parked p where p.lane = _one.lane and p.seq = _one.seq;
-        perform leave_lane(_one.lane, _one.seq, _one.pause);
+        perform leave_lane(_one.lane, _one.seq, _one.pause, case when found then -1 else 0 end);
     end loop;
 end $$;

@@ -23,6 +23,8 @@ $$;
 -- registered an event cannot park: nothing could wake it.
 create or replace function park_item(_owner bigint, _lane uuid, _epoch bigint, _seq bigint, _keys uuid[]) returns boolean
 language plpgsql as $$
+declare
+    _again boolean;
 begin
     perform from lane l
         where l.key = _lane and l.owner = _owner and l.epoch = _epoch and l.state = 'running' and l.next_seq = _seq
@@ -30,6 +32,7 @@ begin
     if not found then
         return false;
     end if;
+    _again := is_parked(_lane, _seq);
     if not exists (select from awaited a where a.lane = _lane and a.seq = _seq) then
         raise exception 'item % of lane % waits for nothing', _seq, _lane;
     end if;
@@ -42,7 +45,7 @@ begin
             attempts = excluded.attempts, decided_at = excluded.decided_at, due_at = null, since = clock_timestamp();
     insert into attempt (request_id, lane, seq, epoch, outcome, worker, finished_at)
         values (request_of(_lane, _seq), _lane, _seq, _epoch, 'parked', _owner, clock_timestamp());
-    perform leave_lane(_lane, _seq, false);
+    perform leave_lane(_lane, _seq, false, case when _again then 0 else 1 end);
     return true;
 end $$;
 
@@ -142,5 +145,5 @@ create or replace function defer_item(_lane uuid, _seq bigint, _due_at timestamp
 language plpgsql as $$
 begin
     insert into parked (lane, seq, due_at) values (_lane, _seq, _due_at);
-    perform choose_next(_lane);
+    perform choose_next(_lane, 1);
 end $$;

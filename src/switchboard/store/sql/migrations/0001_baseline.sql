@@ -255,6 +255,7 @@ create table parked (
     decided_at timestamptz,
     primary key (lane, seq)
 );
+create index parked_decided on parked (lane, decided_at, seq) where decided_at is not null;
 create index parked_due on parked (due_at) where decided_at is null and due_at is not null;
 
 -- Events that steps wait for. result: of the first decision; null with decided_at: the item ended without it.
