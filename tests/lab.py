@@ -29,6 +29,7 @@ from switchboard.lanes.notifier import Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.engine import Engine
 from switchboard.store import teams
+from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
 from switchboard.testing.echo import Echo
@@ -134,6 +135,7 @@ class Lab:
 
 
 DEFAULT_TEAMS = (Team(ROOT, None, members=(butler("echo"), Member(SystemId("System4/root"), ROOT, 4, "echo"))),)
+OWN_CLOCK = DatabaseClock()
 DEFAULT_RULES = (rule(ROOT, [to("System1/echo")]),)
 
 
@@ -144,6 +146,7 @@ async def lab(
     rules: Sequence[Rule] = DEFAULT_RULES,
     *,
     classifying: bool = False,
+    clock: DatabaseClock = OWN_CLOCK,
     **limits: Any,
 ) -> AsyncIterator[Lab]:
     """Migrate, seed and wire on the database at `url`. `classifying`: this process has models."""
@@ -153,7 +156,7 @@ async def lab(
         await teams.seed(database, teams_, rules, author="test", reason="lab")
         notifier = Notifier(database)
         rule_book = await RuleBook.open(database, notifier, classifying=classifying)
-        accept = AcceptLeg(database, DecideLeg(rule_book), notifier, AcceptLimits(**limits), CHANNELS)
+        accept = AcceptLeg(database, DecideLeg(rule_book), notifier, AcceptLimits(**limits), CHANNELS, clock)
         yield Lab(database, notifier, rule_book, accept, ReplyService(database, notifier))
     finally:
         await database.close()

@@ -7,7 +7,7 @@ import random
 from collections import defaultdict
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -16,11 +16,13 @@ from msgspec import structs
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import conversation, dedupe_key
+from switchboard.core.uuid7 import uuid7_ms
 from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, TooLarge, Unavailable
 from switchboard.domain.message import Message, RequestId
 from switchboard.domain.routing import Chosen, Decision, Member, SystemId, Team
 from switchboard.journey.accept import Submission
 from switchboard.store import inbox
+from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import Acceptance, Arrival, unpack_raw
@@ -442,3 +444,41 @@ async def test_what_is_a_duplicate_of_nothing_is_not_taken_for_new(database_url:
             await transaction.rollback()
         ids = [one.request_id for one in await again]
         assert await parts.count("select count(*) from message_inbox where request_id = any($1)", ids) == 2
+
+
+@pytest.mark.parametrize("ahead", [timedelta(seconds=-20), timedelta(0), timedelta(seconds=20)])
+async def test_messages_are_numbered_and_dated_by_the_clock_of_the_database(
+    database_url: str, ahead: timedelta
+) -> None:
+    clock = DatabaseClock(lambda: datetime.now(UTC) + ahead)
+    async with lab(database_url, clock=clock) as parts:
+        await clock.measure(parts.database)
+        since = await parts.database.value("select clock_timestamp()")
+        accepted = await parts.accept.accept(submission("x"))
+        row = await parts.database.row("select received_at, clock_timestamp() as until from message_inbox")
+        assert row is not None
+        about = timedelta(seconds=5)  # of a machine that stands still while the clock is measured
+        assert since - about < row["received_at"] < row["until"] + about
+        assert abs(uuid7_ms(accepted.request_id) - row["received_at"].timestamp() * 1000) < 2
+
+
+async def test_nothing_is_accepted_while_the_clocks_are_far_apart(database_url: str) -> None:
+    ahead = timedelta(seconds=-40)
+    clock = DatabaseClock(lambda: datetime.now(UTC) + ahead)
+    async with lab(database_url, clock=clock) as parts:
+        await clock.measure(parts.database)
+        outcomes = await parts.accept.accept_all([submission("x"), submission("y")])
+        assert [type(one) for one in outcomes] == [Unavailable, Unavailable]
+        assert "differs from this machine's by +40 s" in str(outcomes[0])
+        assert await parts.count("select count(*) from message_inbox") == 0
+        ahead = timedelta(0)
+        following = asyncio.create_task(clock.follow(parts.database, every=0.01))
+        try:
+            await eventually(lambda: _accepted(parts))
+        finally:
+            following.cancel()
+
+
+async def _accepted(parts: Lab) -> bool:
+    [outcome] = await parts.accept.accept_all([submission("z")])
+    return isinstance(outcome, Acceptance)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.uuid7 import MAX_MS, first_uuid7, next_uuid7, next_uuid7s, uuid7_ms
-from switchboard.store.ids import new_uuid7, new_uuid7s
+from switchboard.store.ids import IdSequence, new_uuid7
 
 LAST = UUID("ffffffff-ffff-7fff-bfff-ffffffffffff")
 
@@ -52,9 +52,14 @@ def test_many_at_once_are_the_same_as_one_after_the_other(first_ms: int, now_ms:
 
 
 def test_those_that_are_made_together_follow_those_made_alone() -> None:
-    made = [new_uuid7(), *new_uuid7s(3), *new_uuid7s(0), new_uuid7(), *new_uuid7s(2)]
+    ids = IdSequence()
+    made = [id_ for count in (1, 3, 0, 1, 2) for id_ in ids.next(count)]
     assert len(made) == 7
     assert made == sorted(set(made))
+
+
+def test_they_tell_the_time_that_is_given() -> None:
+    assert [uuid7_ms(one) for one in IdSequence().next(2, 1700000000.125)] == [1700000000125] * 2
 
 
 def test_a_clock_that_stands_still_changes_only_the_random_part() -> None:

@@ -37,6 +37,7 @@ from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure, OpenEngine
 from switchboard.store import remote_agents
+from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
@@ -65,12 +66,13 @@ async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
     """The parts behind the interfaces."""
     settings = runtime.settings
     limits = AcceptLimits(settings.accept.backlog, settings.accept.message_bytes)
-    accept = AcceptLeg(
-        runtime.database, DecideLeg(runtime.rule_book, runtime.channels), runtime.notifier, limits, runtime.channels
-    )
+    decide, clock = DecideLeg(runtime.rule_book, runtime.channels), DatabaseClock()
+    accept = AcceptLeg(runtime.database, decide, runtime.notifier, limits, runtime.channels, clock)
     async with AsyncExitStack() as stack:
         await remote_agents.listen(runtime.database)
         await runtime.rule_book.look_around()
+        await clock.measure(runtime.database)
+        await run_in_background(stack, lambda: clock.follow(runtime.database))
         await run_in_background(stack, lambda: _hear_butlers(runtime.database))
         await run_in_background(stack, lambda: stay_registered(runtime.database))
         await run_in_background(stack, accept.watch_backlog)

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
 import structlog
@@ -28,8 +28,9 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.channel import Channel
 from switchboard.store import inbox as store
+from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
-from switchboard.store.ids import new_uuid7s
+from switchboard.store.ids import IdSequence
 from switchboard.store.inbox import Acceptance, Arrival, Prepared, ToClassify
 
 log = structlog.get_logger(__name__)
@@ -80,12 +81,15 @@ class AcceptLeg:
         notifier: Notifier,
         limits: AcceptLimits,
         channels: Channels,
+        clock: DatabaseClock,
     ) -> None:
         self._database = database
         self._decide = decide
         self._notifier = notifier
         self._limits = limits
         self._channels = channels
+        self._clock = clock
+        self._ids = IdSequence()
         self._backlog = 0
         # Two commits at a time: one runs while the other is flushed, or while its result is on the way to us.
         self._batch: Batch[_Ask, Acceptance] = Batch(self._store, most=100, least=40, writers=2, key=_conversation)
@@ -100,8 +104,11 @@ class AcceptLeg:
     async def accept_all(self, submissions: Sequence[Submission]) -> list[Acceptance | SwitchboardError]:
         """Store many; returns an answer or an error per submission, in order. The valid ones are kept."""
         point("after_receive")
-        now = datetime.now(UTC)
-        ids = new_uuid7s(len(submissions))
+        try:
+            now = self._clock.now()
+        except Unavailable as error:
+            return [error for _ in submissions]
+        ids = self._ids.next(len(submissions), now.timestamp())
         asks = [self._ask(one, RequestId(new), now) for one, new in zip(submissions, ids, strict=True)]
         answers = iter(await self._batch.put_all([ask for ask in asks if isinstance(ask, _Ask)]))
         outcomes = [_outcome(next(answers)) if isinstance(ask, _Ask) else ask for ask in asks]

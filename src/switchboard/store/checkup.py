@@ -6,21 +6,19 @@ Called by `app/ops/doctor.py` and `app/ops/backup.py`; reads only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from switchboard.store.database import Database, query, rows_as
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """The server as it runs; the three settings as PostgreSQL writes them, `now` by its clock."""
+    """The server as it runs; the three settings as PostgreSQL writes them."""
 
     major: int
     version: str
     fsync: str
     synchronous_commit: str
     full_page_writes: str
-    now: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,29 +14,32 @@ from uuid import UUID
 from switchboard.core.uuid7 import next_uuid7s
 
 
-class _Sequence:
-    """The last identifier given out, and the lock that keeps two threads from following it with the same one."""
+class IdSequence:
+    """Identifiers in order: the last one, and the lock that keeps two threads from following it with the same one."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._last: UUID | None = None
 
-    def next(self, count: int) -> list[UUID]:
+    def next(self, count: int, at: float | None = None) -> list[UUID]:
+        """The following ones, made at `at` (seconds since 1970; by default now, by our own clock)."""
+        now = time.time() if at is None else at
         random = os.urandom(10 * count)
         dice = [int.from_bytes(random[at : at + 10], "big") for at in range(0, len(random), 10)]
         with self._lock:
-            following = next_uuid7s(self._last, time.time_ns() // 1_000_000, dice)
+            following = next_uuid7s(self._last, int(now * 1000), dice)
             self._last = following[-1] if following else self._last
         return following
 
     def restart(self) -> None:
+        """After a fork."""
         # After a fork: parent and child must not count on from the same identifier, and another thread of the parent
         # may have held the lock at that moment, so it is a new one.
         self._lock = Lock()
         self._last = None
 
 
-_SEQUENCE = _Sequence()
+_SEQUENCE = IdSequence()
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
     os.register_at_fork(after_in_child=_SEQUENCE.restart)
 
@@ -44,8 +47,3 @@ if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
 def new_uuid7() -> UUID:
     """A new UUIDv7, greater than all before it in this process; safe from any thread and after a fork."""
     return _SEQUENCE.next(1)[0]
-
-
-def new_uuid7s(count: int) -> list[UUID]:
-    """Several of them, in order, with one reading of the clock and of random bits."""
-    return _SEQUENCE.next(count)

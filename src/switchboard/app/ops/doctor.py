@@ -12,7 +12,6 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -33,6 +32,7 @@ from switchboard.llm.build import flaw
 from switchboard.store import dead_letters, lanes, model_usage, outbox, partitions, processes, remote_agents, teams
 from switchboard.store.books import Balance, Books, DayBooks, audit_books, check_books, kept_books
 from switchboard.store.checkup import schema_facts, server_facts
+from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrations
 from switchboard.store.model_usage import Cooldown
@@ -164,9 +164,7 @@ async def _look(database: Database, settings: Settings, told: Told | None) -> As
 
 
 async def _server(database: Database) -> list[Finding]:
-    before = datetime.now(UTC)
     facts = await server_facts(database)
-    middle = before + (datetime.now(UTC) - before) / 2
     found = [Finding("database", "good", f"PostgreSQL {facts.version}")]
     off = [name for name in ("fsync", "synchronous_commit", "full_page_writes") if getattr(facts, name) == "off"]
     if off:
@@ -176,7 +174,7 @@ async def _server(database: Database) -> list[Finding]:
         )
     else:
         found.append(Finding("durability", "good", "fsync, synchronous_commit and full_page_writes are on"))
-    skew = (facts.now - middle).total_seconds()
+    skew = (await DatabaseClock().measure(database)).total_seconds()
     if abs(skew) > MAX_SKEW:
         found.append(
             Finding("clock", "bad", f"the database's clock differs by {skew:+.1f} s", "synchronise both with NTP")

@@ -1,7 +1,10 @@
 -- name: server
 select current_setting('server_version_num')::int / 10000 as major, split_part(current_setting('server_version'), ' ', 1) as version,
        current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
-       current_setting('full_page_writes') as full_page_writes, clock_timestamp() as now;
+       current_setting('full_page_writes') as full_page_writes;
+
+-- name: clock
+select clock_timestamp();
 
 -- name: schema
 select (select count(*) from pg_tables where schemaname = 'switchboard') as tables,

@@ -1,0 +1,54 @@
+"""The database's clock: messages are numbered and dated by it, so that the clocks of several servers need not agree.
+
+`journey/accept.py` reads it for every message; `app/wiring.py` keeps it up to date. Next: `store/ids.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import structlog
+
+from switchboard.domain.errors import Unavailable
+from switchboard.store.database import Database, query
+
+log = structlog.get_logger(__name__)
+
+MAX_SKEW: Final = timedelta(seconds=30)
+"""The difference above which no message is accepted: one of the two clocks is wrong, and ids would be so for good."""
+
+
+class DatabaseClock:
+    """This machine's clock plus the difference that was last measured (at first none)."""
+
+    def __init__(self, own: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._own = own
+        self._skew = timedelta()
+
+    def now(self) -> datetime:
+        """The database's time. Raises `Unavailable` while the clocks are too far apart."""
+        if abs(self._skew) > MAX_SKEW:
+            raise Unavailable(
+                f"the database's clock differs from this machine's by {self._skew.total_seconds():+.0f} s; "
+                "synchronise both with NTP. Nothing was stored"
+            )
+        return self._own() + self._skew
+
+    async def measure(self, database: Database) -> timedelta:
+        """How far the database's clock is ahead, as far as the round trip lets us know."""
+        before = self._own()
+        there: datetime = await database.value(query("checkup.clock"))
+        self._skew = there - before - (self._own() - before) / 2
+        return self._skew
+
+    async def follow(self, database: Database, every: float = 60.0) -> None:
+        """Measure every so many seconds. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(every)
+            with suppress(Unavailable):  # then nothing is stored either
+                if abs(await self.measure(database)) > MAX_SKEW:
+                    log.error("clocks differ, no message is accepted", seconds=self._skew.total_seconds())
