@@ -90,12 +90,7 @@ class NewRuleBody(_Fields):
     dry_run: bool = False
 
 
-class RulePatch(_Fields):
-    """What to change in a rule; `filters` and `targets` are given whole. `version` is the one of the rule you saw."""
-
-    version: Version
-    reason: Line
-    dry_run: bool = False
+class _SomeParts(_Fields):
     name: Line | None = None
     channel: Word | None = None
     filters: Filters | None = None
@@ -104,14 +99,25 @@ class RulePatch(_Fields):
     active: bool | None = None
 
 
-class RestoreBody(Body):
+class RulePatch(_SomeParts):
+    """What to change in a rule; `filters` and `targets` are given whole. `version` is the one of the rule you saw."""
+
+    version: Version
+    reason: Line
+    dry_run: bool = False
+
+
+class _EditOfMany(Body):
+    reason: Line
+    expected_version: Version | None = None
+    dry_run: bool = False
+
+
+class RestoreBody(_EditOfMany):
     """Which version to go back to; with `team_id` only the rules of that team."""
 
     version: Version
     team_id: Word | None = None
-    reason: Line
-    expected_version: Version | None = None
-    dry_run: bool = False
 
 
 class TestsBody(Body):
@@ -120,14 +126,11 @@ class TestsBody(Body):
     cases: Cases
 
 
-class ImportBody(Body):
+class ImportBody(_EditOfMany):
     """A rule file (`switchboard.rules.v1`): the rules of the teams it names become exactly these, if the tests pass."""
 
     document: Document
     tests: TestsBody | None = None
-    reason: Line
-    expected_version: Version | None = None
-    dry_run: bool = False
 
 
 class TestBody(Body):
@@ -151,17 +154,11 @@ class DryRunBody(Body):
         return self
 
 
-class ProposedChange(_Fields):
+class ProposedChange(_SomeParts):
     """A new rule of `team_id`, or with `rule_id` that rule with the named parts changed."""
 
     rule_id: UUID | None = None
     team_id: Word | None = None
-    name: Line | None = None
-    channel: Word | None = None
-    filters: Filters | None = None
-    targets: Targets | None = None
-    priority: Priority | None = None
-    active: bool | None = None
 
     @model_validator(mode="after")
     def _which(self) -> ProposedChange:
