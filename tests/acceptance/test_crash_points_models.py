@@ -158,14 +158,11 @@ async def test_a_worker_killed_while_the_decision_is_being_stored(
         assert questions(llm) == dict.fromkeys(range(MESSAGES), 1)
 
 
-SETTLING: Final = """
-select count(*) from pg_stat_activity
-where query like '%settle_route%' and state = 'active' and pid <> pg_backend_pid()"""
-HELD_UP: Final = """
-select count(*) from pg_stat_activity where query like '%settle_route%' and wait_event_type = 'Lock'"""
-BREAK_OFF: Final = """
-select pg_terminate_backend(pid) from pg_stat_activity
-where query like '%settle_route%' and wait_event_type = 'Lock'"""
+# In this database: others run on the same server at the same time, and settle, too.
+_OF_A_DECISION: Final = "from pg_stat_activity where datname = current_database() and query like '%settle_route%'"
+SETTLING: Final = f"select count(*) {_OF_A_DECISION} and state = 'active' and pid <> pg_backend_pid()"
+HELD_UP: Final = f"select count(*) {_OF_A_DECISION} and wait_event_type = 'Lock'"
+BREAK_OFF: Final = f"select pg_terminate_backend(pid) {_OF_A_DECISION} and wait_event_type = 'Lock'"
 
 
 async def _waits_for_us(parts: Lab) -> bool:

@@ -393,7 +393,8 @@ async def test_a_correction_waits_for_another_that_has_begun(opened: Open) -> No
         await house.correct(request_id, "System1/nurse", only_note=True)  # so that the first has no row to write there
         first = "select n from correct_route($1, 'System1/nurse', 'x', null, null, 1, '[]', 2::smallint, 'care')"
         waiting = (
-            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%correct_route%'"
+            "select count(*) from pg_stat_activity"
+            " where datname = current_database() and wait_event_type = 'Lock' and query like '%correct_route%'"
         )
 
         async def waits() -> bool:

@@ -132,7 +132,8 @@ async def held(url: str, dead_letter: UUID) -> AsyncIterator[None]:
 
 async def cut_off(parts: Lab, query: str) -> None:
     """End the connection of whoever waits for a lock with this query."""
-    waiting = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like $1"
+    here = "from pg_stat_activity where datname = current_database()"
+    waiting = f"select pid {here} and wait_event_type = 'Lock' and query like $1"
     await eventually(lambda: parts.database.value(waiting, query))
     await parts.database.value("select pg_terminate_backend($1)", await parts.database.value(waiting, query))
 
