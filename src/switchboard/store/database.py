@@ -126,6 +126,8 @@ async def _prepare(connection: asyncpg.Connection) -> None:
     for kind in ("json", "jsonb"):
         await connection.set_type_codec(kind, schema="pg_catalog", encoder=to_json, decoder=from_json, format="text")
     await connection.prepare(_ARRAYS)
+    if await connection.fetchval("select to_regtype('settlement') is not null"):  # not before the first migration
+        await connection.prepare("select null::settlement[], null::step_write[]")
 
 
 async def _keep(_: asyncpg.Connection) -> None:

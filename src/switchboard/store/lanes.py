@@ -22,7 +22,7 @@ from switchboard.domain.ledger import Item, LaneKey, TurnOutcome
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId
 from switchboard.ports.engine import ModelUsage, StopReason
-from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds, to_json
+from switchboard.store.database import Database, Row, query, rows_as, seconds, to_json
 from switchboard.store.processes import NewProcess, columns
 
 LOCK_CLASS: Final = 0x5357
@@ -158,7 +158,7 @@ def _work(r: Row) -> Work:
 
 async def settle(database: Database, worker: int, batch: Sequence[Settlement]) -> list[Settled]:
     """End turns, all in one transaction; each one wholly or, when fenced, not at all."""
-    rows = await database.rows(query("lanes.settle"), worker, *arrays(map(_settle_row, batch), 19))
+    rows = await database.rows(query("lanes.settle"), worker, [_settle_row(one) for one in batch])
     by_lane = {r["lane"]: r for r in rows}
     return [Settled(by_lane[s.item.lane]["ok"], by_lane[s.item.lane]["next_seq"]) for s in batch]
 

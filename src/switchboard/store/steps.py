@@ -14,7 +14,7 @@ from switchboard.core.storable import storable_json
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
-from switchboard.store.database import Database, arrays, query, rows_as, seconds, to_json
+from switchboard.store.database import Database, query, rows_as, seconds, to_json
 
 StepEffect = Literal["idempotent", "queryable", "effectful", "event"]
 """Those of an engine, and that of an event, which is waited for."""
@@ -61,7 +61,7 @@ async def load_steps(database: Database, item: Item, request_id: RequestId) -> d
 
 async def write_steps(database: Database, worker: int, batch: Sequence[StepWrite]) -> list[bool]:
     """Journal steps in one transaction; per step whether it counted. False: fenced, stop at once."""
-    rows = await database.rows(query("steps.write"), worker, *arrays(map(_step_row, batch), 12))
+    rows = await database.rows(query("steps.write"), worker, [_step_row(one) for one in batch])
     counted = {row["ord"] for row in rows}
     return [n in counted for n in range(1, len(batch) + 1)]
 

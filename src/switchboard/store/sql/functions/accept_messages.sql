@@ -123,10 +123,9 @@ begin
         from unnest(_now, _now_seq) as n (n, seq);
 
     if cardinality(x_ord) > 0 then
-        perform write_dead_letters(
-            array_agg(x.id), array_agg(_request_id[x.ord]), array_agg(_conversation[x.ord]), array_agg(x.team),
-            array_agg(x.category), array_agg(x.reason), array_agg(x.handler),
-            array_agg(null::uuid), array_agg(null::bigint), array_agg(null::text))
+        perform write_dead_letters(array_agg(
+            (x.id, _request_id[x.ord], _conversation[x.ord], x.team, x.category, x.reason, x.handler, null, null, null, null, 1)
+            ::new_dead_letter))
         from unnest(x_ord, x_id, x_team, x_category, x_reason, x_handler) as x (ord, id, team, category, reason, handler)
         where _decided[x.ord];
     end if;

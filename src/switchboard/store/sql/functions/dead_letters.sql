@@ -1,11 +1,8 @@
--- Insert dead letters, and the notices to their handlers. The caller holds the locks of the notice lanes. _text: the part of
--- the message that each is about, null for the whole; _n: the number of the decision that made each.
+-- Insert dead letters, and the notices to their handlers. The caller holds the locks of the notice lanes. text: the part of
+-- the message that each is about, null for the whole; n: the number of the decision that made each.
 -- A System4 with 20 pending notices gets no more single ones: further dead letters wait for a digest. Concurrent
 -- transactions do not see each other's notices; a few more than 20 cost less than a lock that all of them wait for.
-create or replace function write_dead_letters(
-    _id uuid[], _request_id uuid[], _conversation uuid[], _team text[], _category text[], _reason text[],
-    _handler text[], _lane uuid[], _seq bigint[], _system text[], _text text[] default null, _n smallint[] default null
-) returns void
+create or replace function write_dead_letters(_given new_dead_letter[]) returns void
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -13,8 +10,7 @@ declare
     _notice uuid[];
 begin
     with given as (
-        select x.*, row_number() over (partition by x.handler order by x.id) as nth
-        from unnest(_id, _conversation, _handler) as x (id, conversation, handler)
+        select x.*, row_number() over (partition by x.handler order by x.id) as nth from unnest(_given) x
     ), busy as (
         select h.handler, (
             select count(*) from (
@@ -26,27 +22,23 @@ begin
     select array_agg(g.id order by g.id), array_agg(lane_key('notice', g.handler, g.conversation) order by g.id) into _told, _notice
         from given g join busy b on b.handler = g.handler and b.notices + g.nth <= 20;
 
-    with given as (
-        select x.*
-        from unnest(_id, _request_id, _conversation, _team, _category, _reason, _handler, _lane, _seq, _system, _text, _n)
-             as x (id, request_id, conversation, team, category, reason, handler, lane, seq, system_id, part, n)
-    ), told as (
+    with told as (
         select t.* from unnest(_told, _notice, enqueue(_notice)) as t (id, lane, seq)
     ), inserted as (
         insert into dead_letter (dead_letter_id, conversation, request_id, team_id, channel, payload, raw, category,
                                  reason, lane, seq, system_id, handler, received_at, created_at, notice_lane, notice_seq,
                                  text, n)
-            select g.id, g.conversation, g.request_id, g.team, m.channel, m.envelope, coalesce(w.raw, ''), g.category,
+            select g.id, g.conversation, g.request_id, g.team_id, m.channel, m.envelope, coalesce(w.raw, ''), g.category,
                    g.reason, g.lane, g.seq, g.system_id, g.handler, m.received_at, clock_timestamp(), t.lane, t.seq,
-                   g.part, coalesce(g.n, 1)
-            from given g
+                   g.text, g.n
+            from unnest(_given) g
             join message_inbox m on m.request_id = g.request_id
             left join message_raw w on w.request_id = g.request_id
             left join told t on t.id = g.id
     )
     insert into notice (lane, seq, dead_letter_id, request_id, team_id, system_id, created_at)
-        select t.lane, t.seq, g.id, g.request_id, g.team, g.handler, clock_timestamp()
-        from told t join given g on g.id = t.id;
+        select t.lane, t.seq, g.id, g.request_id, g.team_id, g.handler, clock_timestamp()
+        from told t join unnest(_given) g on g.id = t.id;
 end $$;
 
 -- Digest: one notice, at the end of its lane of digests, about the dead letters that wait to be reported to a System4. The

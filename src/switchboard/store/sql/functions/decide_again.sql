@@ -59,10 +59,9 @@ begin
                case when _text is null then 0 else f.ord end, _now, _text, _n
         from unnest(_fresh, _lane, enqueue(_lane, array_fill(_tier, array[cardinality(_lane)]))) as f (ord, lane, seq);
     if cardinality(x_id) > 0 then
-        perform write_dead_letters(
-            array_agg(x.id), array_agg(_request_id), array_agg(_conversation), array_agg(x.team), array_agg(x.category),
-            array_agg(x.reason), array_agg(x.handler), array_agg(null::uuid), array_agg(null::bigint), array_agg(null::text),
-            array_agg(_text), array_agg(_n))
+        perform write_dead_letters(array_agg(
+            (x.id, _request_id, _conversation, x.team, x.category, x.reason, x.handler, null, null, null, _text, _n)
+            ::new_dead_letter))
         from unnest(x_id, x_team, x_category, x_reason, x_handler) as x (id, team, category, reason, handler);
     end if;
     return _n;

@@ -37,10 +37,9 @@ begin
         from unnest(_turn, enqueue(_turn, array_fill(_tier, array[cardinality(_turn)])), d_system, d_team, d_text) with ordinality
              as d (lane, seq, system_id, team_id, part, ord);
     if cardinality(x_id) > 0 then
-        perform write_dead_letters(
-            array_agg(x.id), array_agg(_request_id), array_agg(_conversation), array_agg(x.team), array_agg(x.category),
-            array_agg(x.reason), array_agg(x.handler), array_agg(null::uuid), array_agg(null::bigint), array_agg(null::text),
-            array_agg(x.part))
+        perform write_dead_letters(array_agg(
+            (x.id, _request_id, _conversation, x.team, x.category, x.reason, x.handler, null, null, null, x.part, 1)
+            ::new_dead_letter))
         from unnest(x_id, x_team, x_category, x_reason, x_handler, x_text) as x (id, team, category, reason, handler, part);
     end if;
 

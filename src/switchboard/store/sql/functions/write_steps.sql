@@ -1,14 +1,9 @@
 -- Steps of many items; a row for each that counted, by its place: what is missing is fenced. The rows of the lanes are locked
 -- against a rescue while their steps are written. A step that has ended stays as it is: an event may be decided meanwhile.
-create or replace function write_steps(
-    _owner bigint, _lane uuid[], _epoch bigint[], _seq bigint[], _request_id uuid[], _path text[], _effect text[],
-    _state text[], _key uuid[], _result text[], _tokens_in bigint[], _tokens_out bigint[], _cost bigint[]
-) returns table (ord bigint)
+create or replace function write_steps(_owner bigint, _given step_write[]) returns table (ord bigint)
 language sql as $$
     with held as materialized (
-        select i.ord, i.lane, i.seq, i.epoch, i.request_id, i.path, i.effect, i.state, i.key, i.result, i.tokens_in, i.tokens_out, i.cost
-        from unnest(_lane, _seq, _epoch, _request_id, _path, _effect, _state, _key, _result, _tokens_in, _tokens_out, _cost)
-             with ordinality as i (lane, seq, epoch, request_id, path, effect, state, key, result, tokens_in, tokens_out, cost, ord)
+        select i.* from unnest(_given) with ordinality i
         join lane l on l.key = i.lane and l.owner = _owner and l.epoch = i.epoch and l.state = 'running' and l.next_seq = i.seq
         order by l.key for share of l
     ), due as (
@@ -21,7 +16,7 @@ language sql as $$
     ), written as (
         insert into step (lane, seq, request_id, path, effect, state, idempotency_key, epoch, result, tokens_in, tokens_out, cost,
                           ended_at)
-            select h.lane, h.seq, h.request_id, h.path, h.effect, h.state, h.key, h.epoch, h.result::json, h.tokens_in,
+            select h.lane, h.seq, h.request_id, h.path, h.effect, h.state, h.idempotency_key, h.epoch, h.result::json, h.tokens_in,
                    h.tokens_out, h.cost, case when h.state <> 'started' then clock_timestamp() end
             from held h
             on conflict (request_id, lane, seq, path) do update
@@ -29,5 +24,5 @@ language sql as $$
                     tokens_out = excluded.tokens_out, cost = excluded.cost, ended_at = excluded.ended_at
                 where step.state = 'started'
     )
-    select h.ord from held h;
+    select h.ordinality from held h;
 $$;

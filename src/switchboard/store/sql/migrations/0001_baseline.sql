@@ -492,6 +492,23 @@ create table schedule (
     last_error text
 );
 
+-- What functions are given many of, as one array of rows ------------------------------------------------------------------
+
+-- A type is never changed: functions of this release and the next take it. One with other columns gets another name.
+create type settlement as (
+    lane uuid, epoch bigint, seq bigint, outcome text, error_class text, error text, engine text, started_at timestamptz,
+    stop_reason text, usage text, hand_on boolean, pause boolean, outbox_id uuid, text text, pool text,
+    dead_letter_id uuid, category text, reason text, handler text
+);
+create type step_write as (
+    lane uuid, epoch bigint, seq bigint, request_id uuid, path text, effect text, state text, idempotency_key uuid,
+    result text, tokens_in bigint, tokens_out bigint, cost bigint
+);
+create type new_dead_letter as (
+    id uuid, request_id uuid, conversation uuid, team_id text, category text, reason text, handler text,
+    lane uuid, seq bigint, system_id text, text text, n smallint
+);
+
 -- What the memo engine keeps ------------------------------------------------------------------------------------------
 
 create table memo (

@@ -62,10 +62,7 @@ order by i.ord;
 select retry_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: settle
-select lane, ok, next_seq from settle_turns(
-    $1, $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::timestamptz[],
-    $10::text[], $11::text[], $12::boolean[], $13::boolean[], $14::uuid[], $15::text[], $16::text[],
-    $17::uuid[], $18::text[], $19::text[], $20::text[]);
+select lane, ok, next_seq from settle_turns($1, $2::settlement[]);
 
 -- name: list
 select lane_name(key) as lane, kind, pool, state, last_seq - done_seq as waiting, parked, attempts, owner, epoch, ready_at, lease_until

@@ -3,9 +3,7 @@ select path, state, effect, idempotency_key, result, tokens_in, tokens_out, cost
 where request_id = $3 and lane = $1 and seq = $2;
 
 -- name: write
-select ord from write_steps(
-    $1, $2::uuid[], $3::bigint[], $4::bigint[], $5::uuid[], $6::text[], $7::text[], $8::text[], $9::uuid[], $10::text[],
-    $11::bigint[], $12::bigint[], $13::bigint[]);
+select ord from write_steps($1, $2::step_write[]);
 
 -- name: expect
 select expect_event($1, $2, $3, $4, $5, $6, $7, $8);
