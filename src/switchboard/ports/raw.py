@@ -16,6 +16,7 @@ Raw = Mapping[str, object]
 
 MAX_WORD: Final = 512
 """Maximum characters of a word; no identity in an envelope is longer either."""
+_OBJECT: Final = (dict, Mapping)  # nearly all are dicts, which is told much faster
 INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
 
 
@@ -27,7 +28,7 @@ def raw_of(envelope: Envelope) -> Raw:
 def at(raw: object, *path: str | int) -> object:
     """The value at a path of keys and positions; None where the path ends early."""
     for step in path:
-        if isinstance(raw, Mapping) and isinstance(step, str):
+        if isinstance(step, str) and isinstance(raw, _OBJECT):
             raw = raw.get(step)
         elif isinstance(raw, list) and isinstance(step, int) and step < len(raw):
             raw = raw[step]
@@ -39,7 +40,7 @@ def at(raw: object, *path: str | int) -> object:
 def child(raw: object, *path: str | int) -> Raw:
     """The object at a path; an empty one where there is none."""
     found = at(raw, *path)
-    return found if isinstance(found, Mapping) else {}
+    return found if isinstance(found, _OBJECT) else {}
 
 
 def number(value: object) -> str | None:

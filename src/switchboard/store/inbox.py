@@ -158,9 +158,10 @@ async def accept(
         sizes,
         starts,
         b"".join(raws),
-        *_joined(_delivery_rows(batch), 3),
+        *_joined(_delivery_rows(batch, keys), 4),
         *_unrouted_columns(batch),
     )
+    keys.remember(arrival.message.conversation for arrival in batch)
     told = {ord_: (first, waits) for ord_, first, waits in rows}
     if told.pop(0, None):
         wake()
@@ -171,7 +172,8 @@ async def accept(
 def _keys(one: Prepared, keys: Keys) -> tuple[str, str, str, str]:
     message, source = one.arrival.message, one.arrival.message.envelope.source
     event = keys.event(source.channel, source.endpoint_identity, message.dedupe_key)
-    return message.conversation, keys.conversation(message.conversation), event, keys.of("body", one.content)
+    name = "" if message.conversation in keys.stored else message.conversation
+    return name, keys.conversation(message.conversation), event, keys.of("body", one.content)
 
 
 def _acceptance(arrival: Arrival, first: RequestId | None, waits: bool) -> Acceptance:
@@ -197,11 +199,12 @@ def _joined(rows: Iterable[tuple[str, ...]], width: int) -> list[str]:
     return [_SEPARATOR.join(column) for column in zip(*rows, strict=True)] or [""] * width
 
 
-def _delivery_rows(batch: Sequence[Arrival]) -> Iterator[tuple[str, ...]]:
+def _delivery_rows(batch: Sequence[Arrival], keys: Keys) -> Iterator[tuple[str, ...]]:
     for ord_, arrival in enumerate(batch, 1):
         if isinstance(arrival.decided, Decision):
             for chosen in arrival.decided.chosen:
-                yield str(ord_), chosen.system_id, chosen.team_id
+                lane = keys.turn_lane(chosen.system_id, arrival.message.conversation)
+                yield str(ord_), lane, chosen.system_id, chosen.team_id
 
 
 def _unrouted_columns(batch: Sequence[Arrival]) -> list[list[object]]:

@@ -6,10 +6,13 @@ Elsewhere `conversation_key` in `sql/functions/keys.sql` computes the same. Next
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
+from uuid import UUID
 
+_REMEMBERED: Final = 8192
 Kind = Literal["conversation", "event", "body", "pipeline"]
 
 
@@ -22,7 +25,11 @@ class Keys:
     def __init__(self, inner: bytes, outer: bytes) -> None:
         self._inner = {kind: sha256(b"%b%b\n" % (inner, kind.encode())) for kind in get_args(Kind)}
         self._outer = sha256(outer)
-        self.conversation = lru_cache(maxsize=8192)(self._conversation)  # the same conversations recur
+        # The same conversations recur, with the same butlers.
+        self.conversation = lru_cache(maxsize=_REMEMBERED)(self._conversation)
+        self.turn_lane = lru_cache(maxsize=_REMEMBERED)(self._turn_lane)
+        self.stored: set[str] = set()
+        """Conversations whose names are known to be stored; they are kept for good."""
 
     def of(self, kind: Kind, content: bytes) -> str:
         """Equal contents of two kinds have nothing in common."""
@@ -35,5 +42,15 @@ class Keys:
         """Of an event's own key, which is unique within its channel and endpoint."""
         return self.of("event", f"{channel}\x1f{endpoint}\x1f{key}".encode())
 
+    def remember(self, conversations: Iterable[str]) -> None:
+        """Their names are stored."""
+        if len(self.stored) > _REMEMBERED:
+            self.stored.clear()
+        self.stored.update(conversations)
+
     def _conversation(self, name: str) -> str:
         return self.of("conversation", name.encode())
+
+    def _turn_lane(self, system_id: str, name: str) -> str:
+        """The lane in which a butler answers a conversation, as `lane_key` computes it."""
+        return sha256(f"turn:{system_id}:{UUID(self.conversation(name))}".encode()).hexdigest()[:32]

@@ -1,14 +1,14 @@
 -- Accept: dedupe, store, decide, deliver; one row back per message that is not simply new, and one with ord 0 if workers
 -- are to be woken. d_*: deliveries, x_*: branches nobody could take; *_ord is the message they belong to, from 1.
 -- Of _raw, in which all are one after the other, a message has _size bytes from _at. _asks: what must be classified first,
--- and is not decided here; null where the caller knows nobody who classifies. Under the lock of its conversation's route
+-- and is not decided here; null where the caller knows nobody who classifies. _name: null of a conversation that is stored. Under the lock of its conversation's route
 -- lane whatever comes later waits behind it, decided or not.
 create or replace function accept_messages(
     _name text[], _conversation uuid[], _event uuid[], _content uuid[], _request_id uuid[], _channel text[], _endpoint text[], _sender text[],
     _thread text[], _envelope text[], _media_type text[], _received_at timestamptz[], _tier smallint[],
     _version bigint[], _branches smallint[], _trail text[], _facts text[], _pinned text[], _asks boolean[],
     _size integer[], _at integer[], _raw bytea,
-    d_ord integer[], d_system text[], d_team text[],
+    d_ord integer[], d_lane uuid[], d_system text[], d_team text[],
     x_ord integer[], x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[]
 ) returns table (ord bigint, request_id uuid, waits boolean)
 language plpgsql as $$
@@ -18,16 +18,13 @@ declare
     _fresh boolean[];
     _decided boolean[];
     _idle uuid[];
-    _turn uuid[] := array(select lane_key('turn', d.system_id, _conversation[d.ord])
-                          from unnest(d_ord, d_system) with ordinality as d (ord, system_id, n) order by d.n);
-    _now integer[];
-    _now_seq bigint[];
     _later integer[];
     _later_seq bigint[];
 begin
     insert into conversation (conversation, name)
         select distinct on (m.conversation) m.conversation, m.name from unnest(_conversation, _name) as m (conversation, name)
-        where not exists (select from conversation c where c.conversation = m.conversation) order by m.conversation
+        where m.name is not null and not exists (select from conversation c where c.conversation = m.conversation)
+        order by m.conversation
         on conflict do nothing;
 
     -- The caller may not have heard yet: where a message of one of these conversations waits all the same, nobody is asked,
@@ -52,7 +49,7 @@ begin
                    array_agg(w.conversation) as conversation, array_agg(w.pool) as pool
             from (
                 select d.lane as key, 'turn' as kind, d.system_id, _conversation[d.ord] as conversation, 'work' as pool
-                from unnest(_turn, d_ord, d_system) as d (lane, ord, system_id)
+                from unnest(d_lane, d_ord, d_system) as d (lane, ord, system_id)
                 union all select lane_key('notice', x.handler, _conversation[x.ord]), 'notice', x.handler, _conversation[x.ord], 'work'
                 from unnest(x_ord, x_handler) as x (ord, handler) where x.handler is not null
                 union all select r.lane, 'route', null, r.conversation, 'route'
@@ -115,12 +112,14 @@ begin
              as m (request_id, version, branches, trail, received_at, facts, decided)
         where m.decided;
 
-    select array_agg(d.n order by d.n), enqueue(array_agg(_turn[d.n::integer] order by d.n), array_agg(_tier[d.ord] order by d.n))
-        into _now, _now_seq
-        from unnest(d_ord) with ordinality as d (ord, n) where _decided[d.ord];
     insert into delivery (lane, seq, request_id, system_id, team_id, created_at)
-        select _turn[n.n], n.seq, _request_id[d_ord[n.n]], d_system[n.n], d_team[n.n], _received_at[d_ord[n.n]]
-        from unnest(_now, _now_seq) as n (n, seq);
+        select d.lane, d.seq, _request_id[d.ord], d.system_id, d.team_id, _received_at[d.ord]
+        from (
+            select array_agg(d.ord order by d.n) as ord, array_agg(d.lane order by d.n) as lane, array_agg(_tier[d.ord] order by d.n) as tier,
+                   array_agg(d.system_id order by d.n) as system_id, array_agg(d.team_id order by d.n) as team_id
+            from unnest(d_ord, d_lane, d_system, d_team) with ordinality as d (ord, lane, system_id, team_id, n) where _decided[d.ord]
+        ) g
+        cross join unnest(g.ord, g.lane, enqueue(g.lane, g.tier), g.system_id, g.team_id) as d (ord, lane, seq, system_id, team_id);
 
     if cardinality(x_ord) > 0 then
         perform write_dead_letters(array_agg(

@@ -63,11 +63,11 @@ begin
     )
     select array_agg(s.ord order by s.ord), array_agg(s.request_id order by s.ord), array_agg(s.system_id order by s.ord)
         into _ended, _request_id, _system
-        from settled s where _given[s.ord].outbox_id is not null;
+        from settled s where _send_lane[s.ord] is not null;
 
     if _ended is not null then
-        select enqueue(array_agg(_send_lane[e.ord] order by e.n), null, array_agg(_given[e.ord].pool order by e.n))
-            into _reply_seq from unnest(_ended) with ordinality as e (ord, n);
+        select enqueue(array_agg(_send_lane[e.ord] order by e.ord), null, array_agg(i.pool order by e.ord))
+            into _reply_seq from unnest(_ended) as e (ord) join unnest(_given) with ordinality i on i.ordinality = e.ord;
         insert into outbox (lane, seq, outbox_id, request_id, system_id, channel, endpoint, thread, recipient,
                             reply_to, text, state, created_at, settled_at)
             select _send_lane[e.ord], e.seq, i.outbox_id, e.request_id, e.system_id, m.channel, m.endpoint,

@@ -242,7 +242,6 @@ create index lane_owner on lane (owner) where state = 'running' and owner is not
 create index lane_lease on lane (lease_until) where state = 'running' and lease_until is not null;
 create index lane_busy on lane (pool) where state <> 'idle';
 create index lane_parked on lane (key) where parked > 0;
-create index lane_system on lane (system_id);
 
 -- Items that wait while the others of their lane go on: until due_at, or for an event. attempts: those before it was parked.
 -- decided_at: since then it comes before everything else of its lane.

@@ -8,8 +8,8 @@ select ord, request_id, waits from accept_messages(
     string_to_array($14, $1, '')::smallint[], string_to_array($15, $1, '')::bigint[], string_to_array($16, $1, '')::smallint[],
     string_to_array($17, $1, ''), string_to_array($18, $1, ''), string_to_array($19, $1, ''), string_to_array($20, $1, '')::boolean[],
     string_to_array($21, $1, '')::integer[], string_to_array($22, $1, '')::integer[], $23::bytea,
-    string_to_array($24, $1, '')::integer[], string_to_array($25, $1, ''), string_to_array($26, $1, ''),
-    $27::integer[], $28::uuid[], $29::text[], $30::text[], $31::text[], $32::text[]);
+    string_to_array($24, $1, '')::integer[], string_to_array($25, $1, '')::uuid[], string_to_array($26, $1, ''),
+    string_to_array($27, $1, ''), $28::integer[], $29::uuid[], $30::text[], $31::text[], $32::text[], $33::text[]);
 
 -- name: authors
 select i.ord, o.system_id
