@@ -161,7 +161,6 @@ async def accept(
         *_joined(_delivery_rows(batch, keys), 4),
         *_unrouted_columns(batch),
     )
-    keys.remember(arrival.message.conversation for arrival in batch)
     told = {ord_: (first, waits) for ord_, first, waits in rows}
     if told.pop(0, None):
         wake()
@@ -172,8 +171,7 @@ async def accept(
 def _keys(one: Prepared, keys: Keys) -> tuple[str, str, str, str]:
     message, source = one.arrival.message, one.arrival.message.envelope.source
     event = keys.event(source.channel, source.endpoint_identity, message.dedupe_key)
-    name = "" if message.conversation in keys.stored else message.conversation
-    return name, keys.conversation(message.conversation), event, keys.of("body", one.content)
+    return message.conversation, keys.conversation(message.conversation), event, keys.of("body", one.content)
 
 
 def _acceptance(arrival: Arrival, first: RequestId | None, waits: bool) -> Acceptance:

@@ -6,7 +6,6 @@ Elsewhere `conversation_key` in `sql/functions/keys.sql` computes the same. Next
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final, Literal, get_args
@@ -28,8 +27,6 @@ class Keys:
         # The same conversations recur, with the same butlers.
         self.conversation = lru_cache(maxsize=_REMEMBERED)(self._conversation)
         self.turn_lane = lru_cache(maxsize=_REMEMBERED)(self._turn_lane)
-        self.stored: set[str] = set()
-        """Conversations whose names are known to be stored; they are kept for good."""
 
     def of(self, kind: Kind, content: bytes) -> str:
         """Equal contents of two kinds have nothing in common."""
@@ -41,12 +38,6 @@ class Keys:
     def event(self, channel: str, endpoint: str, key: str) -> str:
         """Of an event's own key, which is unique within its channel and endpoint."""
         return self.of("event", f"{channel}\x1f{endpoint}\x1f{key}".encode())
-
-    def remember(self, conversations: Iterable[str]) -> None:
-        """Their names are stored."""
-        if len(self.stored) > _REMEMBERED:
-            self.stored.clear()
-        self.stored.update(conversations)
 
     def _conversation(self, name: str) -> str:
         return self.of("conversation", name.encode())

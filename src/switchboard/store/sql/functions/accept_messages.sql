@@ -1,7 +1,7 @@
 -- Accept: dedupe, store, decide, deliver; one row back per message that is not simply new, and one with ord 0 if workers
 -- are to be woken. d_*: deliveries, x_*: branches nobody could take; *_ord is the message they belong to, from 1.
 -- Of _raw, in which all are one after the other, a message has _size bytes from _at. _asks: what must be classified first,
--- and is not decided here; null where the caller knows nobody who classifies. _name: null of a conversation that is stored. Under the lock of its conversation's route
+-- and is not decided here; null where the caller knows nobody who classifies. Under the lock of its conversation's route
 -- lane whatever comes later waits behind it, decided or not.
 create or replace function accept_messages(
     _name text[], _conversation uuid[], _event uuid[], _content uuid[], _request_id uuid[], _channel text[], _endpoint text[], _sender text[],
@@ -23,7 +23,7 @@ declare
 begin
     insert into conversation (conversation, name)
         select distinct on (m.conversation) m.conversation, m.name from unnest(_conversation, _name) as m (conversation, name)
-        where m.name is not null and not exists (select from conversation c where c.conversation = m.conversation)
+        where not exists (select from conversation c where c.conversation = m.conversation)
         order by m.conversation
         on conflict do nothing;
 
