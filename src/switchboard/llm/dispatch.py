@@ -56,8 +56,8 @@ class Terms:
     `asker` names the purpose in the usage log. `models`: which are asked, in this order; None: all. `cap` is the
     maximum cost of the caller's task, `spent` what it has cost before. `unfit` says what is wrong with a reply (then
     the next model is asked), or None. `taken` says whether our server has accepted a call of this request: then no
-    other model is asked, however the session ended. `shorter` gives the request within so many tokens, or as short as
-    it can be cut.
+    other model is asked, however the session ended. `shorter` gives the request within a number of tokens, or as
+    short as it can be cut.
     """
 
     asker: str = ""

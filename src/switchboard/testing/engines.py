@@ -391,7 +391,7 @@ def _telling(what: str) -> Iterator[None]:
 
 
 async def _until_acting(run: asyncio.Task[TurnResult], journal: MemoryJournal, ticks: int) -> None:
-    """Until a step has begun, or the turn is over without one; then so many rounds of the event loop more."""
+    """Until a step has begun, or the turn is over without one; then for that many more rounds of the event loop."""
     acting = asyncio.create_task(journal.acting.wait())
     await asyncio.wait([run, acting], timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
     acting.cancel()

@@ -104,7 +104,7 @@ def correct_message(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Correct a classification where a model chose another; he gets it too, unless he has it already."""
+    """Record that another butler should have been chosen; it gets the message too, unless it has it already."""
     body = {"to": to, "only_note": only_note} | ({} if reason is None else {"reason": reason})
     answer = ask(lambda client: client.post(f"/v1/messages/{part(request_id)}/correction", body))
     if as_json:

@@ -50,7 +50,7 @@ def try_cases(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try cases: does each message reach whom it should?
+    """Try cases: does each message reach the right recipients?
 
     Exit code 1: some do not.
     """

@@ -1,4 +1,4 @@
--- Claim: of these kinds, so many lanes of each pool and tier.
+-- Claim: up to the given number of lanes of these kinds, for each pool and tier.
 -- statement_timestamp, not clock_timestamp: only a clock that stands still can be looked up in an index.
 create or replace function claim_lanes(
     _owner bigint, _lease interval, _kinds text[], _pool text[], _tier smallint[], _places integer[]

@@ -57,7 +57,7 @@ begin
     return _state;
 end $$;
 
--- Leases that a connector let run out: what takes an idempotency key is offered again, the rest is honestly uncertain.
+-- Leases that have expired: replies with an idempotency key go back into their lanes, all others become uncertain.
 create or replace function expire_leases(_max_attempts integer) returns bigint
 language plpgsql as $$
 #variable_conflict use_column
@@ -79,7 +79,7 @@ begin
     return _count;
 end $$;
 
--- Send again what was not (or perhaps not) sent: the same reply with the same idempotency key, at the end of its lane.
+-- Resend a reply that was not, or possibly not, sent: with the same idempotency key, at the end of its lane.
 create or replace function resend_reply(_outbox_id uuid) returns boolean
 language plpgsql as $$
 #variable_conflict use_column

@@ -198,8 +198,8 @@ create table dedupe (
 create index dedupe_request on dedupe using brin (request_id) with (autosummarize = on);
 
 -- branches = deliveries + dead letters that this decision made: what the books are balanced against.
--- parts: what of the text came to which team, where a model split it; '' is for all whom it does not name, and a team that
--- it does not tell of has the whole. null: all have the whole.
+-- parts: the part of the text that each team got, where a model split it; '' is for all teams that are not named, and without
+-- it they have the whole. null: all have the whole.
 create table decision (
     request_id uuid not null,
     n smallint not null,

@@ -1,4 +1,4 @@
-"""`core/wire.py`: what is taken, what is refused, and what the sender is told."""
+"""`core/envelope/read.py`: what is taken, what is refused, and what the sender is told."""
 
 from __future__ import annotations
 
