@@ -52,7 +52,7 @@ Priority = Annotated[int | None, typer.Option(help="With --rule: higher prioriti
 
 
 @app.command("list")
-def list_letters(  # noqa: PLR0913 - the options of a command
+def list_dead_letters(  # noqa: PLR0913 - the options of a command
     *,
     team: Team = None,
     status: Annotated[str | None, typer.Option(help="Only this status: pending or handled.")] = None,
@@ -82,7 +82,7 @@ def list_letters(  # noqa: PLR0913 - the options of a command
 
 
 @app.command("show")
-def show_letter(
+def show_dead_letter(
     dead_letter_id: Annotated[UUID, typer.Argument(help="The dead letter's id.", metavar="ID")],
     *,
     as_json: AsJson = False,
