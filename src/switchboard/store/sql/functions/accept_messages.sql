@@ -15,6 +15,7 @@ language plpgsql as $$
 #variable_conflict use_column
 declare
     _route uuid[];
+    _new uuid[];
     _fresh boolean[];
     _decided boolean[];
     _idle uuid[];
@@ -66,8 +67,10 @@ begin
             on conflict do nothing
             returning request_id
     )
-    select array_agg(g.request_id is not null order by m.ord) into _fresh
-        from unnest(_request_id) with ordinality as m (request_id, ord) left join given g using (request_id);
+    select array_agg(g.request_id) into _new from given g;
+    _fresh := case when cardinality(_new) = cardinality(_request_id) then array_fill(true, array[cardinality(_new)])
+                   else array(select coalesce(m.request_id = any (_new), false)
+                              from unnest(_request_id) with ordinality as m (request_id, ord) order by m.ord) end;
     -- A lock writes to the log, so that what is said of a duplicate waits for a synchronous standby as well.
     if false = any (_fresh) then
         perform from dedupe d
@@ -129,12 +132,16 @@ begin
         where _decided[x.ord];
     end if;
 
-    return query
-        select m.ord, d.request_id,
-               _asks is not null
-               and exists (select from routing r where r.request_id = d.request_id and r.state = 'pending')
-        from unnest(_event, _fresh) with ordinality as m (key, fresh, ord)
-        left join dedupe d on d.key = m.key
-        where _asks is not null or not m.fresh
-        union all select 0, null, true where exists (select from lane l where l.key = any (_idle) and l.state = 'ready');
+    if _asks is not null or false = any (_fresh) then
+        return query
+            select m.ord, d.request_id,
+                   _asks is not null
+                   and exists (select from routing r where r.request_id = d.request_id and r.state = 'pending')
+            from unnest(_event, _fresh) with ordinality as m (key, fresh, ord)
+            left join dedupe d on d.key = m.key
+            where _asks is not null or not m.fresh;
+    end if;
+    if exists (select from lane l where l.key = any (_idle) and l.state = 'ready') then
+        return query select 0::bigint, null::uuid, true;
+    end if;
 end $$;
