@@ -117,17 +117,16 @@ def _queries(file: str) -> Mapping[str, str]:
 
 
 # Arrays the driver must ask the server about; each new one in a statement cost the first messages 4 to 7 ms.
-_ARRAYS: Final = "select " + ", ".join(
-    f"null::{kind}[]" for kind in ("bigint", "boolean", "integer", "interval", "smallint", "timestamptz", "uuid")
-)
+_ARRAYS: Final = ("bigint", "boolean", "integer", "interval", "smallint", "timestamptz", "uuid")
+_OUR_ARRAYS: Final = ("settlement", "step_write")  # there after the first migration
 
 
 async def _prepare(connection: asyncpg.Connection) -> None:
     for kind in ("json", "jsonb"):
         await connection.set_type_codec(kind, schema="pg_catalog", encoder=to_json, decoder=from_json, format="text")
-    await connection.prepare(_ARRAYS)
-    if await connection.fetchval("select to_regtype('settlement') is not null"):  # not before the first migration
-        await connection.prepare("select null::settlement[], null::step_write[]")
+    migrated = await connection.fetchval("select to_regtype('settlement') is not null")
+    kinds = _ARRAYS + (_OUR_ARRAYS if migrated else ())
+    await connection.prepare("select " + ", ".join(f"null::{kind}[]" for kind in kinds))
 
 
 async def _keep(_: asyncpg.Connection) -> None:
