@@ -18,11 +18,13 @@ import switchboard.pipeline
 from switchboard.app.access import Access
 from switchboard.app.ops.maintenance import Retention
 from switchboard.core.policy.budget import Amount, Cap, Refusal
+from switchboard.core.uuid7 import next_uuid7
 from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import Forbidden, InvalidInput, Unauthenticated
 from switchboard.domain.llm import Bill, Reply, ToolCall, Usage
 from switchboard.domain.routing import Member, SystemId, Team, TeamId
 from switchboard.domain.shown import Logged
+from switchboard.journey.accept import Submission
 from switchboard.journey.route_call import take
 from switchboard.pipeline import (
     Attempt,
@@ -405,6 +407,42 @@ async def test_of_an_api_nothing_is_shown(house: Lab, pool: asyncpg.Pool, channe
     given = context(source_channel=channel, conversation=key, request_id=str(request_id))
     await MessagePipeline(pool, model, "switchboard").process("x", {}, request_context=given)
     assert model.data["history"] == []
+
+
+@pytest.mark.parametrize("channel", ["telegram", "email"])
+async def test_any_split_of_messages_into_batches_gives_the_same_prompts(
+    house: Lab, pool: asyncpg.Pool, channel: str
+) -> None:
+    texts = [f"message {n}" + " lorem ipsum" * 4000 for n in range(6)]  # more than 50,000 tokens, so some are dropped
+    prompts = set()
+    for cuts in range(2 ** (len(texts) - 1)):
+        thread = f"split {cuts}"
+        batches: list[list[Submission]] = [[]]
+        for n, text in enumerate(texts):
+            batches[-1].append(submission(text, channel=channel, thread=thread))
+            if cuts >> n & 1:
+                batches.append([])
+        for batch in batches:
+            await house.accept.accept_all(batch)
+        key = await house.database.value("select name from conversation where name like $1", f"%/split%20{cuts}")
+        model = calling(call("health"))
+        given = context(source_channel=channel, conversation=key)
+        await MessagePipeline(pool, model, "switchboard").process("and?", {}, request_context=given)
+        prompts.add(tuple(one["text"] for one in model.data["history"]))
+    [history] = prompts
+    assert 0 < len(history) < len(texts)
+    assert list(history) == texts[-len(history) :]
+
+
+async def test_the_fifteen_minutes_count_from_the_message_however_long_it_waited(
+    house: Lab, pool: asyncpg.Pool
+) -> None:
+    _, key = await talk(house, [("too old", timedelta(minutes=36)), ("just before", timedelta(minutes=21))])
+    received = datetime.now(UTC) - timedelta(minutes=20)
+    model = calling(call("health"))
+    given = context(conversation=key, request_id=str(next_uuid7(None, int(received.timestamp() * 1000), 7)))
+    await MessagePipeline(pool, model, "switchboard").process("and?", {}, request_context=given)
+    assert [one["text"] for one in model.data["history"]] == ["just before", "re: just before"]
 
 
 async def test_of_other_conversations_nothing_is_shown(house: Lab, pool: asyncpg.Pool) -> None:

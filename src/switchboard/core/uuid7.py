@@ -58,6 +58,11 @@ def uuid7_ms(uuid: UUID) -> int:
     return uuid.int >> 80
 
 
+def uuid7_time(uuid: UUID) -> datetime:
+    """The same as a time."""
+    return _EPOCH + timedelta(milliseconds=uuid7_ms(uuid))
+
+
 def _pack(count: int) -> UUID:
     """A UUID from its 122 free bits: they are one number whose order is the order of the identifiers."""
     timestamp, random = count >> _RANDOM_BITS, count & _RANDOM_MASK

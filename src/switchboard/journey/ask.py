@@ -29,6 +29,7 @@ from switchboard.core.classification.judge import is_ours, parse_calls, reconcil
 from switchboard.core.classification.prompt import Asked, Prompt, route_tool, routing_prompt
 from switchboard.core.classification.result import in_no_part, word_by_word
 from switchboard.core.tokens import asked_tokens, estimate_tokens
+from switchboard.core.uuid7 import uuid7_time
 from switchboard.domain.classification import Candidate, Classification, Utterance
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import SwitchboardError, Unavailable
@@ -177,14 +178,17 @@ class Answer:
 
 
 async def history_of(database: Database, question: Question, strategy: Strategy) -> tuple[Utterance, ...]:
-    """The earlier messages of the conversation, as far as the strategy of the channel shows them."""
+    """The earlier messages of the conversation, as far as the strategy of the channel shows them.
+
+    Their age counts from the receipt of the message that is asked about: it may have waited for a model.
+    """
     limits = LIMITS[strategy]
     if not question.conversation or strategy == "none":
         return ()
     limits = replace(limits, max_tokens=min(limits.max_tokens or HISTORY_TOKENS, HISTORY_TOKENS))
-    now = datetime.now(UTC)
-    said = await store.history(database, question.conversation, question.request_id, limits, now)
-    return select_history(said, limits, now)
+    received = uuid7_time(question.request_id)
+    said = await store.history(database, question.conversation, question.request_id, limits, received)
+    return select_history(said, limits, received)
 
 
 async def by_session(database: Database, question: Question, said: Sequence[Utterance], ask: AskModels) -> Answer:

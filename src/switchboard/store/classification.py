@@ -101,7 +101,8 @@ async def history(
 ) -> list[Utterance]:
     """Both sides of a conversation: what was received before the message `before`, and what butlers have replied.
 
-    Never more than `limits` can use, newest first on each side; `core/classification/history.py` then selects.
+    Never more than `limits` can use, each side in the order of acceptance, which times alone do not tell: those of a
+    batch have the same. `core/classification/history.py` then selects.
     """
     if limits.max_count == 0:
         return []
@@ -112,7 +113,7 @@ async def history(
         query("classification.history_in"), conversation, first_uuid7(since), before, count, characters
     )
     ours = await database.rows(query("classification.history_out"), conversation, since, count, characters)
-    return rows_as(Utterance, ({**row, "cut": False} for row in (*theirs, *ours)))
+    return rows_as(Utterance, ({**row, "cut": False} for row in (*reversed(theirs), *reversed(ours))))
 
 
 async def has_month(database: Database, request_id: UUID) -> bool:
