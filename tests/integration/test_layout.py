@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -15,9 +16,12 @@ import pytest
 from switchboard.app.ops.doctor import check_database
 from switchboard.app.ops.maintenance import maintenance_tasks
 from switchboard.app.settings import DeadLetterSettings, Settings
+from switchboard.domain.errors import SwitchboardError, Unavailable
+from switchboard.journey.accept import Submission
 from switchboard.store import inbox
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.inbox import Acceptance
 from switchboard.store.keys import Keys, Kind
 from switchboard.store.migrate import migrate
 from switchboard.store.partitions import make_partitions, missing_partitions
@@ -27,12 +31,12 @@ OCTOBER, DECEMBER = datetime(2031, 10, 31, 23, 59, 59, tzinfo=UTC), datetime(203
 PARTITIONED = {"audit", "classification", "decision", "message_inbox", "message_raw", "route_call", "step"}
 
 
-async def hashed(database: Database, kind: str, *parts: str) -> UUID:
+async def hashed(database: Database, kind: str, content: str) -> UUID:
     """By Python's own HMAC, with the secret that the padded keys were made of."""
     inner = await database.value("select inner_key from installation")
     secret = bytes(byte ^ 0x36 for byte in inner)
     assert len(secret.rstrip(b"\0")) > 24
-    return UUID(bytes=hmac.digest(secret, f"{kind}\n{chr(0x1F).join(parts)}".encode(), "sha256")[:16])
+    return UUID(bytes=hmac.digest(secret, f"{kind}\n{content}".encode(), "sha256")[:16])
 
 
 async def test_keys_are_hashes_that_need_the_secret_of_the_installation(database_url: str) -> None:
@@ -41,7 +45,7 @@ async def test_keys_are_hashes_that_need_the_secret_of_the_installation(database
         [row] = await parts.database.rows("select c.*, d.key from dedupe d cross join conversation c")
         assert row["conversation"] == await hashed(parts.database, "conversation", "telegram/bot%3Ahouse/bob")
         assert row["conversation"] == await parts.database.value("select conversation_key($1)", row["name"])
-        assert row["key"] == await hashed(parts.database, "event", "telegram", "bot:house", "idem:k")
+        assert row["key"] == await hashed(parts.database, "event", "8,9:telegrambot:houseidem:k")
         assert row["name"] == "telegram/bot%3Ahouse/bob"
         [lane] = await parts.database.rows(
             "select key, lane_name(key) as name, lane_key(kind, system_id, conversation) from lane"
@@ -60,6 +64,38 @@ async def test_two_installations_give_one_conversation_two_keys(database_url: st
         assert len(set(keys)) == 2
     finally:
         await database.close()
+
+
+async def test_no_two_events_have_one_key_however_their_names_are_cut(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        first = await parts.accept.accept(submission("x", endpoint="bot", key="a\x1fidem:b"))
+        second = await parts.accept.accept(submission("x", endpoint="bot\x1fidem:a", key="b"))
+        assert (first.duplicate, second.duplicate) == (False, False)
+
+
+async def test_under_another_database_nothing_is_stored_by_the_keys_of_the_one_before(database_url: str) -> None:
+    """It was restored, or made anew, while a server ran: the secret is another one."""
+    async with lab(database_url) as parts, lab(database_url) as elsewhere:
+        one = submission("x", key="k")
+        await parts.accept.accept(one)
+        await parts.database.run(
+            "update installation set inner_key = o.inner_key, outer_key = o.outer_key"
+            " from (select sha256(inner_key) || sha256(outer_key) as inner_key, sha256('o') || sha256('p') as outer_key"
+            " from installation) o"
+        )
+        await parts.database.run("truncate message_inbox, message_raw, dedupe, conversation, lane, delivery, decision")
+        first = await elsewhere.accept.accept(one)
+        outcomes = [await accepted_or_not(parts, one) for _ in range(2)]
+        assert isinstance(outcomes[0], Unavailable), "come again"
+        assert isinstance(outcomes[1], Acceptance)
+        assert (outcomes[1].duplicate, outcomes[1].request_id) == (True, first.request_id)
+        assert await parts.count("select count(*) from conversation") == 1
+        assert await parts.count("select count(*) from message_inbox") == 1
+
+
+async def accepted_or_not(parts: Lab, one: Submission) -> Acceptance | SwitchboardError:
+    [outcome] = await parts.accept.accept_all([one])
+    return outcome
 
 
 async def test_an_event_is_one_message_of_its_endpoint_whatever_its_thread(database_url: str) -> None:
@@ -162,6 +198,12 @@ async def test_the_task_that_every_worker_has_makes_what_is_missing_now(database
         assert await task.run() == len(lost)
         [found] = [one for one in await check_database(settings) if one.name == "partitions"]
         assert found.status == "good"
+
+
+async def test_partitions_that_several_make_at_once_are_made_once(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        made = await asyncio.gather(*(make_partitions(parts.database, OCTOBER, lock_timeout="10s") for _ in range(4)))
+        assert sorted(one or 0 for one in made) == [0, 0, 0, 4 * len(PARTITIONED)]
 
 
 async def test_partitions_are_not_waited_for_and_made_at_the_next_run(database_url: str) -> None:

@@ -416,6 +416,50 @@ async def _dead(parts: Lab, count: int) -> bool:
     return len(await all_dead_letters(parts)) == count
 
 
+async def defer(parts: Lab, text: str) -> None:
+    """A message whose delivery is not to run before its time, which has come."""
+    await fill(parts, text)
+    await parts.database.run("select defer_item(key, last_seq, now() - interval '1 s') from lane where kind = 'turn'")
+
+
+async def test_a_timer_that_is_over_before_its_place_has_come_swallows_nothing_of_what_lies_before_it(
+    database_url: str,
+) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0", "1")
+        await defer(parts, "2")
+        await fill(parts, "3")
+        await defer(parts, "4")
+        await rescue(parts.database)
+        order = []
+        while items := await hand.claim():
+            order.append(items[0].seq)
+            assert (await hand.answer(items[0])).ok
+            await assert_balanced(parts)
+        assert order == [1, 2, 3, 4, 5]
+        assert await parts.count("select parked from lane where kind = 'turn'") == 0
+
+
+async def test_a_timer_that_is_over_while_the_item_before_it_waits_for_its_retry_keeps_its_place(
+    database_url: str,
+) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0")
+        await defer(parts, "1")
+        [head] = await hand.claim()
+        assert await hand.fail(head, delay=3600)
+        await rescue(parts.database)
+        assert await hand.claim() == []
+        await parts.database.run("update lane set ready_at = now() where kind = 'turn'")
+        [head] = await hand.claim()
+        assert (head.seq, head.attempts) == (1, 2)
+        assert (await hand.answer(head)).ok
+        [last] = await hand.claim()
+        assert (last.seq, last.attempts) == (2, 1)
+        assert (await hand.answer(last)).ok
+        await assert_balanced(parts)
+
+
 # Many of one lane -----------------------------------------------------------------------------------------------------
 
 

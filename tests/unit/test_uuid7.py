@@ -62,6 +62,14 @@ def test_they_tell_the_time_that_is_given() -> None:
     assert [uuid7_ms(one) for one in IdSequence().next(2, 1700000000.125)] == [1700000000125] * 2
 
 
+def test_a_sequence_whose_clock_was_wrong_tells_the_right_time_again() -> None:
+    """By more than clocks are apart: until then a server would date messages by a month that may have no partition."""
+    ids = IdSequence()
+    wrong, right = 1900000000.0, 1700000000.0
+    assert [uuid7_ms(*ids.next(1, at)) for at in (right, wrong, right)] == [at * 1000 for at in (right, wrong, right)]
+    assert [uuid7_ms(one) for one in ids.next(2, right - 20)] == [right * 1000] * 2, "a little: they only grow"
+
+
 def test_a_clock_that_stands_still_changes_only_the_random_part() -> None:
     first = next_uuid7(None, 1000, 5)
     second = next_uuid7(first, 1000, 0)

@@ -190,7 +190,7 @@ class Database:
         return cls(url, pool)
 
     async def keys(self) -> Keys:
-        """The keyed hashes of this installation, which never change."""
+        """The keyed hashes of this installation, which never change; read again when the database was out of reach."""
         if self._keys is None:
             row = await self.row("select inner_key, outer_key from switchboard.installation")
             if row is None:
@@ -230,6 +230,7 @@ class Database:
         except _LOST as error:
             if misused or isinstance(error, ValueError):
                 raise
+            self._keys = None  # it may come back as another database
             raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
 
     async def dedicated(self) -> asyncpg.Connection:

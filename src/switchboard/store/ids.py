@@ -1,7 +1,7 @@
 """The one place where identifiers use the clock and randomness.
 
 Called by `journey/accept.py` and by every table that needs a key in time order. In: nothing; out: a UUIDv7 greater than
-every earlier one of this process. The arithmetic is `core/uuid7.py`.
+every earlier one of this process, unless its clock was wrong before. The arithmetic is `core/uuid7.py`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 import time
 from threading import Lock
+from typing import Final
 from uuid import UUID
 
-from switchboard.core.uuid7 import next_uuid7s
+from switchboard.core.uuid7 import next_uuid7s, uuid7_ms
+
+_AHEAD_MS: Final = 30_000
+"""How far identifiers may be ahead of the clock: beyond that it has been put right, and they start again from it."""
 
 
 class IdSequence:
@@ -26,8 +30,11 @@ class IdSequence:
         now = time.time() if at is None else at
         random = os.urandom(10 * count)
         dice = [int.from_bytes(random[at : at + 10], "big") for at in range(0, len(random), 10)]
+        now_ms = int(now * 1000)
         with self._lock:
-            following = next_uuid7s(self._last, int(now * 1000), dice)
+            if self._last is not None and uuid7_ms(self._last) - now_ms > _AHEAD_MS:
+                self._last = None
+            following = next_uuid7s(self._last, now_ms, dice)
             self._last = following[-1] if following else self._last
         return following
 
@@ -45,5 +52,5 @@ if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
 
 
 def new_uuid7() -> UUID:
-    """A new UUIDv7, greater than all before it in this process; safe from any thread and after a fork."""
+    """A new UUIDv7, greater than all before it of this process and its clock; safe from any thread and after a fork."""
     return _SEQUENCE.next(1)[0]

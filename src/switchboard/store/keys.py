@@ -37,7 +37,7 @@ class Keys:
 
     def event(self, channel: str, endpoint: str, key: str) -> str:
         """Of an event's own key, which is unique within its channel and endpoint."""
-        return self.of("event", f"{channel}\x1f{endpoint}\x1f{key}".encode())
+        return self.of("event", f"{len(channel)},{len(endpoint)}:{channel}{endpoint}{key}".encode())
 
     def _conversation(self, name: str) -> str:
         return self.of("conversation", name.encode())

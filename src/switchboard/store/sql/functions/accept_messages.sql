@@ -22,6 +22,12 @@ declare
     _later integer[];
     _later_seq bigint[];
 begin
+    -- The caller computed keys once and for all, but the database may be another one by now: restored, or made anew.
+    if not exists (select from conversation c where c.conversation = _conversation[1])
+       and _conversation[1] <> conversation_key(_name[1]) then
+        raise exception 'the keys are of another installation: this database has taken the place of another one'
+            using errcode = 'database_dropped';
+    end if;
     insert into conversation (conversation, name)
         select distinct on (m.conversation) m.conversation, m.name from unnest(_conversation, _name) as m (conversation, name)
         where not exists (select from conversation c where c.conversation = m.conversation)

@@ -6,6 +6,7 @@ declare
     _made integer := 0;
     _one record;
 begin
+    perform pg_advisory_xact_lock(hashtextextended('switchboard.make_partitions', 0));
     for _one in
         select c.relname as parent, format('%s_%s', c.relname, to_char(m.month, 'YYYY_MM')) as name,
                month_start(m.month) as low, month_start(m.month + interval '1 month') as high

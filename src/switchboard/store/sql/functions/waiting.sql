@@ -91,6 +91,7 @@ declare
     _key uuid;
     _lane uuid;
     _now timestamptz;
+    _back integer;
     _count bigint := 0;
 begin
     for _key in
@@ -109,9 +110,13 @@ begin
     loop
         perform from lane l where l.key = _lane for no key update;
         _now := clock_timestamp();
+        -- what the lane has not come to yet has its place there again: to go first would pass over what lies before it
+        delete from parked p using lane l
+            where l.key = _lane and p.lane = _lane and p.seq > l.done_seq and p.decided_at is null and p.due_at <= _now;
+        get diagnostics _back = row_count;
         update parked p set decided_at = _now
             where p.lane = _lane and p.decided_at is null and p.due_at <= _now;
-        perform choose_next(_lane);
+        perform choose_next(_lane, -_back);
         _count := _count + 1;
     end loop;
     return _count;
