@@ -17,7 +17,14 @@ from msgspec import structs
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.core.uuid7 import uuid7_ms
-from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, TooLarge, Unavailable
+from switchboard.domain.errors import (
+    IdempotencyMismatch,
+    InvalidInput,
+    Overloaded,
+    SwitchboardError,
+    TooLarge,
+    Unavailable,
+)
 from switchboard.domain.message import Message, RequestId
 from switchboard.domain.routing import Chosen, Decision, Member, SystemId, Team
 from switchboard.journey.accept import Submission
@@ -91,6 +98,44 @@ async def test_one_idempotency_key_is_one_message_whatever_the_events_are_called
         assert [a.duplicate for a in accepted] == [False, True, True]
         other = await parts.accept.accept(submission("ok", event="0"))
         assert not other.duplicate, "an idempotency key and an event id of the same name are not the same"
+
+
+ANOTHER_BODY: list[dict[str, Any]] = [
+    {"text": "bad"},
+    {"sender": "bob"},
+    {"thread": "t"},
+]
+
+
+@pytest.mark.parametrize("other", ANOTHER_BODY, ids=lambda other: next(iter(other)))
+async def test_an_idempotency_key_that_belongs_to_another_body_is_refused_with_the_first_id(
+    database_url: str, other: dict[str, Any]
+) -> None:
+    async with lab(database_url) as parts:
+        [first, again] = await all_accepted(parts, [submission("ok", key="k"), submission("ok", key="k", raw={"n": 2})])
+        assert (again.request_id, again.duplicate) == (first.request_id, True), "the original bytes are not compared"
+        same_batch = [submission("fresh", key="k2"), submission(**{"text": "ok", "key": "k2", **other})]
+        stored, refused = await parts.accept.accept_all(same_batch)
+        assert isinstance(stored, Acceptance)
+        assert isinstance(refused, IdempotencyMismatch)
+        assert refused.details == {"request_id": str(stored.request_id)}
+        with pytest.raises(IdempotencyMismatch, match=str(first.request_id)):
+            await parts.accept.accept(submission(**{"text": "ok", "key": "k", **other}))
+        assert await parts.count("select count(*) from message_inbox") == 2
+
+
+async def test_one_event_is_one_message_whatever_thread_and_form_it_has(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        update = {"update_id": 7, "message": {"message_id": 1, "chat": {"id": 9}, "text": "x"}}
+        mail = {"headers": {"Message-ID": "<m@x>"}}
+        for channel, raw in (("telegram", update), ("email", mail)):
+            given = [
+                submission("x", channel=channel, raw=raw, thread=thread, event=event)
+                for thread, event in ((None, "a"), ("t", "b"), ("9", "c"))
+            ]
+            assert [a.duplicate for a in await all_accepted(parts, given)] == [False, True, True]
+        given = [submission("x", key="k", channel="api", event=event) for event in "ab"]
+        assert [a.duplicate for a in await all_accepted(parts, given)] == [False, True]
 
 
 async def test_two_accounts_may_use_the_same_event_id(database_url: str) -> None:

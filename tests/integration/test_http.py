@@ -41,7 +41,7 @@ def error_of(response: httpx2.Response) -> tuple[int, str]:
     """Status and code; the shape is part of the assertion."""
     body = response.json()
     assert set(body) == {"error"}
-    assert set(body["error"]) in ({"code", "message"}, {"code", "message", "field"})
+    assert {"code", "message"} <= set(body["error"]) <= {"code", "message", "field", "details"}
     return response.status_code, body["error"]["code"]
 
 
@@ -113,7 +113,10 @@ async def test_the_idempotency_key_header_fills_the_field(server: Opened) -> Non
     ]
     assert [a["duplicate"] for a in answers] == [False, True]
     differing = await server.submit(envelope_json("pay", key="other"), **{"idempotency-key": "k1"})
-    assert error_of(differing) == (422, "idempotency_key_mismatch")
+    assert error_of(differing) == (422, "conflicting_idempotency_keys")
+    another = await server.submit(envelope_json("pay twice", event="2"), **{"idempotency-key": "k1"})
+    assert error_of(another) == (422, "idempotency_mismatch")
+    assert another.json()["error"]["details"] == {"request_id": answers[0]["request_id"]}
     assert error_of(await server.submit(envelope_json("pay"), **{"idempotency-key": "k" * 513})) == (
         422,
         "invalid_value",

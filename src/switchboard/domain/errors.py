@@ -45,6 +45,20 @@ class InvalidInput(SwitchboardError):
     code = "invalid_input"
 
 
+class IdempotencyMismatch(InvalidInput):
+    """The key has been used for another message, `first`; nothing was stored."""
+
+    code = "idempotency_mismatch"
+
+    def __init__(self, first: object) -> None:
+        super().__init__(
+            f"this idempotency key belongs to message {first}, whose text, sender, thread or attachments differ; "
+            "give a new message a new key",
+            field="control.idempotency_key",
+        )
+        self.details = {"request_id": str(first)}
+
+
 class TooLarge(SwitchboardError):
     """The input exceeds a size limit; nothing was stored."""
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from switchboard.core.channels.registry import Channels
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.errors import Overloaded, SwitchboardError, TooLarge, Unavailable
+from switchboard.domain.errors import IdempotencyMismatch, Overloaded, SwitchboardError, TooLarge, Unavailable
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.lanes.batch import Batch
@@ -111,7 +111,7 @@ class AcceptLeg:
         ids = self._ids.next(len(submissions), now.timestamp())
         asks = [self._ask(one, RequestId(new), now) for one, new in zip(submissions, ids, strict=True)]
         answers = iter(await self._batch.put_all([ask for ask in asks if isinstance(ask, _Ask)]))
-        outcomes = [_outcome(next(answers)) if isinstance(ask, _Ask) else ask for ask in asks]
+        outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in asks]
         point("after_commit")
         return outcomes
 
@@ -188,9 +188,10 @@ def _conversation(ask: _Ask) -> Conversation:
     return ask.message.conversation
 
 
-def _outcome(answer: Acceptance | BaseException) -> Acceptance | SwitchboardError:
+def _outcome(ask: _Ask, answer: Acceptance | BaseException) -> Acceptance | SwitchboardError:
     if isinstance(answer, Acceptance):
-        return answer
+        keyed = ask.message.envelope.control.idempotency_key is not None
+        return IdempotencyMismatch(answer.request_id) if keyed and answer.differs else answer
     if not isinstance(answer, Exception):
         raise answer
     return _refusal(answer)

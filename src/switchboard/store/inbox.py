@@ -39,13 +39,15 @@ class Acceptance(Struct, frozen=True):
     """The answer to the sender: the id of the message, or of the first one if this is a duplicate.
 
     `decision` is what was decided about a new message; None for a duplicate, and while it `waits`: to be classified, or
-    behind a message of its conversation that does.
+    behind a message of its conversation that does. A duplicate `differs` if the first one has another text, sender,
+    thread or other attachments.
     """
 
     request_id: RequestId
     duplicate: bool
     decision: Decision | None = None
     waits: bool = False
+    differs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +163,10 @@ async def accept(
         *_joined(_delivery_rows(batch, keys), 4),
         *_unrouted_columns(batch),
     )
-    told = {ord_: (first, waits) for ord_, first, waits in rows}
+    told = {ord_: (first, waits, differs) for ord_, first, waits, differs in rows}
     if told.pop(0, None):
         wake()
-    new = [(arrival.message.request_id, False) for arrival in batch]
+    new = [(arrival.message.request_id, False, False) for arrival in batch]
     return [_acceptance(arrival, *told.get(n, new[n - 1])) for n, arrival in enumerate(batch, 1)]
 
 
@@ -174,12 +176,12 @@ def _keys(one: Prepared, keys: Keys) -> tuple[str, str, str, str]:
     return message.conversation, keys.conversation(message.conversation), event, keys.of("body", one.content)
 
 
-def _acceptance(arrival: Arrival, first: RequestId | None, waits: bool) -> Acceptance:
+def _acceptance(arrival: Arrival, first: RequestId | None, waits: bool, differs: bool) -> Acceptance:
     if first is None:
         raise LookupError(f"{arrival.message.request_id} is neither stored nor known")
     # An id of our own means new, even if an earlier attempt to commit this batch succeeded without an answer.
     if first != arrival.message.request_id:
-        return Acceptance(first, duplicate=True)
+        return Acceptance(first, duplicate=True, differs=differs)
     if waits or isinstance(arrival.decided, ToClassify):
         return Acceptance(first, duplicate=False, waits=waits)
     return Acceptance(first, duplicate=False, decision=arrival.decided)

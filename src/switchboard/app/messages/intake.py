@@ -225,7 +225,7 @@ def _with_key(envelope: Envelope, key: str | None) -> Envelope:
         raise InvalidInput(
             "the header Idempotency-Key and control.idempotency_key differ; send only one of them, or "
             "the same value in both",
-            code="idempotency_key_mismatch",
+            code="conflicting_idempotency_keys",
             field="control.idempotency_key",
         )
     return replace(envelope, control=replace(envelope.control, idempotency_key=filled))

@@ -1,5 +1,5 @@
 -- Accept: dedupe, store, decide, deliver; one row back per message that is not simply new, and one with ord 0 if workers
--- are to be woken. d_*: deliveries, x_*: branches nobody could take; *_ord is the message they belong to, from 1.
+-- are to be woken; differs: its event was submitted before with another body. d_*: deliveries, x_*: branches nobody could take; *_ord is the message they belong to, from 1.
 -- Of _raw, in which all are one after the other, a message has _size bytes from _at. _asks: what must be classified first,
 -- and is not decided here; null where the caller knows nobody who classifies. Under the lock of its conversation's route
 -- lane whatever comes later waits behind it, decided or not.
@@ -10,7 +10,7 @@ create or replace function accept_messages(
     _size integer[], _at integer[], _raw bytea,
     d_ord integer[], d_lane uuid[], d_system text[], d_team text[],
     x_ord integer[], x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[]
-) returns table (ord bigint, request_id uuid, waits boolean)
+) returns table (ord bigint, request_id uuid, waits boolean, differs boolean)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -142,12 +142,13 @@ begin
         return query
             select m.ord, d.request_id,
                    _asks is not null
-                   and exists (select from routing r where r.request_id = d.request_id and r.state = 'pending')
-            from unnest(_event, _fresh) with ordinality as m (key, fresh, ord)
+                   and exists (select from routing r where r.request_id = d.request_id and r.state = 'pending'),
+                   d.body <> m.body
+            from unnest(_event, _content, _fresh) with ordinality as m (key, body, fresh, ord)
             left join dedupe d on d.key = m.key
             where _asks is not null or not m.fresh;
     end if;
     if exists (select from lane l where l.key = any (_idle) and l.state = 'ready') then
-        return query select 0::bigint, null::uuid, true;
+        return query select 0::bigint, null::uuid, true, false;
     end if;
 end $$;

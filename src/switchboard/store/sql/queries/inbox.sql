@@ -1,6 +1,6 @@
 -- name: accept
 -- Columns of texts, joined by $1: that costs the caller a third of arrays. An empty one is null.
-select ord, request_id, waits from accept_messages(
+select ord, request_id, waits, differs from accept_messages(
     string_to_array($2, $1, ''), string_to_array($3, $1, '')::uuid[], string_to_array($4, $1, '')::uuid[],
     string_to_array($5, $1, '')::uuid[], string_to_array($6, $1, '')::uuid[], string_to_array($7, $1, ''),
     string_to_array($8, $1, ''), string_to_array($9, $1, ''), string_to_array($10, $1, ''),
