@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from unittest import SkipTest
 from uuid import UUID, uuid4
@@ -228,3 +230,23 @@ async def test_a_failed_check_of_texts_says_which_text_it_was() -> None:
     with pytest.raises(ValueError, match="nothing to answer") as caught:
         await engines.takes_any_text(subject(bad(needs_text)()))
     assert re.search("nothing", "".join(caught.value.__notes__))
+
+
+def test_child_processes_are_listed_while_threads_come_and_go() -> None:
+    listed = threading.Event()
+
+    def come_and_go() -> None:
+        while not listed.is_set():
+            passing = [threading.Thread(target=int) for _ in range(5)]
+            for thread in passing:
+                thread.start()
+            for thread in passing:
+                thread.join()
+
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(come_and_go)
+        try:
+            assert {engines._children() for _ in range(3000)} == {engines._children()}
+        finally:
+            listed.set()
+        coming.result()

@@ -407,5 +407,8 @@ async def _left(tasks: set[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
 
 def _children() -> frozenset[str]:
     """The ids of our child processes, where the system tells them: on Linux."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return frozenset(pid for file in lists for pid in file.read_text().split())
+    found: set[str] = set()
+    for listed in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            found.update(listed.read_text().split())
+    return frozenset(found)
