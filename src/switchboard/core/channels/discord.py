@@ -25,6 +25,11 @@ def _event_id(envelope: Envelope) -> str | None:
     return f"{found}:{edited}" if found and edited else found
 
 
+def _chat(envelope: Envelope) -> str | None:
+    """The channel: threads and direct messages have one of their own."""
+    return first_word(_message(envelope), ("channel_id",))
+
+
 def _replied_to(envelope: Envelope) -> str | None:
     return matching(_SNOWFLAKE, at(_message(envelope), "message_reference", "message_id"))
 
@@ -34,7 +39,7 @@ def _facts(envelope: Envelope) -> Found:
     user = first_word(message, ("author", "id"), ("member", "user", "id"), ("user", "id"), ("user_id",))
     return {
         "discord_guild_id": first_word(message, ("guild_id",)),
-        "discord_channel_id": first_word(message, ("channel_id",)) or envelope.event.external_thread_id,
+        "discord_channel_id": _chat(envelope) or envelope.event.external_thread_id,
         "discord_user_id": user or envelope.sender.identity,
     }
 
@@ -44,6 +49,7 @@ CHANNELS: Final = (
         name="discord",
         providers=frozenset({"discord"}),
         event_id=_event_id,
+        chat=_chat,
         replied_to=_replied_to,
         facts=_facts,
         keys=dict.fromkeys(("discord_guild_id", "discord_channel_id", "discord_user_id"), "text"),

@@ -16,6 +16,10 @@ def _event_id(envelope: Envelope) -> str | None:
     return matching(_EVENT, raw_of(envelope).get("event_id"))
 
 
+def _room(envelope: Envelope) -> str | None:
+    return first_word(envelope.payload.raw, ("room_id",))
+
+
 def _replied_to(envelope: Envelope) -> str | None:
     return matching(_EVENT, at(envelope.payload.raw, "content", "m.relates_to", "m.in_reply_to", "event_id"))
 
@@ -23,7 +27,7 @@ def _replied_to(envelope: Envelope) -> str | None:
 def _facts(envelope: Envelope) -> Found:
     raw, thread = envelope.payload.raw, envelope.event.external_thread_id or ""
     return {
-        "matrix_room_id": first_word(raw, ("room_id",)) or (thread if thread.startswith("!") else None),
+        "matrix_room_id": _room(envelope) or (thread if thread.startswith("!") else None),
         "matrix_user_id": first_word(raw, ("sender",)) or envelope.sender.identity,
     }
 
@@ -33,6 +37,7 @@ CHANNELS: Final = (
         name="matrix",
         providers=frozenset({"matrix"}),
         event_id=_event_id,
+        chat=_room,
         replied_to=_replied_to,
         facts=_facts,
         keys=dict.fromkeys(("matrix_room_id", "matrix_user_id"), "text"),

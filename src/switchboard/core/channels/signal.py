@@ -9,15 +9,19 @@ from switchboard.ports.channel import Channel, Found
 from switchboard.ports.raw import first_word
 
 
+def _group(envelope: Envelope) -> str | None:
+    return first_word(envelope.payload.raw, ("envelope", "dataMessage", "groupInfo", "groupId"))
+
+
 def _facts(envelope: Envelope) -> Found:
-    group = ("envelope", "dataMessage", "groupInfo", "groupId")
-    return {"signal_user_id": envelope.sender.identity, "signal_group_id": first_word(envelope.payload.raw, group)}
+    return {"signal_user_id": envelope.sender.identity, "signal_group_id": _group(envelope)}
 
 
 CHANNELS: Final = (
     Channel(
         name="signal",
         providers=frozenset({"signal"}),
+        chat=_group,
         facts=_facts,
         keys=dict.fromkeys(("signal_user_id", "signal_group_id"), "text"),
         history="realtime",

@@ -26,6 +26,18 @@ def _event_id(envelope: Envelope) -> str | None:
     return f"{team}:{channel}:{ts}" if team and channel and ts else None
 
 
+def _chat(envelope: Envelope) -> str | None:
+    """The channel, which may be that of a direct message; within it a thread is a conversation of its own."""
+    channel, thread = _channel(envelope.payload.raw), _replied_to(envelope)
+    return f"{channel}:{thread}" if channel and thread else channel
+
+
+def _channel(raw: object) -> str | None:
+    return first_word(
+        raw, ("event", "channel"), ("event", "item", "channel"), ("channel", "id"), ("channel_id",), ("channel",)
+    )
+
+
 def _replied_to(envelope: Envelope) -> str | None:
     event = _event(raw_of(envelope))
     thread = matching(_TS, event.get("thread_ts"))
@@ -37,9 +49,7 @@ def _facts(envelope: Envelope) -> Found:
     user = first_word(raw, ("event", "user"), ("event", "message", "user"), ("user", "id"), ("user_id",))
     return {
         "slack_team_id": first_word(raw, ("team_id",), ("team", "id"), ("event", "team")),
-        "slack_channel_id": first_word(
-            raw, ("event", "channel"), ("event", "item", "channel"), ("channel", "id"), ("channel_id",)
-        ),
+        "slack_channel_id": _channel(raw),
         "slack_user_id": user or envelope.sender.identity,
     }
 
@@ -49,6 +59,7 @@ CHANNELS: Final = (
         name="slack",
         providers=frozenset({"slack"}),
         event_id=_event_id,
+        chat=_chat,
         replied_to=_replied_to,
         facts=_facts,
         keys=dict.fromkeys(("slack_team_id", "slack_channel_id", "slack_user_id"), "text"),

@@ -8,12 +8,18 @@ from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found
 
 
-def _facts(envelope: Envelope) -> Found:
+def _room(envelope: Envelope) -> str | None:
+    """The room of a group, whose members are its resources; None for a chat of two, whatever devices they use."""
     group = envelope.sender.chat_type in {"group", "supergroup"}
-    return {
-        "xmpp_jid": _bare(envelope.sender.identity),
-        "xmpp_room": _bare(envelope.event.external_thread_id or "") if group else None,
-    }
+    return _bare(envelope.event.external_thread_id or envelope.sender.identity) if group else None
+
+
+def _chat(envelope: Envelope) -> str | None:
+    return _bare(envelope.sender.identity)
+
+
+def _facts(envelope: Envelope) -> Found:
+    return {"xmpp_jid": _bare(envelope.sender.identity), "xmpp_room": _room(envelope)}
 
 
 def _bare(jid: str) -> str | None:
@@ -24,6 +30,7 @@ CHANNELS: Final = (
     Channel(
         name="xmpp",
         providers=frozenset({"xmpp"}),
+        chat=_chat,
         facts=_facts,
         keys=dict.fromkeys(("xmpp_jid", "xmpp_room"), "lower"),
         history="realtime",
