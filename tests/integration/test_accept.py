@@ -33,7 +33,7 @@ from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import Acceptance, Arrival, unpack_raw
-from tests.hands import assert_balanced
+from tests.hands import assert_balanced, at_work, settled
 from tests.lab import ROOT, Lab, butler, envelope, lab, rule, submission, to
 from tests.waiting import eventually
 
@@ -136,6 +136,18 @@ async def test_one_event_is_one_message_whatever_thread_and_form_it_has(database
             assert [a.duplicate for a in await all_accepted(parts, given)] == [False, True, True]
         given = [submission("x", key="k", channel="api", event=event) for event in "ab"]
         assert [a.duplicate for a in await all_accepted(parts, given)] == [False, True]
+
+
+async def test_a_reply_goes_to_the_chat_that_was_written_in_whether_or_not_it_was_named_as_the_thread(
+    database_url: str,
+) -> None:
+    async with lab(database_url) as parts:
+        raw = {"update_id": 7, "message": {"chat": {"id": -1001, "type": "supergroup"}}}
+        await all_accepted(parts, [submission("x", raw=raw), submission("y", thread="-1001"), submission("z")])
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        rows = await parts.database.rows("select thread, count(*) as n from outbox group by thread order by thread")
+        assert [(row["thread"], row["n"]) for row in rows] == [("-1001", 2), (None, 1)]
 
 
 async def test_two_accounts_may_use_the_same_event_id(database_url: str) -> None:

@@ -43,7 +43,12 @@ def conversation(envelope: Envelope, channel: Channel) -> Conversation:
     Without a thread it is the chat (where the channel knows it), else the sender. Each part is percent-encoded; a long
     one ends in `=` and its sha256. Distinct inputs give distinct keys.
     """
-    return _conversation(envelope, envelope.event.external_thread_id or channel.chat(envelope))
+    return _conversation(envelope, thread_of(envelope, channel))
+
+
+def thread_of(envelope: Envelope, channel: Channel) -> str | None:
+    """The thread that is named, else the chat where the channel knows it; None if there is only the sender."""
+    return envelope.event.external_thread_id or channel.chat(envelope)
 
 
 def own_conversation(envelope: Envelope) -> Conversation:

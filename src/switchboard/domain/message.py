@@ -20,7 +20,7 @@ Conversation = NewType("Conversation", str)
 
 
 class Message(Struct, frozen=True):
-    """One inbound event, stored once.
+    """One inbound event, stored once. `thread`: where it was written, if not to us alone; replies go there.
 
     `raw` are the bytes exactly as they were submitted; `media_type` says what they are (an envelope's JSON, or a mail).
     """
@@ -32,3 +32,4 @@ class Message(Struct, frozen=True):
     raw: bytes
     media_type: str
     received_at: datetime
+    thread: str | None = None

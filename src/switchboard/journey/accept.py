@@ -18,7 +18,7 @@ import structlog
 from msgspec import Struct
 
 from switchboard.core.channels.registry import Channels
-from switchboard.core.identity import conversation, dedupe_key
+from switchboard.core.identity import conversation, dedupe_key, thread_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import IdempotencyMismatch, Overloaded, SwitchboardError, TooLarge, Unavailable
 from switchboard.domain.message import Conversation, Message, RequestId
@@ -127,6 +127,7 @@ class AcceptLeg:
                 raw=submission.raw,
                 media_type=submission.media_type,
                 received_at=now,
+                thread=thread_of(envelope, channel),
             )
             answers = channel.replied_to(envelope)
         except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages

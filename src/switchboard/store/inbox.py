@@ -112,7 +112,7 @@ def prepare(arrival: Arrival) -> Prepared:
         source.channel,
         source.endpoint_identity,
         message.envelope.sender.identity,
-        message.envelope.event.external_thread_id or "",
+        message.thread or "",
         stored_json(message.envelope).decode(),
         message.media_type,
         to_json(message.received_at)[1:-1],
