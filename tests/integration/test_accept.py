@@ -519,6 +519,19 @@ async def test_messages_are_numbered_and_dated_by_the_clock_of_the_database(
         assert abs(uuid7_ms(accepted.request_id) - row["received_at"].timestamp() * 1000) < 2
 
 
+async def test_a_clock_that_is_set_while_the_server_runs_dates_no_message(database_url: str) -> None:
+    """As it would until the next comparison: by weeks, say, until NTP has put it right."""
+    ahead = timedelta(0)
+    clock = DatabaseClock(lambda: datetime.now(UTC) + ahead)
+    async with lab(database_url, clock=clock) as parts:
+        await clock.measure(parts.database)
+        ahead = timedelta(days=40)
+        accepted = await parts.accept.accept(submission("x"))
+        received_at = await parts.database.value("select received_at from message_inbox")
+        assert abs(received_at - datetime.now(UTC)) < timedelta(seconds=5)
+        assert abs(uuid7_ms(accepted.request_id) - received_at.timestamp() * 1000) < 2
+
+
 async def test_nothing_is_accepted_while_the_clocks_are_far_apart(database_url: str) -> None:
     ahead = timedelta(seconds=-40)
     clock = DatabaseClock(lambda: datetime.now(UTC) + ahead)

@@ -463,6 +463,7 @@ def test_backup_and_restore_into_an_empty_database(
         == "keep this"
     )
     assert cli.json("db", "restore", tmp_path / "b", code=1)["error"]["code"] == "conflict"
+    assert _value(empty_database_url, "select count(*) from switchboard.process") == 0, "who ran then does not run here"
     damaged = tmp_path / "damaged"
     damaged.write_bytes((tmp_path / "b").read_bytes()[:5000])
     assert cli.run("db", "restore", damaged, "--force")[0] == 1

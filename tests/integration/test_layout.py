@@ -200,6 +200,15 @@ async def test_the_task_that_every_worker_has_makes_what_is_missing_now(database
         assert found.status == "good"
 
 
+async def test_without_the_partition_of_its_month_a_message_is_to_come_again(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        month = await parts.database.value("select to_char(now() at time zone 'UTC', 'YYYY_MM')")
+        await drop(parts.database, named(month))
+        assert isinstance(await accepted_or_not(parts, submission("x")), Unavailable)
+        assert await make_partitions(parts.database) == len(PARTITIONED)
+        assert isinstance(await accepted_or_not(parts, submission("x")), Acceptance)
+
+
 async def test_partitions_that_several_make_at_once_are_made_once(database_url: str) -> None:
     async with lab(database_url) as parts:
         made = await asyncio.gather(*(make_partitions(parts.database, OCTOBER, lock_timeout="10s") for _ in range(4)))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -22,12 +23,25 @@ MAX_SKEW: Final = timedelta(seconds=30)
 """The difference above which no message is accepted: one of the two clocks is wrong, and ids would be so for good."""
 
 
-class DatabaseClock:
-    """This machine's clock plus the difference that was last measured (at first none)."""
+# Unlike `time.monotonic`, they go on while the machine is suspended.
+_STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-    def __init__(self, own: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+
+class DatabaseClock:
+    """The time that the database told when it was last measured (at first our own), and what has passed since then.
+
+    What has passed is measured by a clock that nobody sets: ours may be set at any moment.
+    """
+
+    def __init__(
+        self,
+        own: Callable[[], datetime] = lambda: datetime.now(UTC),
+        steady: Callable[[], float] = lambda: time.clock_gettime(_STEADY),
+    ) -> None:
         self._own = own
+        self._steady = steady
         self._skew = timedelta()
+        self._told, self._told_at = own(), steady()
 
     def now(self) -> datetime:
         """The database's time. Raises `Unavailable` while the clocks are too far apart."""
@@ -36,13 +50,16 @@ class DatabaseClock:
                 f"the database's clock differs from this machine's by {self._skew.total_seconds():+.0f} s; "
                 "synchronise both with NTP. Nothing was stored"
             )
-        return self._own() + self._skew
+        return self._told + timedelta(seconds=self._steady() - self._told_at)
 
     async def measure(self, database: Database) -> timedelta:
         """How far the database's clock is ahead, as far as the round trip lets us know."""
-        before = self._own()
+        before = self._steady()
         there: datetime = await database.value(query("checkup.clock"))
-        self._skew = there - before - (self._own() - before) / 2
+        after, own = self._steady(), self._own()
+        half = (after - before) / 2
+        self._told, self._told_at = there, after - half
+        self._skew = there + timedelta(seconds=half) - own
         return self._skew
 
     async def follow(self, database: Database, every: float = 60.0) -> None:

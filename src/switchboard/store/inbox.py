@@ -14,6 +14,7 @@ from typing import Final
 from uuid import UUID
 from zlib import decompress
 
+import asyncpg
 from isal import isal_zlib
 from msgspec import Struct
 
@@ -21,6 +22,7 @@ from switchboard.core.content import compared_content
 from switchboard.core.envelope.stored import stored_json
 from switchboard.core.storable import storable_text
 from switchboard.domain.envelope import PolicyTier
+from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Decision, SystemId
@@ -152,17 +154,22 @@ async def accept(
     keys = await database.keys()
     *joined, asks, sizes = _joined(((*_keys(one, keys), *one.row) for one in prepared), 20)
     starts = _SEPARATOR.join(map(str, accumulate(map(len, raws[:-1]), initial=1)))
-    rows = await database.rows(
-        query("inbox.accept"),
-        _SEPARATOR,
-        *joined,
-        asks if queued else None,
-        sizes,
-        starts,
-        b"".join(raws),
-        *_joined(_delivery_rows(batch, keys), 4),
-        *_unrouted_columns(batch),
-    )
+    try:
+        rows = await database.rows(
+            query("inbox.accept"),
+            _SEPARATOR,
+            *joined,
+            asks if queued else None,
+            sizes,
+            starts,
+            b"".join(raws),
+            *_joined(_delivery_rows(batch, keys), 4),
+            *_unrouted_columns(batch),
+        )
+    except asyncpg.CheckViolationError as error:
+        if error.constraint_name:
+            raise
+        raise Unavailable(f"there are no tables for messages of this month yet: {error}") from error
     told = {ord_: (first, waits, differs) for ord_, first, waits, differs in rows}
     if told.pop(0, None):
         wake()

@@ -60,7 +60,7 @@ async def back_up(settings: Settings, file: Path, progress: Progress) -> int:
         partial = _beside(file)
         try:
             options = ["--format=custom", f"--schema={SCHEMA}", "--no-owner", "--no-acl", f"--file={partial}"]
-            options.append(f"--exclude-table-data={SCHEMA}.worker")  # none of them will be alive after a restore
+            options.append(f"--exclude-table-data={SCHEMA}.process")  # none of them will be alive after a restore
             await _run(tools, "pg_dump", options, database.url, lambda: progress(partial.stat().st_size))
             return _keep(partial, file)
         finally:
