@@ -100,10 +100,10 @@ async def accepted_or_not(parts: Lab, one: Submission) -> Acceptance | Switchboa
 
 async def test_an_event_is_one_message_of_its_endpoint_whatever_its_thread(database_url: str) -> None:
     async with lab(database_url) as parts:
-        first = await parts.accept.accept(submission("x", key="k", thread="a"))
-        again = await parts.accept.accept(submission("x", key="k", thread="b"))
+        first = await parts.accept.accept(submission("x", event="e", thread="a"))
+        again = await parts.accept.accept(submission("x", event="e", thread="b"))
         assert (again.duplicate, again.request_id) == (True, first.request_id)
-        elsewhere = await parts.accept.accept(submission("x", key="k", thread="a", endpoint="bot:other"))
+        elsewhere = await parts.accept.accept(submission("x", event="e", thread="a", endpoint="bot:other"))
         assert not elsewhere.duplicate
 
 
