@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.identity import dedupe_key
-from switchboard.core.mail.hypertext import MAX_HTML, text_of_html
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.envelope import MAX_TEXT, Envelope
 from switchboard.domain.errors import InvalidInput
@@ -287,40 +286,6 @@ _VALUE = st.lists(st.sampled_from(_PIECES), max_size=30).map("".join)
 def test_any_header_is_survived(fields: list[tuple[str, str]], body: bytes) -> None:
     lines = b"".join(f"{name}: {value}\n".encode() for name, value in fields)
     survives(lines + b"From: a@b.example\n\n" + body)
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("", ""),
-        ("just  text", "just text"),
-        ("<p>a<p>b<br>c<div>d</div>e", "a\nb\nc\nd\ne"),
-        ("<title>t</title><style>s</style><script>x</script><!-- c -->a", "a"),
-        ("<div hidden><script>x</script>h</div>a<i style='Display : none'>h</i>", "a"),
-        ("<ul><li>a<li>b</ul>", "a\nb"),
-        ("<table><tr><td>a</td><td>b</td></tr><tr><td>c</td></tr></table>", "a b\nc"),
-        ("a <a href='https://x.example/1'>here</a> b", "a here (https://x.example/1) b"),
-        ("<a href='https://x.example'>https://x.example</a>", "https://x.example"),
-        ("<a href='mailto:a@b.example'>a@b.example</a>", "a@b.example"),
-        ("<a href='javascript:x()'>no</a><a>none</a>", "nonone"),
-        ("a&nbsp;&amp;&lt;b", "a &<b"),
-        ("<div>" * 2000 + "deep", "deep"),
-    ],
-)
-def test_html_as_text(source: str, expected: str) -> None:
-    assert text_of_html(source) == expected
-
-
-def test_pictures_inside_the_document_do_not_use_up_the_room() -> None:
-    assert "after" in text_of_html(f"<img src='data:image/png;base64,{'A' * (2 * MAX_HTML)}'>after")
-
-
-_TAGS = [*"<>/abdiv '\"=&;!-#x", "<div>", "</p>", "<table>", "<a href=", "</a>", "<li hidden>", "\n", "\xa0"]
-
-
-@given(st.lists(st.sampled_from(_TAGS), max_size=60).map("".join))
-def test_any_html_is_survived(source: str) -> None:
-    assert isinstance(text_of_html(source), str)
 
 
 @pytest.mark.parametrize(

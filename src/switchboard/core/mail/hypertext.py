@@ -1,27 +1,32 @@
 """HTML as the text that a person would see.
 
 Called by `core/mail/mime.py` for mails without plain text. In: HTML from a stranger; out: text with blocks on lines of
-their own and the targets of links after them. Hidden elements are dropped: what a person cannot see must not reach a
-model. Never raises, and takes at most a second or two for the worst input.
+their own and the targets of links after them. What a person cannot see must not reach a model, so it is dropped, in all
+the usual ways of hiding it. Never raises. Time and memory are in proportion to the document: there is a tokenizer, but
+no tree, as tree builders open unclosed elements again in every paragraph. `core/mail/css.py` reads the
+styles, `core/mail/sight.py` judges them.
 """
 
 from __future__ import annotations
 
-import html
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Final
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from turbohtml import Token, TokenType, tokenize
 
-MAX_HTML: Final = 262_144
-"""Maximum characters read; mail programs clip at less than half of it."""
-_MAX_DEPTH: Final = 500
+from switchboard.core.mail.css import NOTHING, Sheet, TooMuch, applies, block_of
+from switchboard.core.mail.sight import Element, Sight
+
+CUT_MARK: Final = "\n[… the rest of this mail was cut]"
 _MAX_URL: Final = 500
+_LOOKED_AT: Final = 20
+"""Pieces of the text of a link in which its target may stand already."""
+_FUEL: Final = 4
+"""Comparisons with the rules of styles, per character of the document."""
 
-_UNSEEN: Final = frozenset({"script", "style", "head", "title", "template", "noscript", "-comment"})
-_HIDING = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
+_UNSEEN: Final = frozenset({"script", "style", "title", "template", "noscript", "iframe", "noembed", "noframes"})
 _BLOCKS: Final = frozenset(
     {
         *("address", "article", "aside", "blockquote", "body", "br", "center", "dd", "div", "dl", "dt", "fieldset"),
@@ -29,84 +34,262 @@ _BLOCKS: Final = frozenset(
         *("p", "pre", "section", "table", "tr", "ul"),
     }
 )
-_CELLS: Final = frozenset({"td", "th"})
-# Elements whose end tag is optional or does not exist: their number says nothing about the depth.
-_FLAT: Final = frozenset(
+_SPECIAL: Final = _BLOCKS | _UNSEEN | {"button", "caption", "details", "dir", "figcaption", "hgroup", "listing", "menu"}
+"""Elements that the end tag of an ordinary one, such as span, does not reach through."""
+_EMPTY: Final = frozenset(
     {
-        *("area", "base", "br", "col", "dd", "dt", "embed", "hr", "img", "input", "li", "link", "meta", "option", "p"),
-        *("source", "td", "th", "tr", "tbody", "thead", "wbr"),
+        *("area", "base", "basefont", "bgsound", "br", "col", "embed", "frame", "hr", "img", "input", "keygen", "link"),
+        *("meta", "param", "source", "track", "wbr"),
     }
 )
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,20})")
-_ANY_TAG = re.compile(r"<[^<>]*>")
-_LONG_TAG = re.compile(r"<[^<>]{8192,}")
+_FORMATTING: Final = frozenset(
+    ("a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u")
+)
+"""They go on behind the block that they were opened in, until their own end tag."""
+_HEADINGS: Final = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
+_CELLS: Final = frozenset(("td", "th"))
+_ROWS: Final = frozenset(("tbody", "thead", "tfoot"))
+_WHOLE: Final = frozenset(("html", "head", "body"))
+_ENDS_P: Final = (_BLOCKS - {"br", "body", "table", "tr"}) | {"details", "dir", "hgroup", "listing", "menu"}
+_LIKE: Final[Mapping[str, frozenset[str]]] = {
+    "li": frozenset({"li"}),
+    **dict.fromkeys(("dd", "dt"), frozenset({"dd", "dt"})),
+}
+"""Elements that end at the beginning of one like them."""
+_OPAQUE: Final = _SPECIAL - {"address", "div", "p"}
+"""What an item does not look through for the one before it."""
+_BLANKS = re.compile(r"\s+")
 _SPACES = re.compile(r"[ \t\r\f\v\u00a0]+")
 
 
 def text_of_html(source: str) -> str:
-    """The visible text of an HTML document or fragment, without leading and trailing blanks."""
-    # Inline pictures would use up the limit, and so many attributes are an attack.
-    short = _LONG_TAG.sub("<i", source)[:MAX_HTML]
-    if _depth(short) > _MAX_DEPTH:  # the parser takes time quadratic in the depth
-        return _tidy(html.unescape(_ANY_TAG.sub("\n", short)))
-    root = LexborHTMLParser(short).root
-    return _tidy("".join(_pieces(root))) if root else ""
+    """The visible text of an HTML document or fragment, without leading and trailing blanks.
+
+    It ends with a mark where the styles become a riddle: what is behind may or may not be hidden.
+    """
+    document = _Document()
+    try:
+        document.read(source)
+    except TooMuch:
+        return _tidy(document.text()) + CUT_MARK
+    return _tidy(document.text())
 
 
-def _depth(source: str) -> int:
-    """The deepest nesting of elements of one name, roughly: a document that misleads it gains little."""
-    depths: Counter[str] = Counter()
-    deepest = 0
-    for end, name in _TAG.findall(source):
-        tag = name.lower()
-        depths[tag] = max(0, depths[tag] + (-1 if end else 1)) if tag not in _FLAT else 0
-        deepest = max(deepest, depths[tag])
-    return deepest
+def _sheet_of(source: str) -> Sheet:
+    """All styles count for the whole document, wherever they stand."""
+    sources: list[str] = []
+    here = False
+    for token in tokenize(source) if "<style" in source.lower() else ():
+        if here and token.type == TokenType.TEXT:
+            sources.append(token.data or "")
+        here = (
+            token.type == TokenType.START_TAG and token.tag == "style" and applies(_attributes(token).get("media", ""))
+        )
+    return Sheet(sources, _FUEL * len(source))
 
 
-def _pieces(root: LexborNode) -> list[str]:
-    """Text, line ends around blocks, and the target of each link behind its text."""
-    pieces: list[str] = []
-    opened: list[int] = []  # where the text of each open link begins
-    for node, entering in _walk(root):
-        tag = node.tag or ""
-        if tag == "-text":
-            pieces += [re.sub(r"\s+", " ", node.text_content or "")] if entering else []
-        elif tag == "a":
-            if entering:
-                opened.append(len(pieces))
-            else:
-                pieces.append(_target(node, "".join(pieces[opened.pop() :])))
+def _attributes(token: Token) -> dict[str, str]:
+    return {name: value or "" for name, value in token.attrs or ()}
+
+
+class _Scope:
+    """The open elements of the document, or of one cell of a table, which nothing inside can end."""
+
+    def __init__(self, cell: Element | None = None) -> None:
+        self.cell = cell
+        self.stack: list[Element] = []
+        """All but formatting elements."""
+        self.special: list[Element] = []
+        self.opaque: list[Element] = []
+        self.named: dict[str, list[Element]] = {}
+
+    def last(self, tag: str) -> Element | None:
+        """The innermost open element of that tag."""
+        found = self.named.get(tag)
+        return found[-1] if found else None
+
+
+class _Document:
+    """Follows the tokens of a document, and collects the text that is seen."""
+
+    def __init__(self) -> None:
+        self._sheet = Sheet((), 0)
+        self._sight = Sight()
+        self._scopes = [_Scope()]
+        self._around: Counter[str] = Counter()
+        self._pieces: list[str] = []
+
+    def read(self, source: str) -> None:
+        """All of it. Raises TooMuch."""
+        self._sheet = _sheet_of(source)
+        self._open("html", {})  # both are there, written or not
+        self._open("body", {})
+        for token in tokenize(source):
+            self._take(token)
+
+    def text(self) -> str:
+        """What has been collected, with the targets of links that are still open."""
+        while len(self._scopes) > 1:
+            self._leave_cell()
+        while link := self._scope.last("a"):
+            self._end(link)
+        return "".join(self._pieces)
+
+    def _take(self, token: Token) -> None:
+        tag = token.tag or ""
+        if token.type == TokenType.TEXT:
+            if self._sight:
+                self._pieces.append(_BLANKS.sub(" ", token.data or ""))
+        elif token.type == TokenType.START_TAG:
+            self._start(tag, _attributes(token))
+        elif token.type == TokenType.END_TAG:
+            self._finish(tag)
+
+    @property
+    def _scope(self) -> _Scope:
+        return self._scopes[-1]
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag in _CELLS or tag in _ROWS or tag == "tr":
+            if not self._make_room(tag):
+                return
         else:
-            pieces.append("\n" if tag in _BLOCKS else " " if tag in _CELLS else "")
-    return pieces
+            self._end_before(tag)
+        self._break(tag)
+        if tag in _EMPTY:
+            return
+        element = self._open(tag, attributes)
+        if tag in _CELLS:
+            self._scopes.append(_Scope(element))
+        elif tag in _FORMATTING:
+            self._scope.named.setdefault(tag, []).append(element)
+        else:
+            self._push(element)
 
+    def _open(self, tag: str, attributes: dict[str, str]) -> Element:
+        element = Element(tag, begins=len(self._pieces), hides=tag in _UNSEEN or "hidden" in attributes)
+        if tag == "a":
+            element.target = attributes.get("href", "").strip()
+        if self._sheet:
+            classes = (f".{name}" for name in attributes.get("class", "").lower().split())
+            mark = attributes.get("id", "").lower()
+            element.names = frozenset((tag, *classes, *((f"#{mark}",) if mark else ())))
+        own = block_of(attributes["style"]) if "style" in attributes else NOTHING
+        values = {**_values_of(attributes), **self._sheet.declared(element.names, self._around, own)}
+        self._sight.enter(element, values)
+        self._around.update(element.names)
+        return element
 
-def _walk(root: LexborNode) -> Iterator[tuple[LexborNode, bool]]:
-    """Each visible node, once on entry and once on exit; a loop, as a stranger chose the depth."""
-    node: LexborNode | None = root
-    while node is not None:
-        yield node, True
-        if not _unseen(node) and (child := node.first_child) is not None:
-            node = child
-            continue
-        yield node, False
-        while node is not None and node.mem_id != root.mem_id and node.next is None:
-            node = node.parent
-            if node is not None:
-                yield node, False
-        node = node.next if node is not None and node.mem_id != root.mem_id else None
+    def _push(self, element: Element) -> None:
+        scope = self._scope
+        element.at = len(scope.stack)
+        scope.stack.append(element)
+        scope.named.setdefault(element.tag, []).append(element)
+        if element.tag in _SPECIAL:
+            scope.special.append(element)
+        if element.tag in _OPAQUE:
+            scope.opaque.append(element)
 
+    def _end_before(self, tag: str) -> None:
+        """What ends by itself where this begins."""
+        scope = self._scope
+        if tag in _LIKE and scope.opaque and scope.opaque[-1].tag in _LIKE[tag]:
+            self._pop_to(scope.opaque[-1])
+        if tag in _ENDS_P and (paragraph := scope.last("p")):
+            self._pop_to(paragraph)
+        if tag in _HEADINGS and scope.stack and scope.stack[-1].tag in _HEADINGS:
+            self._pop_to(scope.stack[-1])
+        if tag == "option" and scope.stack and scope.stack[-1].tag == "option":
+            self._pop_to(scope.stack[-1])
+        if tag == "a" and (link := scope.last("a")):
+            self._end(link)
 
-def _unseen(node: LexborNode) -> bool:
-    if node.tag in _UNSEEN:
+    def _make_room(self, tag: str) -> bool:
+        """End what is in the way of a row or cell; False where there is no table to be part of."""
+        if self._scope.cell and not self._scope.last("table"):
+            self._leave_cell()
+        table = self._scope.last("table")
+        if table is None:
+            return False
+        keep = {"table"} | (_ROWS if tag not in _ROWS else set()) | ({"tr"} if tag in _CELLS else set())
+        while self._scope.stack[-1].tag not in keep:
+            self._pop_to(self._scope.stack[-1])
         return True
-    attributes = node.attributes if node.is_element_node else {}
-    return "hidden" in attributes or bool(_HIDING.search(attributes.get("style") or ""))
+
+    def _finish(self, tag: str) -> None:
+        if tag in _WHOLE or tag in _EMPTY - {"br"}:
+            return
+        self._break(tag)
+        if tag in _CELLS or tag in _ROWS or tag in {"table", "tr"}:
+            self._finish_table_part(tag)
+            return
+        scope = self._scope
+        element = scope.last(tag)
+        if tag in _HEADINGS:
+            element = max(filter(None, map(scope.last, _HEADINGS)), key=_place, default=None)
+        if element is None:
+            return
+        if tag in _FORMATTING:
+            self._end(element)
+        elif tag in _SPECIAL or not scope.special or element.at > scope.special[-1].at:
+            self._pop_to(element)
+
+    def _finish_table_part(self, tag: str) -> None:
+        if self._scope.cell and not self._scope.last("table"):
+            self._leave_cell()
+        if element := self._scope.last(tag):
+            self._pop_to(element)
+
+    def _leave_cell(self) -> None:
+        scope = self._scope
+        for elements in scope.named.values():
+            while elements:
+                self._close(elements.pop())
+        self._scopes.pop()
+        if scope.cell:
+            self._close(scope.cell)
+
+    def _pop_to(self, element: Element) -> None:
+        """End it, and all inside that does not go on behind it."""
+        scope = self._scope
+        while scope.stack:
+            last = scope.stack.pop()
+            for kind in (scope.special, scope.opaque):
+                if kind and kind[-1] is last:
+                    kind.pop()
+            self._end(last)
+            if last is element:
+                return
+
+    def _end(self, element: Element) -> None:
+        """It is the innermost of its tag."""
+        self._scope.named[element.tag].pop()
+        self._close(element)
+
+    def _close(self, element: Element) -> None:
+        if element.target and self._sight:
+            inside = self._pieces[element.begins : element.begins + _LOOKED_AT]
+            self._pieces.append(_target(element.target, "".join(inside)))
+        self._sight.leave(element)
+        self._around.subtract(element.names)
+
+    def _break(self, tag: str) -> None:
+        if tag in _BLOCKS or tag in _CELLS:
+            self._pieces.append("\n" if tag in _BLOCKS else " ")
 
 
-def _target(link: LexborNode, text: str) -> str:
-    url = (link.attributes.get("href") or "").strip()
+def _values_of(attributes: Mapping[str, str]) -> dict[str, str]:
+    """What attributes from before the styles say; `text` is that of the body."""
+    said = (("color", "color"), ("text", "color"), ("bgcolor", "background-color"))
+    found = {name: attributes[key].lower().strip() for key, name in said if key in attributes}
+    return found | ({"background": "url("} if "background" in attributes else {})
+
+
+def _place(element: Element) -> int:
+    return element.at
+
+
+def _target(url: str, text: str) -> str:
     useful = url.lower().startswith(("http://", "https://", "mailto:")) and len(url) <= _MAX_URL
     return f" ({url})" if useful and url.removeprefix("mailto:") not in text else ""
 

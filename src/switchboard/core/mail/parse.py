@@ -20,6 +20,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from switchboard.core.envelope.strict import strict
+from switchboard.core.mail.hypertext import CUT_MARK
 from switchboard.core.mail.mime import Part, decoded, field, leaves, or_none, read_part, size_of, text_of
 from switchboard.domain.envelope import (
     MAX_TEXT,
@@ -48,7 +49,6 @@ _PARAMETERS: Final[Mapping[tuple[int | str, ...], str]] = {
 """What is not in the mail, under the name it has at every interface."""
 _MAX_NAME: Final = 512
 _MAX_ATTACHMENTS: Final = 100
-_MARK: Final = "\n[… the rest of this mail was cut]"
 _TOLERANCE: Final = timedelta(days=1)
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ID = re.compile(r"<[^<>\s]+>")
@@ -193,4 +193,4 @@ def _short(text: str) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - len(_MARK)] + _MARK
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - len(CUT_MARK)] + CUT_MARK

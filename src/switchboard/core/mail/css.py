@@ -1,0 +1,188 @@
+"""The styles of a mail, as far as they decide whether a person sees its text.
+
+Called by `core/mail/hypertext.py`. In: the contents of `<style>` elements and `style` attributes, written by a
+stranger; out: for an element, the value of each property. Nothing raises but `TooMuch`, and all of it takes time in
+proportion to what is read, and to a fixed number of comparisons per character of the document. Next:
+`core/mail/sight.py`, which judges the values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+PROPERTIES: Final = frozenset(
+    {
+        *("display", "visibility", "opacity", "filter", "font", "font-size", "color", "background", "background-color"),
+        *("position", "left", "right", "top", "bottom", "text-indent", "margin", "margin-left", "margin-top"),
+        *("transform", "clip", "clip-path", "overflow", "overflow-x", "overflow-y", "height", "max-height", "width"),
+        *("max-width", "mso-hide", "background-image"),
+    }
+)
+"""All that are read: by them, text is hidden."""
+_MAX_VALUE: Final = 200
+_MAX_RULES: Final = 10_000
+_SCREEN_PX: Final = 1024
+"""The width of the window in which a mail is imagined."""
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_TOKEN = re.compile(r"""[{};]|"[^"\n]*+"?|'[^'\n]*+'?|[^{};"']+""")
+_AT = re.compile(r"@([a-z-]+)(.*)", re.DOTALL)
+_WIDTH = re.compile(r"\(\s*+(?:(min|max)-(?:device-)?width\s*+:|width\s*+([<>])=?)\s*+([0-9.]{1,12})(px|r?em)?")
+_DARK = re.compile(r"prefers-color-scheme\s*+:\s*+dark")
+_ELSEWHERE = re.compile(r"\b(?:print|speech|aural|braille|embossed|handheld|projection|tty|tv)\b")
+_COMBINED = re.compile(r"[\s>]+")
+_ATTRIBUTE = re.compile(r"""\[\s*+class\s*+~?=\s*+["']?([\w-]+)["']?\s*+\]""")
+_COMPOUND = re.compile(r"(?:[a-z][a-z0-9]*|\*)?(?:[.#][\w-]+)*")
+_NAME = re.compile(r"[.#]?[\w-]+")
+
+
+class TooMuch(Exception):
+    """The rules of this document take more comparisons than any honest one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Declarations: values by property, and apart those that are `!important`."""
+
+    plain: Mapping[str, str]
+    important: Mapping[str, str]
+
+
+NOTHING: Final = Block({}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """`subject` is true of the element itself, `around` of elements around it, in any order."""
+
+    subject: frozenset[str]
+    around: frozenset[str]
+    weight: tuple[int, int, int]
+    block: Block
+
+
+def block_of(source: str) -> Block:
+    """What a `style` attribute, or what is between the braces of a rule, declares."""
+    plain: dict[str, str] = {}
+    important: dict[str, str] = {}
+    for piece in _COMMENT.sub("", source).lower().split(";"):
+        name, _, value = piece.partition(":")
+        if (known := name.strip()) in PROPERTIES:
+            said, mark, _ = value.partition("!")
+            (important if mark else plain)[known] = said.strip()[:_MAX_VALUE]
+    return Block(plain, important)
+
+
+class Sheet:
+    """The rules of one document, and how many comparisons it may still cost. Raises TooMuch for too many rules."""
+
+    def __init__(self, sources: Iterable[str], fuel: int) -> None:
+        self._rules: dict[str, list[_Rule]] = {}
+        self._fuel = fuel
+        for source in sources:
+            for number, rule in enumerate(_rules_of(source)):
+                if number > _MAX_RULES:
+                    raise TooMuch
+                self._rules.setdefault(max(rule.subject, key=_precision, default="*"), []).append(rule)
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def declared(self, names: frozenset[str], around: Mapping[str, int], own: Block) -> Mapping[str, str]:
+        """The values that hold for an element with these names (`td`, `.note`, `#top`) and its own `style`.
+
+        `around` counts the names of the elements around it. Raises TooMuch.
+        """
+        if not self._rules:
+            return {**own.plain, **own.important}
+        rules = sorted(self._matching(names, around), key=_weight)
+        values: dict[str, str] = {}
+        for block in (*(rule.block for rule in rules), own):
+            values.update(block.plain)
+        for block in (*(rule.block for rule in rules), own):
+            values.update(block.important)
+        return values
+
+    def _matching(self, names: frozenset[str], around: Mapping[str, int]) -> Iterator[_Rule]:
+        for name in (*names, "*"):
+            for rule in self._rules.get(name, ()):
+                self._fuel -= 1 + len(rule.subject) + len(rule.around)
+                if self._fuel < 0:
+                    raise TooMuch
+                if rule.subject <= names and all(around.get(other) for other in rule.around):
+                    yield rule
+
+
+def applies(condition: str) -> bool:
+    """Whether a list of media queries is true of a window on a screen, light and of usual width."""
+    return any(_is_true(query.strip()) for query in condition.lower().split(","))
+
+
+def _weight(rule: _Rule) -> tuple[int, int, int]:
+    return rule.weight
+
+
+def _precision(name: str) -> tuple[int, str]:
+    """An id says more than a class, and that more than a tag."""
+    return {"#": 2, ".": 1}.get(name[0], 0), name
+
+
+def _rules_of(source: str) -> Iterator[_Rule]:
+    for selectors, declarations in _blocks(_COMMENT.sub("", source).lower()):
+        block = block_of(declarations)
+        if block.plain or block.important:
+            yield from filter(None, (_rule(selector, block) for selector in selectors.split(",")))
+
+
+def _blocks(source: str) -> Iterator[tuple[str, str]]:
+    """Selectors and declarations, without what does not hold on a screen."""
+    opened: list[tuple[str, bool, list[str]]] = [("", True, [])]
+    text: list[str] = []
+    for piece in _TOKEN.findall(source):
+        if piece == "{":
+            before, _, prelude = "".join(text).rpartition(";")
+            opened[-1][2].append(before)
+            at = _AT.match(prelude.strip())
+            opened.append(("" if at else prelude, opened[-1][1] and (at is None or _holds(at[1], at[2])), []))
+            text = []
+        elif piece == "}" and len(opened) > 1:
+            selectors, holds, inner = opened.pop()
+            if selectors and holds:
+                yield selectors, ";".join((*inner, "".join(text)))
+            text = []
+        else:
+            text.append(piece)
+
+
+def _holds(name: str, condition: str) -> bool:
+    return applies(condition) if name == "media" else name in {"supports", "layer", "container"}
+
+
+def _is_true(query: str) -> bool:
+    if query.startswith("not "):
+        return not _is_true(query[4:].strip())
+    if _DARK.search(query) or _ELSEWHERE.search(query):
+        return False
+    return all(_is_within(*found) for found in _WIDTH.findall(query))
+
+
+def _is_within(bound: str, sign: str, number: str, unit: str) -> bool:
+    try:
+        limit = float(number) * (16 if unit.endswith("em") else 1)
+    except ValueError:
+        return True
+    return limit >= _SCREEN_PX if bound == "max" or sign == "<" else limit <= _SCREEN_PX
+
+
+def _rule(selector: str, block: Block) -> _Rule | None:
+    """None for a selector that is not read: siblings, states, and attributes other than the class."""
+    compounds = [part for part in _COMBINED.split(_ATTRIBUTE.sub(r".\1", selector)) if part]
+    if not compounds or not all(_COMPOUND.fullmatch(part) for part in compounds):
+        return None
+    *others, last = (frozenset(_NAME.findall(part)) for part in compounds)
+    around = frozenset(name for part in others for name in part)
+    names = [*last, *around]
+    ids, classes = sum(n[0] == "#" for n in names), sum(n[0] == "." for n in names)
+    return _Rule(last, around, (ids, classes, len(names) - ids - classes), block)
