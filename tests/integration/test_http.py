@@ -455,6 +455,8 @@ async def test_a_port_in_use_is_named_with_what_to_do(server: Opened) -> None:
         bind("127.0.0.1", port)
     with pytest.raises(ConfigurationError, match="not an address to listen on"):
         bind("nowhere.invalid", 0)
+    with pytest.raises(ConfigurationError, match="is not an address to listen on"):
+        bind("", 0)
 
 
 async def test_secrets_and_bodies_are_never_logged(database_url: str, tmp_path: Path) -> None:

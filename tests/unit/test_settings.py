@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from switchboard.app.settings import load_settings
+from switchboard.app.settings import Settings, load_settings
 from switchboard.domain.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("host = ''", "line 1: host: String should have at least 1 character"),
         ("port = 'x'", "line 1: port: Input should be a valid integer"),
         ("\n[turn]\ntimeout = 'x'", "line 3: turn.timeout: Input should be a valid number"),
         ("teams_dir = 5", "line 1: teams_dir: Input is not a valid path"),
@@ -55,6 +56,16 @@ def test_what_is_wrong_in_the_environment(
         load_settings()
     assert variable in caught.value.message
     assert said in caught.value.message
+
+
+def test_an_empty_variable_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    unset = load_settings()
+    for name, field in Settings.model_fields.items():
+        inner = getattr(field.annotation, "model_fields", {})
+        for variable in (name, *(f"{name}__{one}" for one in inner)):
+            monkeypatch.setenv(f"SWITCHBOARD_{variable.upper()}", "")
+    assert load_settings() == unset
 
 
 def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """One place for all settings: `switchboard.toml`, overridden by the environment.
 
 Every command of the CLI calls `load_settings`; `app/wiring.py` builds the parts from it. Environment variables are
-`SWITCHBOARD_` + the name in capitals, nested ones joined by `__`: `SWITCHBOARD_PORT`, `SWITCHBOARD_TURN__TIMEOUT`.
+`SWITCHBOARD_` + the name in capitals, nested ones joined by `__`: `SWITCHBOARD_PORT`, `SWITCHBOARD_TURN__TIMEOUT`. An empty one is not set.
 """
 
 from __future__ import annotations
@@ -172,9 +172,11 @@ class CallbackSettings(_Group):
 class Settings(BaseSettings):
     """All settings, validated; see the fields."""
 
-    model_config = SettingsConfigDict(env_prefix="SWITCHBOARD_", env_nested_delimiter="__", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="SWITCHBOARD_", env_nested_delimiter="__", env_ignore_empty=True, extra="forbid", frozen=True
+    )
 
-    host: str = "127.0.0.1"
+    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8470
     database_url: SecretStr | None = None
     data_dir: Path = Field(default_factory=default_data_dir)

@@ -28,7 +28,7 @@ def bind(host: str, port: int) -> socket.socket:
         )
     try:
         [(family, _, protocol, _, address), *_] = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         # With its protocol named: else asyncio leaves Nagle's algorithm on, and answers in two parts wait for 40 ms.
         listener = socket.socket(family, socket.SOCK_STREAM, protocol)
