@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -72,14 +74,17 @@ async def test_a_nul_in_a_name_costs_nobody_else_his_message(server: Opened, pat
 
 
 async def test_of_one_key_with_many_bodies_through_two_servers_one_message_is_kept(server: Opened) -> None:
-    async def by_mcp(number: int) -> str:
-        return str((await tool(server, "ingest", {"envelope": envelope_json(f"mcp {number}", key="k")}))["request_id"])
+    async def by_mcp(number: int) -> dict[str, Any]:
+        given = {"envelopes": [envelope_json(f"mcp {number}", key="k")]}
+        return dict((await tool(server, "ingest_batch", given))["results"][0])
 
-    async def by_http(number: int) -> str:
-        return str((await server.submit(envelope_json(f"http {number}", key="k"))).json()["request_id"])
+    async def by_http(number: int) -> dict[str, Any]:
+        return dict((await server.submit(envelope_json(f"http {number}", key="k"))).json())
 
-    ids = await asyncio.gather(*(by(n) for n in range(20) for by in (by_http, by_mcp)))
-    assert len(set(ids)) == 1
+    answers = await asyncio.gather(*(by(n) for n in range(20) for by in (by_http, by_mcp)))
+    [kept] = [one["request_id"] for one in answers if "request_id" in one]
+    refused = [one["error"] for one in answers if "error" in one]
+    assert {(e["code"], e["details"]["request_id"]) for e in refused} == {("idempotency_mismatch", kept)}
     assert await server.lab.count("select count(*) from message_inbox") == 1
 
 
@@ -271,6 +276,73 @@ async def test_a_head_that_never_comes_is_not_waited_for(
             await reader.read()
         finally:
             writer.close()
+
+
+def posting(server: Opened, token: str, length: int, path: str = "/v1/ingest") -> bytes:
+    """The head of a POST whose body has yet to come."""
+    head = f"POST {path} HTTP/1.1\r\nHost: {urlsplit(server.url).netloc}\r\nAuthorization: Bearer {token}\r\n"
+    return f"{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode()
+
+
+async def test_a_body_without_a_token_is_not_read_on(server: Opened) -> None:
+    async with asyncio.timeout(SOON):
+        answer = await talk(server, posting(server, "sb_c_no", 1_000_000_000) + b"{")
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert b"connection: close" in answer.lower()
+
+
+async def test_after_a_small_body_without_a_token_the_connection_goes_on(server: Opened) -> None:
+    answer = await talk(server, (posting(server, "sb_c_no", 2) + b"{}") * 2 + posting(server, "sb_c_no", 9_999_999))
+    assert answer.count(b"HTTP/1.1 401 ") == 3
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchboard.server.fastpath.heads.BODY_S", 0.2)
+    async with asyncio.timeout(SOON):
+        assert await talk(server, posting(server, server.token, 1000) + b"{") == b""
+
+
+async def test_connections_without_a_token_keep_nobody_out(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.server.serve.connection_limit", lambda: 8)
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(open_server(database_url, tmp_path / "data"))
+        at = urlsplit(server.url)
+        for _ in range(4):
+            for _ in range(20):
+                _, writer = await asyncio.open_connection(at.hostname, at.port)
+                stack.callback(writer.close)
+                writer.write(b"GET /health HTTP/1.1\r\n")  # its end never comes
+            assert (await server.submit(envelope_json("let me in"))).status_code == 202
+        assert await server.lab.count("select count(*) from message_inbox") == 4
+
+
+async def test_only_messages_may_be_as_large_as_a_batch(server: Opened) -> None:
+    large, batch = b"[" + b"0," * 600_000 + b"0]", "/v1/ingest/batch"
+    for caller, path, status in (
+        (CONNECTOR, batch, 422),
+        (AGENT, batch, 413),
+        (AGENT, "/mcp", 413),
+        (AGENT, "/v1/rules/import", 413),
+        (CONNECTOR, "/v1/ingest", 413),
+    ):
+        headers = {
+            **await server.token_for(replace(caller, name=f"{caller.role} {path}")),
+            "content-type": "application/json",
+        }
+        assert (await server.http.post(path, content=large, headers=headers)).status_code == status, (caller, path)
+
+
+async def test_what_the_sdk_would_decode_may_be_neither_large_nor_made_of_many_parts(server: Opened) -> None:
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    call = '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ingest", "arguments": {"x": %s}}}'
+    for given, expected in (
+        (f'"{"a" * 2_200_000}"', (413, "too_large")),
+        (f"[{'[],' * 20_000}0]", (422, "too_complex")),
+    ):
+        answer = await server.http.post("/mcp", content=(call % given).encode(), headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == expected
 
 
 async def test_whoever_hangs_up_in_the_middle_of_a_body_is_no_defect_of_ours(server: Opened) -> None:

@@ -304,7 +304,7 @@ async def test_a_defect_is_told_alike(server: Opened, monkeypatch: pytest.Monkey
         assert b"see the server's log" in expected[2]
 
 
-async def test_it_is_taken_once_the_sdk_is_there(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_taken_from_the_first_call_on(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bytes] = []
     take = FastIngest.take
 
@@ -315,9 +315,9 @@ async def test_it_is_taken_once_the_sdk_is_there(server: Opened, monkeypatch: py
     monkeypatch.setattr(FastIngest, "take", noted)
     headers = {name: value for name, value in HEADERS.items() if name != "host"}
     first, second = [await server.http.post("/mcp", content=TEXT.encode(), headers=headers) for _ in range(2)]
-    assert taken == [TEXT.encode()]
+    assert taken == [TEXT.encode()] * 2
     first_result, second_result = (a.json()["result"]["structuredContent"]["results"][0] for a in (first, second))
     assert (first_result["duplicate"], second_result["duplicate"]) == (False, True)
     # What the fast path leaves alone has been read already, and still gets its answer.
     unusual = await server.http.post("/mcp", content=TEXT.replace("_meta", "_mate").encode(), headers=headers)
-    assert (unusual.status_code, len(taken)) == (400, 2)
+    assert (unusual.status_code, len(taken)) == (400, 3)

@@ -120,7 +120,8 @@ VALID = json.dumps(fields(payload__raw="RAW")).encode()
         (VALID.replace(b"RAW", b"\\ude00 and more"), "lone_surrogate"),
         (VALID.replace(b'"RAW"', b"[" * 500 + b"]" * 500), "too_deep"),
         (VALID.replace(b'"RAW"', b"[" * 600 + b'"\\u0000"' + b"]" * 600), "too_deep"),
-        (VALID.replace(b'"RAW"', b"[" * 100_000), "too_deep"),
+        (VALID.replace(b'"RAW"', b"[" * 100_000), "too_complex"),
+        (VALID.replace(b'"RAW"', b"[" + b"[]," * 20_000 + b"0]"), "too_complex"),
         (VALID.replace(b'"RAW"', b"9" * 5000), "invalid_json"),
         (VALID.replace(b'"RAW"', b'{"a": -' + b"9" * 4300 + b"}"), "invalid_value"),
         (VALID.replace(b'"RAW"', b'{"a": NaN}'), "not_a_json_number"),
@@ -129,6 +130,12 @@ VALID = json.dumps(fields(payload__raw="RAW")).encode()
 )
 def test_refused_bytes(raw: bytes, code: str) -> None:
     assert refusal(raw).code == code
+
+
+def test_brackets_within_a_text_are_no_objects_and_lists() -> None:
+    text = "{[" * 30_000 + '\\"{'
+    data = VALID.replace(b'"RAW"', json.dumps(text).encode())
+    assert parse_envelope(data, now=NOW).payload.raw == text
 
 
 @pytest.mark.parametrize("number", ["9" * 4300, "-" + "9" * 4299, "1e308", "5e-324"])

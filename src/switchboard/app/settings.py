@@ -1,7 +1,8 @@
 """One place for all settings: `switchboard.toml`, overridden by the environment.
 
 Every command of the CLI calls `load_settings`; `app/wiring.py` builds the parts from it. Environment variables are
-`SWITCHBOARD_` + the name in capitals, nested ones joined by `__`: `SWITCHBOARD_PORT`, `SWITCHBOARD_TURN__TIMEOUT`. An empty one is not set.
+`SWITCHBOARD_` + the name in capitals, nested ones joined by `__`: `SWITCHBOARD_PORT`, `SWITCHBOARD_TURN__TIMEOUT`. An
+empty one is not set.
 """
 
 from __future__ import annotations

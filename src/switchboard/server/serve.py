@@ -17,6 +17,7 @@ import uvicorn
 
 from switchboard.app.access import ensure_operator_token
 from switchboard.app.runtime import Switchboard
+from switchboard.server.connections import Connections, connection_limit
 from switchboard.server.http.app import create_app
 from switchboard.server.listener import BACKLOG
 
@@ -42,7 +43,7 @@ async def run_server(
     """
     await ensure_operator_token(switchboard.runtime.database, switchboard.runtime.settings.data_dir)
     with listener:
-        app = create_app(switchboard)
+        app = create_app(switchboard, Connections(connection_limit()))
         config = uvicorn.Config(
             app,
             http=_protocol(),

@@ -16,6 +16,7 @@ import msgspec
 
 from switchboard.core.envelope.fast import fast_envelope
 from switchboard.core.envelope.strict import ESCAPED_SURROGATE, model_of, not_json, strict_envelope, too_deep
+from switchboard.core.json_size import check_containers
 from switchboard.domain.envelope import SCHEMA_VERSION, Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
@@ -32,8 +33,8 @@ _PLACEHOLDERS: Final = frozenset({"unknown", "none", "null", "undefined", "place
 def parse_envelope(raw: bytes | Mapping[str, object], *, now: datetime) -> Envelope:
     """The envelope in `raw`: JSON as it came over the wire, or the same already decoded. `now` is an aware time.
 
-    Raises InvalidInput. Codes: invalid_json, invalid_utf8, lone_surrogate, too_deep, not_a_json_number, wrong_type,
-    unsupported_schema_version, unknown_field, missing_field, empty_value, too_long, invalid_value,
+    Raises InvalidInput. Codes: invalid_json, invalid_utf8, lone_surrogate, too_deep, too_complex, not_a_json_number,
+    wrong_type, unsupported_schema_version, unknown_field, missing_field, empty_value, too_long, invalid_value,
     rfc3339_string_required, timezone_required, future_timestamp, past_timestamp, placeholder_event_id,
     metadata_raw_must_be_null, empty_message. `field` is None only if the input as a whole is at fault.
     """
@@ -53,6 +54,7 @@ def read_envelope(data: bytes) -> Envelope:
 
     Raises InvalidInput with the codes of `parse_envelope`, except those about times and placeholders.
     """
+    check_containers(data)
     return fast_envelope(data) or strict_envelope(data)
 
 

@@ -1,9 +1,9 @@
-"""Past uvicorn: requests whose head (or trailer) never ends are cut off, before anybody knows who is calling.
+"""Past uvicorn: requests whose head or body never ends are cut off, and connections are counted.
 
 `serve.py` gives it to uvicorn in place of uvicorn's own protocol on httptools, which keeps whatever arrives, at a
 quadratic cost: some megabytes block the server, and hundreds use up the memory. In: bytes of a connection; out: 431 or
 the end of the connection, else the bytes that uvicorn would send (`test_fastpath.py` compares them). Next:
-`one_write.py` for what goes out, `http/gate.py` for what has come in.
+`one_write.py` for what goes out, `connections.py` for how many there are, `http/gate.py` for what has come in.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from switchboard.domain.json_values import JsonObject
+from switchboard.server.connections import Connections
 from switchboard.server.fastpath.one_write import OneWrite
 
 MAX_HEAD: Final = 65_536
 """Most bytes in a row without a complete head or a piece of a body, give or take one read."""
 HEAD_S: Final = 30.0
 """Seconds within which the head of a request must be complete, from its first byte or from the connection."""
+BODY_S: Final = 10.0
+"""Seconds in which at least `BODY_BYTES` of a body must arrive, while we are ready to take them."""
+BODY_BYTES: Final = 10_240
 
 _BODY: Final = b'{"error":{"code":"head_too_large","message":"the head of the request has more than 65536 bytes"}}'
 _ANSWER: Final = (
@@ -41,17 +45,27 @@ class BoundedHttp(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._connections: Connections | None = app_state.get("connections")
         self._unread = 0
-        self._in_head = False
+        self._in_head = self._in_body = False
+        self._body_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         single = OneWrite(cast(asyncio.Transport, transport), self.loop)
         super().connection_made(cast(asyncio.Transport, single))
         self._start_timer()
+        if self._connections is not None:
+            self._connections.opened(self)
+
+    def abort(self) -> None:
+        """Close the connection at once, whatever is still to be written."""
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        if self._connections is not None:
+            self._connections.closed(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -59,28 +73,40 @@ class BoundedHttp(HttpToolsProtocol):
         super().data_received(data)
         if self._unread > MAX_HEAD:
             self._refuse()
-        elif self._in_head and self._timer is None:
+        elif (self._in_head or self._in_body) and self._timer is None:
             self._start_timer()
 
     def on_message_begin(self) -> None:
         self._in_head = True
         super().on_message_begin()
+        self.scope["state"]["connection"] = self
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._unread = False, 0
+        self._in_head, self._in_body, self._unread, self._body_bytes = False, True, 0, 0
         self._stop_timer()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
+        self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._unread = 0
+        self._unread, self._in_body = 0, False
+        self._stop_timer()
         super().on_message_complete()
 
     def _start_timer(self) -> None:
-        self._timer = self.loop.call_later(HEAD_S, self.transport.close)
+        after, then = (BODY_S, self._check_body) if self._in_body else (HEAD_S, self.transport.close)
+        self._timer = self.loop.call_later(after, then)
+
+    def _check_body(self) -> None:
+        """A body that does not arrive though it is waited for would take a place for as long as its sender likes."""
+        if self._body_bytes < BODY_BYTES and not self.flow.read_paused:
+            self.abort()
+        else:
+            self._body_bytes = 0
+            self._start_timer()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

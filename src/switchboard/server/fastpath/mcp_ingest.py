@@ -73,8 +73,13 @@ class FastIngest:
         self._stamp = _dumped({SERVER_INFO_META_KEY: server.server_info_stamp})
 
     def may_take(self, request: Request) -> bool:
-        """Whether it is worth reading the body for."""
-        return request.headers.get("mcp-method") == _CALL and request.headers.get("mcp-name") in self._tools
+        """Whether it is worth reading the body for, which may be large."""
+        caller = cast(Principal, request.state.principal)
+        return (
+            caller.role in SCOPES["ingest"]
+            and request.headers.get("mcp-method") == _CALL
+            and request.headers.get("mcp-name") in self._tools
+        )
 
     async def take(self, request: Request, body: bytes) -> Response | None:
         """The answer; None where only the SDK may give it. Then nothing has been done yet."""
@@ -82,7 +87,7 @@ class FastIngest:
         if call is None:
             return None
         caller, arguments = cast(Principal, request.state.principal), _arguments(call.params)
-        if arguments is None or caller.role not in SCOPES["ingest"]:
+        if arguments is None:
             return None
         head = b'{"jsonrpc":"2.0","id":%b,' % _dumped(call.id)
         return Response(head + await self._outcome(call.params.name, caller, arguments), media_type="application/json")

@@ -18,9 +18,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from switchboard import __version__
+from switchboard.app.access import SCOPES, AnyRole
 from switchboard.app.messages.intake import ingest_schema
 from switchboard.app.runtime import Switchboard
 from switchboard.domain.json_values import JsonObject
+from switchboard.server.connections import Connections
 from switchboard.server.fastpath.direct import Direct, Handler
 from switchboard.server.http import (
     agents,
@@ -49,8 +51,15 @@ _DESCRIPTION: Final = (
     "A self-hosted message switchboard for AI agents. All routes except the public ones require a bearer token. "
     'Errors have the form {"error": {"code", "message", "field"?, "details"?}} with a stable code.'
 )
-_LARGE: Final = ("/v1/ingest/batch", "/v1/rules/import", "/v1/rules/test", "/v1/rules/backtest", "/mcp")
-"""Where a body may be as large as a whole batch."""
+_OPERATORS: Final[frozenset[AnyRole]] = frozenset({"operator"})
+_LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
+    "/v1/ingest/batch": SCOPES["ingest"],
+    "/mcp": SCOPES["ingest"],
+    "/v1/rules/import": _OPERATORS,
+    "/v1/rules/test": _OPERATORS,
+    "/v1/rules/backtest": _OPERATORS,
+}
+"""Where a body may be as large as a whole batch, and whose."""
 
 
 class Api(FastAPI):
@@ -72,15 +81,15 @@ class Api(FastAPI):
         return self.openapi_schema
 
 
-def create_app(switchboard: Switchboard) -> Api:
-    """The API and `/mcp` over the parts given; run its lifespan."""
+def create_app(switchboard: Switchboard, connections: Connections | None = None) -> Api:
+    """The API and `/mcp` over the parts given, which count `connections`; run its lifespan."""
     services = Services.open(switchboard)
     mcp = McpEndpoint(services)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
         async with mcp.open():
-            yield
+            yield {} if connections is None else {"connections": connections}
 
     app = Api(
         title="Switchboard",
@@ -123,8 +132,7 @@ def create_app(switchboard: Switchboard) -> Api:
 def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> None:
     """Put the gate before `app`, with `handlers` by path; without any, all requests take FastAPI's way."""
     sizes = services.switchboard.runtime.settings.accept
-    large = dict.fromkeys(_LARGE, sizes.batch_bytes)
-    limits = Limits(large, sizes.message_bytes)
+    limits = Limits(_LARGE, sizes.batch_bytes, sizes.message_bytes)
     app.gate = Gate(Direct(partial(FastAPI.__call__, app), handlers, response_to), services.access, limits)
 
 

@@ -7,28 +7,69 @@ the routers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
-from switchboard.app.access import Access
+from switchboard.app.access import Access, AnyRole, Principal
 from switchboard.domain.errors import TooLarge
+from switchboard.server.connections import Connections
 from switchboard.server.http.errors import response_to
 
 _SCHEMAS: Final = (f"/schemas/{name}.json" for name in ("ingest.v1", "route.v1", "route_response.v1"))
 PUBLIC: Final = frozenset({"/health", "/docs", "/openapi.json", *_SCHEMAS})
 """What needs no token."""
+_PUBLIC_BYTES: Final = 65_536
+_SESSION_BYTES: Final = 65_536
+"""A session calls one tool, with a name and some text."""
+_DRAIN_BYTES, _DRAIN_S = 65_536, 1.0
+_ARRIVING: Final = 8
+"""Most large bodies that are held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes of a body, by path; `other` for all other paths."""
+    """Bytes of a body: `large` on the paths named, for the roles that stand there; else `other`."""
 
-    by_path: Mapping[str, int]
+    paths: Mapping[str, frozenset[AnyRole]]
+    large: int
     other: int
+
+    def of(self, path: str, role: AnyRole | None) -> int:
+        """The limit for a caller; None: a stranger."""
+        if role is None:
+            return _PUBLIC_BYTES
+        if role == "session":
+            return _SESSION_BYTES
+        return self.large if role in self.paths.get(path, ()) else self.other
+
+
+class LargeBodies:
+    """Bodies above a size arrive one per token, and are worked on one after the other: each costs time and memory."""
+
+    def __init__(self, above: int) -> None:
+        self.above = above
+        self._arriving = asyncio.Semaphore(_ARRIVING)
+        self._by_token: dict[str, asyncio.Lock] = {}
+        self._working = asyncio.Lock()
+
+    @asynccontextmanager
+    async def arriving(self, token: str) -> AsyncIterator[None]:
+        """Until this is left, one of the few that may arrive."""
+        lock = self._by_token.setdefault(token, asyncio.Lock())
+        async with lock, self._arriving:
+            yield
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """Until this is left, the only one that is worked on."""
+        async with self._working:
+            yield
 
 
 class Gate:
@@ -38,6 +79,7 @@ class Gate:
         self._app = app
         self._access = access
         self._limits = limits
+        self._large = LargeBodies(limits.other)
         self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,41 +91,88 @@ class Gate:
             return
         self._requests += 1
         bind_contextvars(http_request=self._requests)  # never unbound: every request has a task of its own
-        limit = self._limits.by_path.get(scope["path"], self._limits.other)
         try:
-            await self._admit(scope, limit)
+            caller, limit = await self._admit(scope)
         except Exception as error:
-            await response_to(error)(scope, receive, send)
+            response = response_to(error)
+            if not await _drained(scope, receive):
+                response.headers["connection"] = "close"
+            await response(scope, receive, send)
         else:
-            await self._app(scope, _limited(receive, limit), send)
+            async with AsyncExitStack() as until_answered:
+                body = _Body(receive, limit, caller, self._large, until_answered)
+                await self._app(scope, body.receive, send)
 
-    async def _admit(self, scope: Scope, limit: int) -> None:
+    async def _admit(self, scope: Scope) -> tuple[str, int]:
+        """The name of the token, and how many bytes it may send. Raises what `authenticate` raises, and TooLarge."""
         authorization = length = None
         for name, value in scope["headers"]:
             if name == b"authorization":
                 authorization = value.decode("latin-1")
             elif name == b"content-length":
                 length = value
-        if scope["path"] not in PUBLIC:
-            scope.setdefault("state", {})["principal"] = await self._access.authenticate(authorization)
+        principal = None if scope["path"] in PUBLIC else await self._access.authenticate(authorization)
+        if principal is not None:
+            _count(scope, principal)
+        limit = self._limits.of(scope["path"], principal.role if principal else None)
         if length is not None and length.isdigit() and int(length) > limit:
             raise _too_large(limit)
+        return principal.name if principal else "", limit
+
+
+def _count(scope: Scope, principal: Principal) -> None:
+    state = scope.setdefault("state", {})
+    state["principal"] = principal
+    connections: Connections | None = state.get("connections")
+    if connections is not None:
+        connections.admitted(state["connection"], operator=principal.role == "operator")
 
 
 def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"the body exceeds the limit of {limit} bytes; nothing was stored")
 
 
-def _limited(receive: Receive, limit: int) -> Receive:
-    """`receive`, until more than `limit` bytes have come: Content-Length may be missing."""
-    got = 0
+class _Body:
+    """`receive` of a body of at most `limit` bytes (Content-Length may be missing); a large one takes its turn."""
 
-    async def limited() -> Message:
-        nonlocal got
-        message = await receive()
-        got += len(message.get("body", b""))
-        if got > limit:
-            raise _too_large(limit)
+    def __init__(
+        self, receive: Receive, limit: int, token: str, large: LargeBodies, until_answered: AsyncExitStack
+    ) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._token = token
+        self._large = large
+        self._until_answered = until_answered
+        self._got = 0
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            await self._take(len(message.get("body", b"")))
+            if self._got > self._large.above and not message.get("more_body", False):
+                await self._until_answered.enter_async_context(self._large.working())
         return message
 
-    return limited
+    async def _take(self, size: int) -> None:
+        before, self._got = self._got, self._got + size
+        if self._got > self._limit:
+            raise _too_large(self._limit)
+        if before <= self._large.above < self._got:
+            await self._until_answered.enter_async_context(self._large.arriving(self._token))
+
+
+async def _drained(scope: Scope, receive: Receive) -> bool:
+    """Read what is left of a small body, so that the answer is not lost with the connection; whether that was all."""
+    if not any(name in {b"content-length", b"transfer-encoding"} for name, _ in scope["headers"]):
+        return True
+    got = 0
+    try:
+        async with asyncio.timeout(_DRAIN_S):
+            while got <= _DRAIN_BYTES:
+                message = await receive()
+                got += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return True
+    except TimeoutError:
+        pass
+    return False

@@ -16,6 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from switchboard.core.json_size import check_containers
+from switchboard.domain.errors import TooLarge
 from switchboard.server.fastpath.direct import whole_body
 from switchboard.server.http.services import Services
 
@@ -46,6 +48,7 @@ class McpEndpoint:
 
     async def direct(self, request: Request) -> Response | None:
         """The answer to a plain call that brings messages in; None where the SDK is to be asked."""
+        await self._inner()
         if self._fast is None or not self._fast.may_take(request):
             return None
         body = request.state.body = await whole_body(request)
@@ -58,9 +61,17 @@ class McpEndpoint:
             body = scope["state"]["body"] if "body" in scope["state"] else await whole_body(Request(scope, receive))
         except ClientDisconnect:
             return  # in the middle of the body; nobody is there to be answered
+        self._check(body)
         async with self._services.polls.watch(receive) as gone:
             scope["state"]["gone"] = gone
             await inner(scope, _replayed(body, gone), send)
+
+    def _check(self, body: bytes) -> None:
+        """The SDK decodes and validates a body several times, meanwhile nobody else has a turn."""
+        limit = 2 * self._services.switchboard.runtime.settings.accept.message_bytes
+        if len(body) > limit:
+            raise TooLarge(f"only ingest_batch takes more than {limit} bytes, in a plain call; nothing was stored")
+        check_containers(body)
 
     async def _inner(self) -> ASGIApp:
         if self._ready is None or (self._ready.done() and self._ready.exception() is not None):

@@ -1,0 +1,85 @@
+"""How many connections there may be: a stranger's cost nobody else theirs.
+
+`fastpath/heads.py` reports what opens and closes, `http/gate.py` who has shown a token. When all places are taken, the
+oldest connection that has shown none makes room, so an operator always gets in. Next: `http/gate.py`.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from typing import Final, Protocol
+
+import structlog
+
+from switchboard.domain.errors import Overloaded
+
+log = structlog.get_logger(__name__)
+
+_MOST_FILES: Final = 65_536
+_OTHER_FILES: Final = 256
+"""Descriptors for the database, for programs and for files."""
+_SAY_EVERY_S: Final = 60.0
+
+
+class Connection(Protocol):
+    """An open connection of a client."""
+
+    def abort(self) -> None:
+        """Close it at once."""
+
+
+class Connections:
+    """The open connections, at most `limit`; a quarter of the places is for operators and for who has yet to say."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._strangers: dict[Connection, None] = {}
+        self._known: dict[Connection, bool] = {}
+        self._said = -_SAY_EVERY_S
+
+    def __len__(self) -> int:
+        return len(self._strangers) + len(self._known)
+
+    def opened(self, connection: Connection) -> None:
+        """Count a new one; if there are too many, the oldest without a token is closed, which may be this one."""
+        self._strangers[connection] = None
+        if len(self) <= self.limit:
+            return
+        oldest = next(iter(self._strangers))
+        del self._strangers[oldest]
+        oldest.abort()
+        self._say()
+
+    def admitted(self, connection: Connection, *, operator: bool) -> None:
+        """It has shown a token. Raises Overloaded if too many others have, too."""
+        if connection not in self._strangers:  # admitted before, or just closed
+            return
+        if not operator and sum(not own for own in self._known.values()) >= self.limit * 3 // 4:
+            self._say()
+            raise Overloaded(f"there are too many connections, the limit is {self.limit}", retry_after=5.0)
+        del self._strangers[connection]
+        self._known[connection] = operator
+
+    def closed(self, connection: Connection) -> None:
+        """It is gone."""
+        self._strangers.pop(connection, None)
+        self._known.pop(connection, None)
+
+    def _say(self) -> None:
+        if time.monotonic() - self._said >= _SAY_EVERY_S:
+            self._said = time.monotonic()
+            log.warning("too many connections: the oldest without a token are closed", limit=self.limit)
+
+
+def connection_limit() -> int:
+    """How many connections this process may have, after raising its limit of open files as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    files = _MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    limit = max(files - _OTHER_FILES, files // 2)
+    log.debug("limit of connections", connections=limit, files=files)
+    return limit

@@ -1,0 +1,89 @@
+"""`server/connections.py` and the turns that large bodies take: who is turned away, and who never is."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard.domain.errors import Overloaded
+from switchboard.server.connections import Connections
+from switchboard.server.http.gate import LargeBodies
+from tests.waiting import eventually
+
+
+class Client:
+    def __init__(self) -> None:
+        self.open = True
+
+    def abort(self) -> None:
+        self.open = False
+
+
+def shown(connections: Connections, client: Client, *, operator: bool) -> None:
+    """A client shows a token, and hangs up if that does not help."""
+    try:
+        connections.admitted(client, operator=operator)
+    except Overloaded:
+        client.open = False
+        connections.closed(client)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["stranger", "connector", "operator", "close"]), st.integers(0, 99))))
+def test_there_are_never_too_many_and_operators_always_get_in(steps: list[tuple[str, int]]) -> None:
+    connections, clients = Connections(8), list[Client]()
+    operators = list[Client]()
+    for what, which in steps:
+        if what == "close":
+            if clients:
+                client = clients.pop(which % len(clients))
+                client.open = False
+                connections.closed(client)
+        elif what != "operator" or sum(one.open for one in operators) < 2:
+            clients.append(Client())
+            connections.opened(clients[-1])
+            if what != "stranger":
+                shown(connections, clients[-1], operator=what == "operator")
+            if what == "operator":
+                operators.append(clients[-1])
+                assert clients[-1].open
+        assert len(connections) <= connections.limit
+        assert len(connections) == sum(one.open for one in clients)
+
+
+def test_others_than_operators_leave_a_quarter_of_the_places() -> None:
+    connections, clients = Connections(8), [Client() for _ in range(7)]
+    for client in clients[:6]:
+        connections.opened(client)
+        connections.admitted(client, operator=False)
+    connections.opened(clients[6])
+    with pytest.raises(Overloaded):
+        connections.admitted(clients[6], operator=False)
+    connections.admitted(clients[6], operator=True)
+
+
+async def test_large_bodies_are_worked_on_one_after_the_other_and_arrive_one_per_token() -> None:
+    large, order = LargeBodies(10), list[str]()
+
+    async def body(token: str, arrived: asyncio.Event) -> None:
+        async with large.arriving(token):
+            order.append(f"{token} arrives")
+            await arrived.wait()
+            async with large.working():
+                order.append(f"{token} begins")
+                await asyncio.sleep(0)
+                order.append(f"{token} ends")
+
+    async def begun(count: int) -> bool:
+        return len(order) == count
+
+    first, now = asyncio.Event(), asyncio.Event()
+    now.set()
+    tasks = [asyncio.create_task(body(token, when)) for token, when in (("a", first), ("a", now), ("b", now))]
+    await eventually(lambda: begun(4))
+    assert order == ["a arrives", "b arrives", "b begins", "b ends"], "another token does not wait for a slow one"
+    first.set()
+    await asyncio.gather(*tasks)
+    assert order[4:] == ["a begins", "a ends", "a arrives", "a begins", "a ends"]
