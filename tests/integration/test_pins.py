@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from switchboard.domain.errors import Forbidden
 from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.journey.accept import Submission
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
+from switchboard.store.inbox import Acceptance
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.waiting import eventually
 
@@ -66,6 +70,26 @@ async def test_a_reply_to_what_a_butler_wrote_goes_to_that_butler(parts: Lab) ->
     await send_the_reply(parts, "500")
     assert await say(parts, update(2, 8)) == "System1/second"
     assert await say(parts, update(3, 8, replied_to=500)) == "System1/first"
+
+
+async def test_a_connector_pins_messages_only_to_butlers_that_wrote_in_the_conversation(parts: Lab) -> None:
+    def pinned(event: str, thread: str, to: str = "System1/first") -> Submission:
+        return replace(submission("hello", thread=thread, pinned=to, event=event), may_pin=False)
+
+    assert await say(parts, update(1, 7)) == "System1/first"
+    await send_the_reply(parts, "500")
+    given = [
+        pinned("2", "-100"),
+        pinned("3", "-100", "System1/second"),
+        pinned("4", "elsewhere"),
+        submission("hello", thread="elsewhere", pinned="System1/first", event="5"),
+    ]
+    first, *refused, operators = await parts.accept.accept_all(given)
+    for taken in (first, operators):
+        assert isinstance(taken, Acceptance)
+        assert taken.decision is not None
+        assert taken.decision.trail[0].reason == "pin"
+    assert [isinstance(one, Forbidden) and one.code for one in refused] == ["pin_refused"] * 2
 
 
 async def test_a_reply_to_what_is_not_ours_follows_the_rules(parts: Lab) -> None:

@@ -20,7 +20,14 @@ from msgspec import Struct
 from switchboard.core.channels.registry import Channels
 from switchboard.core.identity import conversation, dedupe_key, thread_of
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.errors import IdempotencyMismatch, Overloaded, SwitchboardError, TooLarge, Unavailable
+from switchboard.domain.errors import (
+    Forbidden,
+    IdempotencyMismatch,
+    Overloaded,
+    SwitchboardError,
+    TooLarge,
+    Unavailable,
+)
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.lanes.batch import Batch
@@ -38,11 +45,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A validated envelope with the original bytes, which `GET …/raw` returns."""
+    """A validated envelope with the original bytes, which `GET …/raw` returns.
+
+    `may_pin`: whether `pinned_target` may be any butler, and not only one that has written in the conversation.
+    """
 
     envelope: Envelope
     raw: bytes
     media_type: str = "application/json"
+    may_pin: bool = True
 
 
 class _Ask(Struct, frozen=True):
@@ -110,6 +121,7 @@ class AcceptLeg:
             return [error for _ in submissions]
         ids = self._ids.next(len(submissions), now.timestamp())
         asks = [self._ask(one, RequestId(new), now) for one, new in zip(submissions, ids, strict=True)]
+        asks = await self._with_good_pins(submissions, asks)
         answers = iter(await self._batch.put_all([ask for ask in asks if isinstance(ask, _Ask)]))
         outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in asks]
         point("after_commit")
@@ -133,6 +145,23 @@ class AcceptLeg:
         except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages
             return _refusal(error)
         return _Ask(message, answers, None if answers else self._ready(message))
+
+    async def _with_good_pins(
+        self, submissions: Sequence[Submission], asks: list[_Ask | SwitchboardError]
+    ) -> list[_Ask | SwitchboardError]:
+        """A pin passes all rules, so that of a connector must name a butler that has written in the conversation."""
+        pins = {
+            n: (ask.message.conversation, pinned)
+            for n, (one, ask) in enumerate(zip(submissions, asks, strict=True))
+            if not one.may_pin and isinstance(ask, _Ask) and (pinned := one.envelope.control.pinned_target)
+        }
+        if not pins:
+            return asks
+        try:
+            written = await store.have_written(self._database, list(pins.values()))
+        except Unavailable as error:
+            return [error if n in pins else ask for n, ask in enumerate(asks)]
+        return [_bad_pin(pins[n][1]) if n in pins and pins[n] not in written else ask for n, ask in enumerate(asks)]
 
     def _ready(self, message: Message) -> Prepared | None:
         """Do as much as is possible before the current commit has ended."""
@@ -196,6 +225,15 @@ def _outcome(ask: _Ask, answer: Acceptance | BaseException) -> Acceptance | Swit
     if not isinstance(answer, Exception):
         raise answer
     return _refusal(answer)
+
+
+def _bad_pin(pinned: str) -> Forbidden:
+    return Forbidden(
+        f"{pinned} has not written in this conversation, so this token may not pin a message to it; "
+        "leave pinned_target out, and the rules decide",
+        code="pin_refused",
+        field="control.pinned_target",
+    )
 
 
 def _refusal(error: Exception) -> SwitchboardError:

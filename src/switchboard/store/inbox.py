@@ -201,6 +201,12 @@ async def find_authors(database: Database, replies: Sequence[tuple[Conversation,
     return [found.get(ord_) for ord_ in range(1, len(replies) + 1)]
 
 
+async def have_written(database: Database, pairs: Sequence[tuple[Conversation, str]]) -> set[tuple[Conversation, str]]:
+    """Those of (conversation, butler) of which the butler has replied in the conversation."""
+    rows = await database.rows(query("inbox.have_written"), [c for c, _ in pairs], [s for _, s in pairs])
+    return {pairs[row["ord"] - 1] for row in rows}
+
+
 def _joined(rows: Iterable[tuple[str, ...]], width: int) -> list[str]:
     """The columns of `rows`, each as one text."""
     return [_SEPARATOR.join(column) for column in zip(*rows, strict=True)] or [""] * width

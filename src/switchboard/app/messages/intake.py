@@ -84,7 +84,8 @@ class Intake:
         try:
             envelope = _with_key(wire.read_envelope(raw), key)
             wire.check_envelope(envelope, datetime.now(UTC))
-            return await self._take(caller, Submission(envelope, raw), started)
+            submission = Submission(envelope, raw, may_pin=caller.role == "operator")
+            return await self._take(caller, submission, started)
         except SwitchboardError as error:
             self._metrics.refused.labels(error.code).inc()
             raise
@@ -212,7 +213,7 @@ def _parse(caller: Principal, raw: bytes, now: datetime) -> Submission | Switchb
         return error
     if not owns_endpoint(caller, envelope.source.channel, envelope.source.endpoint_identity):
         return foreign_endpoint(caller)
-    return Submission(envelope, raw)
+    return Submission(envelope, raw, may_pin=caller.role == "operator")
 
 
 def _with_key(envelope: Envelope, key: str | None) -> Envelope:

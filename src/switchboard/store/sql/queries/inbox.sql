@@ -20,6 +20,14 @@ join lateral (
     order by o.created_at desc limit 1
 ) o on true;
 
+-- name: have_written
+select i.ord
+from unnest($1::text[], $2::text[]) with ordinality as i (conversation, system_id, ord)
+where exists (
+    select from outbox o
+    where o.lane = lane_key('send', null, conversation_key(i.conversation)) and o.system_id = i.system_id
+);
+
 -- name: get
 select m.request_id, c.name as conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope, m.media_type, m.received_at,
        message_state(m.request_id) as state
