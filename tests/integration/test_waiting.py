@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
+import asyncpg
 import pytest
 
 from switchboard.app.ops.maintenance import Retention
@@ -275,6 +276,18 @@ async def test_an_engine_that_waits_for_nothing_is_a_defect_and_does_not_wait_fo
         await assert_balanced(parts)
 
 
+async def test_an_item_whose_events_were_all_decided_cannot_wait_for_ever(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0")
+        [item] = await hand.claim()
+        await resume(parts.database, parts.notifier, await park(hand, item), 1)
+        [again] = await hand.claim()
+        with pytest.raises(asyncpg.RaiseError, match="waits for nothing"):
+            await hand.steps.park(again, [])
+        assert (await hand.answer(again)).ok
+        await assert_balanced(parts)
+
+
 async def test_a_decision_is_not_undone_by_an_engine_that_skips_the_step(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         await fill(parts, "0")
@@ -284,6 +297,32 @@ async def test_a_decision_is_not_undone_by_an_engine_that_skips_the_step(databas
         await journal.record("a", "skipped")
         await journal.flush()
         assert await (await journal_of(hand, item)).wait("a") == Decided("yes")
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_path_is_of_a_step_that_acts_or_of_one_that_waits_in_every_attempt(
+    database_url: str, again: bool
+) -> None:
+    """Otherwise the decision would take the place of the result."""
+
+    async def act(_: UUID) -> int:
+        return 7
+
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0")
+        [item] = await hand.claim()
+        journal = await journal_of(hand, item)
+        assert await journal.step("acts", act) == 7
+        await journal.expect("waits")
+        await journal.flush()
+        if again:
+            journal = await journal_of(hand, item)
+        with pytest.raises(ValueError, match="'acts'"):
+            await journal.wait("acts")
+        with pytest.raises(ValueError, match="'waits'"):
+            await journal.step("waits", act)
+        assert await (await journal_of(hand, item)).step("acts", act) == 7
+        assert len(await awaited(parts)) == 1
 
 
 async def test_the_fence_stands_before_waiting_too(database_url: str) -> None:

@@ -108,6 +108,8 @@ class StoredJournal:
         before: a loop needs paths of its own.
         """
         known = self._take(path)
+        if known is not None and known.effect == "event":
+            raise ValueError(f"step {path!r} waits for an event, and cannot act")
         if known is not None and known.state != "started":
             return _replayed(known)
         step = Step(path, "started", effect, idempotency_key(self._item, path))
@@ -136,6 +138,8 @@ class StoredJournal:
         The holder of the key may decide from now on (`lanes/waiting.py`), even before `wait` is called.
         """
         key = idempotency_key(self._item, path)
+        if path in self._asked or (path in self._known and self._known[path].effect != "event"):
+            raise ValueError(f"step {path!r} acts, and cannot wait for an event")
         if path not in self._known:
             await self.flush()
             step = Step(path, "started", "event", key)

@@ -19,8 +19,8 @@ language sql as $$
 $$;
 
 -- Park: the item leaves its lane, the others run meanwhile, and attempts before do not count twice. If one of the events
--- that it knew as undecided (_keys) was decided while it ran, it comes next at once. False means fenced. An item that never
--- registered an event cannot park: nothing could wake it.
+-- that it knew as undecided (_keys) was decided while it ran, it comes next at once. False means fenced. An item without an
+-- event that is open cannot park: nothing could wake it.
 create or replace function park_item(_owner bigint, _lane uuid, _epoch bigint, _seq bigint, _keys uuid[]) returns boolean
 language plpgsql as $$
 declare
@@ -33,7 +33,9 @@ begin
         return false;
     end if;
     _again := is_parked(_lane, _seq);
-    if not exists (select from awaited a where a.lane = _lane and a.seq = _seq) then
+    if not exists (
+        select from awaited a where a.lane = _lane and a.seq = _seq and (a.decided_at is null or a.key = any (_keys))
+    ) then
         raise exception 'item % of lane % waits for nothing', _seq, _lane;
     end if;
     insert into parked (lane, seq, attempts, decided_at)
