@@ -194,4 +194,4 @@ def test_without_the_sdk_no_model_is_asked_and_it_is_said_how_to_have_one(
     monkeypatch.setattr("switchboard.cli.demo.model.find_spec", lambda name: None if name == "openai" else found(name))
     model = demo_model(Settings(), examples(), tmp_path, scripted=False)
     assert (model.script, model.environment, model.teams) == (None, {}, examples() / "teams")
-    assert "pip install 'switchboard[models]'" in model.said
+    assert "pip install -e '.[models]'" in model.said

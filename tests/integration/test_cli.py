@@ -139,7 +139,7 @@ def test_send_is_idempotent_by_its_id(cli: Cli) -> None:
 def test_nothing_to_send_and_a_channel_that_is_not_there(cli: Cli) -> None:
     assert cli.json("send", "   ", code=1)["error"]["code"] == "empty_message"
     code, _, err = cli.run("send", "x", "--channel", "clli")
-    assert (code, "clli" in err) == (1, True)
+    assert (code, "'clli' is not one of 'api', 'cli'" in err) == (2, True)
 
 
 def test_a_message_that_its_butler_refuses(cli: Cli) -> None:

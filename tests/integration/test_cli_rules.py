@@ -338,6 +338,15 @@ def test_what_is_exported_can_be_imported_again(cli: Cli, tmp_path: Path, suffix
     assert {one["name"] for one in cli.json("rules", "export", "--version", 1)["teams"]["root"]} == {"chat", "money"}
 
 
+def test_a_team_file_is_no_rule_file(cli: Cli, tmp_path: Path) -> None:
+    file = write_teams(tmp_path, ROOT) / "root.json"
+    for command in (("import", file, *WHY), ("backtest", "--file", file)):
+        code, _, err = cli.run("rules", *command)
+        assert code == 1
+        assert err.startswith(f"error: {file} is a team file: its rules only seed a new team.")
+        assert "switchboard rules export" in err
+
+
 def test_an_import_whose_cases_fail_writes_nothing(cli: Cli, tmp_path: Path) -> None:
     cases = write(tmp_path / "cases.yaml", CASES)
     diary = [{"name": "chat", "channel": "telegram", "targets": [{"system_id": "System1/diary"}]}]

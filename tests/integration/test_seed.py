@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from structlog.testing import capture_logs
 
-from switchboard.app.rules.seed import seed_teams
+from switchboard.app.rules.seed import read_seed, seed_teams
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime
 from switchboard.core.channels.registry import CHANNELS
@@ -43,8 +44,8 @@ def names(rules: RuleSet) -> set[tuple[str, str, str]]:
 
 
 async def test_a_new_installation_has_a_team_that_answers(database: Database) -> None:
-    assert await seed_teams(database, None)
-    assert not await seed_teams(database, None)
+    assert await seed_teams(database, read_seed(None))
+    assert not await seed_teams(database, read_seed(None))
     rules = await load_rule_set(database)
     assert (rules.version, [team.team_id for team in rules.teams]) == (1, ["root"])
     assert names(rules) == {("root", "Everything to memo", "default")}
@@ -53,7 +54,7 @@ async def test_a_new_installation_has_a_team_that_answers(database: Database) ->
 async def test_teams_of_files_children_named_first(database: Database, tmp_path: Path) -> None:
     write_teams(tmp_path, root(), home())
     (tmp_path / "home.json").rename(tmp_path / "a.json")
-    await seed_teams(database, tmp_path)
+    await seed_teams(database, read_seed(tmp_path))
     rules = await load_rule_set(database)
     assert {(team.team_id, team.parent_id) for team in rules.teams} == {("root", None), ("home", "root")}
     assert names(rules) == {("root", "all", "file:root.json")}
@@ -61,12 +62,12 @@ async def test_teams_of_files_children_named_first(database: Database, tmp_path:
 
 async def test_a_known_team_keeps_its_rules_and_gets_its_members(database: Database, tmp_path: Path) -> None:
     write_teams(tmp_path, root())
-    await seed_teams(database, tmp_path)
-    await seed_teams(database, tmp_path)
+    await seed_teams(database, read_seed(tmp_path))
+    await seed_teams(database, read_seed(tmp_path))
     assert await rule_set_version(database) == 1
     new_rule = {"name": "another", "channel": "email", "targets": [{"system_id": "System1/clerk"}]}
     write_teams(tmp_path, root(systems=[butler("memo"), butler("clerk")], routing_rules=[new_rule]))
-    await seed_teams(database, tmp_path)
+    await seed_teams(database, read_seed(tmp_path))
     rules = await load_rule_set(database)
     assert rules.version == 2
     assert {member.name for member in rules.teams[0].members} == {"memo", "clerk"}
@@ -94,7 +95,7 @@ async def test_what_makes_no_sense_is_refused_before_anything_is_written(
 ) -> None:
     write_teams(tmp_path, *teams)
     with pytest.raises(ConfigurationError) as caught:
-        await seed_teams(database, tmp_path)
+        await seed_teams(database, read_seed(tmp_path))
     assert told in caught.value.message
     assert await rule_set_version(database) == 0
 
@@ -102,13 +103,13 @@ async def test_what_makes_no_sense_is_refused_before_anything_is_written(
 async def test_channels_of_plug_ins_may_be_named(database: Database, tmp_path: Path) -> None:
     rule = {"name": "r", "channel": "pager", "targets": [{"system_id": "System1/memo"}]}
     write_teams(tmp_path, root(routing_rules=[rule]))
-    await seed_teams(database, tmp_path, CHANNELS.adding([], {"pager": ["pager"]}))
+    await seed_teams(database, read_seed(tmp_path, CHANNELS.adding([], {"pager": ["pager"]})))
     assert await rule_set_version(database) == 1
 
 
 async def test_teams_written_in_the_settings(database: Database, tmp_path: Path) -> None:
     write_teams(tmp_path, root())
-    assert await seed_teams(database, tmp_path, written=[home()])
+    assert await seed_teams(database, read_seed(tmp_path, written=[home()]))
     rules = await load_rule_set(database)
     assert {(team.team_id, team.parent_id) for team in rules.teams} == {("root", None), ("home", "root")}
 
@@ -116,11 +117,65 @@ async def test_teams_written_in_the_settings(database: Database, tmp_path: Path)
 async def test_an_engine_that_is_not_installed_stops_the_start(database: Database, tmp_path: Path) -> None:
     write_teams(tmp_path, root(systems=[butler("memo") | {"engine": "meno"}]))
     with pytest.raises(ConfigurationError, match=r"no engine 'meno'; installed are command, echo, http, mcp, memo"):
-        await seed_teams(database, tmp_path)
+        await seed_teams(database, read_seed(tmp_path))
 
 
 async def test_wrong_options_of_an_engine_stop_the_start_of_a_worker(database_url: str, tmp_path: Path) -> None:
     write_teams(tmp_path, root(systems=[butler("memo"), butler("clerk") | {"engine": "command", "config": {}}]))
-    async with open_runtime(Settings(database_url=SecretStr(database_url), teams_dir=tmp_path)) as runtime:
-        with pytest.raises(ConfigurationError, match="the options of System1/clerk are wrong: command: Field required"):
+    settings = Settings(database_url=SecretStr(database_url), teams_dir=tmp_path)
+    wrong = "the options of System1/clerk are wrong: command: Field required"
+    with pytest.raises(ConfigurationError, match=wrong):
+        await _open_for_work(settings)
+    assert await _version(database_url) == 0
+    async with open_runtime(settings) as runtime:
+        with pytest.raises(ConfigurationError, match=wrong):
             make_worker(runtime)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"callbacks": [{"endpoint": "shop", "url": "https://shop.example/", "secret_env": "NO_SUCH_SECRET"}]},
+            "callback of the api endpoint 'shop': the environment variable NO_SUCH_SECRET holds no secret",
+        ),
+        (
+            {
+                "models": [{"name": "good", "kind": "anthropic", "model": "m", "api_key_env": "NO_SUCH_KEY"}],
+                "classify": {"models": ["good"]},
+            },
+            "models: good: the environment variable NO_SUCH_KEY holds no secret",
+        ),
+        ({"teams_dir": "nowhere"}, "teams_dir: nowhere is not a directory"),
+    ],
+)
+async def test_a_refused_start_writes_nothing(tmp_path: Path, given: dict[str, Any], told: str) -> None:
+    settings = Settings.model_validate({"data_dir": tmp_path / "data", **given})
+    with pytest.raises(ConfigurationError, match=told):
+        await _open_for_work(settings)
+    assert not (tmp_path / "data").exists()
+
+
+async def _open_for_work(settings: Settings) -> None:
+    async with open_runtime(settings, for_worker=True):
+        raise AssertionError("the start was not refused")
+
+
+async def _version(url: str) -> int:
+    database = await Database.connect(url, size=1)
+    try:
+        return await rule_set_version(database)
+    finally:
+        await database.close()
+
+
+async def test_rules_of_a_file_that_differ_from_those_in_force_are_told_with_the_remedy(
+    database: Database, tmp_path: Path
+) -> None:
+    write_teams(tmp_path, root())
+    await seed_teams(database, read_seed(tmp_path))
+    write_teams(tmp_path, root(routing_rules=[]))
+    with capture_logs() as logs:
+        await seed_teams(database, read_seed(tmp_path))
+    assert [(line["team"], line["file"]) for line in logs] == [("root", str(tmp_path / "root.json"))]
+    assert "switchboard rules update" in logs[0]["remedy"]

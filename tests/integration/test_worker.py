@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.embedded.postmaster import stop
 from switchboard.embedded.supervisor import embedded_postgres
-from switchboard.lanes.worker import Worker
+from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.store import lanes
 from switchboard.store.database import Database
@@ -101,6 +102,23 @@ async def test_a_worker_that_was_declared_dead_stops_itself_before_anything_else
             await eventually(lambda: settled(parts))
         assert await parts.count("select count(*) from outbox") == 1
         await assert_balanced(parts)
+
+
+async def test_why_a_worker_was_interrupted_is_told_in_words(database_url: str) -> None:
+    async with lab(database_url) as parts:
+
+        async def gone() -> None:
+            raise Unavailable("the database has gone away")
+
+        task = MaintenanceTask("look", 60.0, gone)
+        worker = Worker(parts.database, parts.notifier, {}, WorkerSettings(poll=0.1), (task,))
+        with capture_logs() as logs:
+            async with at_work(worker):
+                await eventually(lambda: _is(any(line["event"] == "worker interrupted" for line in logs)))
+        told = [line for line in logs if line["log_level"] == "warning"]
+        assert {(line["event"], line.get("reason")) for line in told} == {
+            ("worker interrupted", "the database has gone away")
+        }
 
 
 def _stop_everything(seconds: float) -> None:

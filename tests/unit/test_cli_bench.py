@@ -12,6 +12,7 @@ from switchboard import bench
 from switchboard.bench import classify, grow, propagation
 from switchboard.bench.propagation import Plan, Result
 from switchboard.cli.main import main
+from switchboard.cli.output import install_command
 
 GOOD = Result(waits_ms=(1.0, 2.0, 900.0), edits=3, messages=10, lost=0, torn=0, versions=3)
 
@@ -90,7 +91,7 @@ def test_growth_is_shown_per_table_and_as_the_ratio_of_times(
     assert shown.err == "filling 0.5\n"
 
 
-@pytest.mark.parametrize(("missing", "extras"), [("openai", "[bench,models]"), ("aiohttp", "[bench]")])
+@pytest.mark.parametrize(("missing", "extras"), [("openai", "bench,models"), ("aiohttp", "bench")])
 def test_what_is_missing_is_named_with_its_extra(
     missing: str, extras: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,4 +101,4 @@ def test_what_is_missing_is_named_with_its_extra(
     with pytest.raises(SystemExit):
         main(["bench", "classify"])
     said = " ".join(capsys.readouterr().err.split())
-    assert f"the package {missing}: pip install 'switchboard{extras}'" in said
+    assert f"the package {missing}: {install_command(extras)}" in said

@@ -27,7 +27,7 @@ def test_rows_of_one_size_in_processes_of_their_own() -> None:
         if row.case not in PEERS:
             assert not row.note
         if row.note:
-            assert row == route.Row(10, row.case, note="not installed: pip install 'switchboard[bench]'")
+            assert row == route.Row(10, row.case, note="not installed: needs the extra `bench`")
         else:
             assert row.rounds == 50
             assert 0 < (row.p50_us or 0) <= (row.p99_us or 0)
@@ -38,7 +38,7 @@ def test_rows_of_one_size_in_processes_of_their_own() -> None:
 @pytest.mark.parametrize("name", PEERS)
 def test_an_engine_that_is_not_there_or_not_worth_the_wait_says_so(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, PEERS[name].module, None)
-    assert [row.note for row in route.measure_peer(10, 5, name)] == ["not installed: pip install 'switchboard[bench]'"]
+    assert [row.note for row in route.measure_peer(10, 5, name)] == ["not installed: needs the extra `bench`"]
     [row] = route.measure_peer(PEERS[name].most + 1, 5, name)
     assert (row.rounds, row.p50_us) == (0, None)
     assert row.note.startswith("not measured: ")

@@ -63,6 +63,17 @@ def test_a_directory_that_is_not_there_or_empty(tmp_path: Path) -> None:
         read_teams(tmp_path)
 
 
+def test_a_wrong_teams_dir_is_named_where_it_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SWITCHBOARD_TEAMS_DIR", raising=False)
+    (tmp_path / "switchboard.toml").write_text('port = 8470\nteams_dir = "nowhere"\n')
+    with pytest.raises(ConfigurationError, match=r"^switchboard\.toml, line 2: teams_dir: nowhere is not a directory"):
+        read_teams(Path("nowhere"))
+    monkeypatch.setenv("SWITCHBOARD_TEAMS_DIR", "nowhere")
+    with pytest.raises(ConfigurationError, match=r"^environment variable SWITCHBOARD_TEAMS_DIR: teams_dir: nowhere is"):
+        read_teams(Path("nowhere"))
+
+
 def test_parents_come_before_their_children() -> None:
     teams = [Team(TeamId(name), TeamId(parent) if parent else None) for name, parent in
              [("leaf", "branch"), ("branch", "root"), ("other", "root"), ("root", "")]]  # fmt: skip

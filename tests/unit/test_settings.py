@@ -68,6 +68,33 @@ def test_an_empty_variable_is_not_set(tmp_path: Path, monkeypatch: pytest.Monkey
     assert load_settings() == unset
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("SWITCHBOARD_PORT", "x", "environment variable SWITCHBOARD_PORT: port: "),
+        ("SWITCHBOARD_TURN", '{"attempts": "x"}', "environment variable SWITCHBOARD_TURN: turn.attempts: "),
+        ("SWITCHBOARD_TURN", '{"timeout": "x"}', "environment variable SWITCHBOARD_TURN: turn.timeout: "),
+    ],
+)
+def test_a_wrong_variable_is_not_blamed_on_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+) -> None:
+    file = tmp_path / "switchboard.toml"
+    file.write_text("port = 1\n[turn]\nattempts = 2\n")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file)
+    assert caught.value.message.startswith(said)
+
+
+def test_a_wrong_line_is_not_blamed_on_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "switchboard.toml"
+    file.write_text("port = 1\n[turn]\nattempts = 'x'\n")
+    monkeypatch.setenv("SWITCHBOARD_TURN", '{"timeout": 3}')
+    with pytest.raises(ConfigurationError, match=r"line 3: turn\.attempts"):
+        load_settings(file)
+
+
 def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "switchboard.toml"
     file.write_text("port = 1\nteams_dir = 'teams'")

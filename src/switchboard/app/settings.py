@@ -7,6 +7,7 @@ empty one is not set.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -265,6 +266,40 @@ def _read(file: Path) -> str:
         raise ConfigurationError(f"{file} cannot be read: {error}") from error
 
 
+def source_of(setting: str) -> str:
+    """`switchboard.toml, line 3: ` or `environment variable …: `, to begin a message about a setting with.
+
+    Empty where the setting stands in neither.
+    """
+    file = Path(FILE_NAME)
+    place = _place((setting,), file, _read(file) if file.is_file() else "")
+    return f"{place}: " if place else ""
+
+
+def _place(path: tuple[int | str, ...], file: Path | None, text: str) -> str | None:
+    """The variable that sets it, which wins, else the line of the file; what nobody sets lacks in a variable above."""
+    set_here = [(f"{_PREFIX}{'__'.join(map(str, path[:end])).upper()}", path[end:]) for end in range(len(path), 0, -1)]
+    above = [(name, inner) for name, inner in set_here if os.environ.get(name)]
+    variable = next((name for name, inner in above if _sets(os.environ[name], inner)), None)
+    if variable is None and (line := _line_of(path, text)):
+        return f"{file}, line {line}"
+    variable = variable or next((name for name, _ in above), None)
+    return f"environment variable {variable}" if variable else None
+
+
+def _sets(value: str, inner: Sequence[int | str]) -> bool:
+    """Whether the JSON of a variable holds what this path leads to."""
+    if not inner:
+        return True
+    try:
+        found = json.loads(value)
+        for part in inner:
+            found = found[part]
+    except (ValueError, LookupError, TypeError):
+        return False
+    return True
+
+
 def _explain(error: ValidationError, file: Path | None, text: str) -> str:
     problems = []
     for problem in error.errors(include_url=False, include_context=False):
@@ -272,10 +307,7 @@ def _explain(error: ValidationError, file: Path | None, text: str) -> str:
         if not name:  # what no single setting is to blame for; the message names those concerned
             problems.append(f"{file or 'environment'}: {problem['msg'].removeprefix('Value error, ')}")
             continue
-        line = _line_of(problem["loc"], text)
-        place = (
-            f"{file}, line {line}" if line else f"environment variable SWITCHBOARD_{name.upper().replace('.', '__')}"
-        )
+        place = _place(problem["loc"], file, text) or str(file or "settings")
         problems.append(f"{place}: {name}: {_message(problem['type'], problem['loc'], problem['msg'])}")
     return "; ".join(problems)
 

@@ -20,7 +20,7 @@ from switchboard.app.channels import known_channels
 from switchboard.app.database import open_database
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.processes import stay_registered
-from switchboard.app.rules.seed import seed_teams
+from switchboard.app.rules.seed import read_seed, seed_teams
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import ENGINES, Settings
 from switchboard.domain.errors import ConfigurationError, Unavailable
@@ -46,13 +46,21 @@ log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
-    """Database, notifier and rules, the rules kept up to date."""
+async def open_runtime(settings: Settings, *, for_worker: bool = False) -> AsyncIterator[Runtime]:
+    """Database, notifier and rules, the rules kept up to date.
+
+    Raises ConfigurationError before anything is written; `for_worker` also for what `make_worker` would refuse.
+    """
     async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(open_database(settings))
-        notifier = Notifier(database)
         channels = known_channels(settings)
-        if await seed_teams(database, settings.teams_dir, channels, written=settings.teams):
+        seed = read_seed(settings.teams_dir, channels, written=settings.teams)
+        if for_worker:
+            check_calls(settings)
+        database = await stack.enter_async_context(open_database(settings))
+        if for_worker and seed is not None:
+            _check_options(load_engines(_engine_context(database)), (m for team in seed.teams for m in team.members))
+        notifier = Notifier(database)
+        if await seed_teams(database, seed):
             notifier.notify(RULES)
         classifying, patience = bool(settings.classify.models), settings.liveness.patience
         rule_book = await RuleBook.open(database, notifier, classifying=classifying, patience=patience)
@@ -123,6 +131,15 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
         ),
         maintenance,
     )
+
+
+def check_calls(settings: Settings) -> None:
+    """Raise ConfigurationError where a callback or a model cannot be called from here as the settings say."""
+    callbacks_from(settings.callbacks)
+    if settings.classify.models:
+        from switchboard.app.classification.models import check_models
+
+        check_models(settings)
 
 
 def make_classifier(runtime: Runtime) -> Classifier | None:

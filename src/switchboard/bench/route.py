@@ -131,7 +131,7 @@ def measure_peer(size: int, rounds: int, name: peers.Name) -> list[Row]:
     try:
         load = peers.loader(name)
     except ModuleNotFoundError:
-        return [Row(size, name, note="not installed: pip install 'switchboard[bench]'")]
+        return [Row(size, name, note="not installed: needs the extra `bench`")]
     first, loaded = _loading(size, lambda: load(root))
     for person, expected in ((0, "rule 0"), (size // 2, f"rule {size // 2}"), (size, None)):
         if first(message(person)) != expected:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from switchboard.cli.output import FAILED, OK, AsJson, done, errors, out, print_json, table
+from switchboard.cli.output import FAILED, OK, AsJson, done, errors, install_command, out, print_json, table
 from switchboard.domain.errors import ConfigurationError
 
 app = typer.Typer(no_args_is_help=True)
@@ -215,9 +215,7 @@ def _extras() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         extras = "bench,models" if error.name in {"anthropic", "openai"} else "bench"
-        raise ConfigurationError(
-            f"the benchmarks need the package {error.name}: pip install 'switchboard[{extras}]'"
-        ) from error
+        raise ConfigurationError(f"the benchmarks need the package {error.name}: {install_command(extras)}") from error
 
 
 def _show(as_json: bool, columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:

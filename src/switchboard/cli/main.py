@@ -15,8 +15,11 @@ from types import FunctionType
 from typing import Final
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from switchboard.cli.output import report
+from switchboard.cli.output import FAILED, OK, report, report_usage
+from switchboard.cli.shape import name_values
 from switchboard.domain.errors import SwitchboardError
 
 
@@ -98,10 +101,25 @@ COMMANDS: Final = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that `arguments` (else those of the process) name, and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in given
     try:
-        build(given)(args=given, prog_name="switchboard")
+        code = command_line(given).main(args=given, prog_name="switchboard", standalone_mode=False)
     except SwitchboardError as error:
-        sys.exit(report(error, as_json="--json" in given))
+        sys.exit(report(error, as_json=as_json))
+    except typer.TyperException as error:
+        sys.exit(report_usage(error, as_json=as_json))
+    except typer.Abort:
+        sys.exit(FAILED)
+    sys.exit(code or OK)
+
+
+def command_line(arguments: Sequence[str]) -> TyperGroup:
+    """The command line for these arguments, ready to run: its values have names, its errors are raised."""
+    made = get_command(build(arguments))
+    name_values(made)
+    if not isinstance(made, TyperGroup):
+        raise TypeError("the command line has more than one command")
+    return made
 
 
 def build(arguments: Sequence[str]) -> typer.Typer:

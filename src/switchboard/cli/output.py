@@ -90,6 +90,20 @@ def report(error: SwitchboardError, *, as_json: bool = False) -> int:
     return exit_code(error)
 
 
+def report_usage(error: typer.TyperException, *, as_json: bool = False) -> int:
+    """Say on stderr how the command is to be called (with `as_json` also on stdout); returns the exit code."""
+    message = error.format_message().replace("Value error, ", "").strip()
+    if not message:  # a noun alone: its help has been shown
+        return error.exit_code
+    if as_json:
+        print_json({"error": {"code": "usage", "message": message}})
+    errors().print(Text.assemble(("error: ", "bold red"), clean(message)), soft_wrap=True)
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        errors().print(f"{context.get_usage()}; more: {context.command_path} -h", style="dim", soft_wrap=True)
+    return error.exit_code
+
+
 def _sentences(error: SwitchboardError) -> str:
     """The message; where several things are wrong with rules, each in a line of its own."""
     problems = (error.details or {}).get("problems")
@@ -129,6 +143,19 @@ def program() -> str:
     """How to call this program here, for what people copy: by its name, or by its path where PATH has it not."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "switchboard" and not shutil.which(called.name) else "switchboard"
+
+
+def install_command(extra: str) -> str:
+    """How an extra is installed here: from the checkout that this program runs from, else from the package index."""
+    checkout = Path(__file__).parents[3]
+    if not (checkout / "pyproject.toml").is_file():
+        return f"{_near(Path(sys.prefix))}/bin/pip install 'switchboard[{extra}]'"
+    return f"{_near(Path(sys.prefix))}/bin/pip install -e '{_near(checkout)}[{extra}]'"
+
+
+def _near(path: Path) -> Path:
+    """The path as seen from here, where it is below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def more(command: str, **options: object) -> str:

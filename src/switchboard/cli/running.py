@@ -82,7 +82,7 @@ async def _run(settings: Settings, parts: Parts, stop: asyncio.Event) -> None:
         server = asyncio.create_task(asyncio.to_thread(_import_server)) if parts.server else None
         if server is None:
             _spare_the_collector()
-        runtime = await stack.enter_async_context(open_runtime(_at(settings, listener)))
+        runtime = await stack.enter_async_context(open_runtime(_at(settings, listener), for_worker=parts.worker))
         # Before anything is set to work: a wrong option or a missing secret ends the start here.
         worker = make_worker(runtime, concurrency=parts.concurrency) if parts.worker else None
         work: list[Coroutine[object, object, None]] = []

@@ -15,7 +15,7 @@ from switchboard.cli.rules.views import rule_text
 
 
 def teams(
-    team: Annotated[str | None, typer.Argument(help="Only this team.", metavar="[TEAM]")] = None,
+    team: Annotated[str | None, typer.Argument(help="Only this team.", metavar="TEAM")] = None,
     *,
     as_json: AsJson = False,
 ) -> None:

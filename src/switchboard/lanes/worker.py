@@ -168,16 +168,18 @@ class _Session:
         )
 
     async def _until_over(self, loops: list[asyncio.Task[None]]) -> None:
-        """Run until we are told to stop, the session is lost, or a loop fails."""
+        """Run until we are told to stop, the session is lost, or a loop fails. Raises Unavailable with the reason."""
         ends = [asyncio.create_task(event.wait()) for event in (self._stopping, self._lost)]
         try:
             done, _ = await asyncio.wait([*loops, *ends], return_when=asyncio.FIRST_COMPLETED)
         finally:
             await _cancel(ends)
         for task in done:
-            if task in loops and task.exception() is not None:
+            if task in loops and (error := task.exception()) is not None:
                 self._lost.set()
-                log.warning("worker loop failed", error=repr(task.exception()))
+                if isinstance(error, Unavailable):
+                    raise error
+                log.error("a loop of the worker failed; the worker starts again", exc_info=error)
 
     async def _leave(self, claiming: asyncio.Task[None]) -> None:
         """Leave in order: stop claiming first (a claim after our release would have no owner), then drain."""

@@ -16,10 +16,10 @@ from uuid import UUID
 from switchboard.app.channels import known_channels
 from switchboard.app.settings import Settings
 from switchboard.core.policy.budget import Amount, Cap, Refusal
-from switchboard.domain.errors import Unavailable
+from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.domain.llm import Bill, Report
 from switchboard.journey.ask import AskModels, ModelClassifier, RoutingTask
-from switchboard.llm.build import Sessions
+from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, Limits, OnCooldown, Terms
 from switchboard.llm.spending import Reserved
 from switchboard.store import classification as store
@@ -62,6 +62,13 @@ class StoredSpending:
         day, _, reservation_id = reserved.key.partition(" ")
         reservation = Reservation(UUID(reservation_id), date.fromisoformat(day), reserved.amount)
         await store.settle_day(self._database, reservation, bill)
+
+
+def check_models(settings: Settings) -> None:
+    """Raise ConfigurationError with all that is missing here to ask the models of `classify.models`."""
+    flaws = ((model.name, flaw(model.spec)) for model in settings.models if model.name in settings.classify.models)
+    if found := [f"models: {name}: {why}" for name, why in flaws if why is not None]:
+        raise ConfigurationError("\n".join(found))
 
 
 def open_classifier(settings: Settings, database: Database, closing: AsyncExitStack) -> ModelClassifier:

@@ -1,7 +1,8 @@
 """Teams from files: read, understood, checked, and entered into an empty or a grown database.
 
-Called by `app/wiring.py` at every start. In: a directory of `*.json` in the form of `core/routing/teamfile.py`; out:
-rows in the database, or a ConfigurationError with file, line or path, and what would be right. Next: `store/teams.py`.
+Called by `app/wiring.py` at every start: `read_seed` before anything is written, then `seed_teams`. In: a directory of
+`*.json` in the form of `core/routing/teamfile.py`; out: rows in the database, or a ConfigurationError with file, line
+or path, and what would be right. Next: `store/teams.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from switchboard.app.settings import ENGINES, FILE_NAME
+from switchboard.app.settings import ENGINES, FILE_NAME, source_of
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Teams, check_rule, check_teams
 from switchboard.core.routing.teamfile import DEFAULT_TEAM, TeamFile, parse_team_file
@@ -24,7 +25,8 @@ from switchboard.domain.routing import Member, Rule, RuleDraft, Team, TeamId
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.rules import list_rules
-from switchboard.store.teams import rule_set_version, seed, team_ids
+from switchboard.store.teams import rule_set_version, team_ids
+from switchboard.store.teams import seed as enter_teams
 
 log = structlog.get_logger(__name__)
 
@@ -37,29 +39,43 @@ class Source:
     content: TeamFile
 
 
-async def seed_teams(
-    database: Database,
-    teams_dir: Path | None,
-    channels: Channels = CHANNELS,
-    *,
-    written: Sequence[Mapping[str, object]] = (),
-) -> bool:
-    """Enter the teams of `teams_dir` and those `written` in the settings; without any, the default team once.
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """Teams of files and settings, checked, every parent before its children; `origin` says where they stand."""
 
-    A team that is known already gets its members from the file and keeps the rules it has. `channels` are those that
-    rules may name. Returns whether there is a new version. Raises ConfigurationError before anything is written.
+    sources: Sequence[Source]
+    teams: Sequence[Team]
+    rules: Sequence[Rule]
+    origin: str
+
+
+def read_seed(
+    teams_dir: Path | None, channels: Channels = CHANNELS, *, written: Sequence[Mapping[str, object]] = ()
+) -> Seed | None:
+    """The teams of `teams_dir` and those `written` in the settings; None without any.
+
+    `channels` are those that rules may name. Raises ConfigurationError with every problem that was found.
     """
+    if teams_dir is None and not written:
+        return None
     now = datetime.now(UTC)
-    if teams_dir is not None or written:
-        sources = [*(read_teams(teams_dir) if teams_dir else ()), *_written(written)]
-        rules = [rule for source in sources for rule in _rules(source.content, f"file:{source.file.name}", now)]
-        _check(sources, rules, channels)
-        teams = parents_first([source.content.team for source in sources])
-        await _warn_of_other_rules(database, sources)
-        return await seed(database, teams, rules, author="file", reason=f"seeded from {teams_dir or FILE_NAME}")
+    sources = [*(read_teams(teams_dir) if teams_dir else ()), *_written(written)]
+    rules = [rule for source in sources for rule in _rules(source.content, f"file:{source.file.name}", now)]
+    _check(sources, rules, channels)
+    return Seed(sources, parents_first([source.content.team for source in sources]), rules, str(teams_dir or FILE_NAME))
+
+
+async def seed_teams(database: Database, seed: Seed | None) -> bool:
+    """Enter the teams; without any, the default team once. Returns whether there is a new version.
+
+    A team that is known already gets its members from the file and keeps the rules it has.
+    """
+    if seed is not None:
+        await _warn_of_other_rules(database, seed.sources)
+        return await enter_teams(database, seed.teams, seed.rules, author="file", reason=f"seeded from {seed.origin}")
     if await rule_set_version(database) == 0:
-        rules = _rules(DEFAULT_TEAM, "default", now)
-        return await seed(database, [DEFAULT_TEAM.team], rules, author="default", reason="a new installation")
+        rules = _rules(DEFAULT_TEAM, "default", datetime.now(UTC))
+        return await enter_teams(database, [DEFAULT_TEAM.team], rules, author="default", reason="a new installation")
     return False
 
 
@@ -69,13 +85,18 @@ def read_teams(teams_dir: Path) -> list[Source]:
         files = sorted(teams_dir.glob("*.json"))
         if not teams_dir.is_dir():
             raise ConfigurationError(
-                f"teams_dir {teams_dir} is not a directory; name a directory with team files (*.json)"
+                f"{_teams_dir(teams_dir)} is not a directory; name a directory with team files (*.json)"
             )
     except OSError as error:
-        raise ConfigurationError(f"teams_dir {teams_dir} cannot be read: {error}") from error
+        raise ConfigurationError(f"{_teams_dir(teams_dir)} cannot be read: {error.strerror}") from error
     if not files:
-        raise ConfigurationError(f"teams_dir {teams_dir} contains no team files; each team is one file NAME.json")
+        raise ConfigurationError(f"{_teams_dir(teams_dir)} contains no team files; each team is one file NAME.json")
     return [Source(file, _read(file)) for file in files]
+
+
+def _teams_dir(teams_dir: Path) -> str:
+    """The setting, with the place where it stands if that is known."""
+    return f"{source_of('teams_dir')}teams_dir: {teams_dir}"
 
 
 def _read(file: Path) -> TeamFile:
@@ -103,6 +124,7 @@ async def _warn_of_other_rules(database: Database, sources: Sequence[Source]) ->
                 "the rules in the file differ from those in force; a file only seeds the rules of a new team",
                 team=team_id,
                 file=str(source.file),
+                remedy="change the rules in force: `switchboard rules update`, or `rules export`, edit, `rules import`",
             )
 
 

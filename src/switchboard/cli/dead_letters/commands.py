@@ -27,7 +27,7 @@ app = typer.Typer(
 
 _AT_ONCE: Final = 500
 
-Ids = Annotated[list[UUID] | None, typer.Argument(help="Ids of dead letters; none with --all.", metavar="[ID]...")]
+Ids = Annotated[list[UUID] | None, typer.Argument(help="Ids of dead letters; none with --all.", metavar="ID")]
 Team = Annotated[str | None, typer.Option(help="Only this team.")]
 Category = Annotated[str | None, typer.Option(help="Only this category, such as no_route.")]
 Channel = Annotated[str | None, typer.Option(help="Only messages of this channel.")]

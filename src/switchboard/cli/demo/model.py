@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from switchboard.app.settings import ModelSettings, Settings
+from switchboard.cli.output import install_command
 from switchboard.domain.json_values import JsonObject
 
 _TIMEOUT_S: Final = 15.0
@@ -53,7 +54,7 @@ def demo_model(settings: Settings, examples: Path, home: Path, *, scripted: bool
     if settings.classify.models and not scripted:
         return _configured(settings, _asking(examples, home))
     if find_spec("openai") is None:
-        said = "no model is used here: pip install 'switchboard[models]' to see one decide what no rule does"
+        said = f"no model is used here; to see one decide what no rule does: {install_command('models')}"
         return DemoModel(said, {}, examples / "teams")
     script = home / "script.json"
     script.write_text(json.dumps(_script()), encoding="utf-8")

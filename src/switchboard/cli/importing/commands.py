@@ -105,7 +105,7 @@ class Tally:
 def import_files(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH...", help="mbox or .eml files, folders of .eml files, JSON lines of envelopes."),
+        typer.Argument(metavar="PATH", help="mbox or .eml files, folders of .eml files, JSON lines of envelopes."),
     ],
     *,
     endpoint: Annotated[str, typer.Option(help="For mails: the account that received them, such as its address.")] = "",

@@ -30,6 +30,7 @@ from switchboard.cli.messages.talk import (
     show_reply,
     show_silence,
     submit,
+    written,
 )
 from switchboard.cli.output import FAILED, OK, AsJson, done, errors, print_json
 from switchboard.domain.errors import InvalidInput, Overloaded
@@ -41,7 +42,7 @@ _PROMPT: Final = "you: "
 def chat(
     *,
     session: Annotated[str, typer.Option(help="Continue this session; by default a new one.")] = "",
-    endpoint: Annotated[str, typer.Option(help="The account you write from; by default you@this-host.")] = "",
+    endpoint: Annotated[str, typer.Option(help="The account that you write to; by default you@this-host.")] = "",
     once: Annotated[str | None, typer.Option("--once", help="Send this text, print the answer, and exit.")] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for each answer.")] = 300.0,
     as_json: AsJson = False,
@@ -49,7 +50,7 @@ def chat(
     """Talk to your butlers. Ctrl-D ends. With --json one object a line; with --once exit code 1 if nobody answered."""
     draft = Draft("", "cli", endpoint or local_endpoint(), local_user(), session or new_id(), "")
     if once is not None:
-        done(_talk(draft, [once], wait, as_json=as_json))
+        done(_talk(draft, [written(once)], wait, as_json=as_json))
     elif sys.stdin.isatty():
         errors().print(f"session {draft.thread}; Ctrl-D ends", style="dim")
         with _history():

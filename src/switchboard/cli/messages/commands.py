@@ -18,7 +18,7 @@ app = typer.Typer(help="List messages, show one, or get its original bytes.")
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number, newest first.")]
 Cursor = Annotated[str | None, typer.Option(help="Continue after this point: `next_cursor` of the previous page.")]
 Channel = Annotated[str | None, typer.Option(help="Only this channel.")]
-Endpoint = Annotated[str | None, typer.Option(help="Only this account.")]
+Endpoint = Annotated[str | None, typer.Option(help="Only this account of a channel, such as a bot or a mailbox.")]
 RequestId = Annotated[UUID, typer.Argument(help="The message's id.", metavar="ID")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -18,16 +19,27 @@ from switchboard.cli.messages.talk import (
     show_reply,
     show_silence,
     submit,
+    written,
 )
 from switchboard.cli.output import FAILED, OK, AsJson, done, out, print_json
-from switchboard.domain.errors import InvalidInput
+
+
+class Channel(StrEnum):
+    """The channels that a terminal can speak for."""
+
+    API = "api"
+    CLI = "cli"
 
 
 def send(  # noqa: PLR0913 - the options of a command
     text: Annotated[str, typer.Argument(help="The text; `-` reads it from stdin.")],
     *,
-    channel: Annotated[str, typer.Option(help="The channel: api or cli.")] = "api",
-    endpoint: Annotated[str, typer.Option(help="The receiving account; by default you@this-host.")] = "",
+    channel: Annotated[Channel, typer.Option(help="The channel; others have connectors that speak for them.")] = (
+        Channel.API
+    ),
+    endpoint: Annotated[
+        str, typer.Option(help="The account that the message is sent to; by default you@this-host.")
+    ] = "",
     sender: Annotated[str, typer.Option(help="The sender; by default you.")] = "",
     thread: Annotated[str | None, typer.Option(help="The conversation; by default the sender's.")] = None,
     event_id: Annotated[
@@ -39,7 +51,7 @@ def send(  # noqa: PLR0913 - the options of a command
     """Send one message. Exit code 1: with --wait nobody answered it in time, or nobody could take it."""
     draft = Draft(
         text=_text(text),
-        channel=channel,
+        channel=channel.value,
         endpoint=endpoint or local_endpoint(),
         sender=sender or local_user(),
         thread=thread,
@@ -49,10 +61,7 @@ def send(  # noqa: PLR0913 - the options of a command
 
 
 def _text(text: str) -> str:
-    given = sys.stdin.buffer.read().decode(errors="replace") if text == "-" else text
-    if not given.strip():
-        raise InvalidInput("there is nothing to send: the text is empty", code="empty_message")
-    return given
+    return written(sys.stdin.buffer.read().decode(errors="replace") if text == "-" else text)
 
 
 async def _send(client: Client, draft: Draft, wait: float, *, as_json: bool) -> int:

@@ -21,6 +21,7 @@ from rich.text import Text
 from switchboard.cli.client import Client, part
 from switchboard.cli.output import Json, clean, errors, out
 from switchboard.domain.envelope import SCHEMA_VERSION
+from switchboard.domain.errors import InvalidInput
 
 _POLL: Final = 30.0
 """Seconds of one long poll."""
@@ -68,6 +69,13 @@ def local_endpoint() -> str:
 def new_id() -> str:
     """A name for an event or a session that nobody else has."""
     return str(uuid4())
+
+
+def written(text: str) -> str:
+    """The text, if there is any. Raises InvalidInput."""
+    if not text.strip():
+        raise InvalidInput("there is nothing to send: the text is empty", code="empty_message")
+    return text
 
 
 def envelope(draft: Draft) -> Json:

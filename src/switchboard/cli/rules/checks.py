@@ -32,7 +32,7 @@ from switchboard.cli.output import (
     table,
 )
 from switchboard.cli.reading import read_object
-from switchboard.cli.rules.options import File, targets
+from switchboard.cli.rules.options import File, read_rules, targets
 from switchboard.cli.rules.views import SEVERITIES, blast_lines, counted, meant_of, receivers_of
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.core.routing.rulefile import FORMAT
@@ -60,7 +60,7 @@ def try_cases(
             f"{file} is a rule file; name the cases, and give the rules with --file {file}", field="cases"
         )
     if rules is not None:
-        body["document"] = read_object(rules)
+        body["document"] = read_rules(rules)
     outcomes = ask(lambda client: client.post("/v1/rules/test", body, timeout=_LONG))
     if as_json:
         print_json(outcomes)
@@ -151,7 +151,7 @@ def backtest(
 
     async def work(client: Client) -> Json:
         if rule is None:
-            return await replay(client, span | {"document": read_object(file or Path())})
+            return await replay(client, span | {"document": read_rules(file or Path())})
         present = (await client.get(f"/v1/rules/{part(rule)}"))["rule"]
         return await replay(client, span | {"changes": [changed_rule(present, changed or ())]})
 

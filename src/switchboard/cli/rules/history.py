@@ -19,7 +19,7 @@ from switchboard.cli.client import Client, ask
 from switchboard.cli.output import AsJson, Json, more, one_line, out, print_json, table, when
 from switchboard.cli.reading import read_object, rendered, write_document
 from switchboard.cli.rules.checks import print_outcomes
-from switchboard.cli.rules.options import DryRun, File, Reason, reason_for
+from switchboard.cli.rules.options import DryRun, File, Reason, read_rules, reason_for
 from switchboard.cli.rules.views import change_lines, counted, print_edit
 from switchboard.domain.errors import InvalidInput
 
@@ -164,7 +164,7 @@ def import_rules(
 
     Teams that FILE does not name keep theirs. With --tests, cases are tried first, and nothing is written if one fails.
     """
-    body: dict[str, object] = {"document": read_object(file), "expected_version": expect, "dry_run": dry_run}
+    body: dict[str, object] = {"document": read_rules(file), "expected_version": expect, "dry_run": dry_run}
     if tests is not None:
         body["tests"] = read_object(tests)
     body["reason"] = reason_for(reason, dry_run=dry_run)

@@ -7,7 +7,7 @@ Words enter, parts of a request leave. Next: the server, which says whether they
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -15,8 +15,14 @@ from uuid import UUID
 
 import typer
 
+from switchboard.cli.reading import read_object
+from switchboard.domain.errors import InvalidInput
+
 RuleId = Annotated[UUID, typer.Argument(help="The rule's id.", metavar="ID")]
-Reason = Annotated[str | None, typer.Option(help="The reason; it is recorded.", metavar="TEXT")]
+Reason = Annotated[
+    str | None,
+    typer.Option(help="Required: the reason, which is recorded; on a terminal you are asked for it.", metavar="TEXT"),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; show what would change.")]
 File = Annotated[Path, typer.Argument(help="JSON or YAML; - is stdin.", metavar="FILE")]
 
@@ -35,6 +41,17 @@ def said_or_asked(given: str | None, question: str, rule: str, option: str) -> s
     if given is None or not given.strip():
         raise typer.BadParameter(f"{rule}: {option} TEXT", param_hint=option)
     return given
+
+
+def read_rules(file: Path) -> Mapping[str, object]:
+    """A rule file. Raises InvalidInput for a team file, which looks like one."""
+    document = read_object(file)
+    if "format" not in document and {"routing_rules", "systems"} & document.keys():
+        raise InvalidInput(
+            f"{file} is a team file: its rules only seed a new team. To change the rules in force, write them to a "
+            "file (`switchboard rules export rules.json`), edit it, and import that"
+        )
+    return document
 
 
 def pairs(words: Sequence[str], option: str = "--filter") -> dict[str, str]:

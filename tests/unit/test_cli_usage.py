@@ -1,0 +1,70 @@
+"""How commands are called: help that names every value, and usage errors that people and scripts can read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+import pytest
+from typer import Context
+from typer.core import TyperCommand, TyperGroup
+
+from switchboard.cli.main import COMMANDS, command_line, main
+
+_NAME = re.compile(r"|[A-Z]+(-[A-Z]+)*(\[?=[A-Z]+\]?)?|[a-z0-9_.-]+(\|[a-z0-9_.-]+)+")
+"""None for a flag; ID; KEY=VALUE; api|cli."""
+
+
+def commands(command: object, words: tuple[str, ...]) -> Iterator[tuple[Context, TyperCommand | TyperGroup]]:
+    """A command and all below it, as a call of them would see them."""
+    assert isinstance(command, TyperCommand | TyperGroup)
+    yield Context(command, info_name=" ".join(words), help_option_names=["-h", "--help"]), command
+    if isinstance(command, TyperGroup):
+        for name, one in command.commands.items():
+            yield from commands(one, (*words, name))
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr)."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    said = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, said.out, said.err
+
+
+@pytest.mark.parametrize("noun", [entry.name for entry in COMMANDS])
+def test_every_value_has_a_name_in_capitals(noun: str) -> None:
+    for context, command in commands(command_line([noun]).commands[noun], (noun,)):
+        names = {str(parameter.metavar) for parameter in command.get_params(context)}
+        assert [name for name in names if not _NAME.fullmatch(name)] == []
+        assert not set("<{") & set(context.get_usage())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["send"], "Missing argument 'TEXT'."),
+        (
+            ["send", "--channel", "telegram", "hi"],
+            "Invalid value for '--channel': 'telegram' is not one of 'api', 'cli'.",
+        ),
+        (["messages", "list", "--no-such-option"], "No such option: --no-such-option"),
+        (["nothing"], "No such command 'nothing'."),
+        (["rules", "nothing"], "No such command 'nothing'."),
+    ],
+)
+def test_usage_errors_are_said_plainly_and_as_json(
+    capsys: pytest.CaptureFixture[str], words: Sequence[str], message: str
+) -> None:
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {message}\nUsage: switchboard")
+    code, out, err = run(capsys, *words, "--json")
+    assert (code, json.loads(out)) == (2, {"error": {"code": "usage", "message": message}})
+
+
+def test_nothing_to_say_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "chat", "--once", " ")
+    assert (code, err) == (1, "error: there is nothing to send: the text is empty\n")
