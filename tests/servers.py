@@ -20,6 +20,7 @@ from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
+from switchboard.transport.mail_reading import MailLimits, MailReader
 from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, to
 
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -71,7 +72,13 @@ Tree = tuple[tuple[Team, ...], tuple[Rule, ...]]
 
 @asynccontextmanager
 async def open_server(
-    database_url: str, data_dir: Path, *, worker: bool = False, tree: Tree = (TEAMS, RULES), **accept: Any
+    database_url: str,
+    data_dir: Path,
+    *,
+    worker: bool = False,
+    tree: Tree = (TEAMS, RULES),
+    mail_limits: MailLimits | None = None,
+    **accept: Any,
 ) -> AsyncIterator[Opened]:
     """Migrate, seed, serve on a free port of loopback; with `worker`, answer too. `accept` are AcceptSettings."""
     sizes = AcceptSettings(**accept)
@@ -81,7 +88,9 @@ async def open_server(
         )
         settings = Settings(data_dir=data_dir, accept=sizes)
         runtime = Runtime(settings, made.database, made.notifier, made.rule_book)
-        switchboard = Switchboard(runtime, made.accept, made.replies)
+        mails = MailReader(mail_limits)
+        stack.push_async_callback(mails.close)
+        switchboard = Switchboard(runtime, made.accept, made.replies, mails)
         if worker:
             await stack.enter_async_context(_working(made.worker()))
         stop = asyncio.Event()

@@ -20,6 +20,7 @@ from switchboard.app.settings import Settings
 from switchboard.domain.routing import Team
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
+from switchboard.transport.mail_reading import MailReader
 from switchboard.transport.programs import death_guard
 from tests.chaos import claude
 from tests.hands import assert_balanced, settled
@@ -47,7 +48,7 @@ async def open_house(database_url: str, place: Path) -> AsyncIterator[tuple[Lab,
     async with lab(database_url, [TEAM], [], classifying=True) as parts:
         runtime = Runtime(Settings(data_dir=place), parts.database, parts.notifier, parts.rule_book)
         listener, stop, is_open = bind("127.0.0.1", 0), asyncio.Event(), asyncio.Event()
-        switchboard = Switchboard(runtime, parts.accept, parts.replies)
+        switchboard = Switchboard(runtime, parts.accept, parts.replies, MailReader())
         serving = asyncio.create_task(run_server(switchboard, listener, stop, lambda *_: is_open.set()))
         await is_open.wait()
         try:

@@ -284,7 +284,7 @@ def test_every_variable_of_the_documents_is_read() -> None:
 def openapi() -> dict[str, Any]:
     """The real one; the parts behind the interfaces are not used."""
     runtime = Runtime(Settings(), Mock(), Mock(), Mock())
-    return create_app(Switchboard(runtime, Mock(), Mock())).openapi()
+    return create_app(Switchboard(runtime, Mock(), Mock(), Mock())).openapi()
 
 
 def test_the_table_of_routes_is_the_openapi(openapi: Mapping[str, Any]) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from switchboard.app.messages.originals import Original, whole_envelope
 from switchboard.core.envelope.read import parse_envelope
+from switchboard.core.envelope.stored import stored_json
+from switchboard.core.mail.parse import envelope_from_mail, envelope_of_head
+from switchboard.domain.json_values import JsonMapping
 from tests.lab import envelope_json
 from tests.strategies import NOW
+from tests.unit.test_hypertext import REOPENED, calls
 
 
-def original(raw: bytes, media_type: str = "application/json") -> Original:
-    kept: dict[str, Any] = {"source": {"endpoint_identity": "me@example.org", "provider": "imap"}}
-    return Original(raw, media_type, kept, NOW)
+def original(raw: bytes, kept: JsonMapping | None = None) -> Original:
+    return Original(raw, "application/json" if kept is None else "message/rfc822", kept or {})
 
 
 def test_what_was_made_clean_when_it_came_is_made_so_again() -> None:
@@ -34,16 +36,23 @@ def test_its_time_is_not_judged_by_the_clock_of_today() -> None:
 
 
 def test_a_mail_is_read_as_a_mail() -> None:
-    whole = whole_envelope(original(b"From: ann@example.org\nMessage-ID: <1@x>\n\nhello", "message/rfc822"))
-    assert whole is not None
-    assert (whole.source.endpoint_identity, whole.payload.normalized_text) == ("me@example.org", "hello")
+    raw = b"From: ann@example.org\nMessage-ID: <1@x>\n\nhello"
+    taken = envelope_from_mail(raw, endpoint="me@example.org", now=NOW).envelope
+    kept = json.loads(stored_json(taken))
+    assert whole_envelope(original(raw, kept)) == taken
+
+
+def test_the_body_of_a_mail_is_not_read_again() -> None:
+    raw = b"From: ann@example.org\nContent-Type: text/html\n\n" + REOPENED.encode()
+    kept = json.loads(stored_json(envelope_of_head(raw, endpoint="me@example.org", now=NOW).envelope))
+    assert calls(lambda: whole_envelope(original(raw, kept))) < 5000
 
 
 def test_what_this_release_cannot_read_is_nothing() -> None:
     later = envelope_json() | {"schema_version": "ingest.v2"}
     for unreadable in (json.dumps(later).encode(), b"{", b"", b"\xff"):
         assert whole_envelope(original(unreadable)) is None
-    assert whole_envelope(original(b" ", "message/rfc822")) is None
+    assert whole_envelope(original(b"From: ann@example.org", {"schema_version": "ingest.v2"})) is None
 
 
 def test_what_a_door_takes_can_be_read_again() -> None:

@@ -16,6 +16,7 @@ from switchboard.journey.reply import ReplyService
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.notifier import Notifier
 from switchboard.store.database import Database
+from switchboard.transport.mail_reading import MailReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +38,4 @@ class Switchboard:
     runtime: Runtime
     accept: AcceptLeg
     replies: ReplyService
+    mails: MailReader

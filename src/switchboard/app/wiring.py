@@ -41,6 +41,7 @@ from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
+from switchboard.transport.mail_reading import MailReader
 
 log = structlog.get_logger(__name__)
 
@@ -85,7 +86,9 @@ async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
         await run_in_background(stack, lambda: stay_registered(runtime.database))
         await run_in_background(stack, accept.watch_backlog)
         await run_in_background(stack, runtime.notifier.listen)
-        yield Switchboard(runtime, accept, ReplyService(runtime.database, runtime.notifier))
+        mails = MailReader()
+        stack.push_async_callback(mails.close)
+        yield Switchboard(runtime, accept, ReplyService(runtime.database, runtime.notifier), mails)
 
 
 async def _hear_butlers(database: Database, every: float = 5.0) -> None:

@@ -171,7 +171,7 @@ class Rerouter:
         )
         if stored is None or kept is None:
             raise NotFound(f"there is no message {case.request_id}")
-        envelope = whole_envelope(Original(*kept, stored.envelope, stored.received_at))
+        envelope = whole_envelope(Original(*kept, stored.envelope))
         if envelope is None:
             raise Conflict("the facts of this message cannot be read any more; name a butler")
         return facts(envelope, self._runtime.channels[envelope.source.channel])

@@ -270,7 +270,7 @@ async def _facts(runtime: Runtime, message: StoredMessage) -> Mapping[str, str] 
     if kept is None:
         return None
     raw, media_type = kept
-    envelope = whole_envelope(Original(raw, media_type, message.envelope, message.received_at))
+    envelope = whole_envelope(Original(raw, media_type, message.envelope))
     return None if envelope is None else facts(envelope, runtime.channels[message.channel])
 
 

@@ -23,13 +23,13 @@ from switchboard.app.metrics import Metrics
 from switchboard.core.envelope import read as wire
 from switchboard.core.envelope.read import MAX_BATCH
 from switchboard.core.envelope.strict import strict
-from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.envelope import Control, Envelope
 from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Decision
 from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.store.inbox import Acceptance
+from switchboard.transport.mail_reading import MailReader
 
 MAIL = "message/rfc822"
 _AT_A_STRETCH: Final = 0.05
@@ -73,8 +73,9 @@ def refused(error: SwitchboardError) -> Refused:
 class Intake:
     """Takes messages in for a caller."""
 
-    def __init__(self, accept: AcceptLeg, access: Access, metrics: Metrics) -> None:
+    def __init__(self, accept: AcceptLeg, mails: MailReader, access: Access, metrics: Metrics) -> None:
         self._accept = accept
+        self._mails = mails
         self._access = access
         self._metrics = metrics
 
@@ -96,7 +97,9 @@ class Intake:
         """One mail byte for byte, received by `endpoint`. Raises InvalidInput and what `accept` raises."""
         started = time.perf_counter()
         try:
-            mail = envelope_from_mail(raw, endpoint=endpoint, provider=provider, now=datetime.now(UTC))
+            # Who may not submit it must not cost anything either.
+            await self._access.check_endpoint(caller, "ingest", "email", endpoint.strip())
+            mail = await self._mails.read(raw, endpoint=endpoint, provider=provider, now=datetime.now(UTC))
             return await self._take(caller, Submission(_with_key(mail.envelope, key), mail.raw, MAIL), started)
         except SwitchboardError as error:
             self._metrics.refused.labels(error.code).inc()

@@ -136,8 +136,7 @@ class DeadLetterMaintenance:
         return sum([await self._tell(message) for message in untold])
 
     async def _tell(self, message: Untold) -> bool:
-        original = Original(message.raw, message.media_type, message.envelope, message.received_at)
-        envelope = whole_envelope(original)
+        envelope = whole_envelope(Original(message.raw, message.media_type, message.envelope))
         channel = self._channels[message.channel]
         sign = "unreadable" if envelope is None else channel.automatic(envelope)
         if sign is not None:

@@ -74,6 +74,11 @@ def read_part(raw: bytes) -> Part:
     return _read(raw.lstrip(b"\r\n"), MAX_NESTING, iter(range(MAX_PARTS)))
 
 
+def read_head(raw: bytes) -> Message:
+    """The header fields alone."""
+    return _head_and_body(raw[: MAX_HEAD + len(b"\r\n\r\n")].lstrip(b"\r\n"))[0]
+
+
 def field(head: Message, name: str) -> str:
     """The first field of that name, unfolded, else an empty string; encoded words are left as they are.
 

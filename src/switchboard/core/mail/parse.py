@@ -1,6 +1,7 @@
 """From the bytes of a mail to an envelope.
 
-Called by `app/messages/intake.py` and by `app/messages/explain.py`. In: the mail as received, the account that
+Called by `transport/mail_process.py`, and for a mail without its body by `transport/mail_reading.py` and
+`app/messages/originals.py`. In: the mail as received, the account that
 received it, and the time. Out: `Mail`, an envelope and, separately, the bytes; InvalidInput if there is nothing to
 read. Strangers write mails: a defect in a part affects only that part, and no mail takes much time.
 `core/mail/mime.py` reads the parts. Next: `core/identity.py` names the event, `journey/accept.py` stores it.
@@ -9,9 +10,10 @@ read. Strangers write mails: a defect in a part affects only that part, and no m
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from email.message import Message
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from itertools import islice
@@ -21,7 +23,7 @@ from pydantic import ValidationError
 
 from switchboard.core.envelope.strict import strict
 from switchboard.core.mail.hypertext import CUT_MARK
-from switchboard.core.mail.mime import Part, decoded, field, leaves, or_none, read_part, size_of, text_of
+from switchboard.core.mail.mime import Part, decoded, field, leaves, or_none, read_head, read_part, size_of, text_of
 from switchboard.domain.envelope import (
     MAX_TEXT,
     SCHEMA_VERSION,
@@ -34,6 +36,7 @@ from switchboard.domain.envelope import (
     Source,
 )
 from switchboard.domain.errors import InvalidInput
+from switchboard.domain.json_values import JsonObject
 
 KEPT_HEADERS: Final = (
     *("from", "sender", "reply-to", "to", "cc", "subject", "date", "message-id", "in-reply-to", "references"),
@@ -47,6 +50,8 @@ _PARAMETERS: Final[Mapping[tuple[int | str, ...], str]] = {
     ("source", "provider"): "provider",
 }
 """What is not in the mail, under the name it has at every interface."""
+UNREAD_MARK: Final = "[the body of this mail takes too long or too much memory to read; the original is kept]"
+"""The text of a mail of which only the header fields are read."""
 _MAX_NAME: Final = 512
 _MAX_ATTACHMENTS: Final = 100
 _TOLERANCE: Final = timedelta(days=1)
@@ -75,19 +80,47 @@ def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now
     not a mail or has no sender, and "invalid_value" for an invalid account; every lesser fault is tolerated.
     """
     root = read_part(_not_empty(raw))
-    headers = {name: value for name in KEPT_HEADERS if (value := field(root.head, name))}
+    return _mail(raw, root.head, _source(endpoint, provider), now, lambda headers: _payload(root, headers))
+
+
+def envelope_of_head(raw: bytes, *, endpoint: str, provider: str = "file", now: datetime) -> Mail:
+    """The same for a mail that takes too much to read: a mark stands for its body, and its attachments are not told."""
+    return _mail(raw, read_head(_not_empty(raw)), _source(endpoint, provider), now, _payload_of_head)
+
+
+def raw_of_mail(raw: bytes) -> JsonObject:
+    """What `payload.raw` holds of a mail: selected headers. Takes milliseconds, whatever the mail."""
+    return _raw(_kept_headers(read_head(raw)))
+
+
+def _mail(
+    raw: bytes, head: Message, source: Source, now: datetime, payload: Callable[[Mapping[str, str]], Payload]
+) -> Mail:
+    headers = _kept_headers(head)
     envelope = Envelope(
         schema_version=SCHEMA_VERSION,
-        sender=_sender(headers.get("from", ""), has_headers=len(root.head) > 0),
-        source=Source(channel="email", provider=provider, endpoint_identity=endpoint),
+        sender=_sender(headers.get("from", ""), has_headers=len(head) > 0),
+        source=source,
         event=_event(headers, raw, now),
-        payload=_payload(root, headers),
+        payload=payload(headers),
         control=Control(),
     )
     try:
         return Mail(strict(Envelope, envelope), raw)
     except ValidationError as error:
         raise _explained(error) from None
+
+
+def _source(endpoint: str, provider: str) -> Source:
+    return Source(channel="email", provider=provider, endpoint_identity=endpoint)
+
+
+def _kept_headers(head: Message) -> dict[str, str]:
+    return {name: value for name in KEPT_HEADERS if (value := field(head, name))}
+
+
+def _raw(headers: Mapping[str, str]) -> JsonObject:
+    return {"media_type": "message/rfc822", "headers": dict(headers)}
 
 
 def _explained(error: ValidationError) -> InvalidInput:
@@ -139,7 +172,7 @@ def _mailbox(value: str) -> tuple[str, str]:
     return comment[1] if comment else "", _COMMENT.sub("", bare).partition(",")[0].strip()
 
 
-def _event(headers: dict[str, str], raw: bytes, now: datetime) -> Event:
+def _event(headers: Mapping[str, str], raw: bytes, now: datetime) -> Event:
     own = _first_id(headers.get("message-id", "")) or f"sha256:{sha256(raw).hexdigest()}"
     thread = _first_id(headers.get("references", "")) or _first_id(headers.get("in-reply-to", "")) or own
     return Event(external_event_id=own, external_thread_id=thread, observed_at=_date(headers.get("date", ""), now))
@@ -163,15 +196,23 @@ def _aware(date: datetime) -> datetime:
     return (date if date.tzinfo else date.replace(tzinfo=UTC)).astimezone(UTC)
 
 
-def _payload(root: Part, headers: dict[str, str]) -> Payload:
+def _payload(root: Part, headers: Mapping[str, str]) -> Payload:
     attached = tuple(_attachment(part) for part in islice(filter(_is_attached, leaves(root)), _MAX_ATTACHMENTS))
-    subject = decoded(headers.get("subject", "")).strip()
-    text = "\n\n".join(piece for piece in (subject, text_of(root).strip()) if piece)
+    text = _below_subject(headers, text_of(root).strip())
     return Payload(
-        raw={"media_type": "message/rfc822", "headers": dict(headers)},
+        raw=_raw(headers),
         normalized_text=_cut(text) or ("" if attached else "(an empty mail)"),
         attachments=attached,
     )
+
+
+def _payload_of_head(headers: Mapping[str, str]) -> Payload:
+    return Payload(raw=_raw(headers), normalized_text=_below_subject(headers, UNREAD_MARK))
+
+
+def _below_subject(headers: Mapping[str, str], text: str) -> str:
+    subject = decoded(headers.get("subject", "")).strip()
+    return "\n\n".join(piece for piece in (subject, text) if piece)
 
 
 def _is_attached(part: Part) -> bool:

@@ -61,7 +61,7 @@ class Services:
         return cls(
             switchboard,
             access,
-            Intake(switchboard.accept, access, metrics),
+            Intake(switchboard.accept, switchboard.mails, access, metrics),
             ConnectorService(runtime.database, switchboard.replies, access),
             Views(runtime, access),
             RemoteAgentService(runtime, access),

@@ -1,0 +1,87 @@
+"""The program of a child process that reads mails: `mail_reading.py` starts it, and gives it one mail after another.
+
+A stranger wrote them, so what happens here is limited: memory for good, processor time per mail. It has no secrets in
+its environment, and ends with its parent, when its input ends. In: frames of the account and the bytes; out: a frame
+with the envelope as JSON, or with the reason why there is none. Next: `core/mail/parse.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import struct
+import sys
+from datetime import datetime
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from switchboard.core.mail.parse import envelope_from_mail
+from switchboard.domain.errors import InvalidInput
+
+ASKED: Final = struct.Struct(">II")
+"""Before a mail: the sizes of `Asked`, and of the mail."""
+TOLD: Final = struct.Struct(">BI")
+"""Before an answer: what it is, and its size."""
+
+
+class Outcome(IntEnum):
+    """`READY` comes once, before any mail."""
+
+    READY = 0
+    ENVELOPE = 1
+    REFUSED = 2
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """About a mail: what is not in its bytes."""
+
+    endpoint: str
+    provider: str
+    now: datetime
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The parts of an InvalidInput."""
+
+    message: str
+    code: str
+    field: str | None
+
+
+def main(memory_bytes: int, cpu_s: int) -> None:
+    """Read mails until the input ends. MemoryError ends the process, as does a mail that takes too long."""
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _tell(Outcome.READY, b"")
+    given = sys.stdin.buffer
+    while head := given.read(ASKED.size):
+        about, size = ASKED.unpack(head)
+        asked = msgspec.json.decode(given.read(about), type=Asked)
+        _limit_time(cpu_s)
+        _tell(*_answer(given.read(size), asked))
+
+
+def _answer(raw: bytes, asked: Asked) -> tuple[Outcome, bytes]:
+    try:
+        mail = envelope_from_mail(raw, endpoint=asked.endpoint, provider=asked.provider, now=asked.now)
+    except InvalidInput as error:
+        return Outcome.REFUSED, msgspec.json.encode(Refusal(error.message, error.code, error.field))
+    return Outcome.ENVELOPE, msgspec.json.encode(mail.envelope)
+
+
+def _tell(outcome: Outcome, answer: bytes) -> None:
+    sys.stdout.buffer.write(TOLD.pack(outcome, len(answer)) + answer)
+    sys.stdout.buffer.flush()
+
+
+def _limit_time(cpu_s: int) -> None:
+    """The limit is one of all that the process has used; whatever its machine is busy with does not count."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime) + cpu_s, hard))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

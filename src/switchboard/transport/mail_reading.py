@@ -1,0 +1,153 @@
+"""Mails are read in child processes with a deadline and a memory limit, so no mail can stop or bloat a server.
+
+Called by `app/messages/intake.py`. In: a mail as it was received; out: its envelope, always: of a mail that exceeds a
+limit, the header fields are read here, and a mark stands for the text. The processes are started with the first mail.
+Next: `mail_process.py`, what they run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, cast
+
+import msgspec
+import structlog
+
+from switchboard.core.mail.parse import Mail, envelope_of_head
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import InvalidInput, Unavailable
+from switchboard.transport.mail_process import ASKED, TOLD, Asked, Outcome, Refusal
+
+log = structlog.get_logger(__name__)
+
+_PROGRAM: Final = "switchboard.transport.mail_process"
+_PASSED: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
+_START_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class MailLimits:
+    """Of one mail: processor seconds, and seconds by the clock; of a process: bytes. And how many processes."""
+
+    cpu_s: int = 10
+    seconds: float = 30.0
+    memory_bytes: int = 512 * 1024 * 1024
+    processes: int = 2
+
+
+class MailReader:
+    """Reads mails, a few at a time."""
+
+    def __init__(self, limits: MailLimits | None = None) -> None:
+        self._limits = limits or MailLimits()
+        self._places = asyncio.Semaphore(self._limits.processes)
+        self._idle: list[_Child] = []
+
+    async def read(self, raw: bytes, *, endpoint: str, provider: str, now: datetime) -> Mail:
+        """What `envelope_from_mail` returns, or what `envelope_of_head` does if a limit was exceeded.
+
+        Raises InvalidInput as they do, and Unavailable where no process can be started.
+        """
+        asked = Asked(endpoint, provider, now)
+        async with self._places:
+            envelope = await self._ask(raw, asked)
+        if envelope is not None:
+            return Mail(envelope, raw)
+        log.warning("mail exceeded the limits; kept without its text", endpoint=endpoint, bytes=len(raw))
+        return envelope_of_head(raw, endpoint=endpoint, provider=provider, now=now)
+
+    async def close(self) -> None:
+        """End the processes."""
+        while self._idle:
+            await self._idle.pop().end()
+
+    async def _ask(self, raw: bytes, asked: Asked) -> Envelope | None:
+        child = self._idle.pop() if self._idle else await _Child.start(self._limits)
+        answer: tuple[Outcome, bytes] | None = None
+        try:
+            with contextlib.suppress(TimeoutError, EOFError, ConnectionError):
+                async with asyncio.timeout(self._limits.seconds):
+                    answer = await child.ask(raw, asked)
+        finally:
+            # It has exceeded a limit, or nobody waits for its answer any more.
+            if answer is None:
+                await child.end()
+        if answer is None:
+            return None
+        self._idle.append(child)
+        return _envelope(*answer)
+
+
+class _Child:
+    """One process, and the pipes to it."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        # Both are pipes, as `start` says.
+        self._given = cast(asyncio.StreamWriter, process.stdin)
+        self._told = cast(asyncio.StreamReader, process.stdout)
+
+    @classmethod
+    async def start(cls, limits: MailLimits) -> _Child:
+        arguments = ("-m", _PROGRAM, str(limits.memory_bytes), str(limits.cpu_s))
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, *arguments),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                env=_environment(os.environ),
+                start_new_session=True,  # Ctrl-C on a terminal is for us alone
+            )
+        except OSError as error:
+            raise _cannot_start(str(error)) from error
+        child = cls(process)
+        try:
+            async with asyncio.timeout(_START_S):
+                await child.answer()
+        except (TimeoutError, EOFError, ConnectionError) as error:
+            await child.end()
+            raise _cannot_start(f"it ended with status {process.returncode}") from error
+        except BaseException:
+            await child.end()
+            raise
+        return child
+
+    async def ask(self, raw: bytes, asked: Asked) -> tuple[Outcome, bytes]:
+        """Raises EOFError or ConnectionError where the process has ended."""
+        about = msgspec.json.encode(asked)
+        self._given.writelines((ASKED.pack(len(about), len(raw)), about, raw))
+        await self._given.drain()
+        return await self.answer()
+
+    async def answer(self) -> tuple[Outcome, bytes]:
+        """The next frame."""
+        outcome, size = TOLD.unpack(await self._told.readexactly(TOLD.size))
+        return Outcome(outcome), await self._told.readexactly(size)
+
+    async def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.communicate()
+
+
+def _envelope(outcome: Outcome, answer: bytes) -> Envelope:
+    if outcome is Outcome.ENVELOPE:
+        return msgspec.json.decode(answer, type=Envelope)
+    refusal = msgspec.json.decode(answer, type=Refusal)
+    raise InvalidInput(refusal.message, code=refusal.code, field=refusal.field)
+
+
+def _environment(ours: Mapping[str, str]) -> dict[str, str]:
+    return {name: ours[name] for name in _PASSED if name in ours}
+
+
+def _cannot_start(reason: str) -> Unavailable:
+    return Unavailable(f"no process can be started to read mails: {reason}")
