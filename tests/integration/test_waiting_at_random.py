@@ -13,7 +13,7 @@ import pytest
 from switchboard.domain.ledger import Item
 from switchboard.lanes.journal import StoredJournal
 from switchboard.lanes.waiting import resume
-from switchboard.ports.engine import Parked
+from switchboard.ports.engine import Fenced, Parked
 from switchboard.store import lanes
 from tests.hands import Hand, a_hand, assert_balanced, rescue
 from tests.integration.test_waiting import journal_of
@@ -113,12 +113,17 @@ class World:
         return bool(await self.parts.count("select count(*) = 0 from process where process_id = $1", hand.worker))
 
     async def zombie(self) -> None:
-        """Whoever lost an item tries to end, to repeat and to park it."""
+        """Whoever lost an item tries to work on it, to wait in it, to end, to repeat and to park it."""
         if self.lost:
             hand, item = self.dice.choice(self.lost)
             assert not (await hand.answer(item)).ok
             assert not await hand.fail(item)
             assert not await hand.steps.park(item, [])
+            journal = await journal_of(hand, item)
+            with pytest.raises(Fenced):
+                await journal.expect("zombie")
+            with pytest.raises(Fenced):
+                await journal.step("acts", never, effect="effectful")
 
     async def time(self) -> None:
         """Retries are due, and some of the timers."""
@@ -138,6 +143,10 @@ class World:
         if self.running is None:
             await self.decide()
             await self.time()
+
+
+async def never(_: UUID) -> None:
+    raise AssertionError("whoever is fenced does not act")
 
 
 async def open_events(journal: StoredJournal, path: str) -> Sequence[UUID]:
