@@ -247,6 +247,26 @@ async def test_an_item_may_wait_for_several_events_and_again_after_one_was_decid
         await assert_balanced(parts)
 
 
+async def test_an_event_that_is_registered_while_another_is_waited_for_wakes_the_item_too(database_url: str) -> None:
+    """As by a branch that goes on beside the one that waits, until the attempt is over."""
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await fill(parts, "0")
+        [item] = await hand.claim()
+
+        async def attempt() -> None:
+            async with await journal_of(hand, item) as journal:
+                try:
+                    await journal.wait("a")
+                finally:
+                    await resume(parts.database, parts.notifier, await journal.expect("b"), "b")
+
+        with pytest.raises(Parked) as parked:
+            await attempt()
+        assert await hand.steps.park(item, parked.value.keys)
+        [again] = await hand.claim()
+        assert await (await journal_of(hand, again)).wait("b") == Decided("b")
+
+
 async def test_an_item_that_was_deferred_and_then_waits_for_an_event_is_woken_by_that_only(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         await fill(parts, "0")

@@ -88,6 +88,8 @@ class StoredJournal:
     ) -> None:
         if error is None or isinstance(error, Parked):
             await self.flush()
+        if isinstance(error, Parked):
+            error.keys = self._undecided()  # other branches may have gone on meanwhile
         elif isinstance(error, Exception) and not isinstance(error, Fenced):
             with contextlib.suppress(Exception):  # the caller needs to know why the attempt failed
                 await self.flush()
@@ -155,13 +157,16 @@ class StoredJournal:
         known = self._known[path]
         if known.state != "started":
             return decided(known.result)
-        raise Parked([s.idempotency_key for s in self._known.values() if (s.effect, s.state) == ("event", "started")])
+        raise Parked(self._undecided())
 
     async def flush(self) -> None:
         """Wait until every step that has ended is recorded. Raises `Fenced`, or what the write raised."""
         while self._unwritten:
             await asyncio.wait(self._unwritten)
         self._check()
+
+    def _undecided(self) -> tuple[UUID, ...]:
+        return tuple(s.idempotency_key for s in self._known.values() if (s.effect, s.state) == ("event", "started"))
 
     def _take(self, path: str) -> Step | None:
         """The record of a requested step."""
