@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import switchboard
+from switchboard.core.channels import email
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.strict import strict
 from switchboard.core.mail.auth import MAX_HEADER, mail_auth
@@ -138,14 +139,13 @@ MAIL: dict[str, tuple[object, str, dict[str, str]]] = {
     "no raw object": (
         None,
         "Ann@Shop.Example",
-        {"email_sender": "ann@shop.example", "email_domain": "shop.example", "email_auth": "none"},
+        {"email_sender": "ann@shop.example", "email_domain": "shop.example"},
     ),
     "headers as the connector gives them": (
         mail(
             **{
                 "to": ["Me <Me+Shop@Example.com>", "you@example.com"],
                 "list-id": "News <News.Shop.Example>",
-                "authentication-results": "mx.example.com; dmarc=pass header.from=shop.example",
             }
         ),
         "ann@shop.example",
@@ -154,18 +154,17 @@ MAIL: dict[str, tuple[object, str, dict[str, str]]] = {
             "email_domain": "shop.example",
             "email_to": "me+shop@example.com",
             "email_list_id": "news.shop.example",
-            "email_auth": "pass",
         },
     ),
     "a From header cannot make somebody else the sender": (
         mail(**{"from": "boss@bank.example", "sender": "boss@bank.example"}),
         "evil@evil.example",
-        {"email_sender": "evil@evil.example", "email_domain": "evil.example", "email_auth": "none"},
+        {"email_sender": "evil@evil.example", "email_domain": "evil.example"},
     ),
     "a display name cannot either": (
         None,
         '"boss@bank.example" <evil@evil.example>',
-        {"email_sender": "evil@evil.example", "email_domain": "evil.example", "email_auth": "none"},
+        {"email_sender": "evil@evil.example", "email_domain": "evil.example"},
     ),
     "the mailbox's own address among many recipients": (
         mail(to='a@x.example, "Doe, John" <b@x.example>, me@example.com'),
@@ -174,7 +173,6 @@ MAIL: dict[str, tuple[object, str, dict[str, str]]] = {
             "email_sender": "ann@shop.example",
             "email_domain": "shop.example",
             "email_to": "me@example.com",
-            "email_auth": "none",
         },
     ),
     "the form of the Gmail API": (
@@ -184,18 +182,12 @@ MAIL: dict[str, tuple[object, str, dict[str, str]]] = {
             "email_sender": "ann@shop.example",
             "email_domain": "shop.example",
             "email_to": "x@example.com",
-            "email_auth": "none",
         },
-    ),
-    "only the topmost authentication result is our own server's": (
-        mail(**{"Authentication-Results": ["mx; dmarc=fail", "mx; dmarc=pass header.from=shop.example"]}),
-        "ann@shop.example",
-        {"email_sender": "ann@shop.example", "email_domain": "shop.example", "email_auth": "fail"},
     ),
     "headers of no use": (
         mail(**{"to": [None, 7, {"a": 1}, "nobody", ""], "list-id": 5, "authentication-results": {"dmarc": "pass"}}),
         "not an address",
-        {"email_sender": "not an address", "email_auth": "none"},
+        {"email_sender": "not an address"},
     ),
 }
 
@@ -205,6 +197,41 @@ def test_email(case: tuple[object, str, dict[str, str]]) -> None:
     raw, sender, expected = case
     endpoint = "gmail:user:me@example.com"
     assert own(facts(envelope("email", raw, sender=sender, endpoint=endpoint))) == expected
+
+
+PASSED = "dmarc=pass header.from=shop.example"
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([], None),
+        (["dmarc=pass header.from=shop.example"], None),
+        ([f"mx.evil.example; {PASSED}"], None),
+        ([f"mx.example.com.evil.example; {PASSED}"], None),
+        ([f"(mx.example.com;) mx.evil.example; {PASSED}"], None),
+        ([f'"mx.example.com;" mx.evil.example; {PASSED}'], None),
+        ([f"mx.evil.example; {PASSED}", f"mx.example.com; {PASSED}"], None),
+        ([f"mx.example.com; {PASSED}"], "pass"),
+        ([f"mx.example.com {PASSED}"], None),
+        ([f"(by) MX.Example.Com 1; {PASSED}"], "pass"),
+        (["mx.example.com; dmarc=fail", f"mx.example.com; {PASSED}"], "fail"),
+        (["mx.example.com; none"], "none"),
+        ([f"mx.office.example; {PASSED}"], "pass"),
+        ([f"mx.other.example; {PASSED}"], None),
+    ],
+)
+def test_only_a_server_that_the_account_trusts_is_believed(results: list[str], expected: str | None) -> None:
+    own_servers = {
+        "*": ["MX.Office.example"],
+        "me@example.com": ["mx.example.com"],
+        "you@example.com": ["mx.other.example"],
+    }
+    one = envelope(
+        "email", mail(**{"Authentication-Results": results}), sender="a@shop.example", endpoint="me@example.com"
+    )
+    assert email.trusting(own_servers).facts(one).get("email_auth") == expected
+    assert CHANNELS["email"].facts(one)["email_auth"] is None, "unless a server is named, none is believed"
 
 
 OTHERS: dict[str, tuple[Envelope, dict[str, str]]] = {
@@ -319,7 +346,6 @@ def test_huge_headers_take_no_time_and_say_nothing() -> None:
             "email_domain",
             "email_to",
             "email_list_id",
-            "email_auth",
         }
 
 
@@ -340,7 +366,7 @@ def test_address(text: str, expected: str | None) -> None:
     assert address(text) == expected
 
 
-AUTH = {
+AUTH: dict[str, tuple[str, str | None]] = {
     "gmail, everything passes": (
         "mx.google.com; dkim=pass header.i=@x.example; spf=pass; dmarc=pass header.from=x.example",
         "pass",
@@ -360,15 +386,15 @@ AUTH = {
     ),
     "spf fails": ("mx; spf=softfail smtp.mailfrom=x.example", "fail"),
     "none": ("mx; none", "none"),
-    "nothing": ("", "none"),
+    "nothing": ("", None),
     "a pass in a comment": ("mx; spf=none (dmarc=pass header.from=x.example; (nested) dmarc=pass)", "none"),
     "a pass in quotes": ('mx; spf=fail smtp.mailfrom="a; dmarc=pass header.from=x.example"@evil.example', "fail"),
     "an escaped quote": (
         'mx; spf=fail smtp.mailfrom="a\\"; dmarc=pass header.from=x.example; \\""@evil.example',
         "fail",
     ),
-    "a comment left open": ("mx; dmarc=pass header.from=x.example (", "none"),
-    "too long": ("mx; dmarc=pass header.from=x.example;" + " " * MAX_HEADER, "none"),
+    "a comment left open": ("mx; dmarc=pass header.from=x.example (", None),
+    "too long": ("mx; dmarc=pass header.from=x.example;" + " " * MAX_HEADER, None),
     "blanks around the sign": ("mx; dmarc = PASS header.from = X.example", "pass"),
     "a version": ("mx 1; dmarc/1=pass header.from=x.example", "pass"),
     "the first of two domains counts": ("mx; dkim=pass header.d=evil.example header.d=x.example", "none"),
@@ -376,8 +402,8 @@ AUTH = {
 
 
 @pytest.mark.parametrize("case", AUTH.values(), ids=AUTH.keys())
-def test_mail_auth(case: tuple[str, str]) -> None:
-    assert mail_auth(case[0], "x.example") == case[1]
+def test_mail_auth(case: tuple[str, str | None]) -> None:
+    assert mail_auth(case[0], {"mx", "mx.google.com", ""}, "x.example") == case[1]
 
 
 @pytest.mark.parametrize(
@@ -385,11 +411,11 @@ def test_mail_auth(case: tuple[str, str]) -> None:
     [("mail.x.example", "pass"), ("x.example", "pass"), ("example", "none"), ("il.x.example", "none"), ("", "none")],
 )
 def test_a_signature_counts_for_the_domains_below_its_own(signer: str, expected: str) -> None:
-    assert mail_auth(f"mx; dkim=pass header.d={signer}", "mail.x.example") == expected
+    assert mail_auth(f"mx; dkim=pass header.d={signer}", {"mx"}, "mail.x.example") == expected
 
 
 def test_nothing_vouches_for_a_sender_without_a_domain() -> None:
-    assert mail_auth("mx; dmarc=pass", "") == "none"
+    assert mail_auth("mx; dmarc=pass", {"mx"}, "") == "none"
 
 
 # Channels and providers

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.channels import email
+from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import check_rule
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.index import RoutingIndex
@@ -239,6 +240,17 @@ def test_a_plug_ins_channel_may_have_keys_of_its_own() -> None:
     assert lint((TEAM,), [rule], channels=CHANNELS.adding([pigeon], {})) == []
     found = lint((TEAM,), [rule], channels=CHANNELS.adding([replace(pigeon, keys={"sent_by": "text"})], {}))
     assert "unmatchable" in {one.code for one in found}
+
+
+def test_a_rule_that_needs_a_fact_of_which_nothing_is_known_is_warned_about() -> None:
+    needing = replace(RULE, channel="*", filters={"email_auth": "pass"})
+    finding = {one.code: one for one in lint((TEAM,), [needing])}["unknown_fact"]
+    assert (finding.severity, finding.rule_id) == ("warning", needing.rule_id)
+    assert finding.message == (
+        "can never fire: no mail server is trusted to authenticate senders; name yours under [email.trusted_servers]"
+    )
+    trusting = Channels((*CHANNELS.values(), email.trusting({"*": ["mx.example.org"]})))
+    assert lint((TEAM,), [needing], channels=trusting) == []
 
 
 def test_inactive_rules_neither_fire_nor_are_in_the_way() -> None:

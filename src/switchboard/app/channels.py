@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from switchboard.app.settings import Settings
+from switchboard.core.channels import email
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.domain.errors import ConfigurationError
 
@@ -24,4 +25,5 @@ def known_channels(settings: Settings) -> Channels:
             plug_ins.append(entry.load())
         except ImportError as error:
             raise ConfigurationError(f"the channel {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
-    return CHANNELS.adding(plug_ins, settings.channels)
+    ours = Channels((*CHANNELS.values(), email.trusting(settings.email.trusted_servers)))
+    return ours.adding(plug_ins, settings.channels)

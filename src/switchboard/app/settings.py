@@ -112,6 +112,12 @@ class DeadLetterSettings(_Group):
     keep_days: Annotated[int, Field(ge=1, le=36_500)] = 90
 
 
+class EmailSettings(_Group):
+    """The mail servers whose `Authentication-Results` are believed: their names, by account or for all (`*`)."""
+
+    trusted_servers: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+
+
 class ModelSettings(_Group):
     """A model that may be asked where no rule decides; see `ModelSpec` for what each says."""
 
@@ -195,6 +201,7 @@ class Settings(BaseSettings):
     callbacks: tuple[CallbackSettings, ...] = ()
     models: tuple[ModelSettings, ...] = ()
     classify: ClassifySettings = ClassifySettings()
+    email: EmailSettings = EmailSettings()
     channels: dict[str, list[str]] = Field(default_factory=dict)
     """Further channels and their providers, beside those that Switchboard knows."""
 

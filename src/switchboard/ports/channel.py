@@ -67,6 +67,8 @@ class Channel:
     """What rules can match on besides the common facts; its keys are among `keys` and the common ones."""
     keys: dict[str, Values] = field(default_factory=dict)
     """The keys of its own facts, and what values they may have."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """Those of them that no message of this installation has, each with what would change that."""
     implied: Callable[[Mapping[str, str]], Found] = _no_facts
     """Facts that follow from made-up facts, as they would in a message."""
     automatic: Callable[[Envelope], str | None] = _nothing

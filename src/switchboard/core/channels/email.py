@@ -6,7 +6,10 @@ Strangers wrote them: the sender is what the connector says, never a header.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 from typing import Final, get_args
 
 from switchboard.core.mail.auth import MailAuth, mail_auth
@@ -14,6 +17,9 @@ from switchboard.core.mail.headers import address, domain_of, header, headers, l
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found
 from switchboard.ports.raw import matching, word
+
+Servers = Mapping[str, Collection[str]]
+"""By account, or `*` for all: the names (`authserv-id`) of servers that mark mails with what they found out."""
 
 _MESSAGE_ID = re.compile(r"<?[^<>\s]{1,512}>?")
 _TO_MANY: Final = ("list-id", "list-unsubscribe", "list-post", "list-help")
@@ -34,17 +40,18 @@ def _replied_to(envelope: Envelope) -> str | None:
     return next((one.strip("<>") for value in values if (one := matching(_MESSAGE_ID, value.strip()))), None)
 
 
-def _facts(envelope: Envelope) -> Found:
+def _facts(envelope: Envelope, servers: Servers = MappingProxyType({})) -> Found:
     raw, identity = envelope.payload.raw, envelope.sender.identity
     sender = address(identity) or identity.lower()
     domain = domain_of(sender)
+    trusted = {*servers.get("*", ()), *servers.get(envelope.source.endpoint_identity, ())}
     return {
         "email_sender": sender,
         "email_domain": domain,
         "email_to": _recipient(headers(raw, "to"), envelope.source.endpoint_identity),
         "email_list_id": word(list_id(header(raw, "list-id"))),
-        # Our own server wrote the topmost of these headers, strangers wrote the others.
-        "email_auth": mail_auth(header(raw, "authentication-results"), domain or ""),
+        # If our own server wrote one of these headers, it is the topmost; strangers wrote the others.
+        "email_auth": mail_auth(header(raw, "authentication-results"), trusted, domain or ""),
     }
 
 
@@ -104,9 +111,18 @@ CHANNELS: Final = (
             **dict.fromkeys(("email_sender", "email_domain", "email_to", "email_list_id"), "lower"),
             "email_auth": frozenset(get_args(MailAuth)),
         },
+        unknown={
+            "email_auth": "no mail server is trusted to authenticate senders; name yours under [email.trusted_servers]"
+        },
         implied=_implied,
         automatic=_automatic,
         history="email",
         personal=True,
     ),
 )
+
+
+def trusting(servers: Servers) -> Channel:
+    """The channel where the results of these servers are believed."""
+    named = {account: frozenset(map(str.lower, those)) for account, those in servers.items() if those}
+    return replace(CHANNELS[0], facts=partial(_facts, servers=named), unknown={} if named else CHANNELS[0].unknown)

@@ -1,14 +1,15 @@
 """Whether a mail is really from the domain it claims, according to an Authentication-Results header (RFC 8601).
 
-Called by `core/channels/email.py` with the topmost such header, which our own receiving server added. In: the header
-and the sender's domain; out: `pass`, `fail` or `none`. Parts of the header were written by a stranger (quoted local
-parts, comments), so they are removed before anything is read, and a pass counts only for the claimed domain.
+Called by `core/channels/email.py` with the topmost such header. In: the header, the servers that the account trusts,
+and the sender's domain; out: `pass`, `fail` or `none`, or nothing where no trusted server has spoken: anyone can write
+such a header. Parts even of a true one were written by a stranger (quoted local parts, comments), so they are removed
+before anything is read, and a pass counts only for the claimed domain.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -36,17 +37,27 @@ class _Result:
     domain: str
 
 
-def mail_auth(header: str, domain: str) -> MailAuth:
+def mail_auth(header: str, trusted: Collection[str], domain: str) -> MailAuth | None:
     """`pass` when DMARC, or an aligned DKIM signature or SPF check, vouches for `domain`; `fail` if one rejects it.
 
-    Never raises. A malformed or oversized header gives `none`, and a pass for another domain does not count.
+    None if the header is not by one of the `trusted` servers (`authserv-id`, lower case; empty for one without a name).
+    Never raises. A malformed or oversized header is by nobody, and a pass for another domain does not count.
     """
-    results = list(_results(_without_quoted(header[:MAX_HEADER]))) if len(header) <= MAX_HEADER else []
+    plain = _without_quoted(header) if len(header) <= MAX_HEADER else ""
+    if not plain or _server(plain) not in trusted:
+        return None
+    results = list(_results(plain))
     if any(one.method == "dmarc" and one.outcome in _FAILED for one in results):
         return "fail"
     if any(one.outcome == "pass" and _aligned(one, domain) for one in results):
         return "pass"
     return "fail" if any(one.outcome in _FAILED for one in results) else "none"
+
+
+def _server(header: str) -> str:
+    """Its `authserv-id`; empty if it begins with a result, as headers by Microsoft do."""
+    words = header.partition(";")[0].lower().split()
+    return words[0] if words and "=" not in "".join(words) else ""
 
 
 def _results(header: str) -> Iterator[_Result]:

@@ -34,6 +34,7 @@ LintCode = (
         "dead_letters_everything",
         "hiding_catch_all",
         "same_name",
+        "unknown_fact",
     ]
 )
 
@@ -44,7 +45,10 @@ _Asking = tuple[Rule, _Keys, Mapping[str, str]]
 """A rule, the keys it requires, and the value of each."""
 
 _NEVER: Final = frozenset(
-    {"shadowed", "duplicate", "unmatchable", "unmatchable_value", "unknown_filter_key", "unknown_channel"}
+    {
+        *("shadowed", "duplicate", "unmatchable", "unmatchable_value", "unknown_filter_key", "unknown_channel"),
+        "unknown_fact",
+    }
 )
 """Findings in rules that no message makes fire."""
 _NO_WAY: Final = "no rule of it leads here"
@@ -205,6 +209,7 @@ def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding
     """The active rules of one team that no message makes fire."""
     possible: list[_Asking] = []
     known: dict[tuple[frozenset[str], str | None], tuple[str, ...]] = {}
+    unknown: dict[tuple[frozenset[str], str | None], str | None] = {}
     for rule in in_order(rules):
         if rule.channel not in ("*", rule.filters.get("channel", rule.channel)):
             continue  # a contradiction in itself: `check_match` has said so
@@ -212,7 +217,10 @@ def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding
         kind = frozenset(rule.filters), named
         if kind not in known:
             known[kind] = _channels_with(*kind, channels)
-        if len(known[kind]) == 1:
+            unknown[kind] = _unknown(kind[0], known[kind], channels)
+        if why := unknown[kind]:
+            yield _about(rule, "unknown_fact", "warning", f"can never fire: {why}")
+        elif len(known[kind]) == 1:
             # Keys that only one channel has imply that channel, like its name.
             asked = {**rule.filters, "channel": known[kind][0]}
             possible.append((rule, tuple(sorted(asked)), asked))
@@ -221,6 +229,12 @@ def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding
         elif rule.channel == "*":  # for a rule of a named channel `check_match` has said what is wrong
             yield _about(rule, "unmatchable", "warning", f"can never fire: {_why_not(rule, channels)}")
     yield from _shadowed(possible)
+
+
+def _unknown(keys: Collection[str], possible: Iterable[str], channels: Channels) -> str | None:
+    """What to do about a fact that all these channels could have, but do not have in this installation."""
+    reasons = [next((why for key, why in channels[name].unknown.items() if key in keys), None) for name in possible]
+    return reasons[0] if reasons and all(reasons) else None
 
 
 def _channels_with(keys: frozenset[str], named: str | None, channels: Channels) -> tuple[str, ...]:
