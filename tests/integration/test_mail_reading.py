@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from switchboard.core.mail.parse import UNREAD_MARK, envelope_from_mail
+from switchboard.core.mail.marks import UNREAD_MARK
+from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.transport import mail_reading
 from switchboard.transport.mail_reading import MailLimits, MailReader

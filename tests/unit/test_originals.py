@@ -7,7 +7,8 @@ import json
 from switchboard.app.messages.originals import Original, whole_envelope
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.envelope.stored import stored_json
-from switchboard.core.mail.parse import envelope_from_mail, envelope_of_head
+from switchboard.core.mail.envelope import envelope_of_head
+from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.json_values import JsonMapping
 from tests.lab import envelope_json
 from tests.strategies import NOW

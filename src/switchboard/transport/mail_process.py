@@ -9,45 +9,13 @@ from __future__ import annotations
 
 import math
 import resource
-import struct
 import sys
-from datetime import datetime
-from enum import IntEnum
-from typing import Final
 
 import msgspec
 
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput
-
-ASKED: Final = struct.Struct(">II")
-"""Before a mail: the sizes of `Asked`, and of the mail."""
-TOLD: Final = struct.Struct(">BI")
-"""Before an answer: what it is, and its size."""
-
-
-class Outcome(IntEnum):
-    """`READY` comes once, before any mail."""
-
-    READY = 0
-    ENVELOPE = 1
-    REFUSED = 2
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """About a mail: what is not in its bytes."""
-
-    endpoint: str
-    provider: str
-    now: datetime
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """The parts of an InvalidInput."""
-
-    message: str
-    code: str
-    field: str | None
+from switchboard.transport.mail_frames import ASKED, TOLD, Asked, Outcome, Refusal
 
 
 def main(memory_bytes: int, cpu_s: int) -> None:

@@ -20,10 +20,10 @@ from typing import Final, cast
 import msgspec
 import structlog
 
-from switchboard.core.mail.parse import Mail, envelope_of_head
+from switchboard.core.mail.envelope import Mail, envelope_of_head
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput, Unavailable
-from switchboard.transport.mail_process import ASKED, TOLD, Asked, Outcome, Refusal
+from switchboard.transport.mail_frames import ASKED, TOLD, Asked, Outcome, Refusal
 
 log = structlog.get_logger(__name__)
 

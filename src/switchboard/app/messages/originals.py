@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from switchboard.core.envelope.read import read_envelope
-from switchboard.core.mail.parse import raw_of_mail
+from switchboard.core.mail.envelope import raw_of_mail
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping

@@ -1,4 +1,4 @@
-"""E-mail. `payload.raw` has the headers as `core/mail/parse.py` keeps them, or as the Gmail API returns them.
+"""E-mail. `payload.raw` has the headers as `core/mail/envelope.py` keeps them, or as the Gmail API returns them.
 
 Strangers wrote them: the sender is what the connector says, never a header.
 """

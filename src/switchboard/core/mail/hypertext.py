@@ -17,9 +17,9 @@ from typing import Final
 from turbohtml import Token, TokenType, tokenize
 
 from switchboard.core.mail.css import NOTHING, Sheet, TooMuch, applies, block_of
+from switchboard.core.mail.marks import CUT_MARK
 from switchboard.core.mail.sight import Element, Sight
 
-CUT_MARK: Final = "\n[… the rest of this mail was cut]"
 _MAX_URL: Final = 500
 _LOOKED_AT: Final = 20
 """Pieces of the text of a link in which its target may stand already."""

@@ -1,45 +1,30 @@
 """The bytes of a mail as a tree of parts, and the text in them.
 
 Called by `core/mail/parse.py`. In: bytes that a stranger wrote; out: headers, parts and text, as far as they are
-readable; nothing here raises. The standard library reads the headers of each part. The tree is built here: its own
-parser is recursive and compares every line with every open boundary, and its modern header parser is quadratic: a mail
-of a megabyte could keep it busy for minutes. Next: `core/mail/hypertext.py` for HTML.
+readable; nothing here raises. `core/mail/head.py` reads the headers of each part. The tree is built here: the parser of
+the standard library is recursive and compares every line with every open boundary, so a mail of a megabyte could keep
+it busy for minutes. Next: `core/mail/hypertext.py` for HTML.
 """
 
 from __future__ import annotations
 
 import base64
-import codecs
 import quopri
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from email.header import decode_header
 from email.message import Message
-from email.parser import BytesHeaderParser
-from email.policy import compat32
 from itertools import takewhile
-from typing import Final, TypeVar
+from typing import Final
 
+from switchboard.core.mail.head import as_text, decoded, field, head_and_body, or_none
 from switchboard.core.mail.hypertext import text_of_html
 
 MAX_NESTING: Final = 16
 """Maximum nesting of multiparts; deeper parts are ignored."""
 MAX_PARTS: Final = 200
 """Maximum number of parts of a mail that are read."""
-MAX_HEAD: Final = 256 * 1024
-"""Maximum bytes of a header block that are read."""
-MAX_HEADER: Final = 12_000
-"""Maximum characters of a header field; more than `auth.py` accepts, so that it can detect a field that is too long."""
-_MAX_CONTENT_HEADER: Final = 2_000
-_MAX_FIELDS: Final = 1_000
 _MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
-
-# These are not character sets: slow, or a way to smuggle in characters.
-_NOT_CHARSETS: Final = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined"})
-_HEAD_END = re.compile(rb"\r?\n\r?\n")
-_FOLD = re.compile(r"[\r\n]+[ \t]*")
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,28 +57,6 @@ class Part:
 def read_part(raw: bytes) -> Part:
     """The tree of a mail. Never raises; what cannot be split is one part."""
     return _read(raw.lstrip(b"\r\n"), MAX_NESTING, iter(range(MAX_PARTS)))
-
-
-def read_head(raw: bytes) -> Message:
-    """The header fields alone."""
-    return _head_and_body(raw[: MAX_HEAD + len(b"\r\n\r\n")].lstrip(b"\r\n"))[0]
-
-
-def field(head: Message, name: str) -> str:
-    """The first field of that name, unfolded, else an empty string; encoded words are left as they are.
-
-    The first is the one added last, by trusted servers. Encoded words must stay encoded in structured fields: decoded,
-    they could look like syntax.
-    """
-    found = next((value for key, value in head.raw_items() if key.lower() == name), "")
-    data = str(found).encode("utf-8", "surrogateescape")
-    return _FOLD.sub(" ", as_text(data)).strip()
-
-
-def decoded(value: str) -> str:
-    """A human-readable field, its RFC 2047 words decoded."""
-    chunks = or_none(lambda: decode_header(value)) or [(value, None)]
-    return "".join(_chunk(data, charset) for data, charset in chunks)
 
 
 def leaves(part: Part) -> Iterator[Part]:
@@ -133,61 +96,13 @@ def size_of(part: Part) -> int:
     return len(quopri.decodestring(part.body)) if encoding == "quoted-printable" else len(part.body)
 
 
-def as_text(data: bytes, charset: str = "") -> str:
-    """Bytes as text that can be stored: no NUL, no lone surrogates. A wrong or unknown character set is tolerated."""
-    codec = _codec(charset)
-    # UTF-8 is recognisable: bytes that are not valid in it are most likely Windows-1252.
-    text = or_none(lambda: data.decode(codec, "strict" if codec == "utf-8" else "replace"))
-    if text is None:
-        text = data.decode("cp1252", "replace")
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "")
-
-
-def or_none(read: Callable[[], _T]) -> _T | None:
-    """What `read` returns, or None if it raises: on broken input the email package raises all kinds of errors."""
-    try:
-        return read()
-    except Exception:
-        return None
-
-
-def _codec(charset: str) -> str:
-    """The codec's own name; UTF-8 for ASCII, because mails that claim to be ASCII often are not."""
-    codec = or_none(lambda: codecs.lookup(charset))
-    name = codec.name if codec else "utf-8"
-    return "utf-8" if name == "ascii" or name.replace("_", "-") in _NOT_CHARSETS else name
-
-
-def _chunk(data: bytes | str, charset: str | None) -> str:
-    if isinstance(data, str):
-        return as_text(data.encode("utf-8", "surrogateescape"))
-    # Between encoded words the library returns plain characters as bytes in a form of its own.
-    return as_text(data, charset) if charset else data.decode("raw-unicode-escape", "replace")
-
-
 def _read(raw: bytes, depth: int, budget: Iterator[int]) -> Part:
-    head, body = _head_and_body(raw)
+    head, body = head_and_body(raw)
     boundary = or_none(head.get_boundary)
     if not boundary or depth == 0 or not (or_none(head.get_content_type) or "").startswith("multipart/"):
         return Part(head, body)
     within = takewhile(lambda _: next(budget, None) is not None, _cut(body, boundary))
     return Part(head, body, tuple(_read(piece, depth - 1, budget) for piece in within))
-
-
-def _head_and_body(raw: bytes) -> tuple[Message, bytes]:
-    if raw.startswith((b"\n", b"\r\n")):
-        return Message(), raw.lstrip(b"\r\n")
-    end = _HEAD_END.search(raw)
-    head, body = (raw[: end.start()], raw[end.end() :]) if end else (raw, b"")
-    return _bounded(or_none(lambda: BytesHeaderParser(policy=compat32).parsebytes(head[:MAX_HEAD] + b"\n\n"))), body
-
-
-def _bounded(head: Message | None) -> Message:
-    """The same fields, long ones cut: the library's field parsers are quadratic."""
-    short = Message()
-    for name, value in list(head.raw_items())[:_MAX_FIELDS] if head else ():
-        short[name] = str(value)[: _MAX_CONTENT_HEADER if name.lower().startswith("content-") else MAX_HEADER]
-    return short
 
 
 def _cut(body: bytes, boundary: str) -> Iterator[bytes]:

@@ -1,0 +1,206 @@
+"""The envelope of a mail: what its header fields say, with a payload that is read elsewhere, or not at all.
+
+Called by `core/mail/parse.py`, and for a mail without its body by `transport/mail_reading.py` and
+`app/messages/originals.py`. In: the fields as `core/mail/head.py` finds them; out: `Mail`, an envelope and, separately,
+the bytes; InvalidInput if there is nothing to read. Strangers write mails: a defect in a field affects only that field.
+Next: `core/identity.py` names the event, `journey/accept.py` stores it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from hashlib import sha256
+from typing import Final
+
+from pydantic import ValidationError
+
+from switchboard.core.envelope.strict import strict
+from switchboard.core.mail.head import decoded, field, or_none, read_head
+from switchboard.core.mail.marks import CUT_MARK, UNREAD_MARK
+from switchboard.domain.envelope import (
+    MAX_TEXT,
+    SCHEMA_VERSION,
+    Control,
+    Envelope,
+    Event,
+    Payload,
+    Sender,
+    Source,
+)
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.json_values import JsonObject
+
+KEPT_HEADERS: Final = (
+    *("from", "sender", "reply-to", "to", "cc", "subject", "date", "message-id", "in-reply-to", "references"),
+    *("list-id", "list-unsubscribe", "authentication-results", "auto-submitted", "precedence", "return-path"),
+    *("delivered-to", "x-original-to", "importance"),
+)
+"""The fields in `payload.raw.headers`: what rules, loop protection and replies need. The rest is in `Mail.raw`."""
+
+_PARAMETERS: Final[Mapping[tuple[int | str, ...], str]] = {
+    ("source", "endpoint_identity"): "endpoint",
+    ("source", "provider"): "provider",
+}
+"""What is not in the mail, under the name it has at every interface."""
+_MAX_NAME: Final = 512
+_TOLERANCE: Final = timedelta(days=1)
+_EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ID = re.compile(r"<[^<>\s]+>")
+_MAX_FROM: Final = 2_000
+_ADDRESS = re.compile(r"[^\s<>()\",;:@]{1,255}(?:@[^\s<>()\",;:@]{1,255})?")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_ANGLED = re.compile(r"<\s*([^<>\s]+)\s*>")
+_COMMENT = re.compile(r"\(([^()]*)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """`envelope.payload.raw` holds selected headers; `raw` holds the mail byte for byte (`message/rfc822`)."""
+
+    envelope: Envelope
+    raw: bytes
+
+
+def envelope_of_head(raw: bytes, *, endpoint: str, provider: str = "file", now: datetime) -> Mail:
+    """What `envelope_from_mail` returns, for a mail that takes too much to read: a mark stands for its body.
+
+    Its attachments are not listed.
+    """
+    return mail_of(raw, read_head(not_empty(raw)), source_of(endpoint, provider), now, _payload_of_head)
+
+
+def raw_of_mail(raw: bytes) -> JsonObject:
+    """What `payload.raw` holds of a mail: selected headers. Takes milliseconds, whatever the mail."""
+    return kept_raw(_kept_headers(read_head(raw)))
+
+
+def mail_of(
+    raw: bytes, head: Message, source: Source, now: datetime, payload: Callable[[Mapping[str, str]], Payload]
+) -> Mail:
+    """The mail with the payload that goes with its kept headers. Raises InvalidInput."""
+    headers = _kept_headers(head)
+    envelope = Envelope(
+        schema_version=SCHEMA_VERSION,
+        sender=_sender(headers.get("from", ""), has_headers=len(head) > 0),
+        source=source,
+        event=_event(headers, raw, now),
+        payload=payload(headers),
+        control=Control(),
+    )
+    try:
+        return Mail(strict(Envelope, envelope), raw)
+    except ValidationError as error:
+        raise _explained(error) from None
+
+
+def source_of(endpoint: str, provider: str) -> Source:
+    """The account that received a mail."""
+    return Source(channel="email", provider=provider, endpoint_identity=endpoint)
+
+
+def _kept_headers(head: Message) -> dict[str, str]:
+    return {name: value for name in KEPT_HEADERS if (value := field(head, name))}
+
+
+def kept_raw(headers: Mapping[str, str]) -> JsonObject:
+    """As `payload.raw`."""
+    return {"media_type": "message/rfc822", "headers": dict(headers)}
+
+
+def _explained(error: ValidationError) -> InvalidInput:
+    """A wrong account is the caller's fault, everything else the mail's."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    name = _PARAMETERS.get(first["loc"])
+    if name is None:
+        return _unreadable(str(first["msg"]))
+    match first:
+        case {"type": "string_too_short"}:
+            reason = "must not be empty"
+        case {"type": "string_too_long", "ctx": {"max_length": most}}:
+            reason = f"must not be longer than {most}"
+        case _:
+            reason = "must not hold NUL"
+    return InvalidInput(f"the {name} of a mail {reason}", code="invalid_value", field=name)
+
+
+def _unreadable(reason: str) -> InvalidInput:
+    return InvalidInput(f"this mail cannot be read: {reason}", code="unreadable_mail")
+
+
+def not_empty(raw: bytes) -> bytes:
+    """Raises InvalidInput."""
+    if not raw.strip():
+        raise _unreadable("it is empty")
+    return raw
+
+
+def _sender(value: str, *, has_headers: bool) -> Sender:
+    if not has_headers:
+        raise _unreadable("it does not begin with header fields such as From: joe@example.org")
+    name, address = _mailbox(value[:_MAX_FROM])
+    if not _ADDRESS.fullmatch(address):
+        raise _unreadable("its From field names no sender" if value else "it has no From field")
+    return Sender(identity=address.lower(), display_name=short(decoded(name)) or None)
+
+
+def _mailbox(value: str) -> tuple[str, str]:
+    """The name and address of the first author.
+
+    An address in angle brackets takes precedence, and encoded words are not decoded yet: a display name may contain an
+    address, and email.utils.parseaddr takes `boss@example.org <thief@example.net>` for the boss.
+    """
+    bare = _QUOTED.sub("", value)
+    if angled := _ANGLED.search(bare):
+        name = value[: value.rfind(f"<{angled[1]}")]
+        return name.strip().strip('"').replace("\\", ""), angled[1]
+    comment = _COMMENT.search(bare)
+    return comment[1] if comment else "", _COMMENT.sub("", bare).partition(",")[0].strip()
+
+
+def _event(headers: Mapping[str, str], raw: bytes, now: datetime) -> Event:
+    own = _first_id(headers.get("message-id", "")) or f"sha256:{sha256(raw).hexdigest()}"
+    thread = _first_id(headers.get("references", "")) or _first_id(headers.get("in-reply-to", "")) or own
+    return Event(external_event_id=own, external_thread_id=thread, observed_at=_date(headers.get("date", ""), now))
+
+
+def _first_id(value: str) -> str | None:
+    found = _ID.search(value)
+    if found is None:
+        return None
+    # A truncated id could be that of another mail.
+    return found[0] if len(found[0]) <= _MAX_NAME else f"sha256:{sha256(found[0].encode()).hexdigest()}"
+
+
+def _date(value: str, now: datetime) -> datetime:
+    date = or_none(lambda: _aware(parsedate_to_datetime(value[:200])))
+    return date if date and _EARLIEST <= date <= now + _TOLERANCE else now
+
+
+def _aware(date: datetime) -> datetime:
+    """In UTC, which `-0000` means as well."""
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).astimezone(UTC)
+
+
+def _payload_of_head(headers: Mapping[str, str]) -> Payload:
+    return Payload(raw=kept_raw(headers), normalized_text=below_subject(headers, UNREAD_MARK))
+
+
+def below_subject(headers: Mapping[str, str], text: str) -> str:
+    """The subject, a blank line and the text."""
+    subject = decoded(headers.get("subject", "")).strip()
+    return "\n\n".join(piece for piece in (subject, text) if piece)
+
+
+def short(text: str) -> str:
+    """On one line, and as long as a name may be."""
+    return " ".join(text.split())[:_MAX_NAME].strip()
+
+
+def shortened(text: str) -> str:
+    """As long as the text of a message may be."""
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - len(CUT_MARK)] + CUT_MARK

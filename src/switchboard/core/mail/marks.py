@@ -1,0 +1,13 @@
+"""What stands in the text of a mail for what is left out of it.
+
+Next: `core/mail/envelope.py`, `core/mail/hypertext.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CUT_MARK: Final = "\n[… the rest of this mail was cut]"
+"""At the end of a text."""
+UNREAD_MARK: Final = "[the body of this mail takes too long or too much memory to read; the original is kept]"
+"""Instead of the body of a mail of which only the header fields are read."""

@@ -1,0 +1,42 @@
+"""What a server and the processes that read mails for it say to each other.
+
+Next: `mail_reading.py`, the server's side, and `mail_process.py`, the other one.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import datetime
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+ASKED: Final = struct.Struct(">II")
+"""Before a mail: the sizes of `Asked`, and of the mail."""
+TOLD: Final = struct.Struct(">BI")
+"""Before an answer: what it is, and its size."""
+
+
+class Outcome(IntEnum):
+    """`READY` comes once, before any mail."""
+
+    READY = 0
+    ENVELOPE = 1
+    REFUSED = 2
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """About a mail: what is not in its bytes."""
+
+    endpoint: str
+    provider: str
+    now: datetime
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The parts of an InvalidInput."""
+
+    message: str
+    code: str
+    field: str | None
