@@ -19,7 +19,14 @@ from switchboard.domain.routing import Member, Rule, SystemId, SystemNumber, Tar
 
 NEW_YEAR: Final = datetime(2026, 1, 1, tzinfo=UTC)
 CHANNELS: Final = ("telegram", "email", "cli")
-KEYS: Final = ("sender", "thread", "chat_type", "channel", "telegram_user_id")
+KEYS: Final = ("sender", "thread", "chat_type", "channel", "telegram_user_id", "telegram_chat_type")
+PINNED: Final = {
+    "email_sender": {"email_domain"},
+    "telegram_chat_type": {"chat_type"},
+    "discord_channel_id": {"discord_guild_id"},
+    "slack_channel_id": {"slack_team_id"},
+}
+"""What some filters say besides themselves."""
 VALUES: Final = ("a", "b", "None", "telegram")
 ROOT: Final = TeamId("root")
 GONE: Final = TeamId("gone")
@@ -96,6 +103,11 @@ def a_rule(random: Random, teams: Sequence[Team], rule_id: UUID) -> Rule:
 
 def a_message(random: Random) -> dict[str, str]:
     return {**dict(_pairs(random, random.randrange(5))), "channel": random.choice(CHANNELS)}
+
+
+def specificity(rule: Rule) -> int:
+    """How many facts a rule pins down."""
+    return len({*rule.filters, *(other for key in rule.filters for other in PINNED.get(key, ()))})
 
 
 def _pairs(random: Random, count: int) -> Iterator[tuple[str, str]]:

@@ -318,7 +318,7 @@ def test_the_nearest_and_the_beaten() -> None:
     assert "≈ nearest: far, but for 3 filters" in shown
     said = {
         "priority": "its priority is lower",
-        "more_filters": "it has fewer filters",
+        "more_specific": "it is less specific",
         "named_channel": "it is for every channel (*)",
         "older": "it is newer",
         "id": "its id is higher",

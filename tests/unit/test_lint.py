@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import product
+from itertools import compress, product
 from uuid import UUID
 
 import pytest
@@ -16,6 +16,7 @@ from switchboard.core.channels import email
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import check_rule
 from switchboard.core.routing.decide import decide
+from switchboard.core.routing.explain import in_order
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.lint import Finding, lint, lint_change
 from switchboard.domain.errors import ConfigurationError
@@ -69,6 +70,8 @@ KEYS_OF = {
     "slack": ("sender", "thread", "slack_user_id"),
     "email": ("sender", "thread", "email_domain"),
     "cli": ("sender", "thread"),
+    "telegram": ("sender", "thread", "telegram_chat_type"),
+    "telegram_bot": ("sender", "thread", "telegram_chat_type"),
 }
 
 
@@ -76,7 +79,12 @@ def every_message() -> Iterator[dict[str, str]]:
     """All messages that rules of `RULES` can tell apart: each key has one of the values, or one that none asks for."""
     for channel, keys in KEYS_OF.items():
         for values in product(("1", "2", "3"), repeat=len(keys)):
-            yield {"channel": channel, **dict(zip(keys, values, strict=True))}
+            message = dict(zip(keys, values, strict=True))
+            if kind := {"1": "private", "2": "group"}.get(message.pop("telegram_chat_type", "")):
+                message |= {"telegram_chat_type": kind, "chat_type": kind}
+            yield {"channel": channel, **message}
+            if "chat_type" not in message:
+                yield {"channel": channel, **message, "chat_type": "private"}
 
 
 EVERY_MESSAGE = list(every_message())
@@ -86,7 +94,7 @@ RULES = st.lists(
         rule_id=st.builds(lambda number: UUID(int=number), st.integers(0, 99)),
         team_id=st.just(ROOT),
         name=st.just("any"),
-        channel=st.sampled_from(("slack", "email", "*")),
+        channel=st.sampled_from(("slack", "email", "telegram", "*")),
         filters=st.dictionaries(st.sampled_from(("sender", "thread")), st.sampled_from("12"), max_size=2)
         | st.fixed_dictionaries(
             {},
@@ -95,6 +103,8 @@ RULES = st.lists(
                 "sender": st.just("1"),
                 "slack_user_id": st.just("1"),
                 "email_domain": st.just("1"),
+                "telegram_chat_type": st.just("private"),
+                "chat_type": st.just("private"),
             },
         ),
         targets=st.sampled_from(((A,), (B,), (A, B), (B, A))),
@@ -146,15 +156,13 @@ def test_lint_of_a_change_finds_what_lint_finds_about_those_rules(rules: list[Ru
 
 def test_many_sets_of_keys_are_looked_up_from_either_side() -> None:
     """More sets of keys than a rule has parts, and fewer: both ways find the one rule that is in the way."""
-    keys = sorted(("endpoint", "sender", "thread", "chat_type", "telegram_chat_type"))
-    sets = [
-        {key: "private" for key, one in zip(keys, picked, strict=True) if one} for picked in product((0, 1), repeat=5)
-    ]
+    values = {"chat_type": "private", "endpoint": "a", "sender": "a", "telegram_user_id": "7", "thread": "a"}
+    sets = [dict(compress(values.items(), picked)) for picked in product((0, 1), repeat=5)]
     rules = [
         replace(RULE, rule_id=UUID(int=at), filters=filters, targets=(A,) if at else (B,))
         for at, filters in enumerate(sets, 1)
     ]
-    assert never(lint((TEAM,), rules)) == set(), "more filters come first"
+    assert never(lint((TEAM,), rules)) == set(), "the more specific come first"
     raised = replace(rules[1], priority=1)
     assert never(lint((TEAM,), [raised, *rules[2:]])) == {
         rule.rule_id for rule in rules[2:] if rule.filters.items() > raised.filters.items()
@@ -188,12 +196,47 @@ def test_a_shadowed_rule_is_told_by_which_rule_and_why(by: Rule, why: str) -> No
     assert finding.message.endswith(why)
 
 
-def test_more_filters_and_named_channels_can_shadow_too() -> None:
+def test_more_specific_rules_and_named_channels_can_shadow_too() -> None:
     plain = replace(RULE, filters={})
     spelt_out = replace(RULE, rule_id=UUID(int=10), name="spelt out", channel="*", filters={"channel": "telegram"})
     (finding,) = (one for one in lint((TEAM,), [plain, spelt_out]) if one.code == "shadowed")
     assert (finding.rule_id, finding.by) == (plain.rule_id, spelt_out.rule_id)
-    assert finding.message.endswith("it has more filters")
+    assert finding.message.endswith("it is more specific")
+
+
+@pytest.mark.parametrize(
+    ("channel", "wide", "narrow"),
+    [
+        ("email", {"email_domain": "acme.example"}, {"email_sender": "boss@acme.example"}),
+        ("*", {"email_domain": "acme.example"}, {"email_sender": "boss@acme.example"}),
+        ("telegram", {"chat_type": "group"}, {"telegram_chat_type": "group"}),
+        ("telegram", {"telegram_chat_id": "-1"}, {"telegram_chat_id": "-1", "telegram_user_id": "7"}),
+    ],
+)
+def test_what_pins_down_more_comes_first_whatever_is_older_and_is_hidden_by_priority_alone(
+    channel: str, wide: dict[str, str], narrow: dict[str, str]
+) -> None:
+    older = replace(RULE, name="wide", channel=channel, filters=wide)
+    newer = replace(RULE, rule_id=UUID(int=11), channel=channel, filters=narrow, targets=(B,))
+    newer = replace(newer, created_at=newer.created_at + timedelta(days=1))
+    assert in_order([older, newer]) == [newer, older]
+    assert never(lint((TEAM,), [older, newer])) == set()
+    (finding,) = (one for one in lint((TEAM,), [replace(older, priority=1), newer]) if one.code == "shadowed")
+    assert (finding.rule_id, finding.by) == (newer.rule_id, older.rule_id)
+
+
+@pytest.mark.parametrize(
+    ("channel", "wide", "narrow"),
+    [
+        ("discord", {"discord_guild_id": "1"}, {"discord_channel_id": "2"}),
+        ("slack", {"slack_team_id": "T1"}, {"slack_channel_id": "C1"}),
+    ],
+)
+def test_a_channel_is_more_than_its_guild(channel: str, wide: dict[str, str], narrow: dict[str, str]) -> None:
+    older = replace(RULE, channel=channel, filters=wide)
+    newer = replace(RULE, rule_id=UUID(int=11), channel=channel, filters=narrow)
+    newer = replace(newer, created_at=newer.created_at + timedelta(days=1))
+    assert in_order([older, newer]) == [newer, older]
 
 
 def test_a_key_that_one_channel_alone_has_asks_for_that_channel() -> None:

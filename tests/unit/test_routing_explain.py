@@ -14,6 +14,7 @@ from switchboard.core.routing.decide import decide
 from switchboard.core.routing.explain import Beaten, Considered, FailedFilter, Survey, TieBreak, tie_break
 from switchboard.core.routing.index import RoutingIndex, rank
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
+from tests.worlds import specificity
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = TeamId("root")
@@ -64,7 +65,7 @@ def test_the_rule_that_fired_is_the_last_one_looked_at() -> None:
 TIES: dict[TieBreak, tuple[Rule, Rule]] = {
     "catch_all_last": (replace(GOOD, priority=-5), replace(GOOD, channel="*", filters={}, priority=5)),
     "priority": (replace(GOOD, filters={}, priority=1), GOOD),
-    "more_filters": (replace(GOOD, channel="*", filters={"sender": "a", "thread": "t"}), GOOD),
+    "more_specific": (replace(GOOD, channel="*", filters={"sender": "a", "thread": "t"}), GOOD),
     "named_channel": (GOOD, replace(GOOD, channel="*", created_at=NEW_YEAR - timedelta(days=1))),
     "older": (GOOD, replace(GOOD, created_at=NEW_YEAR + timedelta(microseconds=1), rule_id=UUID(int=1))),
     "id": (GOOD, replace(GOOD, rule_id=UUID(int=6))),
@@ -177,7 +178,7 @@ def test_a_tie_break_is_what_really_differs(rules: list[Rule]) -> None:
     differs = {
         "catch_all_last": later.catch_all and not first.catch_all,
         "priority": first.priority > later.priority,
-        "more_filters": len(first.filters) > len(later.filters),
+        "more_specific": specificity(first) > specificity(later),
         "named_channel": first.channel != "*" == later.channel,
         "older": first.created_at < later.created_at,
         "id": first.rule_id < later.rule_id,

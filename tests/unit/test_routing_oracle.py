@@ -22,7 +22,7 @@ from switchboard.core.routing.decide import decide
 from switchboard.core.routing.explain import Survey
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.routing import Decision, Member, Rule, SystemId, Target, Team, TeamId
-from tests.worlds import CHANNELS, KEYS, NEW_YEAR, NUMBERS, ROOT, TARGETS, TEAMS, VALUES, world
+from tests.worlds import CHANNELS, KEYS, NEW_YEAR, NUMBERS, ROOT, TARGETS, TEAMS, VALUES, specificity, world
 
 EXAMPLES = int(os.environ.get("ROUTING_EXAMPLES", "100000"))
 PARTS = 10
@@ -57,7 +57,7 @@ class Oracle:
         own.sort(key=lambda rule: rule.rule_id)
         own.sort(key=lambda rule: rule.created_at)
         own.sort(key=lambda rule: rule.channel == "*")
-        own.sort(key=lambda rule: len(rule.filters), reverse=True)
+        own.sort(key=specificity, reverse=True)
         own.sort(key=lambda rule: rule.priority, reverse=True)
         specific = [rule for rule in own if rule.channel != "*" or rule.filters]
         return next(iter(specific or own), None)
@@ -162,7 +162,7 @@ def kinds(decision: Decision, oracle: Oracle) -> Counter[str]:
     seen["three levels"] = len(oracle.expected.fired) > 2
     seen["served and dead"] = bool(decision.chosen and decision.unrouted)
     own = [rule for rule in oracle.rules if rule.team_id == ROOT and oracle.matches(rule)]
-    order = Counter((rule.priority, len(rule.filters), rule.channel == "*", rule.created_at) for rule in own)
+    order = Counter((rule.priority, specificity(rule), rule.channel == "*", rule.created_at) for rule in own)
     seen["several match"] = len(own) > 1
     seen["only the id decides"] = max(order.values(), default=0) > 1
     return seen

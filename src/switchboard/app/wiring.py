@@ -64,7 +64,9 @@ async def open_runtime(settings: Settings, *, for_worker: bool = False) -> Async
         if await seed_teams(database, seed):
             notifier.notify(RULES)
         classifying, patience = bool(settings.classify.models), settings.liveness.patience
-        rule_book = await RuleBook.open(database, notifier, classifying=classifying, patience=patience)
+        rule_book = await RuleBook.open(
+            database, notifier, classifying=classifying, patience=patience, implies=channels.implies
+        )
         await run_in_background(stack, rule_book.follow)
         closing = await stack.enter_async_context(AsyncExitStack())
         yield Runtime(settings, database, notifier, rule_book, channels, closing)

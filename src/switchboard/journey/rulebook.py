@@ -17,12 +17,14 @@ from typing import Final
 
 import structlog
 
+from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.policy.liveness import Patience
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.lanes.notifier import RULES, Notifier
+from switchboard.ports.channel import Implies
 from switchboard.store import remote_agents
 from switchboard.store import rules as store
 from switchboard.store.database import Database
@@ -64,8 +66,10 @@ class RuleBook:
         *,
         classifying: bool = False,
         patience: Patience | None = None,
+        implies: Implies = CHANNELS.implies,
     ) -> None:
         self._database = database
+        self._implies = implies
         self._notifier = notifier
         self._one_at_a_time = asyncio.Lock()
         self._classifying = classifying
@@ -80,11 +84,20 @@ class RuleBook:
 
     @classmethod
     async def open(
-        cls, database: Database, notifier: Notifier, *, classifying: bool = False, patience: Patience | None = None
+        cls,
+        database: Database,
+        notifier: Notifier,
+        *,
+        classifying: bool = False,
+        patience: Patience | None = None,
+        implies: Implies = CHANNELS.implies,
     ) -> RuleBook:
-        """Load and compile the present version. `classifying`: there are models, for teams that want them asked."""
-        rules = await _load(database, classifying)
-        book = cls(database, notifier, rules, classifying=classifying, patience=patience)
+        """Load and compile the present version. `classifying`: there are models, for teams that want them asked.
+
+        `implies`: of the channels that there are, as rules are ranked by it.
+        """
+        rules = await _load(database, classifying, implies)
+        book = cls(database, notifier, rules, classifying=classifying, patience=patience, implies=implies)
         await book._look_for_queues()
         await book.look_around()
         return book
@@ -149,7 +162,7 @@ class RuleBook:
 
     async def _reload(self) -> None:
         began = perf_counter()
-        rules = await _load(self._database, self._classifying)
+        rules = await _load(self._database, self._classifying, self._implies)
         rules.index.avoid(self._unreachable | self._away)
         self.rules = rules
         await self._look_for_queues()
@@ -178,10 +191,10 @@ class RuleBook:
             stop()
 
 
-async def _load(database: Database, classifying: bool) -> Rules:
+async def _load(database: Database, classifying: bool, implies: Implies) -> Rules:
     """Read everything, piece by piece: messages are decided in between, by the version that is still in force."""
     async with open_rules(database) as stored:
-        index = RoutingIndex(stored.version, stored.teams, (), classifying=classifying)
+        index = RoutingIndex(stored.version, stored.teams, (), classifying=classifying, implies=implies)
         async for some in stored.rules:
             index.load(some)
     members = {member.system_id: member for team in stored.teams for member in team.members}

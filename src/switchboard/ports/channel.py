@@ -32,6 +32,8 @@ Found = Mapping[str, str | None]
 """Facts by key; None if unknown."""
 Values = Literal["text", "lower", "integer"] | frozenset[str]
 """What a fact may be: any text, lower-cased text, an integer in digits, or one of a few words."""
+Implies = Mapping[str, tuple[str, ...]]
+"""By key of a fact, the keys of those that it determines."""
 Strategy = Literal["realtime", "email", "none"]
 
 CHAT_TYPES: Final = frozenset(get_args(ChatType))
@@ -69,6 +71,8 @@ class Channel:
     """The keys of its own facts, and what values they may have."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Those of them that no message of this installation has, each with what would change that."""
+    implies: Implies = field(default_factory=dict)
+    """Keys that a key pins down too, as a sender does its domain: they count for the rank of a rule."""
     implied: Callable[[Mapping[str, str]], Found] = _no_facts
     """Facts that follow from made-up facts, as they would in a message."""
     automatic: Callable[[Envelope], str | None] = _nothing

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from switchboard.domain.routing import Member, Rule, RuleChange, RuleSet, SystemId, Team, TeamId
+from switchboard.ports.channel import Implies
 from switchboard.store.database import Database, Row, query
 from switchboard.store.rules import Authorship, Session, enter, in_pieces, new_version
 
@@ -58,14 +59,17 @@ class Overview:
     counts: Mapping[TeamId, int]
 
 
-async def overview(database: Database, most: int, team_id: TeamId | None = None) -> Overview:
-    """All teams, or that one if it exists, each with at most so many rules; those that are switched off come last."""
+async def overview(database: Database, most: int, implies: Implies, team_id: TeamId | None = None) -> Overview:
+    """All teams, or that one if it exists, each with at most so many rules; those that are switched off come last.
+
+    `implies`: what else keys of filters pin down.
+    """
     async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
         version = int(await connection.fetchval(query("teams.version")))
         teams = tuple(team for team in await _teams(connection) if team_id in (None, team.team_id))
         counts = {row["team_id"]: row["rules"] for row in await connection.fetch(query("teams.rule_counts"), team_id)}
         first: dict[TeamId, list[Rule]] = {}
-        async for some in in_pieces(connection, "teams.first_rules", most, team_id):
+        async for some in in_pieces(connection, "teams.first_rules", most, team_id, implies):
             for rule in some:
                 first.setdefault(rule.team_id, []).append(rule)
     return Overview(version, teams, first, counts)

@@ -34,6 +34,7 @@ from switchboard.domain.shown import (
     ShownStep,
     ShownWaiting,
 )
+from switchboard.ports.channel import Implies
 from switchboard.store import classification, dead_letters, inbox, ledger, outbox, routing
 from switchboard.store.database import Database
 from switchboard.store.inbox import StoredMessage
@@ -183,22 +184,22 @@ async def _decisions(runtime: Runtime, message: StoredMessage) -> tuple[Explaine
 async def _decision(runtime: Runtime, message: StoredMessage, decision: ShownDecision) -> ExplainedDecision:
     # Decisions of an earlier release did not keep their facts; most of them can be told from the bytes.
     known = await _facts(runtime, message) if decision.facts is None else decision.facts
-    trail = await _explained(runtime.database, decision.version, decision.trail, known)
+    trail = await _explained(runtime, decision.version, decision.trail, known)
     return ExplainedDecision(decision.n, decision.version, decision.branches, decision.decided_at, trail)
 
 
-async def explained_trail(database: Database, decision: Decision) -> tuple[ExplainedStep, ...]:
+async def explained_trail(runtime: Runtime, decision: Decision) -> tuple[ExplainedStep, ...]:
     """The trail of a decision, with the rules that were looked at in each team."""
     trail = [msgspec.to_builtins(step) for step in decision.trail]
-    return await _explained(database, decision.version, trail, decision.facts)
+    return await _explained(runtime, decision.version, trail, decision.facts)
 
 
 async def _explained(
-    database: Database, version: int, trail: Sequence[JsonMapping], known: Mapping[str, str] | None
+    runtime: Runtime, version: int, trail: Sequence[JsonMapping], known: Mapping[str, str] | None
 ) -> tuple[ExplainedStep, ...]:
     """Each step by the rules of that version. What a rule could not serve follows it as a step of the same team."""
     asked = list(dict.fromkeys(TeamId(step["team_id"]) for step in trail if step["reason"] in _BY_RULES))
-    surveys = None if known is None else await _surveys(database, version, asked, known)
+    surveys = None if known is None else await _surveys(runtime, version, asked, known)
     if surveys is None:
         return tuple(_step(step, None) for step in trail)
     seen: set[str] = set()
@@ -219,9 +220,9 @@ async def _explained(
 class _Surveys:
     """The rules of one team looked at: all of them, and without the catch-alls, which come after a model."""
 
-    def __init__(self, known: Mapping[str, str]) -> None:
-        self.whole = Survey(known)
-        self.ruled = Survey(known)
+    def __init__(self, known: Mapping[str, str], implies: Implies) -> None:
+        self.whole = Survey(known, implies=implies)
+        self.ruled = Survey(known, implies=implies)
 
     def add(self, rules: Sequence[Rule]) -> None:
         self.whole.add(rules)
@@ -229,11 +230,11 @@ class _Surveys:
 
 
 async def _surveys(
-    database: Database, version: int, asked: Sequence[TeamId], known: Mapping[str, str]
+    runtime: Runtime, version: int, asked: Sequence[TeamId], known: Mapping[str, str]
 ) -> dict[str, _Surveys]:
     """The rules of these teams looked at as they were then."""
-    surveys: dict[str, _Surveys] = {team_id: _Surveys(known) for team_id in asked}
-    async with open_rules_at(database, version, asked) as pieces:
+    surveys: dict[str, _Surveys] = {team_id: _Surveys(known, runtime.channels.implies) for team_id in asked}
+    async with open_rules_at(runtime.database, version, asked) as pieces:
         async for rules in pieces:
             for team_id in {rule.team_id for rule in rules}:
                 surveys[team_id].add([rule for rule in rules if rule.team_id == team_id])

@@ -163,6 +163,7 @@ class Views:
     def __init__(self, runtime: Runtime, access: Access) -> None:
         self._runtime = runtime
         self._database = runtime.database
+        self._implies = runtime.channels.implies
         self._access = access
 
     async def messages(
@@ -261,12 +262,12 @@ class Views:
 
     async def teams(self) -> tuple[int, list[TeamView]]:
         """The version of the rules in force, and its teams."""
-        found = await overview(self._database, _FIRST_RULES)
+        found = await overview(self._database, _FIRST_RULES, self._implies)
         return found.version, [_team(team, found) for team in found.teams]
 
     async def team(self, team_id: str) -> TeamView:
         """One team. Raises NotFound."""
-        found = await overview(self._database, _FIRST_RULES, TeamId(team_id))
+        found = await overview(self._database, _FIRST_RULES, self._implies, TeamId(team_id))
         if not found.teams:
             raise NotFound(f"there is no team {team_id!r}")
         return _team(found.teams[0], found)

@@ -139,7 +139,7 @@ class Replays:
         await self._runtime.rule_book.refresh()
         known, pinned = await self._asked(question)
         decision = simulate(self._runtime.rule_book.rules.index, known, pinned)
-        trail = await explained_trail(self._runtime.database, decision)
+        trail = await explained_trail(self._runtime, decision)
         return DryRun(decision.version, known, pinned, trail, receivers(decision))
 
     async def _asked(self, question: Question) -> tuple[Mapping[str, str], SystemId | None]:

@@ -27,7 +27,7 @@ _SHOWN: Final = 12
 _BEATEN: Final[Mapping[str, str]] = {
     "catch_all_last": "but it is a catch-all: those come last",
     "priority": "but its priority is lower",
-    "more_filters": "but it has fewer filters",
+    "more_specific": "but it is less specific",
     "named_channel": "but it is for every channel (*)",
     "older": "but it is newer",
     "id": "but its id is higher",

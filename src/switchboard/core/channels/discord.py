@@ -52,6 +52,7 @@ CHANNELS: Final = (
         chat=_chat,
         replied_to=_replied_to,
         facts=_facts,
+        implies={"discord_channel_id": ("discord_guild_id",)},
         keys=dict.fromkeys(("discord_guild_id", "discord_channel_id", "discord_user_id"), "text"),
         history="realtime",
     ),

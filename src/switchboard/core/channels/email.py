@@ -114,6 +114,7 @@ CHANNELS: Final = (
         unknown={
             "email_auth": "no mail server is trusted to authenticate senders; name yours under [email.trusted_servers]"
         },
+        implies={"email_sender": ("email_domain",)},
         implied=_implied,
         automatic=_automatic,
         history="email",

@@ -28,7 +28,7 @@ from switchboard.core.channels import (
 from switchboard.core.words import near, or_list
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, InvalidInput
-from switchboard.ports.channel import COMMON_KEYS, Channel, Values
+from switchboard.ports.channel import COMMON_KEYS, Channel, Implies, Values
 
 
 class Channels(dict[str, Channel]):
@@ -36,6 +36,8 @@ class Channels(dict[str, Channel]):
 
     def __init__(self, channels: Iterable[Channel]) -> None:
         super().__init__((channel.name, channel) for channel in channels)
+        self.implies: Implies = {key: keys for one in self.values() for key, keys in one.implies.items()}
+        """What the keys of all channels pin down besides themselves."""
         self._keys = {name: COMMON_KEYS | channel.keys for name, channel in self.items()}
         self._every_key = COMMON_KEYS | {key: values for known in self._keys.values() for key, values in known.items()}
 

@@ -62,6 +62,7 @@ CHANNELS: Final = (
         chat=_chat,
         replied_to=_replied_to,
         facts=_facts,
+        implies={"slack_channel_id": ("slack_team_id",)},
         keys=dict.fromkeys(("slack_team_id", "slack_channel_id", "slack_user_id"), "text"),
         history="realtime",
     ),

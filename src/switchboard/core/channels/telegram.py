@@ -66,6 +66,7 @@ _TELEGRAM: Final = Channel(
     replied_to=_replied_to,
     facts=_facts,
     keys={"telegram_chat_id": "integer", "telegram_user_id": "integer", "telegram_chat_type": CHAT_TYPES},
+    implies={"telegram_chat_type": ("chat_type",)},
     implied=_implied,
     history="realtime",
 )

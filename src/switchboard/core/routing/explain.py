@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from switchboard.core.routing.index import rank
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.routing.index import rank, specificity
 from switchboard.domain.routing import Rule
+from switchboard.ports.channel import Implies
 
-TieBreak = Literal["catch_all_last", "priority", "more_filters", "named_channel", "older", "id"]
+TieBreak = Literal["catch_all_last", "priority", "more_specific", "named_channel", "older", "id"]
 """What ranks a rule before another that matches the same message, in the order of comparison."""
 
 _NEAREST: Final = 3
@@ -78,8 +80,9 @@ _Seen = tuple[bytes, Considered]
 class Survey:
     """Evaluates all rules of a team for one message, piece by piece: only those to show are kept."""
 
-    def __init__(self, facts: Mapping[str, str], shown: int = 200) -> None:
+    def __init__(self, facts: Mapping[str, str], shown: int = 200, *, implies: Implies = CHANNELS.implies) -> None:
         self._facts = facts
+        self._implies = implies
         self._shown = shown
         self._places: list[bytes] = []
         self._first: list[_Seen] = []
@@ -88,7 +91,7 @@ class Survey:
 
     def add(self, rules: Iterable[Rule]) -> None:
         """Evaluate some more of the team's rules; inactive ones are skipped."""
-        seen = [(_place(rule), _look(rule, self._facts)) for rule in rules if rule.active]
+        seen = [(_place(rule, self._implies), _look(rule, self._facts)) for rule in rules if rule.active]
         misses = (one for one in seen if not one[1].fired)
         matching = (one for one in seen if one[1].fired)
         self._places += [place for place, _ in seen]
@@ -126,29 +129,29 @@ class Survey:
     def beaten(self) -> list[Beaten]:
         """The first that match but came after the one that fired, in evaluation order."""
         rules = [look.rule for _, look in self._matching]
-        return [Beaten(rule, tie_break(rules[0], rule)) for rule in rules[1:]]
+        return [Beaten(rule, tie_break(rules[0], rule, self._implies)) for rule in rules[1:]]
 
 
-def tie_break(first: Rule, later: Rule) -> TieBreak:
+def tie_break(first: Rule, later: Rule, implies: Implies = CHANNELS.implies) -> TieBreak:
     """What ranks one rule before the other, if both match; `first` is the one that is evaluated first."""
     if later.catch_all and not first.catch_all:
         return "catch_all_last"
     if first.priority != later.priority:
         return "priority"
-    if len(first.filters) != len(later.filters):
-        return "more_filters"
+    if specificity(first.filters, implies) != specificity(later.filters, implies):
+        return "more_specific"
     if (first.channel == "*") != (later.channel == "*"):
         return "named_channel"
     return "older" if first.created_at != later.created_at else "id"
 
 
-def in_order(rules: Iterable[Rule]) -> list[Rule]:
+def in_order(rules: Iterable[Rule], implies: Implies = CHANNELS.implies) -> list[Rule]:
     """The active rules of one team in evaluation order."""
-    return sorted((rule for rule in rules if rule.active), key=_place)
+    return sorted((rule for rule in rules if rule.active), key=lambda rule: _place(rule, implies))
 
 
-def _place(rule: Rule) -> bytes:
-    return bytes([rule.catch_all]) + rank(rule)
+def _place(rule: Rule, implies: Implies) -> bytes:
+    return bytes([rule.catch_all]) + rank(rule, implies)
 
 
 def _by_place(seen: _Seen) -> bytes:

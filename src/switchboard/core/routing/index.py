@@ -20,6 +20,7 @@ from struct import Struct
 from typing import Final, Literal
 from uuid import UUID
 
+from switchboard.core.channels.registry import CHANNELS
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import (
     Chosen,
@@ -32,6 +33,7 @@ from switchboard.domain.routing import (
     Team,
     TeamId,
 )
+from switchboard.ports.channel import Implies
 
 _RANK = Struct(">QHBQ16s")
 _FANOUT = Struct(">I")
@@ -49,14 +51,21 @@ _Values = str | tuple[str | None, ...] | None
 """The values of filters, or of facts, in the order of a shape's keys; bare for a single key, as in most rules."""
 
 
-def rank(rule: Rule) -> bytes:
-    """35 bytes that sort like rules: priority (higher first), more filters, a named channel before `*`, older, id.
+def specificity(filters: Mapping[str, str], implies: Implies = CHANNELS.implies) -> int:
+    """How many facts a rule pins down: its filters, and what follows from them."""
+    if implies.keys().isdisjoint(filters):
+        return len(filters)
+    return len(filters.keys() | {key for given in filters for key in implies.get(given, ())})
+
+
+def rank(rule: Rule, implies: Implies = CHANNELS.implies) -> bytes:
+    """35 bytes that sort like rules: priority (higher first), specificity, a named channel before `*`, older, id.
 
     Raises OverflowError or struct.error for a priority outside 64 bits, which `check_rule` refuses long before.
     """
     age = (rule.created_at - _EPOCH) // _MICROSECOND + _BIAS
-    star = rule.channel == "*"
-    return _RANK.pack(_BIAS - 1 - rule.priority, 0xFFFF - len(rule.filters), star, age, rule.rule_id.bytes)
+    vague, star = 0xFFFF - specificity(rule.filters, implies), rule.channel == "*"
+    return _RANK.pack(_BIAS - 1 - rule.priority, vague, star, age, rule.rule_id.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,25 +176,25 @@ class _Node:
             self.stale.add(rule.channel)
         shape.add(values, packed, put)
 
-    def remove(self, rule: Rule) -> None:
+    def remove(self, rule: Rule, ranked: bytes) -> None:
         if rule.catch_all:
-            del self.catch_alls[bisect_left(self.catch_alls, rank(rule))]
+            del self.catch_alls[bisect_left(self.catch_alls, ranked)]
             return
         keys, values = _keys_and_values(rule.filters)
         shapes = self.shapes[rule.channel]
-        shapes[keys].remove(values, rank(rule))
+        shapes[keys].remove(values, ranked)
         if not shapes[keys].winners:
             del shapes[keys]
             self.stale.add(rule.channel)
         if not shapes:
             del self.shapes[rule.channel]
 
-    def holds(self, rule: Rule) -> bool:
+    def holds(self, rule: Rule, ranked: bytes) -> bool:
         if rule.catch_all:
-            return _holds(self.catch_alls, rank(rule))
+            return _holds(self.catch_alls, ranked)
         keys, values = _keys_and_values(rule.filters)
         shape = self.shapes.get(rule.channel, {}).get(keys)
-        return shape is not None and shape.holds(values, rank(rule))
+        return shape is not None and shape.holds(values, ranked)
 
     def sort(self) -> None:
         self.catch_alls.sort()
@@ -235,6 +244,7 @@ class RoutingIndex:
 
     `rules` may be a generator: only what a decision needs is kept of each rule, about 200 bytes. Rules are expected to
     have passed `check_rule` and teams `check_teams`; a target that has vanished since is a `Lost`, not an error.
+    `implies`: what counts for a rule's rank, of the channels of this installation.
     `classifying`: there are models, so that teams with classification use it. Raises ConfigurationError unless there is
     exactly one root team.
     """
@@ -246,8 +256,10 @@ class RoutingIndex:
         rules: Iterable[Rule],
         *,
         classifying: bool = False,
+        implies: Implies = CHANNELS.implies,
     ) -> None:
         self.version = version
+        self._implies = implies
         self._nodes = _reachable(tuple(teams))
         self.root = next(iter(self._nodes))
         """The team where every message enters."""
@@ -389,7 +401,7 @@ class RoutingIndex:
         number = node.numbers.setdefault(rule.targets, len(node.fanouts))
         if number == len(node.fanouts):
             node.fanouts.append(_fan_out(node, rule.targets, self._nodes))
-        node.add(rule, rank(rule) + _FANOUT.pack(number) + rule.name.encode("utf-8", "surrogatepass"), put)
+        node.add(rule, self._rank(rule) + _FANOUT.pack(number) + rule.name.encode("utf-8", "surrogatepass"), put)
         self.loaded += 1
 
     def _remove(self, rule: Rule) -> None:
@@ -397,8 +409,11 @@ class RoutingIndex:
         if node is None:
             self.ignored -= 1
             return
-        node.remove(rule)
+        node.remove(rule, self._rank(rule))
         self.loaded -= 1
+
+    def _rank(self, rule: Rule) -> bytes:
+        return rank(rule, self._implies)
 
     def _settle(self, touched: set[TeamId]) -> None:
         for team_id in touched & self._nodes.keys():
@@ -415,8 +430,9 @@ class RoutingIndex:
             if node is None:
                 ignored += -1 if goes else 1
                 continue
-            place = (rule.team_id, rule.channel, frozenset(rule.filters.items()), rank(rule))
-            if here.get(place, node.holds(rule)) != goes:
+            ranked = self._rank(rule)
+            place = (rule.team_id, rule.channel, frozenset(rule.filters.items()), ranked)
+            if here.get(place, node.holds(rule, ranked)) != goes:
                 name = f"rule {rule.rule_id} ({rule.name!r} of team {rule.team_id})"
                 raise ValueError(f"{name} is {'not' if goes else 'already'} in version {self.version}")
             here[place] = not goes

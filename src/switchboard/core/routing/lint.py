@@ -20,7 +20,9 @@ from uuid import UUID
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Problem, ProblemCode, check_match, check_targets
 from switchboard.core.routing.explain import in_order, tie_break
+from switchboard.core.routing.facts import with_derived
 from switchboard.domain.routing import Rule, RuleChange, SystemId, Target, Team, TeamId
+from switchboard.ports.channel import Implies
 
 Severity = Literal["error", "warning", "note"]
 LintCode = (
@@ -42,7 +44,7 @@ Teams = Mapping[TeamId, Team]
 _Keys = tuple[str, ...]
 _Values = tuple[str | None, ...]
 _Asking = tuple[Rule, _Keys, Mapping[str, str]]
-"""A rule, the keys it requires, and the value of each."""
+"""A rule, the keys it requires, and the value of each and of what follows from it."""
 
 _NEVER: Final = frozenset(
     {
@@ -210,7 +212,7 @@ def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding
     possible: list[_Asking] = []
     known: dict[tuple[frozenset[str], str | None], tuple[str, ...]] = {}
     unknown: dict[tuple[frozenset[str], str | None], str | None] = {}
-    for rule in in_order(rules):
+    for rule in in_order(rules, channels.implies):
         if rule.channel not in ("*", rule.filters.get("channel", rule.channel)):
             continue  # a contradiction in itself: `check_match` has said so
         named = rule.filters.get("channel") if rule.channel == "*" else rule.channel
@@ -223,12 +225,18 @@ def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding
         elif len(known[kind]) == 1:
             # Keys that only one channel has imply that channel, like its name.
             asked = {**rule.filters, "channel": known[kind][0]}
-            possible.append((rule, tuple(sorted(asked)), asked))
+            possible.append((rule, tuple(sorted(asked)), with_derived(asked, channels[known[kind][0]])))
         elif known[kind]:
-            possible.append((rule, tuple(sorted(rule.filters)), rule.filters))
+            possible.append((rule, tuple(sorted(rule.filters)), _following(rule.filters, known[kind], channels)))
         elif rule.channel == "*":  # for a rule of a named channel `check_match` has said what is wrong
             yield _about(rule, "unmatchable", "warning", f"can never fire: {_why_not(rule, channels)}")
-    yield from _shadowed(possible)
+    yield from _shadowed(possible, channels.implies)
+
+
+def _following(filters: Mapping[str, str], possible: Iterable[str], channels: Channels) -> Mapping[str, str]:
+    """The filters, and what follows from them in each of these channels."""
+    everywhere = [with_derived(filters, channels[name]).items() for name in possible]
+    return dict(frozenset(everywhere[0]).intersection(*everywhere[1:]))
 
 
 def _unknown(keys: Collection[str], possible: Iterable[str], channels: Channels) -> str | None:
@@ -251,20 +259,23 @@ def _why_not(rule: Rule, channels: Collection[str]) -> str:
     return f"no message of {named or 'any channel'} has all of {keys}"
 
 
-def _shadowed(possible: Sequence[_Asking]) -> Iterator[Finding]:
+def _shadowed(possible: Sequence[_Asking], implies: Implies) -> Iterator[Finding]:
     """The rules of a team, in evaluation order, that require everything that an earlier one requires."""
     shapes = {keys for _, keys, _ in possible}
-    parts = {keys: _parts(keys, shapes) for keys in shapes}
+    parts: dict[_Keys, tuple[_Keys, ...]] = {}
     before: dict[_Keys, dict[_Values, Rule]] = {keys: {} for keys in shapes}
     twins: dict[tuple[object, ...], Rule] = {}
     for rule, keys, asked in possible:
-        by = next((by for part in parts[keys] if (by := before[part].get(tuple(map(asked.get, part))))), None)
+        required = tuple(sorted(asked))
+        if required not in parts:
+            parts[required] = _parts(required, shapes)
+        by = next((by for part in parts[required] if (by := before[part].get(tuple(map(asked.get, part))))), None)
         if by is None:
             # A shadowed rule need not be kept: whatever it would shadow, the earlier rule shadows too.
             before[keys][tuple(map(asked.get, keys))] = rule
         twin = twins.setdefault((rule.channel, frozenset(rule.filters.items()), frozenset(rule.targets)), rule)
         if by is not None:
-            yield _duplicate(rule, twin) if twin is not rule else _hidden_by(rule, by)
+            yield _duplicate(rule, twin) if twin is not rule else _hidden_by(rule, by, implies)
 
 
 def _parts(keys: _Keys, shapes: Collection[_Keys]) -> tuple[_Keys, ...]:
@@ -281,15 +292,15 @@ def _duplicate(rule: Rule, twin: Rule) -> Finding:
     return replace(_about(rule, "duplicate", "warning", message), by=twin.rule_id)
 
 
-def _hidden_by(rule: Rule, by: Rule) -> Finding:
+def _hidden_by(rule: Rule, by: Rule, implies: Implies) -> Finding:
     why = {
         "catch_all_last": "catch-alls come last",
         "priority": f"its priority is {by.priority}, that of this rule {rule.priority}",
-        "more_filters": "it has more filters",
+        "more_specific": "it is more specific",
         "named_channel": "it is for a named channel",
         "older": "it is older",
         "id": "its id is lower",
-    }[tie_break(by, rule)]
+    }[tie_break(by, rule, implies)]
     message = f"can never fire: {by.name!r} matches all the same messages, and comes first because {why}"
     return replace(_about(rule, "shadowed", "warning", message), by=by.rule_id)
 

@@ -19,7 +19,10 @@ select r.* from team t
 cross join lateral (
     select * from rule where team_id = t.team_id
     order by active desc, channel = '*' and filters = '{}', priority desc,
-             (select count(*) from jsonb_object_keys(filters)) desc, channel = '*', created_at, rule_id
+             (select count(*) from (
+                  select jsonb_object_keys(filters) union
+                  select i.key from jsonb_object_keys(filters) f, jsonb_array_elements_text($3::jsonb -> f) i (key)
+              ) pinned) desc, channel = '*', created_at, rule_id
     limit $1) r
 where $2::text is null or t.team_id = $2;
 
