@@ -1,20 +1,25 @@
 """Which parts of a message must be equal for two submissions of an event to be the same submission.
 
-Called by `store/inbox.py`, which keeps a keyed hash of it next to that of the event's key. In: a valid envelope; out:
-bytes. Next: `core/identity.py`, which says when two events are the same.
+Called by `store/inbox.py`, which keeps a keyed hash of it next to that of the event's key. In: a message; out: bytes.
+Next: `core/identity.py`, which says when two events are the same.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from switchboard.domain.envelope import Envelope
+from switchboard.domain.message import Message
 
 _encode = msgspec.json.Encoder().encode
 
 
-def compared_content(envelope: Envelope) -> bytes:
-    """Text, sender, thread and attachments as JSON; all other differences stem from how the event was delivered."""
-    payload = envelope.payload
+def compared_content(message: Message) -> bytes:
+    """Text, sender, thread and attachments as JSON; all other differences stem from how the event was delivered.
+
+    Where the channel has its own idea of what is the same, that.
+    """
+    if message.content is not None:
+        return _encode(message.content)
+    envelope, payload = message.envelope, message.envelope.payload
     text, sender = payload.normalized_text, envelope.sender.identity
     return _encode((text, sender, envelope.event.external_thread_id, payload.attachments))

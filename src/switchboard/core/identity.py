@@ -2,7 +2,7 @@
 
 Called by `journey/accept.py` with a valid envelope and its channel. Out: the dedupe key (unique within channel and
 endpoint) and the conversation key. The text never counts: the same words sent twice are two messages, and an edit is a
-new event. Next: `store`, which enforces both keys.
+new event; only where strangers choose the ids, it tells two events of one id apart. Next: `store`, which enforces both.
 """
 
 from __future__ import annotations
@@ -35,6 +35,16 @@ def dedupe_key(envelope: Envelope, channel: Channel) -> str:
     if envelope.control.idempotency_key:
         return _key("idem", envelope.control.idempotency_key)
     return _key("event", channel.event_id(envelope) or envelope.event.external_event_id)
+
+
+def content_of(envelope: Envelope, channel: Channel) -> str | None:
+    """What must be equal, besides the key, for an event to be the same; None: only the key."""
+    return None if envelope.control.idempotency_key else channel.content(envelope)
+
+
+def key_of_its_own(key: str, content: str) -> str:
+    """The key of an event whose `dedupe_key` was taken by another one, with another content."""
+    return _key("event", f"{key} {sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()}")
 
 
 def conversation(envelope: Envelope, channel: Channel) -> Conversation:

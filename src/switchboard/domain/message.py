@@ -22,6 +22,7 @@ Conversation = NewType("Conversation", str)
 class Message(Struct, frozen=True):
     """One inbound event, stored once. `thread`: where it was written, if not to us alone; replies go there.
 
+    `content` is what tells it from a message of another content with the same key, if that is to be one of its own.
     `raw` are the bytes exactly as they were submitted; `media_type` says what they are (an envelope's JSON, or a mail).
     """
 
@@ -33,3 +34,4 @@ class Message(Struct, frozen=True):
     media_type: str
     received_at: datetime
     thread: str | None = None
+    content: str | None = None

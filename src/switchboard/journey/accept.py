@@ -15,10 +15,10 @@ from datetime import datetime
 from typing import Protocol
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from switchboard.core.channels.registry import Channels
-from switchboard.core.identity import conversation, dedupe_key, thread_of
+from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, thread_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import (
     Forbidden,
@@ -140,6 +140,7 @@ class AcceptLeg:
                 media_type=submission.media_type,
                 received_at=now,
                 thread=thread_of(envelope, channel),
+                content=content_of(envelope, channel),
             )
             answers = channel.replied_to(envelope)
         except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages
@@ -186,6 +187,17 @@ class AcceptLeg:
     async def _store(self, asks: Sequence[_Ask]) -> list[Acceptance]:
         authors = await self._authors(asks)
         batch = [ask.ready or self._arrival(ask.message, authors.get(ask.message.request_id)) for ask in asks]
+        answers = await self._commit(batch)
+        apart = {n: own for n, ask in enumerate(asks) if answers[n].differs and (own := _apart(ask.message))}
+        if apart:
+            # Strangers choose the ids of this channel, so one that is taken must not swallow another message.
+            log.warning("messages of one id and different contents; all are kept", messages=len(apart))
+            again = [self._arrival(own, authors.get(own.request_id)) for own in apart.values()]
+            for n, answer in zip(apart, await self._commit(again), strict=True):
+                answers[n] = answer
+        return answers
+
+    async def _commit(self, batch: Sequence[Arrival | Prepared]) -> list[Acceptance]:
         point("before_commit")
         return await store.accept(self._database, batch, queued=self._decide.queued, wake=self._wake)
 
@@ -212,6 +224,13 @@ class AcceptLeg:
             with contextlib.suppress(Unavailable):  # the next submission reports it
                 self._backlog = await store.count_backlog(self._database)
             await asyncio.sleep(every)
+
+
+def _apart(message: Message) -> Message | None:
+    """The same message under a key of its own, if its channel wants that."""
+    if message.content is None:
+        return None
+    return structs.replace(message, dedupe_key=key_of_its_own(message.dedupe_key, message.content))
 
 
 def _conversation(ask: _Ask) -> Conversation:

@@ -61,6 +61,8 @@ class Channel:
     """Who may submit its messages."""
     event_id: Callable[[Envelope], str | None] = _nothing
     """The platform's id of this event, at best from `payload.raw`; None: `external_event_id` is it."""
+    content: Callable[[Envelope], str | None] = _nothing
+    """What besides the id must be equal for two messages to be one, where strangers choose ids; None: nothing."""
     chat: Callable[[Envelope], str | None] = _nothing
     """The chat a message belongs to where it names no thread; None: the conversation is that of its sender."""
     replied_to: Callable[[Envelope], str | None] = _nothing

@@ -127,7 +127,7 @@ def prepare(arrival: Arrival) -> Prepared:
         "f" if decision else "t",
         str(len(raw)),
     )
-    return Prepared(arrival, row, compared_content(message.envelope), raw)
+    return Prepared(arrival, row, compared_content(message), raw)
 
 
 async def accept(
@@ -199,6 +199,13 @@ async def find_authors(database: Database, replies: Sequence[tuple[Conversation,
     rows = await database.rows(query("inbox.authors"), [c for c, _ in replies], [storable_text(i) for _, i in replies])
     found = {row["ord"]: SystemId(row["system_id"]) for row in rows}
     return [found.get(ord_) for ord_ in range(1, len(replies) + 1)]
+
+
+async def first_of_event(database: Database, channel: str, endpoint: str, key: str) -> RequestId | None:
+    """The message that was the first with this dedupe key."""
+    event = (await database.keys()).event(channel, endpoint, key)
+    found = await database.value(query("inbox.first_of_event"), event)
+    return None if found is None else RequestId(found)
 
 
 async def have_written(database: Database, pairs: Sequence[tuple[Conversation, str]]) -> set[tuple[Conversation, str]]:

@@ -18,8 +18,10 @@ import msgspec
 from switchboard.app.messages.originals import Original, whole_envelope
 from switchboard.app.messages.views import MessageView, message_view
 from switchboard.app.runtime import Runtime
+from switchboard.core.identity import content_of, dedupe_key
 from switchboard.core.routing.explain import Beaten, Considered, Survey, TieBreak
 from switchboard.core.routing.facts import facts
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import OutboxRow
@@ -150,6 +152,8 @@ class Explanation:
     replies: tuple[ExplainedReply, ...]
     dead_letters: tuple[ExplainedDeadLetter, ...]
     classifications: tuple[Logged, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is unusual about the message."""
 
 
 async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
@@ -165,7 +169,22 @@ async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
         replies=await _replies(runtime.database, request_id),
         dead_letters=await _dead_letters(runtime.database, request_id),
         classifications=tuple(await classification.attempts(runtime.database, request_id)),
+        notes=await _notes(runtime, message),
     )
+
+
+async def _notes(runtime: Runtime, message: StoredMessage) -> tuple[str, ...]:
+    envelope = await _whole(runtime, message)
+    if envelope is None:
+        return ()
+    channel = runtime.channels[message.channel]
+    notes: list[str] = []
+    if content_of(envelope, channel) is not None:
+        key = dedupe_key(envelope, channel)
+        first = await inbox.first_of_event(runtime.database, message.channel, message.endpoint, key)
+        if first is not None and first != message.request_id:
+            notes.append(f"message {first} has the same id, but another sender or text; both are kept")
+    return tuple(notes)
 
 
 async def _waiting(database: Database, request_id: UUID) -> ExplainedWaiting | None:
@@ -267,12 +286,13 @@ def _beaten(one: Beaten) -> BeatenRule:
 
 async def _facts(runtime: Runtime, message: StoredMessage) -> Mapping[str, str] | None:
     """The facts the rules saw. They lie in the bytes as they arrived: the table keeps no `payload.raw`."""
-    kept = await inbox.get_raw(runtime.database, message.request_id)
-    if kept is None:
-        return None
-    raw, media_type = kept
-    envelope = whole_envelope(Original(raw, media_type, message.envelope))
+    envelope = await _whole(runtime, message)
     return None if envelope is None else facts(envelope, runtime.channels[message.channel])
+
+
+async def _whole(runtime: Runtime, message: StoredMessage) -> Envelope | None:
+    kept = await inbox.get_raw(runtime.database, message.request_id)
+    return None if kept is None else whole_envelope(Original(*kept, message.envelope))
 
 
 async def _deliveries(database: Database, request_id: UUID) -> tuple[ExplainedDelivery, ...]:

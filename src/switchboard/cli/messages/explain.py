@@ -83,6 +83,8 @@ def tree_of(explanation: Json) -> Tree:
     tree = Tree(_head(explanation["message"]), guide_style="dim")
     if (waiting := explanation.get("waiting")) and waiting["waiting"]["state"] == "pending":
         _waiting(tree, waiting)
+    for note in explanation.get("notes", ()):
+        tree.add(_label("note", (note, "yellow")))
     for attempt in explanation.get("classifications", ()):
         _classification(tree, attempt)
     for decision in explanation["decisions"]:

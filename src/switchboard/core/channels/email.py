@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, get_args
 
 from switchboard.core.mail.auth import MailAuth, mail_auth
+from switchboard.core.mail.head import decoded
 from switchboard.core.mail.headers import address, domain_of, header, headers, list_id, mailboxes, without_tag
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found
@@ -22,6 +23,8 @@ Servers = Mapping[str, Collection[str]]
 """By account, or `*` for all: the names (`authserv-id`) of servers that mark mails with what they found out."""
 
 _MESSAGE_ID = re.compile(r"<?[^<>\s]{1,512}>?")
+_NO_WORD = re.compile(r"[\W_]+")
+_MAX_SUBJECT: Final = 12_000
 _TO_MANY: Final = ("list-id", "list-unsubscribe", "list-post", "list-help")
 _BULK: Final = frozenset({"bulk", "junk", "list", "auto_reply"})
 _NOBODY = re.compile(
@@ -33,6 +36,23 @@ def _event_id(envelope: Envelope) -> str | None:
     own = header(envelope.payload.raw, "message-id").strip().replace("\x00", "")
     found = matching(_MESSAGE_ID, own) or matching(_MESSAGE_ID, envelope.event.external_event_id)
     return found.strip("<>") if found else None  # connectors disagree on whether the brackets belong to the id
+
+
+def _content(envelope: Envelope) -> str | None:
+    """The sender and the words: whoever knows the Message-ID of a mail to come must not be able to swallow it.
+
+    Words alone are the same in all forms in which connectors submit a mail; some leave out the subject. An id that is
+    no Message-ID is the provider's, which nobody else chooses.
+    """
+    raw, event = envelope.payload.raw, envelope.event.external_event_id
+    if not header(raw, "message-id") and "@" not in event and not event.startswith("<"):
+        return None
+    text, subject = (_NO_WORD.sub("", one.lower()) for one in (envelope.payload.normalized_text, _subject(raw)))
+    return f"{_bare(envelope.sender.identity)} {text if text.startswith(subject) else subject + text}"
+
+
+def _subject(raw: object) -> str:
+    return decoded(header(raw, "subject")[:_MAX_SUBJECT])
 
 
 def _replied_to(envelope: Envelope) -> str | None:
@@ -105,6 +125,7 @@ CHANNELS: Final = (
         name="email",
         providers=frozenset({"gmail", "imap", "smtp", "file"}),
         event_id=_event_id,
+        content=_content,
         replied_to=_replied_to,
         facts=_facts,
         keys={

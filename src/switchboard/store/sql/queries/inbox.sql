@@ -28,6 +28,9 @@ where exists (
     where o.lane = lane_key('send', null, conversation_key(i.conversation)) and o.system_id = i.system_id
 );
 
+-- name: first_of_event
+select request_id from dedupe where key = $1::uuid;
+
 -- name: get
 select m.request_id, c.name as conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope, m.media_type, m.received_at,
        message_state(m.request_id) as state
