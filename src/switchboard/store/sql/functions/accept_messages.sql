@@ -19,6 +19,7 @@ declare
     _fresh boolean[];
     _decided boolean[];
     _idle uuid[];
+    _seq bigint[];
     _later integer[];
     _later_seq bigint[];
 begin
@@ -121,14 +122,17 @@ begin
              as m (request_id, version, branches, trail, received_at, facts, decided)
         where m.decided;
 
+    if false = any (_decided) then
+        select array_agg(d.ord order by d.n), array_agg(d.lane order by d.n), array_agg(d.system_id order by d.n),
+               array_agg(d.team_id order by d.n)
+            into d_ord, d_lane, d_system, d_team
+            from unnest(d_ord, d_lane, d_system, d_team) with ordinality as d (ord, lane, system_id, team_id, n)
+            where _decided[d.ord];
+    end if;
+    _seq := enqueue(d_lane, array(select _tier[d.ord] from unnest(d_ord) as d (ord)));
     insert into delivery (lane, seq, request_id, system_id, team_id, created_at)
         select d.lane, d.seq, _request_id[d.ord], d.system_id, d.team_id, _received_at[d.ord]
-        from (
-            select array_agg(d.ord order by d.n) as ord, array_agg(d.lane order by d.n) as lane, array_agg(_tier[d.ord] order by d.n) as tier,
-                   array_agg(d.system_id order by d.n) as system_id, array_agg(d.team_id order by d.n) as team_id
-            from unnest(d_ord, d_lane, d_system, d_team) with ordinality as d (ord, lane, system_id, team_id, n) where _decided[d.ord]
-        ) g
-        cross join unnest(g.ord, g.lane, enqueue(g.lane, g.tier), g.system_id, g.team_id) as d (ord, lane, seq, system_id, team_id);
+        from unnest(d_ord, d_lane, _seq, d_system, d_team) as d (ord, lane, seq, system_id, team_id);
 
     if cardinality(x_ord) > 0 then
         perform write_dead_letters(array_agg(
@@ -148,7 +152,7 @@ begin
             left join dedupe d on d.key = m.key
             where _asks is not null or not m.fresh;
     end if;
-    if exists (select from lane l where l.key = any (_idle) and l.state = 'ready') then
+    if exists (select from unnest(_idle) as i (key) join lane l using (key) where l.state = 'ready') then
         return query select 0::bigint, null::uuid, true, false;
     end if;
 end $$;
