@@ -620,6 +620,33 @@ async def test_a_rule_can_be_made_of_a_dead_letter_and_takes_the_next_one(databa
         assert await parts.count("select count(*) from rule where name = 'ann to spare'") == 1
 
 
+async def test_a_rule_that_would_not_decide_the_dead_letters_own_message_is_not_made(database_url: str) -> None:
+    async with opened(database_url) as (parts, service):
+        dead_letter = await a_dead_letter(parts, sender="ann@example.org")
+        handler = Target(system_id=SystemId("System4/root"))
+        await _add_rule(parts, ROOT, [handler], "email", priority=2)
+        before = await parts.count("select count(*) from rule")
+        for wish, said, field in (
+            (RuleWish("ann", ["sender"]), "comes first because its priority is 2, .* priority 3", "priority"),
+            (
+                RuleWish("bob", {"sender": "bob@example.org"}, 3),
+                "its sender is 'ann@example.org'",
+                "rule.filters.sender",
+            ),
+            (
+                RuleWish("list", {"email_list_id": "l.x.org"}, 3),
+                "it has no email_list_id",
+                "rule.filters.email_list_id",
+            ),
+        ):
+            with pytest.raises((Conflict, InvalidInput), match=said) as caught:
+                await service.reroute(OPERATOR, dead_letter, to_butler("spare", rule=wish))
+            assert caught.value.field == f"rule.{field}"
+        assert await parts.count("select count(*) from rule") == before
+        wish = RuleWish("ann", ["sender"], priority=3)
+        assert (await service.reroute(OPERATOR, dead_letter, to_butler("spare", rule=wish))).rule is not None
+
+
 async def test_who_wants_another_rule_than_was_made_is_told_so(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         dead_letter, plain = await a_dead_letter(parts, sender="ann"), await a_dead_letter(parts, sender="bob")

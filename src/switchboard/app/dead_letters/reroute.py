@@ -17,11 +17,12 @@ from switchboard.app.dead_letters.reach import Reach
 from switchboard.app.dead_letters.requests import Reroute, Rerouted, RuleWish, Simulated
 from switchboard.app.messages.originals import Original, whole_envelope
 from switchboard.app.messages.receivers import team_of_receiver
-from switchboard.app.rules.proposals import existing
+from switchboard.app.rules.proposals import edit_by, existing, new_one
 from switchboard.app.rules.service import NewRule, Order, RuleService, WrittenRule
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.draft import draft_of, parse_draft
+from switchboard.core.routing.explain import in_order, why_first
 from switchboard.core.routing.facts import facts
 from switchboard.core.routing.rulefile import target_json
 from switchboard.core.routing.scope import subtree
@@ -81,6 +82,7 @@ class Rerouter:
         known = await self._facts(case)
         new = NewRule(case.team_id, _rule_fields(wanted.rule, wanted.to, known), _rule_id(case))
         try:
+            await self._prove(caller, new, known)
             return await self._rules.create(caller, new, Order(wanted.reason))
         except InvalidInput as error:
             error.field = _field_of_wish(error.field)
@@ -94,6 +96,26 @@ class Rerouter:
                 "without a rule (leave out `rule`), and change that one if it is not right",
                 field="rule",
             ) from error
+
+    async def _prove(self, caller: Principal, new: NewRule, known: Mapping[str, str]) -> None:
+        """The rule must decide the very message that it is made of. Raises InvalidInput, and Conflict `rule_hidden`."""
+        made = new_one(new.team_id, new.fields, edit_by(author(caller))).rule
+        possible = self._runtime.channels.keys_of(made.channel)  # `create` says what is wrong with other keys
+        for key, value in made.filters.items():
+            if key in possible and known.get(key) != value:
+                here = f"its {key} is {known[key]!r}" if key in known else f"it has no {key}"
+                raise InvalidInput(f"the rule would not match this message: {here}", field=f"filters.{key}")
+        fired = self._runtime.rule_book.rules.index.rule(new.team_id, known)
+        if fired is None or fired[0] == new.rule_id:
+            return
+        first, implies = await existing(self._runtime, fired[0]), self._runtime.channels.implies
+        if in_order((first, made), implies)[0] is first:
+            raise Conflict(
+                f"the rule would not decide this message: {first.name!r} comes first because "
+                f"{why_first(first, made, implies)}; give the new one priority {first.priority + 1} or change that one",
+                code="rule_hidden",
+                field="rule.priority",
+            )
 
     async def _before(self, caller: Principal, case: Case, wanted: Reroute, n: int | None) -> Rerouted:
         """What the reroute before this one came to, by decision `n`.

@@ -145,6 +145,18 @@ def tie_break(first: Rule, later: Rule, implies: Implies = CHANNELS.implies) -> 
     return "older" if first.created_at != later.created_at else "id"
 
 
+def why_first(first: Rule, later: Rule, implies: Implies = CHANNELS.implies) -> str:
+    """The same as the end of a sentence about `first`, which comes first because …"""
+    return {
+        "catch_all_last": "catch-alls come last",
+        "priority": f"its priority is {first.priority}, that of this rule {later.priority}",
+        "more_specific": "it is more specific",
+        "named_channel": "it is for a named channel",
+        "older": "it is older",
+        "id": "its id is lower",
+    }[tie_break(first, later, implies)]
+
+
 def in_order(rules: Iterable[Rule], implies: Implies = CHANNELS.implies) -> list[Rule]:
     """The active rules of one team in evaluation order."""
     return sorted((rule for rule in rules if rule.active), key=lambda rule: _place(rule, implies))

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Problem, ProblemCode, check_match, check_targets
-from switchboard.core.routing.explain import in_order, tie_break
+from switchboard.core.routing.explain import in_order, why_first
 from switchboard.core.routing.facts import with_derived
 from switchboard.domain.routing import Rule, RuleChange, SystemId, Target, Team, TeamId
 from switchboard.ports.channel import Implies
@@ -293,14 +293,7 @@ def _duplicate(rule: Rule, twin: Rule) -> Finding:
 
 
 def _hidden_by(rule: Rule, by: Rule, implies: Implies) -> Finding:
-    why = {
-        "catch_all_last": "catch-alls come last",
-        "priority": f"its priority is {by.priority}, that of this rule {rule.priority}",
-        "more_specific": "it is more specific",
-        "named_channel": "it is for a named channel",
-        "older": "it is older",
-        "id": "its id is lower",
-    }[tie_break(by, rule, implies)]
+    why = why_first(by, rule, implies)
     message = f"can never fire: {by.name!r} matches all the same messages, and comes first because {why}"
     return replace(_about(rule, "shadowed", "warning", message), by=by.rule_id)
 
