@@ -631,12 +631,12 @@ async def test_a_rule_that_would_not_decide_the_dead_letters_own_message_is_not_
             (
                 RuleWish("bob", {"sender": "bob@example.org"}, 3),
                 "its sender is 'ann@example.org'",
-                "rule.filters.sender",
+                "filters.sender",
             ),
             (
                 RuleWish("list", {"email_list_id": "l.x.org"}, 3),
                 "it has no email_list_id",
-                "rule.filters.email_list_id",
+                "filters.email_list_id",
             ),
         ):
             with pytest.raises((Conflict, InvalidInput), match=said) as caught:
