@@ -323,9 +323,9 @@ async def test_what_again_nobody_can_take_becomes_a_dead_letter_beside_what_some
 
 async def test_it_is_appended_to_its_lane(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
-        dead_letter = await a_dead_letter(parts, channel="email", sender="ann", text="dead")
+        dead_letter = await a_dead_letter(parts, channel="email", sender="ann", thread="t", text="dead")
         for text in ("one", "two"):
-            other = await a_dead_letter(parts, channel="email", sender="ann", text=text)
+            other = await a_dead_letter(parts, channel="email", sender="ann", thread="t", text=text)
             await service.reroute(OPERATOR, other, to_butler("spare"))
         done = await service.reroute(OPERATOR, dead_letter, to_butler("spare"))
         assert [d.seq for d in done.deliveries] == [3]

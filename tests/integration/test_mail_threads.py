@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.journey.accept import Submission
+from switchboard.journey.reply import PullRequest
+from switchboard.ports.channel import Receipt
+from switchboard.store import inbox
 from switchboard.store.inbox import Acceptance
-from tests.hands import assert_balanced
+from tests.hands import assert_balanced, at_work
 from tests.lab import Lab, envelope_json, lab
 from tests.servers import open_server
 from tests.strategies import NOW
+from tests.waiting import eventually
 
+APART = "its sender is not known in the thread that it names, so it is in a conversation of its own"
 HOUSE = "house@home.example"
 
 
@@ -102,6 +109,127 @@ async def test_explain_names_the_message_that_has_the_same_id(database_url: str,
         one = await posted(server, mail("evil@y.example", "nothing", "m1"))
         other = await posted(server, mail("ann@x.example", "The invoice is due.", "m1"))
         assert (await explained(server, one))["notes"] == []
-        assert (await explained(server, other))["notes"] == [
-            f"message {one} has the same id, but another sender or text; both are kept"
+        same, apart = (await explained(server, other))["notes"]
+        assert same == f"message {one} has the same id, but another sender or text; both are kept"
+        assert apart == APART
+
+
+async def conversations(parts: Lab, given: Sequence[Submission]) -> Sequence[str]:
+    """Of each, submitted one after the other."""
+    names = []
+    for one in given:
+        [taken_in] = await accepted(parts, one)
+        stored = await inbox.get_message(parts.database, taken_in.request_id)
+        assert stored is not None
+        names.append(stored.conversation)
+    return names
+
+
+def reply(sender: str, own: str, *answered: str, **fields: str) -> Submission:
+    references = " ".join(f"<{one}@x.example>" for one in answered)
+    return taken(mail(sender, "well", own, References=references, **fields))
+
+
+async def test_a_thread_is_open_to_who_wrote_or_was_addressed_in_it(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        first, ann, ben, cem, dan, eve = await conversations(
+            parts,
+            [
+                taken(
+                    mail("Ann <ann@x.example>", "hello", "m1", Cc="Ben <Ben+work@x.example>", Reply_To="cem@x.example")
+                ),
+                reply("ann+tag@x.example", "m2", "m1"),
+                reply("ben@x.example", "m3", "m1", "m2", Cc="dan@x.example"),
+                reply("cem@x.example", "m4", "m1", "m3"),
+                reply("dan@x.example", "m5", "m1", "m3"),
+                reply("eve@y.example", "e1", "m1", "m3", Cc="ann@x.example"),
+            ],
+        )
+        assert {first, ann, ben, cem, dan} == {f"email/{quote(HOUSE)}/%3Cm1%40x.example%3E"}
+        assert eve == f"email/{quote(HOUSE)}/%3Ce1%40x.example%3E%20eve%40y.example"
+        more = await conversations(
+            parts,
+            [
+                reply("eve@y.example", "e2", "m1", "e1"),
+                reply("eve@y.example", "e3", "m1"),
+                reply("ann@x.example", "m6", "m1", "e1"),
+                reply("ann@x.example", "m7", "e1"),
+                reply("fay@y.example", "f1", "e1"),
+            ],
+        )
+        assert more[:4] == [eve, eve, first, eve]
+        assert more[4] not in {first, eve}
+
+
+async def test_nobody_gets_into_a_thread_by_naming_it_before_it_begins(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        eve, ann, ben, again = await conversations(
+            parts,
+            [
+                reply("eve@y.example", "e1", "m1"),
+                taken(mail("ann@x.example", "hello", "m1", Cc="ben@x.example")),
+                reply("ben@x.example", "m2", "m1"),
+                reply("eve@y.example", "e2", "m1", "m2"),
+            ],
+        )
+        assert ann == ben != eve == again
+
+
+async def test_of_two_who_name_a_thread_at_once_one_is_the_first(database_url: str) -> None:
+    async with lab(database_url) as parts, lab(database_url) as others:
+        for n in range(20):
+            one, other = await asyncio.gather(
+                conversations(parts, [reply("ann@x.example", f"a{n}", f"r{n}")]),
+                conversations(others, [reply("eve@y.example", f"e{n}", f"r{n}")]),
+            )
+            assert one != other
+
+
+async def test_mails_that_name_no_thread_are_threads_of_their_own_in_every_form(database_url: str) -> None:
+    reference = {"headers": {"message-id": "<m3@x.example>", "references": "<m1@x.example> <m2@x.example>"}}
+    answer = {"payload": {"headers": [{"name": "In-Reply-To", "value": "<m1@x.example>"}]}}
+    async with lab(database_url) as parts:
+        first, other, third, fourth, fifth, odd = await conversations(
+            parts,
+            [
+                as_json("one", "ann@x.example", "m1@x.example"),
+                as_json("two", "ann@x.example", "<other@x.example>"),
+                as_json("three", "ann@x.example", "17", raw=reference),
+                as_json("four", "ann@x.example", "18", raw=answer),
+                reply("ann@x.example", "m5", "m1"),
+                as_json("six", "ann@x.example", "4711"),
+            ],
+        )
+        assert first == third == fourth == fifth
+        assert len({first, other, odd}) == 3
+        threads = [
+            as_json("seven", "ann@x.example", "19", thread="18f2"),
+            as_json("eight", "ann@x.example", "20", thread="18f2"),
+            as_json("nine", "eve@y.example", "21", thread="18f2"),
+            as_json("ten", "ann@x.example", "22", thread="m1@x.example"),
         ]
+        seven, eight, nine, ten = await conversations(parts, threads)
+        assert seven == eight != nine
+        assert ten == first
+
+
+async def test_a_stranger_is_not_pinned_to_the_butler_that_wrote_in_the_thread(database_url: str) -> None:
+    async with lab(database_url) as parts, at_work(parts.worker()):
+        [first] = await accepted(parts, taken(mail("ann@x.example", "hello", "m1")))
+        await eventually(lambda: parts.replies_to(first.request_id))
+        [written] = await parts.replies.pull(PullRequest("email", HOUSE))
+        await parts.replies.receipt(written.outbox_id, written.attempts, Receipt("sent", "<b1@home.example>"))
+        reasons: list[str] = []
+        for sender in "ann@x.example", "eve@y.example":
+            again = reply(sender, f"a{len(reasons)}", "m1", In_Reply_To="<b1@home.example>")
+            [one] = await accepted(parts, again)
+            assert one.decision is not None
+            reasons.append(one.decision.trail[0].reason)
+        assert reasons == ["pin", "catch_all"]
+
+
+async def test_explain_says_why_a_mail_is_not_in_the_thread_that_it_names(database_url: str, tmp_path: Path) -> None:
+    async with open_server(database_url, tmp_path) as server:
+        await posted(server, mail("ann@x.example", "hello", "m1"))
+        stranger = await posted(server, mail("eve@y.example", "hello", "e1", References="<m1@x.example>"))
+        assert (await explained(server, stranger))["notes"] == [APART]

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote
 
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.message import Conversation
+from switchboard.domain.message import Conversation, Named
 from switchboard.ports.channel import Channel
 
 MAX_KEY: Final = 400
@@ -54,6 +54,16 @@ def conversation(envelope: Envelope, channel: Channel) -> Conversation:
     one ends in `=` and its sha256. Distinct inputs give distinct keys.
     """
     return _conversation(envelope, thread_of(envelope, channel))
+
+
+def named_in(envelope: Envelope, channel: Channel) -> Named | None:
+    """The conversations that the message names, if anybody could; None if who names one is in it."""
+    circle = channel.circle(envelope)
+    if circle is None:
+        return None
+    threads = tuple(_conversation(envelope, thread) for thread in circle.threads)
+    apart = _conversation(envelope, f"{circle.threads[-1]} {circle.author}")
+    return Named(threads[0], apart, circle.author, circle.addressed, threads)
 
 
 def thread_of(envelope: Envelope, channel: Channel) -> str | None:

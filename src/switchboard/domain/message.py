@@ -35,3 +35,16 @@ class Message(Struct, frozen=True):
     received_at: datetime
     thread: str | None = None
     content: str | None = None
+
+
+class Named(Struct, frozen=True):
+    """A message that names a thread which anybody could name: `home`, or `apart` if its author is a stranger there.
+
+    `threads`: the conversations in which its author may be known, `home` first and its own last.
+    """
+
+    home: Conversation
+    apart: Conversation
+    author: str
+    addressed: tuple[str, ...]
+    threads: tuple[Conversation, ...]

@@ -18,7 +18,7 @@ import structlog
 from msgspec import Struct, structs
 
 from switchboard.core.channels.registry import Channels
-from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, thread_of
+from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import (
     Forbidden,
@@ -28,7 +28,7 @@ from switchboard.domain.errors import (
     TooLarge,
     Unavailable,
 )
-from switchboard.domain.message import Conversation, Message, RequestId
+from switchboard.domain.message import Conversation, Message, Named, RequestId
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.faults import point
@@ -57,10 +57,14 @@ class Submission:
 
 
 class _Ask(Struct, frozen=True):
-    """A message waiting for the next commit; not `ready` until the author of the message it `answers` is known."""
+    """A message waiting for the next commit; not `ready` until the author of the message it `answers` is known.
+
+    `named`: its conversation is still to be found.
+    """
 
     message: Message
     answers: str | None = None
+    named: Named | None = None
     ready: Prepared | None = None
 
 
@@ -121,7 +125,7 @@ class AcceptLeg:
             return [error for _ in submissions]
         ids = self._ids.next(len(submissions), now.timestamp())
         asks = [self._ask(one, RequestId(new), now) for one, new in zip(submissions, ids, strict=True)]
-        asks = await self._with_good_pins(submissions, asks)
+        asks = await self._with_good_pins(submissions, await self._placed(asks))
         answers = iter(await self._batch.put_all([ask for ask in asks if isinstance(ask, _Ask)]))
         outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in asks]
         point("after_commit")
@@ -142,10 +146,21 @@ class AcceptLeg:
                 thread=thread_of(envelope, channel),
                 content=content_of(envelope, channel),
             )
-            answers = channel.replied_to(envelope)
+            answers, named = channel.replied_to(envelope), named_in(envelope, channel)
         except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages
             return _refusal(error)
-        return _Ask(message, answers, None if answers else self._ready(message))
+        return _Ask(message, answers, named, None if answers or named else self._ready(message))
+
+    async def _placed(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
+        """Where anybody can name any thread, a message gets into a conversation only if its author is known there."""
+        naming = {n: ask.named for n, ask in enumerate(asks) if isinstance(ask, _Ask) and ask.named}
+        if not naming:
+            return asks
+        try:
+            found = dict(zip(naming, await store.find_places(self._database, list(naming.values())), strict=True))
+        except Unavailable as error:
+            return [error if n in naming else ask for n, ask in enumerate(asks)]
+        return [_moved(ask, found[n]) if isinstance(ask, _Ask) and n in found else ask for n, ask in enumerate(asks)]
 
     async def _with_good_pins(
         self, submissions: Sequence[Submission], asks: list[_Ask | SwitchboardError]
@@ -224,6 +239,10 @@ class AcceptLeg:
             with contextlib.suppress(Unavailable):  # the next submission reports it
                 self._backlog = await store.count_backlog(self._database)
             await asyncio.sleep(every)
+
+
+def _moved(ask: _Ask, to: Conversation) -> _Ask:
+    return structs.replace(ask, message=structs.replace(ask.message, conversation=to))
 
 
 def _apart(message: Message) -> Message | None:

@@ -36,6 +36,16 @@ Implies = Mapping[str, tuple[str, ...]]
 """By key of a fact, the keys of those that it determines."""
 Strategy = Literal["realtime", "email", "none"]
 
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """Who wrote a message, to whom, and in which threads: first the one it is said to belong to, last its own."""
+
+    author: str
+    addressed: tuple[str, ...]
+    threads: tuple[str, ...]
+
+
 CHAT_TYPES: Final = frozenset(get_args(ChatType))
 COMMON_KEYS: Final[dict[str, Values]] = {
     **dict.fromkeys(("channel", "endpoint", "sender", "thread"), "text"),
@@ -45,6 +55,10 @@ COMMON_KEYS: Final[dict[str, Values]] = {
 
 
 def _nothing(_: Envelope) -> str | None:
+    return None
+
+
+def _open(_: Envelope) -> Circle | None:
     return None
 
 
@@ -65,6 +79,8 @@ class Channel:
     """What besides the id must be equal for two messages to be one, where strangers choose ids; None: nothing."""
     chat: Callable[[Envelope], str | None] = _nothing
     """The chat a message belongs to where it names no thread; None: the conversation is that of its sender."""
+    circle: Callable[[Envelope], Circle | None] = _open
+    """Where anybody can name any thread: who may then speak in it; None: who names a thread is in it."""
     replied_to: Callable[[Envelope], str | None] = _nothing
     """The platform's id of the message that this one replies to."""
     facts: Callable[[Envelope], Found] = _no_facts

@@ -24,9 +24,9 @@ from switchboard.core.storable import storable_text
 from switchboard.domain.envelope import PolicyTier
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.message import Conversation, Message, RequestId
+from switchboard.domain.message import Conversation, Message, Named, RequestId
 from switchboard.domain.routing import Decision, SystemId
-from switchboard.store.database import Database, arrays, query, row_as, rows_as, to_json
+from switchboard.store.database import Database, Row, arrays, query, row_as, rows_as, to_json
 from switchboard.store.ids import new_uuid7
 from switchboard.store.keys import Keys
 
@@ -199,6 +199,36 @@ async def find_authors(database: Database, replies: Sequence[tuple[Conversation,
     rows = await database.rows(query("inbox.authors"), [c for c, _ in replies], [storable_text(i) for _, i in replies])
     found = {row["ord"]: SystemId(row["system_id"]) for row in rows}
     return [found.get(ord_) for ord_ in range(1, len(replies) + 1)]
+
+
+async def find_places(database: Database, named: Sequence[Named], *, keep: bool = True) -> list[Conversation]:
+    """The conversation of each, in order; from then on its author and those it is addressed to are known there.
+
+    Not `keep`: the same, but nobody becomes known.
+    """
+    keys = await database.keys()
+    hashed = [[keys.conversation(one) for one in (n.home, n.apart, n.threads[-1])] for n in named]
+    rows = await database.rows(
+        query("inbox.place"),
+        *arrays(map(tuple, hashed), 3),
+        [_person(keys, one.author) for one in named],
+        *arrays(((n, keys.conversation(t)) for n, one in enumerate(named, 1) for t in one.threads), 2),
+        *arrays(((n, _person(keys, a)) for n, one in enumerate(named, 1) for a in one.addressed), 2),
+        keep,
+    )
+    found = {row["ord"]: row for row in rows}
+    return [_placed(one, found[n], hashed[n - 1][0]) for n, one in enumerate(named, 1)]
+
+
+def _person(keys: Keys, name: str) -> str:
+    return keys.of("person", name.encode("utf-8", "surrogatepass"))
+
+
+def _placed(named: Named, row: Row, home: str) -> Conversation:
+    if row["conversation"].hex == home:
+        return named.home
+    # It has no name if the first message that was placed there has not been stored.
+    return named.apart if row["name"] is None else Conversation(row["name"])
 
 
 async def first_of_event(database: Database, channel: str, endpoint: str, key: str) -> RequestId | None:

@@ -18,7 +18,7 @@ import msgspec
 from switchboard.app.messages.originals import Original, whole_envelope
 from switchboard.app.messages.views import MessageView, message_view
 from switchboard.app.runtime import Runtime
-from switchboard.core.identity import content_of, dedupe_key
+from switchboard.core.identity import content_of, dedupe_key, named_in
 from switchboard.core.routing.explain import Beaten, Considered, Survey, TieBreak
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
@@ -184,6 +184,9 @@ async def _notes(runtime: Runtime, message: StoredMessage) -> tuple[str, ...]:
         first = await inbox.first_of_event(runtime.database, message.channel, message.endpoint, key)
         if first is not None and first != message.request_id:
             notes.append(f"message {first} has the same id, but another sender or text; both are kept")
+    named = named_in(envelope, channel)
+    if named is not None and message.conversation == named.apart:
+        notes.append("its sender is not known in the thread that it names, so it is in a conversation of its own")
     return tuple(notes)
 
 

@@ -27,7 +27,7 @@ from switchboard.app.rules.proposals import (
 )
 from switchboard.app.runtime import Runtime
 from switchboard.core.envelope import read as wire
-from switchboard.core.identity import conversation
+from switchboard.core.identity import conversation, named_in
 from switchboard.core.routing.backtest import NEWEST, Blast, Receivers, Tally, receivers
 from switchboard.core.routing.check import check_facts
 from switchboard.core.routing.decide import simulate
@@ -38,7 +38,7 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import RuleChange, SystemId, TeamId
-from switchboard.store.inbox import find_authors
+from switchboard.store.inbox import find_authors, find_places
 from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.rules import MovedOn
 
@@ -163,7 +163,10 @@ class Replays:
         answered = channel.replied_to(envelope)
         if not answered or not ask:
             return None
-        [author] = await find_authors(self._runtime.database, [(conversation(envelope, channel), answered)])
+        place, named = conversation(envelope, channel), named_in(envelope, channel)
+        if named is not None:
+            [place] = await find_places(self._runtime.database, [named], keep=False)
+        [author] = await find_authors(self._runtime.database, [(place, answered)])
         return author
 
     async def test(self, cases: object, document: object = None) -> TestRun:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from types import MappingProxyType
 from typing import Final, get_args
 
@@ -16,13 +17,17 @@ from switchboard.core.mail.auth import MailAuth, mail_auth
 from switchboard.core.mail.head import decoded
 from switchboard.core.mail.headers import address, domain_of, header, headers, list_id, mailboxes, without_tag
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import Channel, Found
+from switchboard.ports.channel import Channel, Circle, Found
 from switchboard.ports.raw import matching, word
 
 Servers = Mapping[str, Collection[str]]
 """By account, or `*` for all: the names (`authserv-id`) of servers that mark mails with what they found out."""
 
 _MESSAGE_ID = re.compile(r"<?[^<>\s]{1,512}>?")
+_IDS = re.compile(r"<[^<>\s]{1,510}>")
+_MAX_REFERENCES: Final = 20
+_MAX_LINES: Final = 10
+_MAX_PEOPLE: Final = 100
 _NO_WORD = re.compile(r"[\W_]+")
 _MAX_SUBJECT: Final = 12_000
 _TO_MANY: Final = ("list-id", "list-unsubscribe", "list-post", "list-help")
@@ -53,6 +58,46 @@ def _content(envelope: Envelope) -> str | None:
 
 def _subject(raw: object) -> str:
     return decoded(header(raw, "subject")[:_MAX_SUBJECT])
+
+
+def _chat(envelope: Envelope) -> str:
+    """The first mail that it refers to, else itself."""
+    return next(iter((*_references(envelope), *_answered(envelope), _own(envelope))))
+
+
+def _circle(envelope: Envelope) -> Circle:
+    """Anybody can refer to any mail: only who wrote or was addressed in a thread is in it."""
+    raw, named = envelope.payload.raw, envelope.event.external_thread_id
+    older = reversed(_references(envelope)[-_MAX_REFERENCES:])
+    said = (named, _bracketed(named)) if named else (_chat(envelope),)
+    lines = (line for name in ("to", "cc", "reply-to") for line in headers(raw, name)[:_MAX_LINES])
+    people = (one for line in lines for part in mailboxes(line) if (one := address(part)))
+    others = (_bare(identity) for identity in envelope.sender.participants or ())
+    author, own = without_tag(_bare(envelope.sender.identity)), _mailbox(envelope.source.endpoint_identity)
+    known = dict.fromkeys(without_tag(one) for one in (*islice(people, _MAX_PEOPLE), *others))
+    threads = dict.fromkeys((*said, *_answered(envelope), *older))
+    return Circle(
+        author,
+        tuple(one for one in known if one not in {author, own}),
+        (*(thread for thread in threads if thread != _own(envelope) or thread == said[0]), _own(envelope)),
+    )
+
+
+def _references(envelope: Envelope) -> list[str]:
+    return _IDS.findall(header(envelope.payload.raw, "references"))
+
+
+def _answered(envelope: Envelope) -> list[str]:
+    return _IDS.findall(header(envelope.payload.raw, "in-reply-to"))[:1]
+
+
+def _own(envelope: Envelope) -> str:
+    return _bracketed(_event_id(envelope) or envelope.event.external_event_id)
+
+
+def _bracketed(message_id: str) -> str:
+    """As a mail names another one; an id that is none stays as it is."""
+    return f"<{message_id.strip('<>')}>" if "@" in message_id else message_id
 
 
 def _replied_to(envelope: Envelope) -> str | None:
@@ -126,6 +171,8 @@ CHANNELS: Final = (
         providers=frozenset({"gmail", "imap", "smtp", "file"}),
         event_id=_event_id,
         content=_content,
+        chat=_chat,
+        circle=_circle,
         replied_to=_replied_to,
         facts=_facts,
         keys={

@@ -168,6 +168,15 @@ create table conversation (
     name text not null
 );
 
+-- In the thread that has this key, the messages of this person (a keyed hash) belong to that conversation: for channels where
+-- anybody can name any thread.
+create table thread_place (
+    thread uuid not null,
+    person uuid not null,
+    conversation uuid not null,
+    primary key (thread, person)
+);
+
 create table message_inbox (
     request_id uuid primary key,
     conversation uuid not null,

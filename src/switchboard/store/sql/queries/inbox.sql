@@ -28,6 +28,10 @@ where exists (
     where o.lane = lane_key('send', null, conversation_key(i.conversation)) and o.system_id = i.system_id
 );
 
+-- name: place
+select ord, conversation, name
+from place_in_threads($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::integer[], $6::uuid[], $7::integer[], $8::uuid[], $9);
+
 -- name: first_of_event
 select request_id from dedupe where key = $1::uuid;
 
