@@ -196,6 +196,7 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", "/v1/rules", _RULE, ""),
     ("GET", "/v1/rules/{rule}", None, "agent handler"),
     ("PATCH", "/v1/rules/{rule}", {"version": 1, "active": False, "reason": "r"}, ""),
+    ("DELETE", "/v1/rules/{rule}?version=1&reason=r", None, ""),
     ("GET", "/v1/rules/versions", None, "agent handler"),
     ("GET", "/v1/rules/versions/1", None, "agent handler"),
     ("GET", "/v1/rules/diff?from=1&to=1", None, "agent handler"),

@@ -136,6 +136,37 @@ async def test_a_rule_whose_target_has_gone_can_still_be_switched_off(server: Op
     assert error_of(await patch(server, off.json()["rule"], active=True)) == (422, "inactive_target")
 
 
+async def test_a_rule_is_deleted_and_comes_back_with_the_version_before(server: Opened) -> None:
+    [rule] = await rules_of(server, "lab")
+    url = f"/v1/rules/{rule['rule_id']}"
+    said = {"version": rule["version"], "reason": "not needed"}
+    tried = await server.http.delete(url, params={**said, "dry_run": "true"})
+    assert (tried.status_code, len(await rules_of(server, "lab"))) == (200, 1)
+    assert error_of(await server.http.delete(url, params={**said, "version": 99})) == (409, "conflict")
+    assert error_of(await server.http.delete(url, params={"version": rule["version"]}))[0] == 422
+    done = (await server.http.delete(url, params=said)).json()
+    assert (done["version"], done["changes"][0]["after"]) == (2, None)
+    assert await rules_of(server, "lab") == []
+    assert error_of(await server.http.delete(url, params=said)) == (404, "not_found")
+    await server.http.post("/v1/rules/restore", json={"version": 1, "reason": "it is"})
+    assert [one["rule_id"] for one in await rules_of(server, "lab")] == [rule["rule_id"]]
+
+
+async def test_rules_of_butlers_that_are_switched_off_are_skipped_and_noted(server: Opened) -> None:
+    [rule] = await rules_of(server, "lab")
+    await server.lab.database.run("update member set active = false where system_id = 'System1/lab'")
+    await server.lab.database.run("insert into rule_set (version, author, reason) values (2, 't', 'retired')")
+    await server.lab.rule_book.refresh()
+    shown = await explain(server, facts={"channel": "slack"})
+    assert "System1/lab" not in str(shown["trail"][0]["targets"])
+    findings = (await server.http.get("/v1/rules/lint")).json()["findings"]
+    [note] = [one for one in findings if one["rule_id"] == rule["rule_id"]]
+    assert (note["code"], note["severity"]) == ("skipped", "note")
+    await patch(server, rule, active=False)
+    findings = (await server.http.get("/v1/rules/lint")).json()["findings"]
+    assert [one for one in findings if one["rule_id"] == rule["rule_id"]] == []
+
+
 async def test_a_dry_run_says_what_would_happen_and_writes_nothing(server: Opened) -> None:
     for number in range(3):
         await goes_to(server, channel="email", sender=f"s{number}")
@@ -632,7 +663,7 @@ async def test_operators_read_what_was_refused(server: Opened) -> None:
 # MCP -----------------------------------------------------------------------------------------------------------------
 
 READING = {f"routing_rules_{name}" for name in ("list", "get", "test", "explain")}
-EDITING = {f"routing_rules_{name}" for name in ("create", "update", "disable")}
+EDITING = {f"routing_rules_{name}" for name in ("create", "update", "disable", "delete")}
 
 
 async def tools_of(server: Opened, principal: Principal) -> set[str]:

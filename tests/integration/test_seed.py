@@ -100,6 +100,14 @@ async def test_what_makes_no_sense_is_refused_before_anything_is_written(
     assert await rule_set_version(database) == 0
 
 
+async def test_a_butler_that_retires_does_not_stop_the_start(database: Database, tmp_path: Path) -> None:
+    write_teams(tmp_path, root())
+    await seed_teams(database, read_seed(tmp_path))
+    write_teams(tmp_path, root(systems=[{**butler("memo"), "active": False}]))
+    assert await seed_teams(database, read_seed(tmp_path))
+    assert not (await load_rule_set(database)).teams[0].members[0].active
+
+
 async def test_channels_of_plug_ins_may_be_named(database: Database, tmp_path: Path) -> None:
     rule = {"name": "r", "channel": "pager", "targets": [{"system_id": "System1/memo"}]}
     write_teams(tmp_path, root(routing_rules=[rule]))

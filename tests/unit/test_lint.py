@@ -301,8 +301,9 @@ def test_inactive_rules_neither_fire_nor_are_in_the_way() -> None:
     assert never(lint((TEAM,), [replace(RULE, active=False), WIDE])) == set()
 
 
-def test_what_would_be_refused_is_an_error_even_in_inactive_rules() -> None:
-    bad = replace(RULE, channel="telegramm", targets=(system("System1/aa"),), active=False)
+def test_what_would_be_refused_is_an_error_unless_the_rule_is_disabled() -> None:
+    bad = replace(RULE, channel="telegramm", targets=(system("System1/aa"),))
+    assert lint((TEAM,), [WIDE, replace(bad, active=False)]) == []
     findings = [one for one in lint((TEAM,), [WIDE, bad]) if one.rule_id == bad.rule_id]
     assert [(one.code, one.severity, one.field) for one in findings] == [
         ("unknown_channel", "error", "channel"),

@@ -246,7 +246,7 @@ def test_a_rule_of_a_team_out_of_reach_is_only_counted() -> None:
     assert (index.loaded, index.ignored) == (0, 1)
     index.apply(3, [RuleChange(far, replace(far, active=False))])
     assert (index.loaded, index.ignored) == (0, 0)
-    with pytest.raises(ValueError, match="more rules of teams out of reach are removed than version 3 has"):
+    with pytest.raises(ValueError, match="more skipped rules are removed than version 3 has"):
         index.apply(4, remove(far))
 
 

@@ -48,9 +48,13 @@ class Oracle:
         self.expected = Expected()
 
     def matches(self, rule: Rule) -> bool:
-        if not rule.active or (rule.channel != "*" and rule.channel != self.facts["channel"]):
+        if not rule.active or self.retired(rule) or (rule.channel != "*" and rule.channel != self.facts["channel"]):
             return False
         return all(key in self.facts and self.facts[key] == value for key, value in rule.filters.items())
+
+    def retired(self, rule: Rule) -> bool:
+        off = {m.system_id for m in self.teams[rule.team_id].members if m.number == 1 and not m.active}
+        return bool(rule.targets) and {target.system_id for target in rule.targets} <= off
 
     def first(self, team_id: TeamId) -> Rule | None:
         own = [rule for rule in self.rules if rule.team_id == team_id and self.matches(rule)]

@@ -7,7 +7,7 @@ time. Reads only. Next: the reader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -21,11 +21,12 @@ from switchboard.app.runtime import Runtime
 from switchboard.core.identity import content_of, dedupe_key, named_in
 from switchboard.core.routing.explain import Beaten, Considered, Survey, TieBreak
 from switchboard.core.routing.facts import facts
+from switchboard.core.routing.index import retired
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import OutboxRow
-from switchboard.domain.routing import Decision, Rule, TeamId
+from switchboard.domain.routing import Decision, Member, Rule, SystemId, TeamId
 from switchboard.domain.shown import (
     Attempt,
     Logged,
@@ -221,7 +222,8 @@ async def _explained(
 ) -> tuple[ExplainedStep, ...]:
     """Each step by the rules of that version. What a rule could not serve follows it as a step of the same team."""
     asked = list(dict.fromkeys(TeamId(step["team_id"]) for step in trail if step["reason"] in _BY_RULES))
-    surveys = None if known is None else await _surveys(runtime, version, asked, known)
+    fired = {str(step["rule_id"]) for step in trail if step.get("rule_id")}
+    surveys = None if known is None else await _surveys(runtime, _Then(version, fired), asked, known)
     if surveys is None:
         return tuple(_step(step, None) for step in trail)
     seen: set[str] = set()
@@ -239,6 +241,17 @@ async def _explained(
     return tuple(steps)
 
 
+@dataclass(frozen=True, slots=True)
+class _Then:
+    """The version that decided, and the rules that fired."""
+
+    version: int
+    fired: Collection[str]
+
+    def counts(self, rule: Rule, members: Mapping[SystemId, Member]) -> bool:
+        return str(rule.rule_id) in self.fired or not retired(rule.targets, members)
+
+
 class _Surveys:
     """The rules of one team looked at: all of them, and without the catch-alls, which come after a model."""
 
@@ -252,14 +265,16 @@ class _Surveys:
 
 
 async def _surveys(
-    runtime: Runtime, version: int, asked: Sequence[TeamId], known: Mapping[str, str]
+    runtime: Runtime, then: _Then, asked: Sequence[TeamId], known: Mapping[str, str]
 ) -> dict[str, _Surveys]:
-    """The rules of these teams looked at as they were then."""
+    """The rules of these teams looked at as they were then, without those whose butlers have all been switched off."""
+    members = {team.team_id: {one.system_id: one for one in team.members} for team in runtime.rule_book.rules.teams}
     surveys: dict[str, _Surveys] = {team_id: _Surveys(known, runtime.channels.implies) for team_id in asked}
-    async with open_rules_at(runtime.database, version, asked) as pieces:
+    async with open_rules_at(runtime.database, then.version, asked) as pieces:
         async for rules in pieces:
             for team_id in {rule.team_id for rule in rules}:
-                surveys[team_id].add([rule for rule in rules if rule.team_id == team_id])
+                own = (rule for rule in rules if rule.team_id == team_id)
+                surveys[team_id].add([rule for rule in own if then.counts(rule, members.get(team_id, {}))])
     return surveys
 
 

@@ -178,8 +178,7 @@ class RuleService:
         await self._begin(caller, [])
         rule = await existing(self._runtime, patch.rule_id)
         await self.check_scope(caller, [rule.team_id])
-        if rule.version != patch.version:
-            raise await self._moved_on(rule, patch.version)
+        await self._check_seen(rule, patch.version)
         if rule.source and patch.fields.keys() & set(DRAFT_KEYS) != {"active"}:
             raise Conflict(
                 f"rule {rule.name!r} belongs to the SOP {rule.source.removeprefix(PREFIX)!r}: change its file and load "
@@ -189,6 +188,23 @@ class RuleService:
         if not changes:
             return WrittenRule(rule_json(rule), self._runtime.rule_book.rules.version, (), None, fresh=False)
         return await self._one(caller, changes, order)
+
+    async def delete(self, caller: Principal, rule_id: UUID, version: int, order: Order) -> Written:
+        """Remove a rule; restoring the version before brings it back. Raises as `update`."""
+        await self._begin(caller, [])
+        rule = await existing(self._runtime, rule_id)
+        await self.check_scope(caller, [rule.team_id])
+        await self._check_seen(rule, version)
+        if rule.source and rule.active:
+            raise Conflict(
+                f"rule {rule.name!r} belongs to the SOP {rule.source.removeprefix(PREFIX)!r}: unload the SOP first, or "
+                "take the rule out of its file and load it again"
+            )
+        return await self._write(caller, [RuleChange(rule, None)], order)
+
+    async def _check_seen(self, rule: Rule, version: int) -> None:
+        if rule.version != version:
+            raise await self._moved_on(rule, version)
 
     async def restore(self, caller: Principal, version: int, team_id: TeamId | None, order: Order) -> Written:
         """Make the rules, or those of one team, what they were in a version. Raises as `import_`, and NotFound."""

@@ -194,6 +194,24 @@ def enable(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, a
     _switch(rule_id, reason, active=True, dry_run=dry_run, as_json=as_json)
 
 
+@app.command("delete")
+def delete(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Delete a rule; `restore` of the version before brings it back."""
+    said = reason_for(reason, dry_run=dry_run)
+
+    async def work(client: Client) -> Json:
+        found = await client.get(f"/v1/rules/{part(rule_id)}")
+        _refuse_removed(found["rule"], found["history"])
+        seen = {"version": str(found["rule"]["version"]), "reason": said, "dry_run": str(dry_run).lower()}
+        return await client.delete(f"/v1/rules/{part(rule_id)}", seen)
+
+    answer = ask(work)
+    if as_json:
+        print_json(answer)
+    else:
+        print_edit(answer, answer["changes"], dry_run=dry_run)
+
+
 def _switch(rule_id: UUID, reason: str | None, *, active: bool, dry_run: bool, as_json: bool) -> None:
     body = {"active": active, "reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
     _change(rule_id, body, None, as_json=as_json)

@@ -85,6 +85,8 @@ class Fanout:
     butlers: tuple[Chosen, ...] = ()
     teams: tuple[TeamId, ...] = ()
     lost: tuple[Lost, ...] = ()
+    retired: bool = False
+    """Whether all of them are butlers that are switched off: a rule to them is skipped."""
 
 
 Fired = tuple[UUID, str, Fanout]
@@ -266,7 +268,7 @@ class RoutingIndex:
         self.loaded = 0
         """How many rules may fire; inactive ones are not counted."""
         self.ignored = 0
-        """How many active rules can never fire, because there is no path from the root to their team."""
+        """How many active rules are skipped: no path leads to their team, or their butlers are switched off."""
         self._butlers = {
             system_id: Chosen(system_id, node.team.team_id)
             for node in self._nodes.values()
@@ -395,22 +397,27 @@ class RoutingIndex:
 
     def _add(self, rule: Rule, put: _Put) -> None:
         node = self._nodes.get(rule.team_id)
-        if node is None:
+        number = None if node is None else self._number(node, rule.targets)
+        if node is None or number is None:
             self.ignored += 1
             return
-        number = node.numbers.setdefault(rule.targets, len(node.fanouts))
-        if number == len(node.fanouts):
-            node.fanouts.append(_fan_out(node, rule.targets, self._nodes))
         node.add(rule, self._rank(rule) + _FANOUT.pack(number) + rule.name.encode("utf-8", "surrogatepass"), put)
         self.loaded += 1
 
     def _remove(self, rule: Rule) -> None:
         node = self._nodes.get(rule.team_id)
-        if node is None:
+        if node is None or self._number(node, rule.targets) is None:
             self.ignored -= 1
             return
         node.remove(rule, self._rank(rule))
         self.loaded -= 1
+
+    def _number(self, node: _Node, targets: tuple[Target, ...]) -> int | None:
+        """The place of these targets among the team's; None if a rule to them is skipped."""
+        number = node.numbers.setdefault(targets, len(node.fanouts))
+        if number == len(node.fanouts):
+            node.fanouts.append(_fan_out(node, targets, self._nodes))
+        return None if node.fanouts[number].retired else number
 
     def _rank(self, rule: Rule) -> bytes:
         return rank(rule, self._implies)
@@ -427,7 +434,7 @@ class RoutingIndex:
             if rule.team_id in self._shared:
                 raise ValueError(f"the rules of team {rule.team_id} are shared: name it when the index is copied")
             node = self._nodes.get(rule.team_id)
-            if node is None:
+            if node is None or self._number(node, rule.targets) is None:
                 ignored += -1 if goes else 1
                 continue
             ranked = self._rank(rule)
@@ -437,7 +444,7 @@ class RoutingIndex:
                 raise ValueError(f"{name} is {'not' if goes else 'already'} in version {self.version}")
             here[place] = not goes
         if ignored < 0:
-            raise ValueError(f"more rules of teams out of reach are removed than version {self.version} has")
+            raise ValueError(f"more skipped rules are removed than version {self.version} has")
 
 
 def _steps(changes: Iterable[RuleChange]) -> Iterator[tuple[Rule, bool]]:
@@ -537,7 +544,13 @@ def _fan_out(node: _Node, targets: tuple[Target, ...], nodes: Mapping[TeamId, _N
             butlers.append(Chosen(target.system_id, node.team.team_id))
         elif target.team_id is not None:
             teams.append(target.team_id)
-    return Fanout(targets, tuple(butlers), tuple(teams), tuple(lost))
+    return Fanout(targets, tuple(butlers), tuple(teams), tuple(lost), retired(targets, node.members))
+
+
+def retired(targets: Collection[Target], members: Mapping[SystemId, Member]) -> bool:
+    """Whether all of these targets are butlers of the team that are switched off."""
+    own = [members.get(target.system_id) if target.system_id is not None else None for target in targets]
+    return bool(own) and all(member is not None and member.number == 1 and not member.active for member in own)
 
 
 def _loss(node: _Node, target: Target, nodes: Mapping[TeamId, _Node]) -> Lost | None:

@@ -21,6 +21,7 @@ from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Problem, ProblemCode, check_match, check_targets
 from switchboard.core.routing.explain import in_order, why_first
 from switchboard.core.routing.facts import with_derived
+from switchboard.core.routing.index import retired
 from switchboard.domain.routing import Rule, RuleChange, SystemId, Target, Team, TeamId
 from switchboard.ports.channel import Implies
 
@@ -36,6 +37,7 @@ LintCode = (
         "dead_letters_everything",
         "hiding_catch_all",
         "same_name",
+        "skipped",
         "unknown_fact",
     ]
 )
@@ -49,7 +51,7 @@ _Asking = tuple[Rule, _Keys, Mapping[str, str]]
 _NEVER: Final = frozenset(
     {
         *("shadowed", "duplicate", "unmatchable", "unmatchable_value", "unknown_filter_key", "unknown_channel"),
-        "unknown_fact",
+        *("unknown_fact", "skipped"),
     }
 )
 """Findings in rules that no message makes fire."""
@@ -132,8 +134,10 @@ def lint_change(
 
 def _in_rules(every: Mapping[TeamId, Sequence[Rule]], problems: _Problems) -> tuple[list[Finding], list[Finding]]:
     """What is wrong with single rules, and which can never fire."""
-    wrong = [one for own in every.values() for rule in own for one in problems.of(rule)]
-    return wrong, [one for own in every.values() for one in _never_firing(own, problems.channels)]
+    wrong = [one for own in every.values() for rule in own if rule.active for one in problems.of(rule)]
+    skipped = {one.rule_id for one in wrong if one.code == "skipped"}
+    looked_at = ([rule for rule in own if rule.rule_id not in skipped] for own in every.values())
+    return wrong, [one for own in looked_at for one in _never_firing(own, problems.channels)]
 
 
 def _taken_away(changes: Iterable[RuleChange]) -> Iterator[Rule]:
@@ -190,13 +194,21 @@ class _Problems:
         self._of_targets: dict[tuple[TeamId, tuple[Target, ...]], list[Problem]] = {}
 
     def of(self, rule: Rule) -> Iterator[Finding]:
-        """Errors: such a rule would be refused if written now."""
+        """Errors: such a rule would be refused if written now. Of butlers that are switched off no more than a word."""
+        if self._skips(rule):
+            yield _about(rule, "skipped", "note", "skipped: its butlers are switched off; delete the rule if for good")
+            return
         key = rule.team_id, rule.targets
         if key not in self._of_targets:
             self._of_targets[key] = check_targets(*key, self._tree)
         for problem in (*check_match(rule, self.channels), *self._of_targets[key]):
-            finding = _about(rule, problem.code, "error", problem.message)
+            severity: Severity = "warning" if problem.code == "inactive_target" else "error"
+            finding = _about(rule, problem.code, severity, problem.message)
             yield replace(finding, meant=problem.meant, field=problem.field)
+
+    def _skips(self, rule: Rule) -> bool:
+        team = self._tree.get(rule.team_id)
+        return team is not None and retired(rule.targets, {member.system_id: member for member in team.members})
 
 
 def _firing(every: Mapping[TeamId, Sequence[Rule]], findings: Iterable[Finding]) -> dict[TeamId, list[Rule]]:

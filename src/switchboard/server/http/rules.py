@@ -27,6 +27,7 @@ from switchboard.server.contracts.rules import (
     RulePatch,
     SopBody,
     SopList,
+    Version,
     WrittenRuleView,
     WrittenView,
 )
@@ -108,6 +109,14 @@ async def rule_detail(parts: Services, rule_id: UUID) -> JsonObject:
 async def update_rule(caller: Editor, parts: Parts, rule_id: UUID, body: RulePatch) -> Response:
     """Any of its parts; `active: false` switches it off. 409 when it is not any more as you saw it."""
     return answer(await change_rule(parts, caller, rule_id, body))
+
+
+@router.delete("/rules/{rule_id}", summary="Delete a rule", responses=documented(WrittenView, 404, 409))
+async def delete_rule(
+    caller: Editor, parts: Parts, rule_id: UUID, version: Version, reason: Line, *, dry_run: bool = False
+) -> Response:
+    """For good, but for its history; restoring the version before brings it back. 409 when it is not as you saw it."""
+    return answer(await parts.rules.delete(caller, rule_id, version, Order(reason, dry_run=dry_run)))
 
 
 async def change_rule(parts: Services, caller: Principal, rule_id: UUID, body: RulePatch) -> WrittenRule:

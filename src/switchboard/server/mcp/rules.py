@@ -1,4 +1,4 @@
-"""The MCP tools of rules: routing_rules_list, get, create, update, disable, test, explain.
+"""The MCP tools of rules: routing_rules_list, get, create, update, disable, delete, test, explain.
 
 `tools.py` offers them: the editing ones to operators and to agents that are an active System3, the others to every
 agent. Who calls is known by the token, never by an argument. In: the bodies of the HTTP API; out: its answers. Next:
@@ -41,7 +41,7 @@ class RuleUpdate(RulePatch):
 
 
 class RuleSwitch(Body):
-    """Which rule to switch off, and the version of it that you saw."""
+    """Which rule to switch off or delete, and the version of it that you saw."""
 
     rule_id: UUID
     version: Version
@@ -64,6 +64,7 @@ def rule_tools(services: Services) -> tuple[ToolSpec, ...]:
         ToolSpec(
             make_tool("routing_rules_disable", _DISABLE, schema_of(RuleSwitch)), "rules_edit", tools.disable, edits
         ),
+        ToolSpec(make_tool("routing_rules_delete", _DELETE, schema_of(RuleSwitch)), "rules_edit", tools.delete, edits),
         ToolSpec(make_tool("routing_rules_test", _TEST, schema_of(TestBody)), "rules", tools.test),
         ToolSpec(make_tool("routing_rules_explain", _EXPLAIN, schema_of(DryRunBody)), "rules", tools.explain),
     )
@@ -74,6 +75,7 @@ _GET = "One routing rule, with its history."
 _CREATE = "Create a routing rule in your team or one below. Returns warnings, and how many messages it affects."
 _UPDATE = "Change parts of a routing rule; refused if it has changed since you read it."
 _DISABLE = "Disable a routing rule. It is kept, and can be enabled again by an update."
+_DELETE = "Delete a routing rule. Restoring the version before brings it back."
 _TEST = "Run test cases (a message and its expected recipients) against the rules in force, or those of a rule file."
 _EXPLAIN = "Where would this message go, and why? Nothing is stored."
 
@@ -105,6 +107,11 @@ class _RuleTools:
         body = read(RuleSwitch, call.arguments)
         patch = RulePatch(version=body.version, reason=body.reason, dry_run=body.dry_run, active=False)
         return await change_rule(self._services, call.caller, body.rule_id, patch)
+
+    async def delete(self, call: Call) -> object:
+        body = read(RuleSwitch, call.arguments)
+        order = Order(body.reason, dry_run=body.dry_run)
+        return await self._services.rules.delete(call.caller, body.rule_id, body.version, order)
 
     async def test(self, call: Call) -> object:
         body = read(TestBody, call.arguments)
