@@ -88,7 +88,8 @@ OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("rules", "backtest"): ("--last", "--days", "--file", "--rule", "--set"),
     ("rules", "import"): ("--tests", "--expect", "--reason", "--dry-run"),
 }
-GROUPS = {("dlq",), ("tokens",), ("outbox",), ("lanes",), ("db",), ("rules",), ("sops",), ("models",), ("agents",)}
+NOUNS = "messages teams agents dlq tokens outbox lanes db rules sops models connectors audit bench"
+GROUPS = {(noun,) for noun in NOUNS.split()}
 
 
 @pytest.mark.parametrize("command", HELP, ids=" ".join)

@@ -29,7 +29,7 @@ from tests.processes import DEADLINE, EXECUTABLE, environment
 pytestmark = pytest.mark.slow
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_REPEATED = re.compile(r"switchboard (agents$|messages|explain|dlq (list|show)|doctor|outbox list|lanes list)\b")
+_REPEATED = re.compile(r"switchboard (agents list|messages|explain|dlq (list|show)|doctor|outbox list|lanes list)\b")
 """What only looks, and may have looked too early."""
 _READY = "listens on"
 _BASH = shutil.which("bash") or "bash"

@@ -158,7 +158,7 @@ def test_chat_from_a_pipe_and_once(cli: Cli) -> None:
     assert cli.says("chat", "--once", "three") == "System1/loud: THREE\n"
     said = cli.json("chat", "--once", "four", "--session", "s1")
     assert said["replies"][0]["text"] == "FOUR"
-    message = cli.json("messages", "get", said["request_id"])
+    message = cli.json("messages", "show", said["request_id"])
     assert (message["channel"], message["thread"]) == ("cli", "s1")
 
 
@@ -172,12 +172,91 @@ def test_messages(cli: Cli) -> None:
     sent = cli.json("send", "find me", "--endpoint", "messages", "--wait", 30)["request_id"]
     listed = cli.json("messages", "list", "--endpoint", "messages", "--channel", "api")
     assert [m["request_id"] for m in listed["messages"]] == [sent]
-    assert sent in cli.says("messages")
+    assert sent in cli.says("messages", "list")
     assert sent in cli.says("messages", "list", "--limit", 500)
-    assert "find me" in cli.says("messages", "get", sent)
+    assert "find me" in cli.says("messages", "show", sent)
     raw = json.loads(cli.says("messages", "raw", sent))
     assert raw["payload"]["normalized_text"] == "find me"
     assert cli.json("messages", "raw", sent)["media_type"].startswith("application/json")
+
+
+def test_messages_are_listed_by_state_with_where_they_went(cli: Cli) -> None:
+    sent = {
+        who: cli.json("send", "x", "--endpoint", "states", "--sender", who, "--wait", 30, code=code)["request_id"]
+        for who, code in (("nuisance", 1), ("anna", 0))
+    }
+
+    def listed(state: str) -> list[tuple[str, list[str]]]:
+        page = cli.json("messages", "list", "--endpoint", "states", "--state", state)
+        return [(one["request_id"], one["went_to"]) for one in page["messages"]]
+
+    assert listed("answered") == [(sent["anna"], ["System1/memo"])]
+    assert listed("dead") == [(sent["nuisance"], ["System1/stubborn"])]
+    assert [listed(state) for state in ("in_flight", "declined", "cancelled")] == [[], [], []]
+    said = cli.says("messages", "list", "--endpoint", "states")
+    assert said.startswith("id ")
+    assert re.search(r"dead +api +nuisance +System1/stubborn", said)
+
+
+def test_a_channel_that_is_not_there_has_no_list(cli: Cli) -> None:
+    error = cli.json("messages", "list", "--channel", "telegramm", code=1)["error"]
+    assert (error["code"], error["message"]) == (
+        "unknown_channel",
+        "there is no channel 'telegramm'; did you mean telegram or telegram_bot?",
+    )
+    assert cli.says("messages", "list", "--channel", "discord") == "none\n"
+    assert cli.json("dlq", "list", "--channel", "telegramm", code=1)["error"]["code"] == "unknown_channel"
+
+
+def test_the_beginning_of_an_id_is_enough_if_only_one_has_it(cli: Cli) -> None:
+    sent = cli.json("send", "short", "--wait", 30)["request_id"]
+    for start in (sent, sent[:20], sent.replace("-", "")[:20], sent[:20].upper()):
+        assert cli.json("messages", "show", start)["request_id"] == sent
+        assert sent in cli.says("explain", start)
+    other = cli.json("send", "short too", "--wait", 30)["request_id"]
+    assert other[:6] == sent[:6]
+    said = cli.json("explain", sent[:6], code=1)["error"]
+    assert said["code"] == "ambiguous_id"
+    assert "give more of it" in said["message"]
+    code, _, err = cli.run("explain", "ffff")
+    assert (code, err) == (5, "error: no message has an id that begins with ffff; see `switchboard messages list`\n")
+
+
+def test_an_id_of_something_else_is_said_to_be_that(cli: Cli) -> None:
+    sent = cli.json("send", "x", "--sender", "nuisance", "--wait", 30, code=1)["request_id"]
+    [dead] = cli.json("messages", "show", sent)["dead_letters"]
+    letter = dead["dead_letter_id"]
+    for given in (letter, letter[:22]):
+        code, _, err = cli.run("explain", given)
+        assert (code, err) == (
+            5,
+            f"error: {letter} is the id of a dead letter, not of a message: `switchboard dlq show {letter}`; "
+            f"its message: `switchboard explain {sent}`\n",
+        )
+    assert f"{sent} is the id of a message, not of a dead letter" in cli.run("dlq", "show", sent)[2]
+    assert cli.json("dlq", "show", letter[:22])["dead_letter_id"] == letter
+    assert cli.json("dlq", "handle", letter[:22], "--resolution", "done")["already"] is False
+    assert letter not in cli.says("dlq", "list")
+    assert letter in cli.says("dlq", "list", "--status", "all")
+
+
+def test_what_explain_is_asked_wrongly(cli: Cli) -> None:
+    assert "'channel' must be KEY=VALUE" in cli.run("explain", "--facts", "channel")[2]
+    assert (
+        "'sender=b' belongs to no option: write --facts KEY=VALUE"
+        in (cli.run("explain", "--facts", "channel=api", "sender=b")[2])
+    )
+    assert "'a' must be KEY=VALUE" in cli.run("explain", "--facts", "a", "b")[2]
+    assert "'nonsense' is no id: give the id of a message" in cli.run("explain", "nonsense")[2]
+
+
+def test_connectors_are_listed_as_they_reported_themselves(cli: Cli) -> None:
+    beat: dict[str, Any] = {"channel": "discord", "endpoint": "guild", "instance_id": "one", "version": "1.2"}
+    beat |= {"state": "degraded", "error_message": "rate limited", "counters": {"messages_ingested": 7}}
+    ask(lambda c: c.post("/v1/connectors/heartbeat", beat))
+    assert re.search(r"discord/guild +online +degraded .* 1\.2 rate limited", cli.says("connectors", "list"))
+    assert re.search(r"messages_ingested +7", cli.says("connectors", "show", "discord/guild"))
+    assert "did you mean discord/guild?" in cli.run("connectors", "show", "discord/gild")[2]
 
 
 def test_pages_go_on_at_the_cursor(cli: Cli) -> None:
@@ -213,21 +292,21 @@ def test_explain_a_dead_letter(cli: Cli) -> None:
 
 
 def test_teams_and_agents(cli: Cli) -> None:
-    tree = cli.says("teams")
+    tree = cli.says("teams", "list")
     assert "root  Everything" in tree
     assert tree.index("rule refused  api sender=nuisance → System1/stubborn") < tree.index("rule from api")
-    assert cli.json("teams")["teams"][0]["team_id"] == "root"
-    assert cli.json("teams", "root")["team_id"] == "root"
-    assert "System4/root" in cli.says("teams", "root")
-    assert cli.json("teams", "nowhere", code=5)["error"]["code"] == "not_found"
-    assert {agent["system_id"] for agent in cli.json("agents")["agents"]} >= {"System1/memo", "System4/root"}
-    assert "System1/loud" in cli.says("agents")
+    assert cli.json("teams", "list")["teams"][0]["team_id"] == "root"
+    assert cli.json("teams", "show", "root")["team_id"] == "root"
+    assert "System4/root" in cli.says("teams", "show", "root")
+    assert cli.json("teams", "show", "nowhere", code=5)["error"]["code"] == "not_found"
+    assert {agent["system_id"] for agent in cli.json("agents", "list")["agents"]} >= {"System1/memo", "System4/root"}
+    assert "System1/loud" in cli.says("agents", "list")
 
 
 def test_remote_butlers_are_kept_from_work_and_moved(cli: Cli) -> None:
     barred = cli.says("agents", "quarantine", "System1/remote", "--reason", "storm damage")
     assert "System1/remote is quarantined (put there by operator-1: storm damage); last seen never" in barred
-    assert "quarantined" in cli.says("agents")
+    assert "quarantined" in cli.says("agents", "list")
     assert cli.json("agents", "release", "System1/remote")["liveness"] == "unwatched"
     moved = cli.says("agents", "endpoint", "System1/remote", "https://1.0.0.1/mcp", "--reason", "new machine")
     assert "called at https://1.0.0.1/mcp" in moved
@@ -270,6 +349,9 @@ def test_outbox_and_lanes(cli: Cli, server: Server) -> None:
         return str(leased["outbox_id"])
 
     reply = ask(fail)
+    shown = cli.says("outbox", "show", reply[:22])
+    assert [word for word in (sent, "telegram", "failed  chat not found", "Filed:") if word not in shown] == []
+    assert cli.json("outbox", "show", reply)["receipts"][0]["outcome"] == "failed"
     assert "chat not found" in cli.says("outbox", "list", "--state", "failed")
     findings = {f["name"]: f for f in cli.json("doctor", code=1)["findings"]}
     assert findings["failed replies"]["detail"].startswith("1 ")
@@ -414,10 +496,16 @@ def test_doctor_says_when_settings_or_database_are_wrong(cli: Cli, monkeypatch: 
 
 def test_nobody_answers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHBOARD_URL", "http://127.0.0.1:9")
-    for command in (("messages",), ("send", "x"), ("teams",), ("chat", "--once", "x"), ("tokens", "list")):
+    for command in (
+        ("messages", "list"),
+        ("send", "x"),
+        ("teams", "list"),
+        ("chat", "--once", "x"),
+        ("tokens", "list"),
+    ):
         code, _, err = cli.run(*command)
         assert (code, "switchboard up" in err) == (3, True), command
-    assert cli.json("agents", code=3)["error"]["code"] == "no_server"
+    assert cli.json("agents", "list", code=3)["error"]["code"] == "no_server"
 
 
 def test_wrong_places(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -430,7 +518,7 @@ def test_wrong_places(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_ids_that_are_none_and_messages_that_are_not_there(cli: Cli) -> None:
-    for command in (("explain",), ("messages", "get"), ("messages", "raw"), ("dlq", "show")):
+    for command in (("explain",), ("messages", "show"), ("messages", "raw"), ("dlq", "show")):
         assert cli.run(*command, "not-an-id")[0] == 2
         assert cli.run(*command, uuid4())[0] == 5
 

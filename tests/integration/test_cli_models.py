@@ -277,7 +277,7 @@ def test_list_log_usage_and_correction(cli: Cli) -> None:
     assert "corrected by operator-1" in explained
     assert "“loud can”" in explained
     assert "of System1/memo, System1/loud" in explained or "of System1/loud, System1/memo" in explained
-    assert "corrected to System1/loud" in cli.says("messages", "get", request_id)
+    assert "corrected to System1/loud" in cli.says("messages", "show", request_id)
     cases = yaml.safe_load(cli.says("models", "log", "--corrected", "--as-cases"))
     assert [(case["name"], case["expect"]) for case in cases["cases"]] == [(f"{request_id}: loud can", "System1/loud")]
     assert cli.run("models", "log", "--as-cases")[0] == 2

@@ -180,7 +180,7 @@ def test_half_a_name_and_an_unknown_team(cli: Cli) -> None:
     assert (code, "System1/diary" in err) == (1, True)
     assert cli.run("rules", "list", "--team", "financ")[0] != 0
     cli.json("rules", "disable", rules(cli)["chat"]["rule_id"], *WHY)
-    [line] = [line for line in cli.says("teams").splitlines() if "rule chat" in line]
+    [line] = [line for line in cli.says("teams", "list").splitlines() if "rule chat" in line]
     assert line.endswith("  off")
 
 
@@ -205,18 +205,18 @@ def test_only_who_may_edits_and_refusals_are_on_record(cli: Cli, monkeypatch: py
             patch.setenv("SWITCHBOARD_TOKEN", token)
             chat = ("rules", "create", "--name", "x", "--channel", "sms", "--to", "System1/diary", *WHY)
             assert cli.json(*chat, "--team", "root", code=4)["error"]["code"] == "forbidden"
-            assert cli.json("audit", code=4)["error"]["code"] == "forbidden"
+            assert cli.json("audit", "list", code=4)["error"]["code"] == "forbidden"
             if system == "System3/finance":
                 own = ("--name", "x", "--channel", "sms", "--to", "System1/accountant", *WHY)
                 made = cli.json("rules", "create", "--team", "finance", *own)
                 assert made["rule"]["created_by"] == "control (System3/finance)"
-    said = cli.says("audit", "--limit", 200)
+    said = cli.says("audit", "list", "--limit", 200)
     assert "outlook" in said
     assert "control" in said
-    entries = cli.json("audit", "--limit", 200)["entries"]
+    entries = cli.json("audit", "list", "--limit", 200)["entries"]
     [kind] = {entry["action"] for entry in entries if entry["actor"] == "outlook"
               and "rules_edit" in json.dumps(entry)}  # fmt: skip
-    assert {e["action"] for e in cli.json("audit", "--action", kind)["entries"]} == {kind}
+    assert {e["action"] for e in cli.json("audit", "list", "--action", kind)["entries"]} == {kind}
 
 
 # Try ----------------------------------------------------------------------------------------------------------------

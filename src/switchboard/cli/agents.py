@@ -5,31 +5,48 @@ Called by `main.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import typer
 
 from switchboard.cli.client import ask
-from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, table, when
+from switchboard.cli.output import AsJson, Json, clean, details, one_line, one_of, out, print_json, state, table, when
 
-app = typer.Typer(help="All agents and how much they have done; the state of remote butlers.")
+app = typer.Typer(help="Agents: how much each has done; the state of remote butlers.", no_args_is_help=True)
 
 System = Annotated[str, typer.Argument(help="The butler, such as System1/health.")]
 Reason = Annotated[str, typer.Option(help="The reason; it is shown, and recorded in the audit trail.")]
 
 
-@app.callback(invoke_without_command=True)
-def agents(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """All agents, what answers there, how much they have done, and whether the remote ones are there."""
-    if context.invoked_subcommand is not None:
-        return
+@app.command("list")
+def list_agents(*, as_json: AsJson = False) -> None:
+    """List all agents: what answers there, how much they have done, and whether the remote ones are there."""
     found = ask(lambda client: client.get("/v1/agents"))
     if as_json:
         print_json(found)
         return
     heads = ("agent", "team", "engine", "answered", "dead", "in flight", "alive", "last seen", "description")
     out().print(table(*heads, rows=map(_row, found["agents"]), keep=("agent",)))
+
+
+@app.command("show")
+def show_agent(system: System, *, as_json: AsJson = False) -> None:
+    """Show one agent."""
+    agents = ask(lambda client: client.get("/v1/agents"))["agents"]
+    agent = one_of(agents, "system_id", system, "agent")
+    if as_json:
+        print_json(agent)
+    else:
+        out().print(details(_told(agent)))
+
+
+def _told(agent: Json) -> Iterator[tuple[str, object]]:
+    names = ("system_id", "team_id", "engine", "description", "capabilities", "active", "answered", "dead", "in_flight")
+    for name in (*names, "liveness", "why", "endpoint"):
+        value = agent.get(name)
+        yield name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list) else value
+    yield "last seen", when(agent.get("last_seen_at"))
 
 
 def _row(agent: Json) -> list[object]:

@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from switchboard.cli.client import ask
-from switchboard.cli.output import AsJson, clean, out, print_json, state, table, when
+from switchboard.cli.output import AsJson, clean, details, one_of, out, print_json, state, table, when
 
 app = typer.Typer(help="Lanes that are waiting, running or paused; resume one.", no_args_is_help=True)
+
+Lane = Annotated[str, typer.Argument(help="The lane's key, as `lanes list` shows it.")]
 
 
 @app.command("list")
@@ -28,10 +30,20 @@ def list_lanes(*, as_json: AsJson = False) -> None:
     )
 
 
+@app.command("show")
+def show_lane(lane: Lane, *, as_json: AsJson = False) -> None:
+    """Show one of the lanes that `lanes list` shows."""
+    found = one_of(ask(lambda client: client.get("/v1/lanes"))["lanes"], "lane", lane, "busy lane")
+    if as_json:
+        print_json(found)
+    else:
+        times = {"ready_at", "lease_until"}
+        rows = ((name.replace("_", " "), when(value) if name in times else value) for name, value in found.items())
+        out().print(details(rows))
+
+
 @app.command("resume")
-def resume(
-    lane: Annotated[str, typer.Argument(help="The lane's key, as `lanes list` shows it.")], *, as_json: AsJson = False
-) -> None:
+def resume(lane: Lane, *, as_json: AsJson = False) -> None:
     """Let a paused lane go on with its next item."""
     answer = ask(lambda client: client.post("/v1/lanes/resume", {"lane": lane}))
     if as_json:

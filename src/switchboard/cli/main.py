@@ -55,7 +55,7 @@ COMMANDS: Final = (
     Entry(
         "messages",
         "switchboard.cli.messages.commands:app",
-        "List messages, show one, or get its original bytes.",
+        "List messages, show or correct one, or get its original bytes.",
         _ASK,
     ),
     Entry(
@@ -64,7 +64,7 @@ COMMANDS: Final = (
         "Why a message was routed as it was, and what became of it.",
         _ASK,
     ),
-    Entry("teams", "switchboard.cli.teams:teams", "The tree of teams with members and rules.", _ASK),
+    Entry("teams", "switchboard.cli.teams:app", "The tree of teams with members and rules.", _ASK),
     Entry(
         "agents", "switchboard.cli.agents:app", "All agents, how much they have done, and which are available.", _ASK
     ),
@@ -87,10 +87,11 @@ COMMANDS: Final = (
         "Models: list and test them, their cost, their choices.",
         _KEEP,
     ),
-    Entry("outbox", "switchboard.cli.outbox:app", "Outgoing replies; send one again.", _KEEP),
+    Entry("connectors", "switchboard.cli.connectors:app", "Connectors: which endpoints are served.", _KEEP),
+    Entry("outbox", "switchboard.cli.outbox:app", "Outgoing replies: list, show or resend.", _KEEP),
     Entry("lanes", "switchboard.cli.lanes:app", "Lanes that are waiting, running or paused; resume one.", _KEEP),
     Entry("tokens", "switchboard.cli.tokens:app", "Create, list and revoke tokens.", _KEEP),
-    Entry("audit", "switchboard.cli.audit:audit", "Refused requests and administrative actions.", _KEEP),
+    Entry("audit", "switchboard.cli.audit:app", "Refused requests and administrative actions.", _KEEP),
     Entry("doctor", "switchboard.cli.doctor:doctor", "Check the installation and say how to fix it.", _KEEP),
     Entry("db", "switchboard.cli.db:app", "Migrate, back up and restore the database.", _KEEP),
     Entry("bench", "switchboard.cli.bench:app", "Run benchmarks, as ratios to a baseline of the same run.", _KEEP),

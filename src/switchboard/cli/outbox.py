@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from typing import Annotated
-from uuid import UUID
 
 import typer
+from rich.text import Text
 
-from switchboard.cli.client import ask, part
-from switchboard.cli.output import AsJson, one_line, out, print_json, state, table, when
+from switchboard.cli.client import ask
+from switchboard.cli.ids import ask_about
+from switchboard.cli.output import AsJson, Json, clean, details, one_line, out, print_json, state, table, when
 
-app = typer.Typer(help="Outgoing replies; send one again.", no_args_is_help=True)
+app = typer.Typer(help="Outgoing replies: list them, show one, or send it again.", no_args_is_help=True)
+
+OutboxId = Annotated[str, typer.Argument(help="The reply's id, or the beginning of it.", metavar="ID")]
 
 
 @app.command("list")
@@ -31,23 +34,39 @@ def list_replies(
         (
             r["outbox_id"],
             when(r["created_at"], short=True),
-            f"{r['channel']}/{r['endpoint']}",
             state(r["state"]),
+            f"{r['channel']}/{r['endpoint']}",
             one_line(r.get("error") or r["text"]),
         )
         for r in found["replies"]
     )
-    out().print(table("id", "since", "account", "state", "text or error", rows=rows, keep=("id", "since", "state")))
+    out().print(table("id", "since", "state", "account", "text or error", rows=rows, keep=("id", "since", "state")))
+
+
+@app.command("show")
+def show_reply(outbox_id: OutboxId, *, as_json: AsJson = False) -> None:
+    """Show one reply with its text and every attempt to send it."""
+    reply = ask_about("reply", outbox_id, lambda client, found: client.get(f"/v1/outbox/{found}"))
+    if as_json:
+        print_json(reply)
+        return
+    names = ("outbox_id", "request_id", "conversation", "system_id", "channel", "endpoint", "thread", "recipient")
+    rows: list[tuple[str, object]] = [("state", state(reply["state"]))]
+    rows += [(name, reply[name]) for name in (*names, "reply_to", "platform_message_id", "error")]
+    rows += [("created", when(reply["created_at"])), ("settled", when(reply["settled_at"]))]
+    rows += [("attempt", _attempt(one)) for one in reply["receipts"]]
+    out().print(details(rows))
+    out().print(Text("\n" + clean(reply["text"])))
+
+
+def _attempt(receipt: Json) -> str:
+    return f"{when(receipt['at'])}  {receipt['outcome']}  {one_line(receipt['error'] or '')}".rstrip()
 
 
 @app.command("resend")
-def resend(
-    outbox_id: Annotated[UUID, typer.Argument(help="The reply's id.", metavar="ID")],
-    *,
-    as_json: AsJson = False,
-) -> None:
+def resend(outbox_id: OutboxId, *, as_json: AsJson = False) -> None:
     """Send a reply again that is uncertain, failed or dead: it goes to the end of its conversation's lane."""
-    answer = ask(lambda client: client.post(f"/v1/outbox/{part(outbox_id)}/resend", {}))
+    answer = ask_about("reply", outbox_id, lambda client, found: client.post(f"/v1/outbox/{found}/resend", {}))
     if as_json:
         print_json(answer)
     else:

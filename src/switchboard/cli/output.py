@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -26,6 +27,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from switchboard.core.words import near, or_list
 from switchboard.domain.errors import (
     Forbidden,
     NotFound,
@@ -195,8 +197,8 @@ def table(
 ) -> RenderableType:
     """A table; cells are cleaned. Columns in `keep` (ids, states) are never cut, the last gets what room is left.
 
-    Where there is no room for all columns, those that do not fit make a second line below each row; the last one also
-    where it would have less than `room` cells.
+    Where there is no room for all columns, the rest of them make a second line below each row; the last one also where
+    it would have less than `room` cells.
 
     `wrap`: the last column goes on in the next line instead of being cut. Columns without names make a table without a
     head. Without rows it is a word that says so.
@@ -217,7 +219,7 @@ def table(
     for row in cells:
         row[-1].no_wrap = not wrap
         made.add_row(*row)
-    return _Fitting(made, columns, cells, widths, frozenset(keep), wrap, room)
+    return _Fitting(made, columns, cells, widths, wrap, room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +230,6 @@ class _Fitting:
     names: Sequence[str]
     rows: Sequence[Sequence[Text]]
     widths: Sequence[int]
-    keep: frozenset[str]
     wrap: bool
     room: int
 
@@ -246,16 +247,9 @@ class _Fitting:
             yield from self._lines(row, first, second)
 
     def _first(self, room: int) -> list[int]:
-        """The columns of the first line: what is kept whole before the others, as long as they fit."""
-        order = sorted(range(len(self.names) - 1), key=lambda at: (at > 0, self.names[at] not in self.keep, at))
-        chosen: list[int] = []
-        for at in order:
-            room -= self.widths[at] if not chosen else self.widths[at] + len(_GAP)
-            if chosen and room < 0:
-                room += self.widths[at] + len(_GAP)
-            else:
-                chosen.append(at)
-        return sorted(chosen)
+        """The columns of the first line: as many as fit, in their order."""
+        ends = list(accumulate(self.widths[:-1], lambda end, width: end + len(_GAP) + width))
+        return list(range(max(1, sum(end <= room for end in ends))))
 
     def _lines(self, row: Sequence[Text], first: Sequence[int], second: Sequence[int]) -> RenderResult:
         line = self._joined(row, first)
@@ -275,6 +269,21 @@ class _Fitting:
                 cell.append(_GAP)
             line.append_text(cell)
         return line
+
+
+def details(rows: Iterable[tuple[str, object]]) -> RenderableType:
+    """One thing: a line per value, without those that it has not."""
+    return table("", "", rows=[row for row in rows if row[1] not in (None, "")], wrap=True)
+
+
+def one_of(rows: Iterable[Json], key: str, name: str, kind: str) -> Json:
+    """The row of this name. Raises NotFound that says which there are."""
+    by_name = {str(row[key]): row for row in rows}
+    if name not in by_name:
+        meant = near(name, by_name)
+        hint = f"; did you mean {or_list(meant)}?" if meant else ""
+        raise NotFound(f"there is no {kind} {name!r}{hint}")
+    return by_name[name]
 
 
 def _cell(value: object) -> Text:

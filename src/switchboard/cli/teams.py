@@ -13,17 +13,22 @@ from switchboard.cli.client import ask, part
 from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json
 from switchboard.cli.rules.views import rule_text
 
+app = typer.Typer(help="The tree of teams with members and rules.", no_args_is_help=True)
 
-def teams(
-    team: Annotated[str | None, typer.Argument(help="Only this team.", metavar="TEAM")] = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """The tree of teams with members and rules: of each team the first in the order of looking, disabled ones last."""
-    if team is None:
-        found = ask(lambda client: client.get("/v1/teams"))
-    else:
-        found = ask(lambda client: client.get(f"/v1/teams/{part(team)}"))
+
+@app.command("list")
+def list_teams(*, as_json: AsJson = False) -> None:
+    """Show the tree of teams with members and rules: of each team the first rules that are evaluated."""
+    _print(ask(lambda client: client.get("/v1/teams")), as_json=as_json)
+
+
+@app.command("show")
+def show_team(team: Annotated[str, typer.Argument(help="The team, such as root.")], *, as_json: AsJson = False) -> None:
+    """Show one team."""
+    _print(ask(lambda client: client.get(f"/v1/teams/{part(team)}")), as_json=as_json)
+
+
+def _print(found: Json, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return

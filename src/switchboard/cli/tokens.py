@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import Client, ask, part
-from switchboard.cli.output import AsJson, Json, clean, errors, out, print_json, table, when
+from switchboard.cli.output import AsJson, Json, clean, details, errors, one_of, out, print_json, table, when
 from switchboard.core.words import near, or_list
 
 app = typer.Typer(help="Create, list and revoke tokens.", no_args_is_help=True)
@@ -92,6 +92,17 @@ def list_tokens(*, as_json: AsJson = False) -> None:
         return
     rows = ((t["name"], t["role"], _scope(t), when(t["created_at"], short=True), _status(t)) for t in found["tokens"])
     out().print(table("name", "role", "for", "created", "status", rows=rows, keep=("name", "role", "created")))
+
+
+@app.command("show")
+def show_token(name: Name, *, as_json: AsJson = False) -> None:
+    """Show one token, never its secret."""
+    token = one_of(ask(lambda client: client.get("/v1/tokens"))["tokens"], "name", name, "token")
+    if as_json:
+        print_json(token)
+        return
+    rows = [("name", token["name"]), ("role", token["role"]), ("for", _scope(token)), ("status", _status(token))]
+    out().print(details([*rows, ("created", when(token["created_at"]))]))
 
 
 def _scope(token: Json) -> str:

@@ -14,6 +14,8 @@ from uuid import UUID
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import LaneName
 
+MessageState = Literal["in_flight", "answered", "declined", "dead", "cancelled"]
+"""What became of a message as a whole."""
 ShownState = Literal["pending", "running", "retrying", "waiting", "answered", "declined", "dead", "cancelled"]
 """The state of a delivery; of a pending one the lane tells whether it runs, is retried, or waits for an event."""
 
@@ -240,3 +242,12 @@ class SopRules:
     rules: int
     active: int
     teams: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something with an id; `request_id` is the message that it is, or is about."""
+
+    kind: Literal["message", "dead_letter", "reply", "rule"]
+    id: UUID
+    request_id: UUID | None

@@ -26,6 +26,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import Conversation, Message, Named, RequestId
 from switchboard.domain.routing import Decision, SystemId
+from switchboard.domain.shown import MessageState
 from switchboard.store.database import Database, Row, arrays, query, row_as, rows_as, to_json
 from switchboard.store.ids import new_uuid7
 from switchboard.store.keys import Keys
@@ -81,7 +82,7 @@ class Prepared(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message as the interfaces show it. `state`: in_flight, answered, declined, dead, cancelled."""
+    """A message as the interfaces show it. `went_to`: the butlers that it was delivered to, in that order."""
 
     request_id: RequestId
     conversation: Conversation
@@ -92,7 +93,8 @@ class StoredMessage:
     envelope: JsonMapping
     media_type: str
     received_at: datetime
-    state: str
+    state: MessageState
+    went_to: Sequence[str]
 
 
 def pack_raw(raw: bytes) -> bytes:
@@ -285,9 +287,10 @@ async def list_messages(
     limit: int = 50,
     channel: str | None = None,
     endpoint: str | None = None,
+    state: MessageState | None = None,
 ) -> list[StoredMessage]:
     """Newest first; `before` is the id of the last message of the page before."""
-    return rows_as(StoredMessage, await database.rows(query("inbox.list"), before, limit, channel, endpoint))
+    return rows_as(StoredMessage, await database.planned(query("inbox.list"), before, limit, channel, endpoint, state))
 
 
 async def count_backlog(database: Database) -> int:

@@ -44,6 +44,7 @@ class DeadLetterService:
 
     def __init__(self, runtime: Runtime, access: Access, rules: RuleService) -> None:
         self._database = runtime.database
+        self._channels = runtime.channels
         self._access = access
         self._reach = Reach(runtime, access)
         self._rerouter = Rerouter(runtime, self._reach, rules)
@@ -61,6 +62,8 @@ class DeadLetterService:
         page = await store.list_dead_letters(
             self._database, wanted, self._reach.reader(caller), before=before, limit=limit
         )
+        if wanted.channel is not None and not page:
+            self._channels.known(wanted.channel, "channel")
         return page, str(page[-1].dead_letter_id) if len(page) == limit else None
 
     async def get(self, caller: Principal, dead_letter_id: UUID) -> DeadLetterDetail:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +27,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow
 from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_description
 from switchboard.domain.routing import Member, Rule, Team, TeamId
-from switchboard.domain.shown import Connector, Logged, ShownDeadLetter, ShownDelivery, ShownState
+from switchboard.domain.shown import Connector, Found, Logged, MessageState, ShownDeadLetter, ShownDelivery, ShownState
 from switchboard.lanes.notifier import WORK, settled_topic
 from switchboard.store import (
     books,
@@ -36,6 +37,7 @@ from switchboard.store import (
     inbox,
     lanes,
     ledger,
+    lookup,
     outbox,
     remote_agents,
 )
@@ -48,6 +50,9 @@ __all__ = ["Balance", "KeptBooks", "Views"]
 
 _LOOK_EVERY_S: Final = 0.25
 """Poll interval, as a notification of another process may be lost."""
+_DIGITS: Final = re.compile(r"[0-9a-f]{4,32}")
+_FEW: Final = 5
+"""Things of a kind that are told of the beginning of an id: enough to see that it is not unique."""
 _FIRST_RULES: Final = 100
 """Rules that are shown of a team; it may have a hundred thousand, and `/v1/rules` has pages."""
 
@@ -63,7 +68,9 @@ class MessageView:
     sender: str
     thread: str | None
     text: str
-    state: str
+    state: MessageState
+    went_to: Sequence[str]
+    """The butlers that it was delivered to."""
     received_at: datetime
 
 
@@ -76,6 +83,13 @@ class ReplyView:
     text: str
     state: str
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDetail(OutboxRow):
+    """A reply with every attempt to send it."""
+
+    receipts: Sequence[JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +181,14 @@ class Views:
         self._access = access
 
     async def messages(
-        self, caller: Principal, *, limit: int, cursor: str | None, channel: str | None, endpoint: str | None
+        self,
+        caller: Principal,
+        *,
+        limit: int,
+        cursor: str | None,
+        channel: str | None,
+        endpoint: str | None,
+        state: MessageState | None = None,
     ) -> tuple[list[MessageView], str | None]:
         """A page, newest first, and the cursor of the next. Raises Forbidden, InvalidInput."""
         if caller.role == "connector":
@@ -175,7 +196,11 @@ class Views:
             endpoint = endpoint or caller.endpoint or ""
             await self._access.check_endpoint(caller, "messages", channel, endpoint)
         before = None if cursor is None else uuid_cursor(cursor)
-        page = await inbox.list_messages(self._database, before=before, limit=limit, channel=channel, endpoint=endpoint)
+        page = await inbox.list_messages(
+            self._database, before=before, limit=limit, channel=channel, endpoint=endpoint, state=state
+        )
+        if channel is not None and not page:
+            self._runtime.channels.known(channel, "channel")
         return [message_view(m) for m in page], str(page[-1].request_id) if len(page) == limit else None
 
     async def message(self, caller: Principal, request_id: UUID) -> MessageDetail:
@@ -239,6 +264,15 @@ class Views:
         rows = await outbox.list_replies(self._database, request_id=request_id)
         return [ReplyView(r.outbox_id, r.system_id, r.text, r.state, r.created_at) for r in rows]
 
+    async def find(self, start: str) -> list[Found]:
+        """What has an id that begins so, with or without hyphens; at most a few of each kind. Raises InvalidInput."""
+        digits = start.replace("-", "").lower()
+        if not _DIGITS.fullmatch(digits):
+            raise InvalidInput(
+                f"{start!r} is not the beginning of an id, such as 01a20093-ad5f-7559", code="invalid_id", field="start"
+            )
+        return await lookup.find(self._database, UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")), _FEW)
+
     async def _own(self, caller: Principal, request_id: UUID) -> StoredMessage:
         stored = await inbox.get_message(self._database, request_id)
         if stored is None:
@@ -284,6 +318,15 @@ class Views:
         """Replies on their way, oldest first."""
         return await outbox.list_replies(self._database, states=None if state is None else [state], limit=limit)
 
+    async def reply(self, outbox_id: UUID) -> ReplyDetail:
+        """One reply. Raises NotFound."""
+        row = await outbox.get_reply(self._database, outbox_id)
+        if row is None:
+            raise NotFound(f"there is no reply {outbox_id}")
+        known = {name: getattr(row, name) for name in OutboxRow.__slots__}
+        receipts = await outbox.list_receipts(self._database, row.request_id)
+        return ReplyDetail(**known, receipts=[one for one in receipts if one["outbox_id"] == outbox_id])
+
     async def lanes(self) -> list[JsonObject]:
         """Lanes that are not idle, the longest waiting first, at most 200."""
         return await lanes.list_lanes(self._database)
@@ -323,6 +366,7 @@ def message_view(stored: StoredMessage) -> MessageView:
         stored.thread,
         text,
         stored.state,
+        stored.went_to,
         stored.received_at,
     )
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
-from uuid import UUID
+from typing import Annotated, Final, Literal
 
 import typer
 
-from switchboard.cli.client import Client, ask, ask_about_team, part
+from switchboard.cli.client import Client, ask, ask_about_team
 from switchboard.cli.dead_letters.views import print_dead_letter, print_dead_letters, print_outcome, print_rerouted
+from switchboard.cli.ids import ask_about, check_id, meant
 from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, out, print_json
 from switchboard.cli.rules.options import moment, pairs, reason_for, said_or_asked, targets
 from switchboard.cli.rules.views import counted
@@ -27,7 +27,10 @@ app = typer.Typer(
 
 _AT_ONCE: Final = 500
 
-Ids = Annotated[list[UUID] | None, typer.Argument(help="Ids of dead letters; none with --all.", metavar="ID")]
+Id = Annotated[str, typer.Argument(help="The dead letter's id, or the beginning of it.", metavar="ID")]
+Ids = Annotated[
+    list[str] | None, typer.Argument(help="Ids of dead letters, or their beginnings; none with --all.", metavar="ID")
+]
 Team = Annotated[str | None, typer.Option(help="Only this team.")]
 Category = Annotated[str | None, typer.Option(help="Only this category, such as no_route.")]
 Channel = Annotated[str | None, typer.Option(help="Only messages of this channel.")]
@@ -55,7 +58,9 @@ Priority = Annotated[int | None, typer.Option(help="With --rule: higher prioriti
 def list_dead_letters(  # noqa: PLR0913 - the options of a command
     *,
     team: Team = None,
-    status: Annotated[str | None, typer.Option(help="Only this status: pending or handled.")] = None,
+    status: Annotated[
+        Literal["pending", "handled", "all"], typer.Option(help="Those to be handled, those that are, or all.")
+    ] = "pending",
     category: Category = None,
     channel: Channel = None,
     system: System = None,
@@ -65,8 +70,8 @@ def list_dead_letters(  # noqa: PLR0913 - the options of a command
     cursor: Annotated[str | None, typer.Option(help="Continue after this point.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters."""
-    asked = {"status": status, "category": category, "channel": channel, "limit": limit}
+    """List dead letters: those that are still to be handled, unless --status says otherwise."""
+    asked = {"status": None if status == "all" else status, "category": category, "channel": channel, "limit": limit}
     asked |= {"since": moment(since, "--since"), "until": moment(until, "--until")}
     params = {**asked, "team_id": team, "system_id": system, "cursor": cursor}
     page = ask(lambda client: ask_about_team(client, "/v1/dead-letters", params, "dead_letters"))
@@ -74,21 +79,21 @@ def list_dead_letters(  # noqa: PLR0913 - the options of a command
         print_json(page)
         return
     print_dead_letters(page["dead_letters"])
-    if status is None and any(x["status"] == "handled" for x in page["dead_letters"]):
-        out().print("only pending ones: switchboard dlq list --status pending", style="dim")
     if page.get("next_cursor"):
-        again = more("dlq list", cursor=page["next_cursor"], team=team, system=system, **asked)
+        again = more("dlq list", cursor=page["next_cursor"], team=team, system=system, **{**asked, "status": status})
         out().print(again, style="dim", soft_wrap=True)
 
 
 @app.command("show")
 def show_dead_letter(
-    dead_letter_id: Annotated[UUID, typer.Argument(help="The dead letter's id.", metavar="ID")],
+    dead_letter_id: Id,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Show one dead letter with its message and who was told of it."""
-    dead_letter = ask(lambda client: client.get(f"/v1/dead-letters/{part(dead_letter_id)}"))
+    dead_letter = ask_about(
+        "dead_letter", dead_letter_id, lambda client, found: client.get(f"/v1/dead-letters/{found}")
+    )
     if as_json:
         print_json(dead_letter)
     else:
@@ -131,7 +136,7 @@ def reroute(  # noqa: PLR0913 - the options of a command
     if to is not None:
         said["to"] = targets([to])[0]
     if ids and len(ids) == 1 and not dry_run:
-        answer = ask(lambda client: client.post(_path(ids[0], "reroute"), said))
+        answer = _settle(ids[0], "reroute", said)
         print_json(answer) if as_json else print_rerouted(answer)
         return
     _many(
@@ -168,7 +173,7 @@ def handle(  # noqa: PLR0913 - the options of a command
     )
     said = {"resolution": _resolution_for(resolution, dry_run=dry_run)}
     if ids and len(ids) == 1 and not dry_run:
-        answer = ask(lambda client: client.post(_path(ids[0], "handle"), said))
+        answer = _settle(ids[0], "handle", said)
         if as_json:
             print_json(answer)
         else:
@@ -186,11 +191,13 @@ def _resolution_for(given: str | None, *, dry_run: bool) -> str:
     return said_or_asked(given, "How was it resolved?", "say how it was resolved", "--resolution")
 
 
-def _path(dead_letter_id: UUID, action: str) -> str:
-    return f"/v1/dead-letters/{part(dead_letter_id)}/{action}"
+def _settle(given: str, action: str, said: JsonMapping) -> Json:
+    return ask_about(
+        "dead_letter", given, lambda client, found: client.post(f"/v1/dead-letters/{found}/{action}", said)
+    )
 
 
-def _wanted(ids: Sequence[UUID] | None, everything: bool, **filters: str | None) -> Json:
+def _wanted(ids: Sequence[str] | None, everything: bool, **filters: str | None) -> Json:
     """Which letters are meant: those named, or with --all those of the filters."""
     given = _given(filters)
     if ids and (everything or given):
@@ -198,7 +205,17 @@ def _wanted(ids: Sequence[UUID] | None, everything: bool, **filters: str | None)
     if not ids and not everything:
         what = "this may match many: add --all" if given else "name dead letters, or use --all (with filters)"
         raise typer.BadParameter(what, param_hint="--all" if given else "ID")
-    return {"ids": [str(one) for one in ids]} if ids else given
+    return {"ids": _whole(ids)} if ids else given
+
+
+def _whole(ids: Sequence[str]) -> list[str]:
+    for given in ids:
+        check_id(given, "dead_letter")
+
+    async def look(client: Client) -> list[str]:
+        return [str(await meant(client, "dead_letter", given)) for given in ids]
+
+    return ask(look)
 
 
 def _given(filters: Mapping[str, str | None]) -> Json:
@@ -206,7 +223,7 @@ def _given(filters: Mapping[str, str | None]) -> Json:
     return given | {name: moment(given[name], f"--{name}") for name in ("since", "until") if name in given}
 
 
-def _check_one_for_rule(ids: Sequence[UUID] | None, *, dry_run: bool) -> None:
+def _check_one_for_rule(ids: Sequence[str] | None, *, dry_run: bool) -> None:
     if not ids or len(ids) != 1:
         raise typer.BadParameter("a rule is created from a single dead letter: name it", param_hint="--rule")
     if dry_run:

@@ -21,13 +21,13 @@ _SHOWN: Final = 20
 
 def print_dead_letters(dead_letters: Sequence[Json]) -> None:
     """A page of dead letters: what died where, why, and the beginning of what it says."""
-    names = ("id", "since", "team", "status", "category", "from", "text")
+    names = ("id", "since", "status", "team", "category", "from", "text")
     rows = (
         (
             x["dead_letter_id"],
             when(x["created_at"], short=True),
-            x["team_id"],
             state(x["status"]),
+            x["team_id"],
             x["category"],
             one_line(x["sender"], 60),
             "(emptied)" if x["emptied_at"] else one_line(x["text"]),

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable
 from typing import Annotated
 from uuid import UUID
 
 import typer
 from rich.text import Text
 
-from switchboard.cli.client import Client, ask, part
+from switchboard.cli.client import Client, ask
+from switchboard.cli.ids import ask_about
 from switchboard.cli.models.views import attempt_line
 from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json, state, table, when
+from switchboard.domain.shown import MessageState
 
-app = typer.Typer(help="List messages, show one, or get its original bytes.")
+app = typer.Typer(help="List messages, show or correct one, or get its original bytes.", no_args_is_help=True)
 
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number, newest first.")]
 Cursor = Annotated[str | None, typer.Option(help="Continue after this point: `next_cursor` of the previous page.")]
 Channel = Annotated[str | None, typer.Option(help="Only this channel.")]
 Endpoint = Annotated[str | None, typer.Option(help="Only this account of a channel, such as a bot or a mailbox.")]
-RequestId = Annotated[UUID, typer.Argument(help="The message's id.", metavar="ID")]
-
-
-@app.callback(invoke_without_command=True)
-def messages(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """Without a command: list the newest ones."""
-    if context.invoked_subcommand is None:
-        list_messages(as_json=as_json)
+RequestId = Annotated[str, typer.Argument(help="The message's id, or the beginning of it.", metavar="ID")]
 
 
 @app.command("list")
@@ -36,11 +32,12 @@ def list_messages(
     cursor: Cursor = None,
     channel: Channel = None,
     endpoint: Endpoint = None,
+    only: Annotated[MessageState | None, typer.Option("--state", help="Only messages in this state.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List messages, the newest first."""
-    params = {"limit": limit, "cursor": cursor, "channel": channel, "endpoint": endpoint}
-    page = ask(lambda client: client.get("/v1/messages", params))
+    asked = {"limit": limit, "channel": channel, "endpoint": endpoint, "state": only}
+    page = ask(lambda client: client.get("/v1/messages", {**asked, "cursor": cursor}))
     if as_json:
         print_json(page)
         return
@@ -48,25 +45,25 @@ def list_messages(
         (
             m["request_id"],
             when(m["received_at"], short=True),
+            state(m["state"]),
             m["channel"],
             m["sender"],
-            state(m["state"]),
+            ", ".join(m["went_to"]),
             one_line(m["text"]),
         )
         for m in page["messages"]
     )
-    out().print(
-        table("id", "received", "channel", "sender", "state", "text", rows=rows, keep=("id", "received", "state"))
-    )
+    names = ("id", "received", "state", "channel", "sender", "went to", "text")
+    out().print(table(*names, rows=rows, keep=("id", "received", "state")))
     if page.get("next_cursor"):
-        again = more("messages list", cursor=page["next_cursor"], limit=limit, channel=channel, endpoint=endpoint)
+        again = more("messages list", cursor=page["next_cursor"], **asked)
         out().print(again, style="dim", soft_wrap=True)
 
 
-@app.command("get")
-def get_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
+@app.command("show")
+def show_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
     """Show one message with its envelope, deliveries, replies and dead letters."""
-    message = ask(lambda client: client.get(f"/v1/messages/{part(request_id)}"))
+    message = ask_about("message", request_id, lambda client, found: client.get(f"/v1/messages/{found}"))
     if as_json:
         print_json(message)
     else:
@@ -104,9 +101,16 @@ def correct_message(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Record that another butler should have been chosen; it gets the message too, unless it has it already."""
+    """Say who should have got a message: it goes there too, once, and the correction is recorded.
+
+    What the wrong butler did is not undone. `models log --corrected` lists corrections.
+    """
     body = {"to": to, "only_note": only_note} | ({} if reason is None else {"reason": reason})
-    answer = ask(lambda client: client.post(f"/v1/messages/{part(request_id)}/correction", body))
+
+    def correct(client: Client, found: UUID) -> Awaitable[Json]:
+        return client.post(f"/v1/messages/{found}/correction", body)
+
+    answer = ask_about("message", request_id, correct)
     if as_json:
         print_json(answer)
         return
@@ -119,11 +123,11 @@ def correct_message(
 def raw_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
     """Write the message's bytes to stdout, exactly as they came. With --json: their text and media type."""
 
-    async def fetch(client: Client) -> tuple[bytes, str]:
-        response = await client.ask("GET", f"/v1/messages/{part(request_id)}/raw")
+    async def fetch(client: Client, found: UUID) -> tuple[bytes, str]:
+        response = await client.ask("GET", f"/v1/messages/{found}/raw")
         return response.content, response.headers.get("content-type", "")
 
-    content, media_type = ask(fetch)
+    content, media_type = ask_about("message", request_id, fetch)
     if as_json:
         print_json({"media_type": media_type, "size_bytes": len(content), "text": content.decode(errors="replace")})
     else:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
-from uuid import UUID
 
 import typer
 from rich.text import Text
 from rich.tree import Tree
 
-from switchboard.cli.client import ask, part
+from switchboard.cli.client import ask
+from switchboard.cli.ids import ask_about
 from switchboard.cli.models.views import attempt_line, dollars
 from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, when
 from switchboard.cli.reading import read_object
@@ -36,7 +36,9 @@ _OUTCOMES = {"answered": "green", "declined": "yellow", "fenced": "yellow", "los
 
 
 def explain(
-    request_id: Annotated[UUID | None, typer.Argument(help="The message's id.", metavar="ID")] = None,
+    request_id: Annotated[
+        str | None, typer.Argument(help="The message's id, or the beginning of it.", metavar="ID")
+    ] = None,
     *,
     dry_run: Annotated[
         Path | None,
@@ -52,12 +54,15 @@ def explain(
 
     With --dry-run or --facts: what the rules in force would do with a message that does not exist. Nothing is sent.
     """
-    if [request_id is not None, dry_run is not None, bool(facts)].count(True) != 1:
+    given = pairs(facts or (), "--facts")
+    if given and request_id is not None:
+        raise typer.BadParameter(f"{request_id!r} belongs to no option: write --facts KEY=VALUE for each fact")
+    if [request_id is not None, dry_run is not None, bool(given)].count(True) != 1:
         raise typer.BadParameter("name one message: its ID, --dry-run FILE, or --facts KEY=VALUE for each fact")
     if request_id is not None:
-        found = ask(lambda client: client.get(f"/v1/messages/{part(request_id)}/explain"))
+        found = ask_about("message", request_id, lambda client, one: client.get(f"/v1/messages/{one}/explain"))
     else:
-        asked = {"facts": pairs(facts or (), "--facts")} if dry_run is None else {"envelope": read_object(dry_run)}
+        asked = {"facts": given} if dry_run is None else {"envelope": read_object(dry_run)}
         found = ask(lambda client: client.post("/v1/rules/explain", asked))
     if as_json:
         print_json(found)

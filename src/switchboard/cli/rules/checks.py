@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
-from uuid import UUID
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from switchboard.cli.client import Client, ask, part
+from switchboard.cli.client import Client, ask
+from switchboard.cli.ids import check_id, meant
 from switchboard.cli.output import (
     FAILED,
     OK,
@@ -130,7 +130,7 @@ def backtest(
     ] = None,
     days: Annotated[float | None, typer.Option(min=0.01, help="The messages of this many days.")] = None,
     file: Annotated[Path | None, typer.Option(metavar="RULES", help="The rules to test: JSON or YAML.")] = None,
-    rule: Annotated[UUID | None, typer.Option(metavar="ID", help="The rule to change; with --set.")] = None,
+    rule: Annotated[str | None, typer.Option(metavar="ID", help="The rule to change; with --set.")] = None,
     changed: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="name, channel, priority, active, to, or filters.KEY."),
@@ -145,6 +145,8 @@ def backtest(
         raise typer.BadParameter(
             "name the rules to test with --file RULES, or one rule with --rule ID --set FIELD=VALUE"
         )
+    if rule is not None:
+        check_id(rule, "rule")
     if last is not None and days is not None:
         raise typer.BadParameter("--last and --days exclude each other")
     span: dict[str, object] = {"days": days} if days is not None else {} if last is None else {"last": last}
@@ -152,7 +154,7 @@ def backtest(
     async def work(client: Client) -> Json:
         if rule is None:
             return await replay(client, span | {"document": read_rules(file or Path())})
-        present = (await client.get(f"/v1/rules/{part(rule)}"))["rule"]
+        present = (await client.get(f"/v1/rules/{await meant(client, 'rule', rule)}"))["rule"]
         return await replay(client, span | {"changes": [changed_rule(present, changed or ())]})
 
     blast = ask(work)

@@ -14,7 +14,8 @@ from uuid import UUID
 import typer
 from rich.text import Text
 
-from switchboard.cli.client import Client, ask, ask_about_team, part
+from switchboard.cli.client import Client, ask, ask_about_team
+from switchboard.cli.ids import ask_about
 from switchboard.cli.output import AsJson, Json, more, one_line, out, print_json, table, when
 from switchboard.cli.rules import checks as rule_checks
 from switchboard.cli.rules import history as rule_history
@@ -93,7 +94,7 @@ def _row(rule: Json) -> tuple[object, ...]:
 @app.command("show")
 def show_rule(rule_id: RuleId, *, as_json: AsJson = False) -> None:
     """Show one rule with its history."""
-    found = ask(lambda client: client.get(f"/v1/rules/{part(rule_id)}"))
+    found = ask_about("rule", rule_id, lambda client, meant: client.get(f"/v1/rules/{meant}"))
     if as_json:
         print_json(found)
         return
@@ -199,35 +200,35 @@ def delete(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, a
     """Delete a rule; `restore` of the version before brings it back."""
     said = reason_for(reason, dry_run=dry_run)
 
-    async def work(client: Client) -> Json:
-        found = await client.get(f"/v1/rules/{part(rule_id)}")
+    async def work(client: Client, meant: UUID) -> Json:
+        found = await client.get(f"/v1/rules/{meant}")
         _refuse_removed(found["rule"], found["history"])
         seen = {"version": str(found["rule"]["version"]), "reason": said, "dry_run": str(dry_run).lower()}
-        return await client.delete(f"/v1/rules/{part(rule_id)}", seen)
+        return await client.delete(f"/v1/rules/{meant}", seen)
 
-    answer = ask(work)
+    answer = ask_about("rule", rule_id, work)
     if as_json:
         print_json(answer)
     else:
         print_edit(answer, answer["changes"], dry_run=dry_run)
 
 
-def _switch(rule_id: UUID, reason: str | None, *, active: bool, dry_run: bool, as_json: bool) -> None:
+def _switch(rule_id: str, reason: str | None, *, active: bool, dry_run: bool, as_json: bool) -> None:
     body = {"active": active, "reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
     _change(rule_id, body, None, as_json=as_json)
 
 
-def _change(rule_id: UUID, body: Mapping[str, object], version: int | None, *, as_json: bool) -> None:
-    async def work(client: Client) -> tuple[Json, Json]:
-        found = await client.get(f"/v1/rules/{part(rule_id)}")
+def _change(rule_id: str, body: Mapping[str, object], version: int | None, *, as_json: bool) -> None:
+    async def work(client: Client, meant: UUID) -> tuple[Json, Json]:
+        found = await client.get(f"/v1/rules/{meant}")
         before = found["rule"]
         _refuse_removed(before, found["history"])
         if version is not None and version > before["version"]:
             raise Conflict(f"rule {before['name']!r} never had version {version}; its version is {before['version']}")
         seen = before["version"] if version is None else version
-        return before, await client.patch(f"/v1/rules/{part(rule_id)}", {**body, "version": seen})
+        return before, await client.patch(f"/v1/rules/{meant}", {**body, "version": seen})
 
-    before, answer = ask(work)
+    before, answer = ask_about("rule", rule_id, work)
     if as_json:
         print_json(answer)
     else:

@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
-from uuid import UUID
 
 import typer
 
 from switchboard.cli.reading import read_object
 from switchboard.domain.errors import InvalidInput
 
-RuleId = Annotated[UUID, typer.Argument(help="The rule's id.", metavar="ID")]
+RuleId = Annotated[str, typer.Argument(help="The rule's id, or the beginning of it.", metavar="ID")]
 Reason = Annotated[
     str | None,
     typer.Option(help="Required: the reason, which is recorded; on a terminal you are asked for it.", metavar="TEXT"),

@@ -51,14 +51,19 @@ class Channels(dict[str, Channel]):
         `source.provider`); the message names the valid values.
         """
         name, provider = envelope.source.channel, envelope.source.provider
+        channel = self.known(name, "source.channel")
+        if provider not in channel.providers:
+            message = f"channel {name!r} is provided by {or_list(channel.providers)}, not by {provider!r}"
+            raise InvalidInput(message, code="invalid_source_provider", field="source.provider")
+        return channel
+
+    def known(self, name: str, field: str) -> Channel:
+        """The channel of this name. Raises InvalidInput with the code `unknown_channel` for this field."""
         channel = self.get(name)
         if channel is None:
             meant = near(name, self) or tuple(self)
             message = f"there is no channel {name!r}; did you mean {or_list(meant)}?"
-            raise InvalidInput(message, code="unknown_channel", field="source.channel")
-        if provider not in channel.providers:
-            message = f"channel {name!r} is provided by {or_list(channel.providers)}, not by {provider!r}"
-            raise InvalidInput(message, code="invalid_source_provider", field="source.provider")
+            raise InvalidInput(message, code="unknown_channel", field=field)
         return channel
 
     def keys_of(self, name: str) -> Mapping[str, Values]:

@@ -18,7 +18,7 @@ from switchboard.app.messages.explain import Explanation
 from switchboard.app.messages.views import AgentView, MessageDetail, MessageView, Replies, TeamView
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, OutboxState
-from switchboard.domain.shown import Connector, ShownDelivery
+from switchboard.domain.shown import Connector, Found, ShownDelivery
 
 __all__ = [
     "Explanation",
@@ -153,6 +153,12 @@ class MessagePage(Answer):
 
     messages: list[MessageView]
     next_cursor: str | None
+
+
+class FoundIds(Answer):
+    """Things whose ids begin alike."""
+
+    matches: list[Found]
 
 
 class DeliveryPage(Answer):

@@ -13,6 +13,7 @@ from switchboard.server.contracts.messages import (
     BooksView,
     Cursor,
     DeliveryPage,
+    FoundIds,
     LaneBody,
     LaneList,
     Limit,
@@ -39,6 +40,12 @@ async def list_deliveries(
     """Newest message first; an agent sees its own."""
     page, following = await parts.views.deliveries(caller, limit=limit, cursor=cursor, system_id=system_id, state=state)
     return answer({"deliveries": page, "next_cursor": following})
+
+
+@router.get("/ids", summary="Find by id", responses=documented(FoundIds), dependencies=[Depends(needs("explain"))])
+async def find_ids(parts: Parts, start: Word) -> Response:
+    """Messages, dead letters, replies and rules whose id begins with `start`: at most five of each."""
+    return answer({"matches": await parts.views.find(start)})
 
 
 @router.get("/lanes", summary="List busy lanes", responses=documented(LaneList), dependencies=_LANES)

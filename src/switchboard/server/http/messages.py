@@ -14,6 +14,7 @@ from pydantic import Field
 from switchboard.app.access import Principal
 from switchboard.app.messages.explain import explain
 from switchboard.domain.json_values import JsonObject
+from switchboard.domain.shown import MessageState
 from switchboard.server.contracts.messages import Cursor, Explanation, Limit, MessageDetail, MessagePage, Replies, Word
 from switchboard.server.http.services import Parts, answer, documented, needs
 
@@ -26,16 +27,19 @@ Seen = Annotated[int, Field(ge=0, le=2**31)]
 
 
 @router.get("", summary="List messages", responses=documented(MessagePage))
-async def list_messages(
+async def list_messages(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
     caller: Caller,
     parts: Parts,
     limit: Limit = 50,
     cursor: Cursor | None = None,
     channel: Word | None = None,
     endpoint: Word | None = None,
+    state: MessageState | None = None,
 ) -> Response:
     """Newest first; a connector sees those of its endpoint."""
-    page, following = await parts.views.messages(caller, limit=limit, cursor=cursor, channel=channel, endpoint=endpoint)
+    page, following = await parts.views.messages(
+        caller, limit=limit, cursor=cursor, channel=channel, endpoint=endpoint, state=state
+    )
     return answer({"messages": page, "next_cursor": following})
 
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.connectors import INTERVAL_S, Heartbeat, PullRequest, Receipt
+from switchboard.app.messages.views import ReplyDetail
 from switchboard.domain.ledger import OutboxState
 from switchboard.server.contracts.messages import (
     ConnectorList,
@@ -51,6 +52,17 @@ async def receive(caller: Connector, parts: Parts, outbox_id: UUID, body: Receip
 async def list_outbox(parts: Parts, state: OutboxState | None = None, limit: Limit = 100) -> Response:
     """Oldest first, of all endpoints."""
     return answer({"replies": await parts.views.outbox(state, limit)})
+
+
+@router.get(
+    "/outbox/{outbox_id}",
+    summary="One reply",
+    responses=documented(ReplyDetail, 404),
+    dependencies=[Depends(needs("replies"))],
+)
+async def get_reply(parts: Parts, outbox_id: UUID) -> Response:
+    """With every attempt to send it."""
+    return answer(await parts.views.reply(outbox_id))
 
 
 @router.post(

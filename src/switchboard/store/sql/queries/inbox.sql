@@ -35,20 +35,28 @@ from place_in_threads($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::intege
 -- name: first_of_event
 select request_id from dedupe where key = $1::uuid;
 
--- name: get
+-- part: shown
 select m.request_id, c.name as conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope, m.media_type, m.received_at,
-       message_state(m.request_id) as state
+       message_state(m.request_id) as state,
+       array(select d.system_id from delivery d where d.request_id = m.request_id group by d.system_id order by min(d.created_at), 1) as went_to
+
+-- name: get
+{{shown}}
 from message_inbox m join conversation c using (conversation) where m.request_id = $1;
 
 -- name: raw
 select w.raw, m.media_type from message_inbox m join message_raw w using (request_id) where m.request_id = $1;
 
 -- name: list
-select m.request_id, c.name as conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope, m.media_type, m.received_at,
-       message_state(m.request_id) as state
+{{shown}}
 from message_inbox m join conversation c using (conversation)
 where ($1::uuid is null or m.request_id < $1)
   and ($3::text is null or m.channel = $3) and ($4::text is null or m.endpoint = $4)
+  and ($5::text is null or $5 = 'answered' or m.request_id in (
+      select request_id from delivery where state <> 'answered'
+      union select request_id from dead_letter where lane is null
+      union select request_id from routing where state = 'pending'))
+  and ($5::text is null or message_state(m.request_id) = $5)
 order by m.request_id desc limit $2;
 
 -- name: backlog

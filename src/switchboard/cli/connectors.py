@@ -1,0 +1,54 @@
+"""`switchboard connectors`: which endpoints are served, and by what. Called by `main.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from switchboard.cli.client import ask
+from switchboard.cli.output import AsJson, Json, details, one_line, one_of, out, print_json, state, table, when
+
+app = typer.Typer(help="Connectors, as they last reported themselves.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_connectors(*, as_json: AsJson = False) -> None:
+    """List every endpoint that a connector has ever served, and whether one serves it now."""
+    found = ask(lambda client: client.get("/v1/connectors"))
+    if as_json:
+        print_json(found)
+        return
+    rows = (
+        (_account(c), state(c["liveness"]), state(c["state"]), when(c["last_seen_at"], short=True), _said(c))
+        for c in found["connectors"]
+    )
+    names = ("account", "connector", "reports", "last seen", "version, error")
+    out().print(table(*names, rows=rows, keep=names[:4]))
+
+
+@app.command("show")
+def show_connector(
+    account: Annotated[str, typer.Argument(help="Channel and endpoint, such as telegram/bot:house.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show one connector with its counters."""
+    listed = ask(lambda client: client.get("/v1/connectors"))["connectors"]
+    found = one_of([{**one, "account": _account(one)} for one in listed], "account", account, "connector for")
+    if as_json:
+        print_json(found)
+        return
+    times = {"first_seen_at": "first seen", "last_seen_at": "last seen"}
+    names = ("account", "liveness", "state", "instance_id", "version", "error_message")
+    rows: list[tuple[str, object]] = [(name.replace("_", " "), found[name]) for name in names]
+    rows += [(name, when(found[key])) for key, name in times.items()]
+    out().print(details([*rows, *sorted(found["counters"].items())]))
+
+
+def _account(connector: Json) -> str:
+    return f"{connector['channel']}/{connector['endpoint']}"
+
+
+def _said(connector: Json) -> str:
+    return one_line("  ".join(str(connector[name]) for name in ("version", "error_message") if connector[name]))

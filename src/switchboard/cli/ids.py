@@ -1,0 +1,108 @@
+"""Ids as people give them: whole, or as a beginning that only one thing has.
+
+Called by the commands that take an ID. Words enter, a UUID leaves, or an error that says what the id is instead. Next:
+`GET /v1/ids`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar
+from uuid import UUID
+
+import typer
+
+from switchboard.cli.client import Client, ask
+from switchboard.cli.output import Json, clean
+from switchboard.domain.errors import InvalidInput, NotFound, SwitchboardError
+
+Kind = Literal["message", "dead_letter", "reply", "rule"]
+_BEGINNING = re.compile(r"[0-9a-fA-F-]{4,36}")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """How a kind is called, and which commands list and show it."""
+
+    name: str
+    listed: str
+    shown: str
+
+
+_WORDS: Final[Mapping[str, _Words]] = {
+    "message": _Words("message", "messages list", "messages show"),
+    "dead_letter": _Words("dead letter", "dlq list", "dlq show"),
+    "reply": _Words("reply", "outbox list", "outbox show"),
+    "rule": _Words("rule", "rules list", "rules show"),
+}
+
+
+def check_id(given: str, kind: Kind) -> str:
+    """The words again, if they can be an id or the beginning of one. Usage error if not."""
+    if not _BEGINNING.fullmatch(given):
+        words = _WORDS[kind]
+        raise typer.BadParameter(
+            f"{given!r} is no id: give the id of a {words.name}, or its first characters (at least 4), as "
+            f"`switchboard {words.listed}` shows them",
+            param_hint="ID",
+        )
+    return given
+
+
+def ask_about(kind: Kind, given: str, work: Callable[[Client, UUID], Awaitable[_T]]) -> _T:
+    """Run `work` with what is meant. NotFound says what the id is, if it is something else."""
+    check_id(given, kind)
+
+    async def run(client: Client) -> _T:
+        found = await meant(client, kind, given)
+        try:
+            return await work(client, found)
+        except NotFound:
+            await _refuse_others(client, kind, given)
+            raise
+
+    return ask(run)
+
+
+async def meant(client: Client, kind: Kind, given: str) -> UUID:
+    """The whole id. Raises NotFound, or InvalidInput where several begin so."""
+    try:
+        return UUID(given)
+    except ValueError:
+        matches = await _matches(client, given)
+    found = [one for one in matches if one["kind"] == kind]
+    words = _WORDS[kind]
+    if len(found) > 1:
+        ids = ", ".join(str(one["id"]) for one in found)
+        raise InvalidInput(f"{given} is the beginning of several ids: {ids}; give more of it", code="ambiguous_id")
+    if not found:
+        _say_what_it_is(kind, matches)
+        raise NotFound(f"no {words.name} has an id that begins with {given}; see `switchboard {words.listed}`")
+    return UUID(found[0]["id"])
+
+
+async def _matches(client: Client, given: str) -> list[Json]:
+    return list((await client.get("/v1/ids", {"start": given}))["matches"])
+
+
+async def _refuse_others(client: Client, kind: Kind, given: str) -> None:
+    """Raise NotFound that says what this id is; nothing where nobody may know."""
+    try:
+        matches = await _matches(client, given)
+    except SwitchboardError:
+        return
+    _say_what_it_is(kind, matches)
+
+
+def _say_what_it_is(kind: Kind, matches: list[Json]) -> None:
+    for one in matches:
+        if one["kind"] != kind:
+            words = _WORDS[one["kind"]]
+            about = f"; its message: `switchboard explain {one['request_id']}`" if one["request_id"] else ""
+            raise NotFound(
+                f"{clean(one['id'])} is the id of a {words.name}, not of a {_WORDS[kind].name}: "
+                f"`switchboard {words.shown} {one['id']}`{about}"
+            )
