@@ -58,7 +58,7 @@ class Hand:
         return []
 
     async def answer(self, item: Item, text: str = "ok", *, pool: str | None = None, hand_on: bool = False) -> Settled:
-        """Settle with a reply; `pool` as of `reply_pool`."""
+        """Settle with a reply; `pool` as of `ReplyWays`."""
         [settled] = await lanes.settle(
             self.database,
             self.worker,

@@ -21,7 +21,7 @@ from switchboard.journey.accept import AcceptLeg, AcceptLimits, Submission
 from switchboard.journey.ask import Classifier
 from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
-from switchboard.journey.reply import ReplyService, reply_pool
+from switchboard.journey.reply import ReplyService, ReplyWays
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import NOTICE, ROUTE, TURN
@@ -120,7 +120,8 @@ class Lab:
         quickly = RouteLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
         route_limits = settings.pop("route_limits", quickly)
         route = RouteLeg(self.database, self.notifier, self.rule_book, classifier, route_limits)
-        leg = TurnLeg(self.database, self.notifier, self.rule_book, engines or {"echo": Echo()}, reply_pool({}), limits)
+        ways = ReplyWays(self.database, {})
+        leg = TurnLeg(self.database, self.notifier, self.rule_book, engines or {"echo": Echo()}, ways, limits)
         quick = WorkerSettings(**{"poll": 0.1, "rescue_every": 0.1, "ttl": 60.0, **settings})
         return Worker(self.database, self.notifier, {TURN: leg, NOTICE: leg, ROUTE: route}, quick)
 

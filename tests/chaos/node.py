@@ -31,7 +31,7 @@ from switchboard.domain.ledger import Item, OutboxRow
 from switchboard.domain.routing import Classified, Route, Team
 from switchboard.journey.ask import ClassifierFailure, Question
 from switchboard.journey.classify import RouteLeg, RouteLimits
-from switchboard.journey.reply import Callback, SendLeg, reply_pool
+from switchboard.journey.reply import Callback, ReplyWays, SendLeg
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, Claim
 from switchboard.lanes.waiting import resume
@@ -170,7 +170,9 @@ def traced_worker(parts: Lab, trace: Trace, *, delay: float, ttl: float, waiting
     callbacks: dict[str, Callback] = {"bot:house": TracedCallback(trace)}
     limits = TurnLimits(attempts=50, timeout=30, backoff_base=0.05, backoff_cap=0.2)
     engines = {"echo": WaitingEngine(trace, delay) if waiting else TracedEngine(trace, delay)}
-    leg = TurnLeg(parts.database, parts.notifier, parts.rule_book, engines, reply_pool(callbacks), limits)
+    leg = TurnLeg(
+        parts.database, parts.notifier, parts.rule_book, engines, ReplyWays(parts.database, callbacks), limits
+    )
 
     async def turn(item: Item, claim: Claim) -> Item | None:
         CLAIMED.set(item)

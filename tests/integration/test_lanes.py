@@ -14,6 +14,7 @@ from switchboard.domain.errors import InvalidInput
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.journey.reply import ReplyWays
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import TURN, Claim
 from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
@@ -605,7 +606,8 @@ async def test_a_handler_that_is_cancelled_from_within_does_not_stick_its_lane(d
     cancelled = 0
 
     async with lab(database_url) as parts:
-        leg = TurnLeg(parts.database, parts.notifier, parts.rule_book, {"echo": Scripted(_ok)}, lambda _: None, LIMITS)
+        ways = ReplyWays(parts.database, {})
+        leg = TurnLeg(parts.database, parts.notifier, parts.rule_book, {"echo": Scripted(_ok)}, ways, LIMITS)
 
         async def handler(item: Item, claim: Claim) -> Item | None:
             nonlocal cancelled

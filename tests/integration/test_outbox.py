@@ -10,7 +10,7 @@ import pytest
 
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import OutboxRow
-from switchboard.journey.reply import Callback, PullRequest, ReplyService, SendLeg, reply_pool
+from switchboard.journey.reply import Callback, PullRequest, ReplyService, ReplyWays, SendLeg
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import NOTICE, SEND, TURN
 from switchboard.lanes.notifier import CHANNEL, Notifier
@@ -315,8 +315,8 @@ class Platform:
 def worker(parts: Lab, callbacks: dict[str, Callback], *, configured: dict[str, Callback] | None = None) -> Worker:
     """`configured` is what the send leg knows, if that is not what the turn leg knew."""
     limits = TurnLimits(attempts=3, timeout=10, backoff_base=0.05, backoff_cap=0.2)
-    pool = reply_pool(callbacks)
-    turn = TurnLeg(parts.database, parts.notifier, parts.rule_book, {"echo": Echo()}, pool, limits)
+    ways = ReplyWays(parts.database, callbacks)
+    turn = TurnLeg(parts.database, parts.notifier, parts.rule_book, {"echo": Echo()}, ways, limits)
     send = SendLeg(parts.database, callbacks if configured is None else configured)
     return Worker(parts.database, parts.notifier, {TURN: turn, NOTICE: turn, SEND: send}, WorkerSettings(poll=0.05))
 

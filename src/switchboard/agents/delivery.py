@@ -35,13 +35,14 @@ Effect = Literal["idempotent", "effectful"]
 
 
 class EngineOptions(BaseModel):
-    """The options that every external engine knows; `timeout` and `on_dead` are read by the leg as well."""
+    """The options that every external engine knows; all but `effect` are read by the leg as well."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     timeout: PositiveFloat | None = None
     """Seconds per attempt; None: only the leg's own limit."""
     on_dead: str | None = None
+    reply_to_automatic: bool = False
     effect: Effect = "idempotent"
 
 

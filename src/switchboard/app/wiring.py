@@ -29,7 +29,7 @@ from switchboard.journey.accept import AcceptLeg, AcceptLimits
 from switchboard.journey.ask import Classifier
 from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
-from switchboard.journey.reply import Callback, ReplyService, SendLeg, reply_pool
+from switchboard.journey.reply import Callback, ReplyService, ReplyWays, SendLeg
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
@@ -113,8 +113,8 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     _check_options(engines, members)
     # Rules that name a butler without an engine make dead letters that say so; a model is not to choose one at all.
     runtime.rule_book.avoid([member.system_id for member in members if member.engine not in engines])
-    pool = reply_pool(callbacks, runtime.channels)
-    turn = TurnLeg(runtime.database, runtime.notifier, runtime.rule_book, engines, pool, limits)
+    ways = ReplyWays(runtime.database, callbacks, runtime.channels)
+    turn = TurnLeg(runtime.database, runtime.notifier, runtime.rule_book, engines, ways, limits)
     send = SendLeg(runtime.database, callbacks)
     route = RouteLeg(
         runtime.database, runtime.notifier, runtime.rule_book, make_classifier(runtime), _route_limits(settings)

@@ -1,6 +1,6 @@
 """Reply: the answer goes back to its conversation, in order, and its fate is recorded.
 
-There are three ways, depending on where the message came from (`reply_pool`): an `api` endpoint with a callback gets a
+There are three ways, depending on where the message came from (`ReplyWays`): an `api` endpoint with a callback gets a
 signed POST from a worker (`SendLeg`); a connector fetches with a lease and submits receipts (`ReplyService`); all
 others (`cli`, `api` without callback) read the reply over the API, so it counts as sent as soon as it is written.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 from urllib.parse import quote
@@ -18,6 +18,7 @@ from uuid import UUID
 import structlog
 
 from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.policy.retry import backoff
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Conflict, NotFound
@@ -29,6 +30,7 @@ from switchboard.ports.channel import Channel, Receipt
 from switchboard.ports.engine import Fenced
 from switchboard.store import outbox as store
 from switchboard.store.database import Database
+from switchboard.store.inbox import get_raw
 from switchboard.store.lanes import Work
 
 log = structlog.get_logger(__name__)
@@ -50,14 +52,28 @@ class Callback(Protocol):
         ...
 
 
-def reply_pool(callbacks: Mapping[str, Callback], channels: Channels = CHANNELS) -> Callable[[Work], str | None]:
-    """Where replies wait, by the message they answer; `callbacks` by `api` endpoint."""
+class ReplyWays:
+    """Whether and where a reply to a message waits; `callbacks` by `api` endpoint."""
 
-    def choose(work: Work) -> str | None:
+    def __init__(self, database: Database, callbacks: Mapping[str, Callback], channels: Channels = CHANNELS) -> None:
+        self._database = database
+        self._callbacks = callbacks
+        self._channels = channels
+
+    def pool(self, work: Work) -> str | None:
+        """The pool in which the reply waits; None: the mailbox that is read over the API."""
         source = work.envelope.source
-        return pool_of(channels[source.channel], source.endpoint_identity, callbacks)
+        return pool_of(self._channels[source.channel], source.endpoint_identity, self._callbacks)
 
-    return choose
+    async def withheld(self, work: Work) -> str | None:
+        """The sign that the message is automatic, so that no reply is to be made; None: a person may be waiting.
+
+        Two programs that answer each other never end.
+        """
+        channel = self._channels[work.envelope.source.channel]
+        kept = await get_raw(self._database, work.request_id) if channel.tells_automatic else None
+        envelope = whole_envelope(Original(*kept, work.envelope)) if kept else None
+        return channel.automatic(envelope) if envelope else None
 
 
 def pool_of(channel: Channel, endpoint: str, callbacks: Container[str]) -> str | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol
 
 import structlog
 
@@ -72,8 +73,12 @@ def turn_of(work: Work, member: Member, attempt: int) -> Turn:
     )
 
 
-ReplyPool = Callable[[Work], str | None]
-"""Where a reply to this work waits: a pool name, or None for the mailbox that is read over the API."""
+class Replies(Protocol):
+    """Whether and where replies wait: see `reply.py`."""
+
+    def pool(self, work: Work) -> str | None: ...
+
+    async def withheld(self, work: Work) -> str | None: ...
 
 
 class TurnLeg:
@@ -85,14 +90,14 @@ class TurnLeg:
         notifier: Notifier,
         rule_book: RuleBook,
         engines: Mapping[str, Engine],
-        reply_pool: ReplyPool,
+        replies: Replies,
         limits: TurnLimits,
     ) -> None:
         self._database = database
         self._notifier = notifier
         self._rule_book = rule_book
         self._engines = engines
-        self._reply_pool = reply_pool
+        self._replies = replies
         self._limits = limits
         self._load: Batch[Item, Work] = Batch(lambda items: store.load_work(database, items), writers=2)
         self._settle: dict[int, Batch[Settlement, store.Settled]] = {}
@@ -167,14 +172,14 @@ class TurnLeg:
             return self._failed(draft, work, EngineFailure("the turn took too long", error_class="timeout"))
         except EngineFailure as error:
             return self._failed(draft, work, error)
-        return self._finished(draft, work, result)
+        return await self._finished(draft, work, member, result)
 
     def _patience(self, member: Member) -> float:
         """Slightly above the engine's own limit, whose error says more. The engine refuses what is not a number."""
         own = member.options.get("timeout")
         return own + 5.0 if isinstance(own, (int, float)) and own > 0 else self._limits.timeout
 
-    def _finished(self, begun: Settlement, work: Work, result: TurnResult) -> Settlement:
+    async def _finished(self, begun: Settlement, work: Work, member: Member, result: TurnResult) -> Settlement:
         draft = replace(begun, stop_reason=result.stop_reason, usage=result.usage)
         if isinstance(result, Refusal):
             return self._dead_letter(replace(draft, outcome="refused"), work, "refused", result.reason)
@@ -182,13 +187,11 @@ class TurnLeg:
             return replace(draft, outcome="declined", error=storable_text(result.reason) or None)
         if work.dead_letter is not None:
             return replace(draft, outcome="answered")  # a notice has nobody to reply to
-        return replace(
-            draft,
-            outcome="answered",
-            outbox_id=new_uuid7(),
-            text=_reply_text(result),
-            pool=self._reply_pool(work),
-        )
+        text = _reply_text(result)
+        if member.options.get("reply_to_automatic") is not True and (sign := await self._replies.withheld(work)):
+            reason = f"no reply is made to automatic messages ({sign}); it would have been: {text}"
+            return replace(draft, outcome="declined", error=storable_text(reason)[:2000])
+        return replace(draft, outcome="answered", outbox_id=new_uuid7(), text=text, pool=self._replies.pool(work))
 
     def _failed(self, draft: Settlement, work: Work, error: EngineFailure) -> Settlement:
         failed = replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])

@@ -104,6 +104,11 @@ class Channel:
     personal: bool = False
     """Whether a reply reaches only the sender if a message does not say what kind of chat it is from."""
 
+    @property
+    def tells_automatic(self) -> bool:
+        """Whether `automatic` is of any use: it needs the `payload.raw` of a message."""
+        return self.automatic is not _nothing
+
     def named(self, name: str) -> Channel:
         """The same channel by another connector, under a name of its own."""
         return replace(self, name=name)

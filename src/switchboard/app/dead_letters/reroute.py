@@ -15,11 +15,11 @@ from msgspec.structs import replace as changed
 from switchboard.app.access import Principal
 from switchboard.app.dead_letters.reach import Reach
 from switchboard.app.dead_letters.requests import Reroute, Rerouted, RuleWish, Simulated
-from switchboard.app.messages.originals import Original, whole_envelope
 from switchboard.app.messages.receivers import team_of_receiver
 from switchboard.app.rules.proposals import edit_by, existing, new_one
 from switchboard.app.rules.service import NewRule, Order, RuleService, WrittenRule
 from switchboard.app.runtime import Runtime
+from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.draft import draft_of, parse_draft
 from switchboard.core.routing.explain import in_order, why_first

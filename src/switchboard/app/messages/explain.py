@@ -15,10 +15,10 @@ from uuid import UUID
 
 import msgspec
 
-from switchboard.app.messages.originals import Original, whole_envelope
 from switchboard.app.messages.views import MessageView, message_view
 from switchboard.app.runtime import Runtime
 from switchboard.core.identity import content_of, dedupe_key, named_in
+from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.explain import Beaten, Considered, Survey, TieBreak
 from switchboard.core.routing.facts import facts
 from switchboard.core.routing.index import retired

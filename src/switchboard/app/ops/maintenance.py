@@ -13,9 +13,9 @@ from uuid import UUID
 
 import structlog
 
-from switchboard.app.messages.originals import Original, whole_envelope
 from switchboard.app.settings import DeadLetterSettings
 from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.journey.reply import pool_of
 from switchboard.lanes.kinds import WORK_POOL

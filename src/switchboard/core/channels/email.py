@@ -31,6 +31,7 @@ _MAX_PEOPLE: Final = 100
 _NO_WORD = re.compile(r"[\W_]+")
 _MAX_SUBJECT: Final = 12_000
 _TO_MANY: Final = ("list-id", "list-unsubscribe", "list-post", "list-help")
+_BY_MACHINE: Final = ("x-auto-response-suppress", "x-autoreply", "x-autorespond")
 _BULK: Final = frozenset({"bulk", "junk", "list", "auto_reply"})
 _NOBODY = re.compile(
     r"(mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?|owner-.*|.*-(request|bounces?|owner))([+=].*)?@"
@@ -114,6 +115,7 @@ def _facts(envelope: Envelope, servers: Servers = MappingProxyType({})) -> Found
         "email_sender": sender,
         "email_domain": domain,
         "email_to": _recipient(headers(raw, "to"), envelope.source.endpoint_identity),
+        "email_automatic": "no" if _automatic(envelope) is None else "yes",
         "email_list_id": word(list_id(header(raw, "list-id"))),
         # If our own server wrote one of these headers, it is the topmost; strangers wrote the others.
         "email_auth": mail_auth(header(raw, "authentication-results"), trusted, domain or ""),
@@ -154,8 +156,10 @@ def _automatic(envelope: Envelope) -> str | None:
 
 
 def _sign_of_headers(raw: object) -> str | None:
-    if listed := next((name for name in _TO_MANY if header(raw, name)), None):
-        return listed
+    if told := next((name for name in (*_TO_MANY, *_BY_MACHINE) if header(raw, name)), None):
+        return told
+    if header(raw, "content-type").lower().startswith("multipart/report"):
+        return "content-type: multipart/report"
     submitted = header(raw, "auto-submitted").partition(";")[0].strip().lower()
     if submitted not in {"", "no"}:
         return f"auto-submitted: {submitted}"
@@ -177,6 +181,7 @@ CHANNELS: Final = (
         facts=_facts,
         keys={
             **dict.fromkeys(("email_sender", "email_domain", "email_to", "email_list_id"), "lower"),
+            "email_automatic": frozenset({"yes", "no"}),
             "email_auth": frozenset(get_args(MailAuth)),
         },
         unknown={

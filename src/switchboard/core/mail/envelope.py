@@ -1,7 +1,7 @@
 """The envelope of a mail: what its header fields say, with a payload that is read elsewhere, or not at all.
 
 Called by `core/mail/parse.py`, and for a mail without its body by `transport/mail_reading.py` and
-`app/messages/originals.py`. In: the fields as `core/mail/head.py` finds them; out: `Mail`, an envelope and, separately,
+`core/originals.py`. In: the fields as `core/mail/head.py` finds them; out: `Mail`, an envelope and, separately,
 the bytes; InvalidInput if there is nothing to read. Strangers write mails: a defect in a field affects only that field.
 Next: `core/identity.py` names the event, `journey/accept.py` stores it.
 """
@@ -38,7 +38,8 @@ from switchboard.domain.json_values import JsonObject
 KEPT_HEADERS: Final = (
     *("from", "sender", "reply-to", "to", "cc", "subject", "date", "message-id", "in-reply-to", "references"),
     *("list-id", "list-unsubscribe", "authentication-results", "auto-submitted", "precedence", "return-path"),
-    *("delivered-to", "x-original-to", "importance"),
+    *("delivered-to", "x-original-to", "importance", "list-post", "list-help", "content-type"),
+    *("x-auto-response-suppress", "x-autoreply", "x-autorespond"),
 )
 """The fields in `payload.raw.headers`: what rules, loop protection and replies need. The rest is in `Mail.raw`."""
 

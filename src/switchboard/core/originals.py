@@ -1,8 +1,8 @@
 """A stored message as it was submitted, `payload.raw` and all: read again from the bytes that arrived.
 
-Called by `app/dead_letters/reroute.py`, `app/ops/maintenance.py` and `explain.py`, which need what the table of
-messages does not keep. In: the bytes and what is known of them; out: the envelope, or None where this release cannot
-read them any more. Next: `core/routing/facts.py`.
+Called by `app/dead_letters/reroute.py`, `app/ops/maintenance.py`, `app/messages/explain.py` and `journey/reply.py`,
+which need what the table of messages does not keep. In: the bytes and what is known of them; out: the envelope, or None
+where this release cannot read them any more. Next: `core/routing/facts.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Original:
 
     raw: bytes
     media_type: str
-    envelope: JsonMapping
+    envelope: JsonMapping | Envelope
 
 
 def whole_envelope(original: Original) -> Envelope | None:

@@ -1,0 +1,58 @@
+"""Automatic mail is handled, but not answered: two programs that answer each other never end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from switchboard.domain.routing import Member, SystemId, Team
+from tests.hands import assert_balanced
+from tests.integration.test_mail_threads import explained, mail, posted
+from tests.lab import ROOT, rule, to
+from tests.servers import open_server
+from tests.waiting import eventually
+
+ECHO, CHATTY = SystemId("System1/echo"), SystemId("System1/chatty")
+MEMBERS = (Member(ECHO, ROOT, 1, "echo"), Member(CHATTY, ROOT, 1, "echo", options={"reply_to_automatic": True}))
+TREE = (
+    (Team(ROOT, None, members=MEMBERS),),
+    (
+        rule(ROOT, [to(CHATTY)], channel="email", email_automatic="yes", email_domain="y.example"),
+        rule(ROOT, [to(ECHO)], channel="email"),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("sender", "fields", "sign"),
+    [
+        ("ann@x.example", {"List_Id": "News <news.x.example>"}, "list-id"),
+        ("ann@x.example", {"List_Unsubscribe": "<mailto:off@x.example>"}, "list-unsubscribe"),
+        ("ann@x.example", {"Auto_Submitted": "auto-replied"}, "auto-submitted: auto-replied"),
+        ("ann@x.example", {"Precedence": "bulk"}, "precedence: bulk"),
+        ("no-reply@x.example", {}, "from no-reply@x.example"),
+    ],
+)
+async def test_automatic_mail_gets_a_turn_and_no_reply(
+    database_url: str, tmp_path: Path, sender: str, fields: dict[str, str], sign: str
+) -> None:
+    async with open_server(database_url, tmp_path, tree=TREE, worker=True) as server:
+        message = await posted(server, mail(sender, "hello", "m1", **fields))
+        await eventually(lambda: server.lab.count("select count(*) from delivery where state = 'declined'"))
+        explanation = await explained(server, message)
+        assert explanation["replies"] == []
+        [attempt] = explanation["deliveries"][0]["attempts"]
+        assert attempt["outcome"] == "declined"
+        assert attempt["error"] == f"no reply is made to automatic messages ({sign}); it would have been: hello"
+        await assert_balanced(server.lab)
+
+
+async def test_a_person_gets_a_reply_and_so_does_a_machine_where_the_butler_may(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with open_server(database_url, tmp_path, tree=TREE, worker=True) as server:
+        person = await posted(server, mail("ann@x.example", "hello", "m1"))
+        machine = await posted(server, mail("bot@y.example", "hello", "m2", Auto_Submitted="auto-generated"))
+        await eventually(lambda: server.lab.replies_to(person))
+        await eventually(lambda: server.lab.replies_to(machine))
