@@ -742,7 +742,8 @@ async def test_a_team_filters_by_so_many_sets_of_keys_and_no_more(server: Opened
         "email_domain",
         "email_auth",
     )
-    values = {"channel": "email", "chat_type": "private", "email_auth": "pass"}
+    values = {"channel": "email", "chat_type": "private", "email_auth": "pass", "email_domain": "x.org"}
+    values |= dict.fromkeys(("email_to", "email_sender"), "a@x.org")
     sets = [[key for at, key in enumerate(keys) if n >> at & 1] for n in range(1, 300)]
     rules = [
         {"name": f"{n}", "channel": "*", "filters": {key: values.get(key, "x") for key in chosen}, "targets": TO_LAB}

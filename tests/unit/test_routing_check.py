@@ -11,10 +11,13 @@ import pytest
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.routing.check import MAX_PRIORITY, Problem, check_rule, check_teams
+from switchboard.core.routing.draft import parse_draft
 from switchboard.core.routing.index import RoutingIndex, rank
 from switchboard.core.routing.teamfile import DEFAULT_TEAM
+from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Member, Rule, SystemId, SystemNumber, Target, Team, TeamId
 from switchboard.ports.channel import Channel
+from switchboard.ports.raw import word
 
 
 def member(number: SystemNumber, name: str, team_id: str, *, active: bool = True) -> Member:
@@ -174,6 +177,43 @@ def test_all_problems_are_named_at_once() -> None:
         "unknown_filter_key",
         "target_not_a_butler",
     ]
+
+
+@pytest.mark.parametrize(
+    ("channel", "key", "value", "meant"),
+    [
+        ("email", "email_domain", "@acme.example", "acme.example"),
+        ("email", "email_domain", "*.acme.example", "acme.example"),
+        ("email", "email_domain", "ann@acme.example", "acme.example"),
+        ("email", "email_sender", "Ann@Acme.example", "ann@acme.example"),
+        ("email", "email_sender", "anna", None),
+        ("*", "email_to", "@acme.example", None),
+        ("email", "email_list_id", "<News.acme.example>", "news.acme.example"),
+        ("telegram", "telegram_user_id", "007", "7"),
+        ("telegram", "telegram_user_id", "ann", None),
+        ("discord", "discord_guild_id", "lounge", None),
+        ("irc", "irc_channel", "dev", "#dev"),
+    ],
+)
+def test_what_cannot_match_is_refused_with_what_would_be_right(
+    channel: str, key: str, value: str, meant: str | None
+) -> None:
+    (problem,) = check_rule(replace(GOOD, channel=channel, filters={key: value}), BY_ID)
+    assert (problem.code, problem.field) == ("unmatchable_value", f"filters.{key}")
+    assert meant is None or problem.message.endswith(f"write {meant!r}")
+    assert meant is None or check_rule(replace(GOOD, channel=channel, filters={key: meant}), BY_ID) == []
+
+
+@pytest.mark.parametrize("name", ["می‌خواهم", "👩‍👧", "Ann\u00a0Lee"])
+def test_names_are_any_text_of_one_line(name: str) -> None:
+    fields = {"name": name, "channel": "email", "filters": {"sender": name}, "targets": [{"team_id": "t"}]}
+    draft = parse_draft(fields)
+    assert (draft.name, draft.filters) == (name, {"sender": name})
+    assert word(name) == name
+    for broken in ("\u2028", "\n", "\x1b"):
+        with pytest.raises(InvalidInput, match="one line"):
+            parse_draft({**fields, "name": f"a{broken}b"})
+        assert word(f"a{broken}b") is None
 
 
 def test_what_is_offered_instead() -> None:

@@ -8,11 +8,13 @@ settles receipts. Next: `core/channels/telegram.py` as an example.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
 from switchboard.domain.envelope import ChatType, Envelope
+from switchboard.ports.raw import INTEGER
 
 SendOutcome = Literal["sent", "retryable", "failed", "uncertain"]
 
@@ -30,8 +32,25 @@ class Receipt:
 
 Found = Mapping[str, str | None]
 """Facts by key; None if unknown."""
-Values = Literal["text", "lower", "integer"] | frozenset[str]
-"""What a fact may be: any text, lower-cased text, an integer in digits, or one of a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What all values of a fact look like: `pattern` matches them whole. `what` follows "it is …" in an error."""
+
+    pattern: re.Pattern[str]
+    what: str
+    right: Callable[[str], str] = str.lower
+    """What a value that does not match is probably meant to be."""
+
+    def fitting(self, value: str | None) -> str | None:
+        """The value if it has the form."""
+        return value if value is not None and self.pattern.fullmatch(value) else None
+
+
+Values = Literal["text", "lower"] | frozenset[str] | Form
+"""What a fact may be: any text, lower-cased text, one of a few words, or what has a form."""
+NUMBER: Final = Form(INTEGER, "a number without leading zeros, negative for groups", lambda value: value.lstrip("0"))
 Implies = Mapping[str, tuple[str, ...]]
 """By key of a fact, the keys of those that it determines."""
 Strategy = Literal["realtime", "email", "none"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
+from unicodedata import category
 
 from switchboard.domain.envelope import Envelope
 
@@ -17,7 +18,8 @@ Raw = Mapping[str, object]
 MAX_WORD: Final = 512
 """Maximum characters of a word; no identity in an envelope is longer either."""
 _OBJECT: Final = (dict, Mapping)  # nearly all are dicts, which is told much faster
-INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
+_BREAKING: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,19}")
 
 
 def raw_of(envelope: Envelope) -> Raw:
@@ -50,11 +52,16 @@ def number(value: object) -> str | None:
 
 
 def word(value: object) -> str | None:
-    """An id or a name as a string; an unprintable one is not a name."""
+    """An id or a name as a string, which is one line."""
     if not isinstance(value, str) or len(value) > MAX_WORD:
         return number(value)
     text = value.strip()
-    return text if text and text.isprintable() else None
+    return text if text and one_line(text) else None
+
+
+def one_line(text: str) -> bool:
+    """Whether there is no control character and no line break in it; joiners and blanks of all kinds may be."""
+    return text.isprintable() or not any(category(one) in _BREAKING for one in text)
 
 
 def first_word(raw: object, *paths: tuple[str | int, ...]) -> str | None:

@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import Channel, Found
-from switchboard.ports.raw import Raw, at, child, first_word, matching, number, raw_of
+from switchboard.ports.channel import NUMBER, Channel, Found
+from switchboard.ports.raw import Raw, at, child, first_word, integer, matching, number, raw_of
 
 _SNOWFLAKE = re.compile(r"\d{1,20}", re.ASCII)
 _EDITED_AT = re.compile(r"[\dTZ:.+-]{1,40}", re.ASCII)
@@ -38,9 +38,9 @@ def _facts(envelope: Envelope) -> Found:
     message = _message(envelope)
     user = first_word(message, ("author", "id"), ("member", "user", "id"), ("user", "id"), ("user_id",))
     return {
-        "discord_guild_id": first_word(message, ("guild_id",)),
-        "discord_channel_id": _chat(envelope) or envelope.event.external_thread_id,
-        "discord_user_id": user or envelope.sender.identity,
+        "discord_guild_id": integer(message.get("guild_id")),
+        "discord_channel_id": integer(_chat(envelope)) or integer(envelope.event.external_thread_id),
+        "discord_user_id": integer(user) or integer(envelope.sender.identity),
     }
 
 
@@ -53,7 +53,7 @@ CHANNELS: Final = (
         replied_to=_replied_to,
         facts=_facts,
         implies={"discord_channel_id": ("discord_guild_id",)},
-        keys=dict.fromkeys(("discord_guild_id", "discord_channel_id", "discord_user_id"), "text"),
+        keys=dict.fromkeys(("discord_guild_id", "discord_channel_id", "discord_user_id"), NUMBER),
         history="realtime",
     ),
 )

@@ -17,7 +17,7 @@ from switchboard.core.mail.auth import MailAuth, mail_auth
 from switchboard.core.mail.head import decoded
 from switchboard.core.mail.headers import address, domain_of, header, headers, list_id, mailboxes, without_tag
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import Channel, Circle, Found
+from switchboard.ports.channel import Channel, Circle, Form, Found
 from switchboard.ports.raw import matching, word
 
 Servers = Mapping[str, Collection[str]]
@@ -30,6 +30,17 @@ _MAX_LINES: Final = 10
 _MAX_PEOPLE: Final = 100
 _NO_WORD = re.compile(r"[\W_]+")
 _MAX_SUBJECT: Final = 12_000
+_ADDRESS: Final = Form(re.compile(r"[^A-Z\s<>]+@[^A-Z\s<>@*]+"), "an address in lower case, such as ann@example.org")
+_DOMAIN: Final = Form(
+    re.compile(r"[^A-Z\s<>@*.][^A-Z\s<>@*]*"),
+    "a domain in lower case; those below it are others",
+    lambda value: value.lower().rpartition("@")[2].lstrip("*."),
+)
+_LIST_ID: Final = Form(
+    re.compile(r"[^A-Z\s<>]+"),
+    "the id of a list without brackets, in lower case",
+    lambda value: value.lower().strip("<> "),
+)
 _TO_MANY: Final = ("list-id", "list-unsubscribe", "list-post", "list-help")
 _BY_MACHINE: Final = ("x-auto-response-suppress", "x-autoreply", "x-autorespond")
 _BULK: Final = frozenset({"bulk", "junk", "list", "auto_reply"})
@@ -108,15 +119,15 @@ def _replied_to(envelope: Envelope) -> str | None:
 
 def _facts(envelope: Envelope, servers: Servers = MappingProxyType({})) -> Found:
     raw, identity = envelope.payload.raw, envelope.sender.identity
-    sender = address(identity) or identity.lower()
-    domain = domain_of(sender)
+    sender = _ADDRESS.fitting(address(identity))
+    domain = _DOMAIN.fitting(domain_of(sender or ""))
     trusted = {*servers.get("*", ()), *servers.get(envelope.source.endpoint_identity, ())}
     return {
         "email_sender": sender,
         "email_domain": domain,
         "email_to": _recipient(headers(raw, "to"), envelope.source.endpoint_identity),
         "email_automatic": "no" if _automatic(envelope) is None else "yes",
-        "email_list_id": word(list_id(header(raw, "list-id"))),
+        "email_list_id": _LIST_ID.fitting(word(list_id(header(raw, "list-id")))),
         # If our own server wrote one of these headers, it is the topmost; strangers wrote the others.
         "email_auth": mail_auth(header(raw, "authentication-results"), trusted, domain or ""),
     }
@@ -130,7 +141,7 @@ def _implied(facts: Mapping[str, str]) -> Found:
 def _recipient(lines: Sequence[str], endpoint: str) -> str | None:
     """The recipient that is this mailbox (`me+shop@…` too), else the first one."""
     parts = (part for line in lines[:100] for part in mailboxes(line))
-    found = [one for part in parts if (one := address(part)) is not None and word(one) is not None]
+    found = [one for part in parts if (one := _ADDRESS.fitting(address(part))) is not None and word(one)]
     own = _mailbox(endpoint)
     return next((one for one in found if without_tag(one) == own), found[0] if found else None)
 
@@ -180,8 +191,10 @@ CHANNELS: Final = (
         replied_to=_replied_to,
         facts=_facts,
         keys={
-            **dict.fromkeys(("email_sender", "email_domain", "email_to", "email_list_id"), "lower"),
             "email_automatic": frozenset({"yes", "no"}),
+            **dict.fromkeys(("email_sender", "email_to"), _ADDRESS),
+            "email_domain": _DOMAIN,
+            "email_list_id": _LIST_ID,
             "email_auth": frozenset(get_args(MailAuth)),
         },
         unknown={

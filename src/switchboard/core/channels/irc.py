@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import Channel, Found
+from switchboard.ports.channel import Channel, Form, Found
 from switchboard.ports.raw import first_word
+
+_NAME: Final = Form(
+    re.compile(r"[#&][^A-Z\s,]+"), "the name of a channel with its #, in lower case", lambda value: f"#{value.lower()}"
+)
 
 
 def _channel(envelope: Envelope) -> str | None:
     """The channel that was written to; None where a nick was."""
     target = first_word(envelope.payload.raw, ("target",)) or envelope.event.external_thread_id or ""
-    return target.lower() if target.startswith(("#", "&")) else None
+    return _NAME.fitting(target.lower())
 
 
 def _facts(envelope: Envelope) -> Found:
@@ -28,7 +33,7 @@ CHANNELS: Final = (
         providers=frozenset({"irc"}),
         chat=_channel,
         facts=_facts,
-        keys=dict.fromkeys(("irc_channel", "irc_nick"), "lower"),
+        keys={"irc_channel": _NAME, "irc_nick": "lower"},
         history="realtime",
     ),
 )

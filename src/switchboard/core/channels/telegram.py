@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import CHAT_TYPES, Channel, Found
+from switchboard.ports.channel import CHAT_TYPES, NUMBER, Channel, Found
 from switchboard.ports.raw import Raw, at, child, integer, number, raw_of, word
 
 _WHO: Final = frozenset({"chat", "from", "user"})
@@ -65,7 +65,7 @@ _TELEGRAM: Final = Channel(
     chat=_chat,
     replied_to=_replied_to,
     facts=_facts,
-    keys={"telegram_chat_id": "integer", "telegram_user_id": "integer", "telegram_chat_type": CHAT_TYPES},
+    keys={"telegram_chat_id": NUMBER, "telegram_user_id": NUMBER, "telegram_chat_type": CHAT_TYPES},
     implies={"telegram_chat_type": ("chat_type",)},
     implied=_implied,
     history="realtime",

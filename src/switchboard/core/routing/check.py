@@ -17,8 +17,7 @@ from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.draft import shown
 from switchboard.core.words import near, or_list
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
-from switchboard.ports.channel import Values
-from switchboard.ports.raw import INTEGER
+from switchboard.ports.channel import Form, Values
 
 ProblemCode = Literal[
     "unknown_channel",
@@ -143,8 +142,9 @@ def _never_equal(channel: str, key: str, value: str, values: Values) -> str | No
         return f"it is {or_list(values)}"
     if values == "lower" and value != value.lower():
         return f"it is always in lower case, so write {value.lower()!r}"
-    if values == "integer" and not INTEGER.fullmatch(value):
-        return "it is a number, negative for groups, not a name"
+    if isinstance(values, Form) and values.fitting(value) is None:
+        meant = values.fitting(values.right(value))
+        return f"it is {values.what}" + (f"; write {meant!r}" if meant else "")
     return None
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Rule, RuleDraft, SystemId, Target, TeamId
+from switchboard.ports.raw import one_line
 
 MAX_TEXT: Final = 512
 """Maximum characters of a name, id or filter value, as in an envelope."""
@@ -79,7 +80,7 @@ class Reader:
     def text(self, value: object, path: str) -> str:
         """A name or an id, without surrounding blanks."""
         text = value.strip() if isinstance(value, str) else ""
-        if not text or len(text) > MAX_TEXT or not text.isprintable():
+        if not text or len(text) > MAX_TEXT or not one_line(text):
             raise self.refuse(path, f"must be a string: one line of 1 to {MAX_TEXT} characters")
         return text
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal
-from uuid import UUID
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
@@ -16,7 +15,7 @@ from switchboard.app.dead_letters.requests import BulkOutcome, DeadLetterDetail,
 from switchboard.core.routing.draft import MAX_FILTERS
 from switchboard.domain.routing import DeadLetterCategory
 from switchboard.domain.shown import ShownDeadLetter
-from switchboard.server.contracts.messages import Answer, Body, Cursor, Line, Word
+from switchboard.server.contracts.messages import Answer, Body, Cursor, Id, Line, Word
 from switchboard.server.contracts.rules import Filters, Priority, TargetBody
 
 __all__ = ["BulkOutcome", "DeadLetterDetail", "Handled", "Rerouted"]
@@ -30,7 +29,7 @@ def _in_utc(moment: datetime) -> datetime:
         raise ValueError("in UTC this is not within the years 1 to 9999") from None
 
 
-Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+Moment = Annotated[AwareDatetime, Field(strict=False), AfterValidator(_in_utc)]
 
 
 class DeadLetterRule(Body):
@@ -71,7 +70,7 @@ class DeadLetterFilterBody(Body):
     system_id: Word | None = None
     since: Moment | None = None
     until: Moment | None = None
-    ids: Annotated[list[UUID], Field(min_length=1, max_length=500)] | None = None
+    ids: Annotated[list[Id], Field(min_length=1, max_length=500)] | None = None
 
 
 class BulkBody(Body):

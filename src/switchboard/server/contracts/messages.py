@@ -32,15 +32,17 @@ Words = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")
 Line = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")
 ]
+Id = Annotated[UUID, Field(strict=False)]
+"""JSON has it as a string."""
 Cursor = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
 Limit = Annotated[int, Field(ge=1, le=500)]
 Number = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class Body(BaseModel):
-    """A request: nothing else stands in it."""
+    """A request: nothing else stands in it, and nothing is taken for something else, such as "no" for false."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Answer(BaseModel):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
-from uuid import UUID
 
 import msgspec
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -23,7 +22,7 @@ from switchboard.core.routing.lint import Finding
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import RuleSetVersion
 from switchboard.domain.shown import AuditEntry, SopRules
-from switchboard.server.contracts.messages import Answer, Body, Line, Word
+from switchboard.server.contracts.messages import Answer, Body, Id, Line, Word
 
 __all__ = ["DiffView", "DryRun", "Linted", "VersionView"]
 
@@ -85,7 +84,7 @@ class NewRuleBody(_Fields):
     targets: Targets
     priority: Priority = 0
     active: bool = True
-    rule_id: UUID | None = None
+    rule_id: Id | None = None
     reason: Line
     dry_run: bool = False
 
@@ -157,7 +156,7 @@ class DryRunBody(Body):
 class ProposedChange(_SomeParts):
     """A new rule of `team_id`, or with `rule_id` that rule with the named parts changed."""
 
-    rule_id: UUID | None = None
+    rule_id: Id | None = None
     team_id: Word | None = None
 
     @model_validator(mode="after")

@@ -6,11 +6,9 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from switchboard.app.messages.connectors import INTERVAL_S, ConnectorService
 from switchboard.app.messages.intake import Intake, encode_batch, encode_envelope
-from switchboard.server.contracts.messages import HeartbeatBody, OutboxNext, ReceiptBody
+from switchboard.server.contracts.messages import HeartbeatBody, Id, OutboxNext, ReceiptBody
 from switchboard.server.http.outbox import beat, pull_request, receipt
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.tool_spec import ENVELOPE, Call, ToolSpec, make_tool, object_of, only, read, schema_of
@@ -19,7 +17,7 @@ from switchboard.server.mcp.tool_spec import ENVELOPE, Call, ToolSpec, make_tool
 class OutboxReceipt(ReceiptBody):
     """A receipt, and for which reply."""
 
-    outbox_id: UUID
+    outbox_id: Id
 
 
 def connector_tools(services: Services) -> tuple[ToolSpec, ...]:

@@ -7,11 +7,10 @@ the HTTP API and the dead letter's id; out: the same answers. Next: `app/dead_le
 from __future__ import annotations
 
 from typing import Final
-from uuid import UUID
 
 from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.server.contracts.dead_letters import DeadLetterFilterBody, HandleBody, RerouteBody
-from switchboard.server.contracts.messages import Body, Cursor, Limit
+from switchboard.server.contracts.messages import Body, Cursor, Id, Limit
 from switchboard.server.http.dead_letters import filter_of, reroute_of
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool, read, schema_of
@@ -32,19 +31,19 @@ class ListDeadLetters(DeadLetterFilterBody):
 class WhichDeadLetter(Body):
     """One dead letter."""
 
-    dead_letter_id: UUID
+    dead_letter_id: Id
 
 
 class RerouteDeadLetter(RerouteBody):
     """Which one goes where."""
 
-    dead_letter_id: UUID
+    dead_letter_id: Id
 
 
 class HandleDeadLetter(HandleBody):
     """Which one is closed."""
 
-    dead_letter_id: UUID
+    dead_letter_id: Id
 
 
 def dead_letter_tools(services: Services) -> tuple[ToolSpec, ...]:

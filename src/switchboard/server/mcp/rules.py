@@ -7,11 +7,9 @@ agent. Who calls is known by the token, never by an argument. In: the bodies of 
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from switchboard.app.access import Principal
 from switchboard.app.rules.service import Order
-from switchboard.server.contracts.messages import Body, Cursor, Limit, Line, Word
+from switchboard.server.contracts.messages import Body, Cursor, Id, Limit, Line, Word
 from switchboard.server.contracts.rules import DryRunBody, NewRuleBody, RulePatch, TestBody, Version
 from switchboard.server.http.replays import question
 from switchboard.server.http.rules import change_rule, new_rule, rule_detail, rule_page
@@ -31,19 +29,19 @@ class RulesWanted(Body):
 class OneRule(Body):
     """Which rule."""
 
-    rule_id: UUID
+    rule_id: Id
 
 
 class RuleUpdate(RulePatch):
     """What to change in which rule, and the version of the rule that you saw."""
 
-    rule_id: UUID
+    rule_id: Id
 
 
 class RuleSwitch(Body):
     """Which rule to switch off or delete, and the version of it that you saw."""
 
-    rule_id: UUID
+    rule_id: Id
     version: Version
     reason: Line
     dry_run: bool = False
