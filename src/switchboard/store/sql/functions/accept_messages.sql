@@ -66,23 +66,15 @@ begin
         ) w
         cross join lock_lanes(w.key, w.kind, w.system_id, w.conversation, w.pool) l;
 
-    -- Nearly always all of them are new, and then a plain insert takes two thirds of the time.
-    begin
+    with given as (
         insert into dedupe (key, body, request_id)
-            select m.key, m.body, m.request_id from unnest(_event, _content, _request_id) as m (key, body, request_id)
-            order by m.key;
-        _new := _request_id;
-    exception when unique_violation then
-        with given as (
-            insert into dedupe (key, body, request_id)
-                select m.key, m.body, m.request_id
-                from unnest(_event, _content, _request_id) with ordinality as m (key, body, request_id, ord)
-                order by m.key, m.ord
-                on conflict do nothing
-                returning request_id
-        )
-        select array_agg(g.request_id) into _new from given g;
-    end;
+            select m.key, m.body, m.request_id
+            from unnest(_event, _content, _request_id) with ordinality as m (key, body, request_id, ord)
+            order by m.key, m.ord
+            on conflict do nothing
+            returning request_id
+    )
+    select array_agg(g.request_id) into _new from given g;
     _fresh := case when cardinality(_new) = cardinality(_request_id) then array_fill(true, array[cardinality(_new)])
                    else array(select coalesce(m.request_id = any (_new), false)
                               from unnest(_request_id) with ordinality as m (request_id, ord) order by m.ord) end;
