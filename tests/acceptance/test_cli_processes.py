@@ -59,11 +59,11 @@ def home() -> Iterator[Path]:
 
 HELP = (
     *((entry.name,) for entry in COMMANDS if entry.name not in ("demo", "bench")),
-    *(("messages", name) for name in ("list", "get", "raw")),
+    *(("messages", name) for name in ("list", "show", "correct", "raw")),
     *(("dlq", name) for name in ("list", "show", "reroute", "handle")),
     *(("tokens", name) for name in ("create", "list", "revoke")),
-    *(("outbox", name) for name in ("list", "resend")),
-    *(("lanes", name) for name in ("list", "resume")),
+    *(("outbox", name) for name in ("list", "show", "resend")),
+    *(("lanes", name) for name in ("list", "show", "resume")),
     *(("db", name) for name in ("migrate", "backup", "restore")),
     *(
         ("rules", name)
@@ -301,7 +301,7 @@ def test_server_and_workers_apart(home: Path) -> None:
         with running(env, "work", "--concurrency", "2", "--name", "w1") as worker:
             answered = told(server.environment, "send", "and now?", "--wait", "30")
             assert answered["state"] == "answered"
-            assert told(server.environment, "messages", "get", waiting["request_id"])["state"] == "answered"
+            assert told(server.environment, "messages", "show", waiting["request_id"])["state"] == "answered"
             assert worker.stop() == 0
 
 
@@ -333,7 +333,7 @@ def test_the_first_signal_drains_and_the_second_ends_at_once(place: Path) -> Non
     env = environment(place / "data", TEAMS_DIR=str(write_teams(place / "teams", slow)), WORKER__DRAIN="600")
     with running(env, "up") as server:
         sent = told(server.environment, "send", "take your time")["request_id"]
-        ours = ("messages", "get", sent)
+        ours = ("messages", "show", sent)
         _until(lambda: told(server.environment, *ours)["deliveries"][0]["state"] == "running" or None)
         server.process.terminate()
         _until(lambda: switchboard(server.environment, *ours).returncode == 3 or None)
@@ -601,7 +601,7 @@ def test_backup_and_restore_of_the_embedded_database(place: Path, tmp_path: Path
     assert not (place / "other").exists()
     assert told(other, "db", "restore", tmp_path / "b")["migrated"] == []
     with running(other, "up") as server:
-        assert told(server.environment, "messages", "get", sent)["text"] == "keep this"
+        assert told(server.environment, "messages", "show", sent)["text"] == "keep this"
 
 
 def test_secrets_appear_nowhere(place: Path) -> None:
@@ -619,7 +619,7 @@ def test_secrets_appear_nowhere(place: Path) -> None:
     said = json.loads(process.stdout.readline())
     reached = env | {"SWITCHBOARD_URL": said["url"]}
     secret = Path(said["token_file"]).read_text().strip()
-    outputs = [switchboard(reached, *c.split()) for c in ("doctor", "tokens list", "messages", "send x --wait 10")]
+    outputs = [switchboard(reached, *c.split()) for c in ("doctor", "tokens list", "messages list", "send x --wait 10")]
     process.terminate()
     out, err = process.communicate(timeout=DEADLINE)
     everything = out + err + "".join(done.stdout + done.stderr for done in outputs)

@@ -253,7 +253,7 @@ async def _system4_reroutes(house: House, dead_letter: str, request_id: str) -> 
 async def _the_chat_hears_once(house: House, request_id: str) -> None:
     [reply] = await house.said(wait=20)
     assert (reply["request_id"], reply["recipient"], reply["text"]) == (request_id, str(CHAT), f"Noted: {HEARD}")
-    message = await asyncio.to_thread(told, house.server.environment, "messages", "get", request_id)
+    message = await asyncio.to_thread(told, house.server.environment, "messages", "show", request_id)
     assert [(one["system_id"], one["state"]) for one in message["deliveries"]] == [
         ("System1/onboarding_interviewer", "answered")
     ]

@@ -173,7 +173,7 @@ async def _work(worker: Worker, stop: asyncio.Event, parts: Parts) -> None:
     try:
         await asyncio.wait([working, ready, stopped], return_when=asyncio.FIRST_COMPLETED)
         if not parts.server and worker.ready.is_set():
-            _announce_worker(parts)
+            _announce_worker(parts, worker.number)
         await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
         worker.stop()
         await working
@@ -182,11 +182,11 @@ async def _work(worker: Worker, stop: asyncio.Event, parts: Parts) -> None:
             task.cancel()
 
 
-def _announce_worker(parts: Parts) -> None:
+def _announce_worker(parts: Parts, number: int) -> None:
     if parts.as_json:
-        print_json({"working": True, "pid": os.getpid()})
+        print_json({"working": True, "worker": number, "pid": os.getpid()})
     else:
-        out().print(f"worker {parts.name or os.getpid()} is ready")
+        out().print(f"worker {number}{f' ({parts.name})' if parts.name else ''} is ready")
 
 
 async def _serve(

@@ -85,6 +85,8 @@ class Worker:
         self._maintenance = maintenance
         self._stopping = asyncio.Event()
         self.ready = asyncio.Event()
+        self.number = 0
+        """By which others know it, in `switchboard explain`; it changes when it must register again."""
 
     def stop(self) -> None:
         """Claim nothing more, finish running items within the drain limit, release the rest at once."""
@@ -97,10 +99,14 @@ class Worker:
                 self._database, self._notifier, self._handlers, self._settings, self._maintenance, self._stopping
             )
             try:
-                await session.run(self.ready)
+                await session.run(self._registered)
             except Unavailable as error:
                 log.warning("worker interrupted", reason=error.message)
                 await _wait(self._stopping, 0.2 + random.random() * 0.3)
+
+    def _registered(self, number: int) -> None:
+        self.number = number
+        self.ready.set()
 
 
 class _Session:
@@ -131,7 +137,7 @@ class _Session:
         self._lost = asyncio.Event()
         self._last_beat = monotonic()
 
-    async def run(self, ready: asyncio.Event) -> None:
+    async def run(self, registered: Callable[[int], None]) -> None:
         async with AsyncExitStack() as stack:
             await self._register(stack)
             # Self-fence, in whatever way we leave. From below: nothing more is claimed, what runs is cancelled, and
@@ -144,7 +150,7 @@ class _Session:
                 loops.append(asyncio.create_task(self._maintenance_loop()))
             stack.push_async_callback(_cancel, loops)
             log.info("worker ready", worker=self._worker)
-            ready.set()
+            registered(self._worker)
             await self._until_over(loops)
             if not self._lost.is_set():
                 await self._leave(claiming)

@@ -179,7 +179,7 @@ async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show:
             show.tell(f"the server is listening at {address['url']}, database included")
             environment |= {"SWITCHBOARD_URL": address["url"], "SWITCHBOARD_CLASSIFY__MCP_URL": f"{address['url']}/mcp"}
             os.environ.update({k: environment[k] for k in ("SWITCHBOARD_URL", "SWITCHBOARD_DATA_DIR")})
-            victim = await stack.enter_async_context(_worker(home, environment, show, "one"))
+            victim = await stack.enter_async_context(_worker(home, environment, show))
             client = await stack.enter_async_context(open_client(load_settings()))
             took = await _act(client, show, home, environment, (server, victim), stack)
             show.messages = await _messages(client)
@@ -205,11 +205,11 @@ async def _act(
     show: Show,
     home: Path,
     environment: Mapping[str, str],
-    parts: tuple[asyncio.subprocess.Process, asyncio.subprocess.Process],
+    parts: tuple[asyncio.subprocess.Process, tuple[asyncio.subprocess.Process, int]],
     stack: AsyncExitStack,
 ) -> Json:
     """Send everything, kill a worker while it is busy, wait until all is settled and sent."""
-    server, victim = parts
+    server, (victim, number) = parts
     watching = asyncio.create_task(_watch(client, show))
     connectors = [asyncio.create_task(_connect(client, show, *endpoint)) for endpoint in _ENDPOINTS]
     importing = asyncio.create_task(_import(home, environment))
@@ -219,8 +219,8 @@ async def _act(
         await _until(lambda: _busy(client), _Alive(home, (server, victim), tasks))
         busy = await _running(client)
         os.kill(victim.pid, signal.SIGKILL)
-        show.tell(f"kill -9 of worker one, in the middle of {busy} turns")
-        second = await stack.enter_async_context(_worker(home, environment, show, "two"))
+        show.tell(f"kill -9 of worker {number}, in the middle of {busy} turns")
+        second, _ = await stack.enter_async_context(_worker(home, environment, show))
         took = await importing
         show.tell(f"import: {took['new']} new, {took['duplicates']} duplicate, {took['refused']} refused")
         await chatting
@@ -301,14 +301,13 @@ async def _closed(process: asyncio.subprocess.Process) -> None:
 
 @asynccontextmanager
 async def _worker(
-    home: Path, environment: Mapping[str, str], show: Show, name: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    async with _process(
-        home, environment, "work", "--while-stdin", "--name", name, "--concurrency", "8", "--json"
-    ) as process:
-        await _first_line(process, home)
-        show.tell(f"worker {name} is ready (process {process.pid})")
-        yield process
+    home: Path, environment: Mapping[str, str], show: Show
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """A worker, and the number by which `explain` calls it."""
+    async with _process(home, environment, "work", "--while-stdin", "--concurrency", "8", "--json") as process:
+        number = int((await _first_line(process, home))["worker"])
+        show.tell(f"worker {number} is ready (process {process.pid})")
+        yield process, number
 
 
 async def _first_line(process: asyncio.subprocess.Process, home: Path) -> Json:
