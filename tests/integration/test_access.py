@@ -181,6 +181,7 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("GET", "/v1/outbox", None, ""),
     ("GET", f"/v1/outbox/{_NEW}", None, ""),
     ("POST", f"/v1/outbox/{_NEW}/resend", None, ""),
+    ("GET", "/v1/ids?start=01", None, ""),
     ("GET", "/v1/teams", None, "agent handler"),
     ("GET", "/v1/teams/root", None, "agent handler"),
     ("GET", "/v1/agents", None, "agent handler"),

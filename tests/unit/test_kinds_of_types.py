@@ -15,6 +15,7 @@ STRUCTS: Final = {
     "agents/callback.py",
     "agents/delivery.py",
     "transport/mcp_session.py",
+    "transport/mail_frames.py",
     "core/envelope/fast.py",
     "domain/envelope.py",
     "server/fastpath/mcp_ingest.py",
