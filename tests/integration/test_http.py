@@ -138,8 +138,9 @@ async def test_one_key_for_a_batch_is_refused_and_not_passed_over(server: Opened
 @pytest.mark.parametrize(
     ("content", "media_type", "expected"),
     [
-        (b"{", "application/json", (422, "invalid_json")),
-        (b"\xff\xfe", "application/json", (422, "invalid_utf8")),
+        (b"{", "application/json", (400, "invalid_json")),
+        (b"", "application/json", (400, "invalid_json")),
+        (b"\xff\xfe", "application/json", (400, "invalid_utf8")),
         (b"[]", "application/json", (422, "wrong_type")),
         (b"{}", "application/json", (422, "missing_field")),
         (b"{}", "text/plain", (415, "unsupported_media_type")),
@@ -155,6 +156,21 @@ async def test_what_is_not_an_envelope_is_refused_in_one_shape(
     answer = await server.http.post("/v1/ingest", content=content, headers={"content-type": media_type})
     assert error_of(answer) == expected
     assert await server.lab.count("select count(*) from message_inbox") == 0
+
+
+@pytest.mark.parametrize("path", ["/v1/ingest", "/v1/ingest/batch", "/v1/rules", "/v1/outbox/next", "/v1/tokens"])
+async def test_a_body_that_is_no_json_and_a_field_that_is_missing_are_told_alike_everywhere(
+    server: Opened, path: str
+) -> None:
+    headers = {"content-type": "application/json"}
+    cases = {
+        b"": (400, "invalid_json"),
+        b"{": (400, "invalid_json"),
+        b"\xff": (400, "invalid_utf8"),
+        b"{}": (422, "missing_field"),
+    }
+    for content, expected in cases.items():
+        assert error_of(await server.http.post(path, content=content, headers=headers)) == expected, content[:20]
 
 
 async def test_too_large_bodies_are_cut_off_with_and_without_a_declared_length(

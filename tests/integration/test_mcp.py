@@ -110,7 +110,7 @@ async def test_raw_bytes_are_the_canonical_json_of_what_was_given(server: Opened
         ("ingest", {}, "wrong_type"),
         ("ingest", {"envelope": {}, "more": 1}, "wrong_type"),
         ("ingest_batch", {"envelopes": []}, "batch_size"),
-        ("outbox_next", {"channel": "telegram"}, "invalid_input"),
+        ("outbox_next", {"channel": "telegram"}, "missing_field"),
         ("outbox_next", {"channel": "telegram", "endpoint": "x", "limit": 1000}, "invalid_input"),
         ("outbox_receipt", {"outbox_id": "x", "lease": 1, "outcome": "sent"}, "invalid_input"),
         ("heartbeat", {"channel": "telegram", "endpoint": "x", "instance_id": "i", "state": "great"}, "invalid_input"),

@@ -711,7 +711,7 @@ async def test_a_refused_edit_is_an_error_with_its_reason_and_on_record(server: 
     error = json.loads(wrong["result"]["content"][0]["text"])["error"]
     assert (error["code"], error["details"]["problems"][0]["field"]) == ("unknown_filter_key", "filters.x")
     missing = await tool(server, "routing_rules_update", {"rule_id": "x"}, headers)
-    assert '"invalid_input"' in missing["result"]["content"][0]["text"]
+    assert '"missing_field"' in missing["result"]["content"][0]["text"]
 
 
 # What an attacker tried -----------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from switchboard.domain.errors import (
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - told apart, not bound to
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _KINDS: Final[Mapping[int, type[SwitchboardError]]] = {
+    400: InvalidInput,
     401: Unauthenticated,
     403: Forbidden,
     404: NotFound,

@@ -4,6 +4,7 @@ Expected outcomes are values (a duplicate, a dead letter, a fenced turn); except
 
     SwitchboardError                 code, message, field?, status (that of an HTTP answer)
     ├── InvalidInput         422     the sender must change something
+    │   └── NotJson          400     the body cannot be read at all
     ├── TooLarge             413
     ├── Unauthenticated      401
     ├── Forbidden            403
@@ -43,6 +44,13 @@ class InvalidInput(SwitchboardError):
 
     status = 422
     code = "invalid_input"
+
+
+class NotJson(InvalidInput):
+    """The body is not JSON."""
+
+    status = 400
+    code = "invalid_json"
 
 
 class IdempotencyMismatch(InvalidInput):

@@ -39,7 +39,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
 from switchboard.domain.envelope import MAX_DEPTH, SCHEMA_VERSION, Envelope, Raw, Timestamp, Trace
-from switchboard.domain.errors import InvalidInput
+from switchboard.domain.errors import InvalidInput, NotJson
 from switchboard.domain.json_values import JsonObject
 
 _S = TypeVar("_S", bound=Struct)
@@ -247,10 +247,10 @@ def not_json(reason: str, data: bytes) -> InvalidInput:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return InvalidInput(f"the body must be UTF-8; byte {error.start} is not", code="invalid_utf8")
+        return NotJson(f"the body must be UTF-8; byte {error.start} is not", code="invalid_utf8")
     if any(sign in reason for sign in ("surrogate", "hex escape")) and ESCAPED_SURROGATE.search(data):
         return InvalidInput(f"a \\uD8.. escape must be half of a pair: {reason}", code="lone_surrogate")
-    return InvalidInput(f"the body must be one JSON object: {reason}", code="invalid_json")
+    return NotJson(f"the body must be one JSON object: {reason}")
 
 
 def _explained(detail: ErrorDetails) -> tuple[str, str]:

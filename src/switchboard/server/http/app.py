@@ -44,7 +44,7 @@ from switchboard.server.http.docs import docs_page
 from switchboard.server.http.errors import install_errors, response_to
 from switchboard.server.http.gate import PUBLIC, Gate, Limits
 from switchboard.server.http.parameters import only_known_parameters
-from switchboard.server.http.services import Services
+from switchboard.server.http.services import SENTENCES, Services
 from switchboard.server.mcp.server import McpEndpoint
 
 _DESCRIPTION: Final = (
@@ -153,6 +153,8 @@ def _completed(document: JsonObject) -> JsonObject:
         for operation in operations.values():
             if path in PUBLIC:
                 operation["security"] = []
+            if "requestBody" in operation:
+                operation["responses"]["400"] = {**operation["responses"]["422"], "description": SENTENCES[400]}
     return document
 
 

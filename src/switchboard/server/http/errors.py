@@ -18,8 +18,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from switchboard.app.messages.intake import ErrorDetail, Refused, refused
-from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, Unavailable
+from switchboard.core.envelope.strict import too_deep
+from switchboard.domain.errors import InvalidInput, NotJson, Overloaded, SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonMapping
+from switchboard.server.contracts.problems import first_problem
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +67,10 @@ async def _framework(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
     if isinstance(error.__cause__, SwitchboardError):  # raised by the gate while the framework read the body
         return error_response(error.__cause__)
+    if isinstance(error.__cause__, UnicodeDecodeError):
+        return error_response(NotJson("the body must be UTF-8", code="invalid_utf8"))
+    if isinstance(error.__cause__, RecursionError):
+        return error_response(too_deep())
     code = _CODES.get(error.status_code, "http_error")
     return _response(error.status_code, Refused(ErrorDetail(code, str(error.detail))), error.headers)
 
@@ -78,12 +84,10 @@ async def _invalid(_: Request, error: Exception) -> Response:
 def _first_problem(problems: Sequence[JsonMapping]) -> InvalidInput:
     first = problems[0]
     if first["type"] == "json_invalid":
-        return InvalidInput(f"the body must be one JSON object: {first['ctx']['error']}", code="invalid_json")
-    path = ".".join(str(part) for part in first["loc"][1:])[:200] or None
-    said = first["msg"].removeprefix("Value error, ")
-    message = f"{path or 'the body'}: {said[:1].lower()}{said[1:]}" if path or said == first["msg"] else said
-    rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return InvalidInput(f"{message}{rest}", field=path)
+        return NotJson(f"the body must be one JSON object: {first['ctx']['error']}")
+    if first["type"] == "missing" and first["loc"] == ("body",):
+        return NotJson("the body must be one JSON object: it is empty")
+    return first_problem(problems, first["loc"][1:])
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:

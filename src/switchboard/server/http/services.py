@@ -106,8 +106,8 @@ def answer(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-_SENTENCES: Final[Mapping[int, str]] = {
-    400: "The body is malformed.",
+SENTENCES: Final[Mapping[int, str]] = {
+    400: "The body is not JSON.",
     401: "No token, or an unknown, revoked or expired one.",
     403: "The token does not permit this.",
     404: "It does not exist, or this token may not read it.",
@@ -118,10 +118,11 @@ _SENTENCES: Final[Mapping[int, str]] = {
     429: "The backlog is full; retry after Retry-After seconds.",
     503: "The database cannot be reached; retry after Retry-After seconds.",
 }
+"""What a status means, in the OpenAPI."""
 
 
 def documented(model: Any, *errors: int, status: int = 200, description: str = "Done.") -> dict[int | str, JsonObject]:
     """The `responses` of a route: `model` at `status`, and besides 401, 403, 413, 422 and 503 the given errors."""
     good: dict[int | str, JsonObject] = {status: {"model": model, "description": description}}
     bad = {401, 403, 413, 422, 503, *errors}
-    return good | {code: {"model": ErrorBody, "description": _SENTENCES[code]} for code in sorted(bad)}
+    return good | {code: {"model": ErrorBody, "description": SENTENCES[code]} for code in sorted(bad)}

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from switchboard.app.access import Action, Principal
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.server.contracts.problems import first_problem
 
 Context = ServerRequestContext[Any, Any]
 Arguments = JsonMapping
@@ -109,11 +110,11 @@ def read(body: type[_Body], arguments: Arguments) -> _Body:
     """The arguments as a body of the HTTP API. Raises InvalidInput."""
     try:
         return body.model_validate_json(msgspec.json.encode(arguments))
-    except (ValidationError, UnicodeEncodeError) as error:
-        first = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
-        field = ".".join(str(part) for part in first["loc"])[:200] if first else None
-        message = first["msg"] if first else "lone surrogates are not allowed in text"
-        raise InvalidInput(f"{field or 'the arguments'}: {message}", field=field or None) from None
+    except ValidationError as error:
+        problems = [dict(problem) for problem in error.errors(include_url=False)]
+        raise first_problem(problems, error.errors()[0]["loc"]) from None
+    except UnicodeEncodeError:
+        raise InvalidInput("lone surrogates are not allowed in text") from None
 
 
 def result_of(value: object, *, is_error: bool = False) -> CallToolResult:
