@@ -18,8 +18,8 @@ from switchboard.ports.channel import Receipt
 from switchboard.store import inbox
 from switchboard.store.inbox import Acceptance
 from tests.hands import assert_balanced, at_work
-from tests.lab import Lab, envelope_json, lab
-from tests.servers import open_server
+from tests.lab import ROOT, Lab, envelope_json, lab, rule, to
+from tests.servers import RULES, TEAMS, open_server
 from tests.strategies import NOW
 from tests.waiting import eventually
 
@@ -233,3 +233,11 @@ async def test_explain_says_why_a_mail_is_not_in_the_thread_that_it_names(databa
         await posted(server, mail("ann@x.example", "hello", "m1"))
         stranger = await posted(server, mail("eve@y.example", "hello", "e1", References="<m1@x.example>"))
         assert (await explained(server, stranger))["notes"] == [APART]
+
+
+async def test_a_rule_may_name_any_recipient_of_a_mail(database_url: str, tmp_path: Path) -> None:
+    rules = (*RULES, rule(ROOT, [to(team="side")], channel="email", email_to="team@x.example"))
+    async with open_server(database_url, tmp_path, tree=(TEAMS, rules)) as server:
+        copy = await posted(server, mail("ann@x.example", "hello", "m1", Cc="ben@x.example, Team <Team@x.example>"))
+        decided = (await explained(server, copy))["decisions"][0]["trail"][0]
+        assert (decided["targets"][0]["team_id"], decided["considered"][-1]["fired"]) == ("side", True)

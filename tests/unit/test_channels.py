@@ -22,7 +22,7 @@ from switchboard.core.routing import facts as routing
 from switchboard.core.words import near, or_list
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
-from switchboard.ports.channel import Form
+from switchboard.ports.channel import SEVERAL, Form
 
 
 def envelope(
@@ -152,7 +152,7 @@ MAIL: dict[str, tuple[object, str, dict[str, str]]] = {
         {
             "email_sender": "ann@shop.example",
             "email_domain": "shop.example",
-            "email_to": "me+shop@example.com",
+            "email_to": "me+shop@example.com\nyou@example.com",
             "email_list_id": "news.shop.example",
         },
     ),
@@ -172,7 +172,7 @@ MAIL: dict[str, tuple[object, str, dict[str, str]]] = {
         {
             "email_sender": "ann@shop.example",
             "email_domain": "shop.example",
-            "email_to": "me@example.com",
+            "email_to": "me@example.com\na@x.example\nb@x.example",
         },
     ),
     "the form of the Gmail API": (
@@ -198,6 +198,16 @@ def test_email(case: tuple[object, str, dict[str, str]]) -> None:
     endpoint = "gmail:user:me@example.com"
     found = own(facts(envelope("email", raw, sender=sender, endpoint=endpoint)))
     assert found == expected | {"email_automatic": "yes" if "email_list_id" in expected else "no"}
+
+
+def test_a_mail_is_addressed_to_everybody_that_its_headers_name() -> None:
+    fields = {"to": "Ann <Ann@x.example>, me+shop@example.com", "cc": ["b@x.example, ann@x.example", "c@x.example"]}
+    one = mail(**fields, **{"delivered-to": "me@example.com", "x-original-to": "d@x.example", "from": "e@x.example"})
+    found = facts(envelope("email", one, sender="e@x.example", endpoint="gmail:user:me@example.com"))["email_to"]
+    assert found.split(SEVERAL) == [
+        *("me+shop@example.com", "me@example.com"),
+        *("ann@x.example", "b@x.example", "c@x.example", "d@x.example"),
+    ]
 
 
 PASSED = "dmarc=pass header.from=shop.example"
@@ -328,12 +338,13 @@ def test_facts_never_raise_and_are_always_clean(channel: str, raw: Any, known: b
     assert found.keys() <= keys.keys() <= CHANNELS.keys_of("*").keys()
     for key, value in found.items():
         assert isinstance(value, str)
-        assert value == value.strip() != ""
-        assert value.isprintable()
-        assert len(value) <= 512
         values = keys[key]
+        for one in value.split(SEVERAL) if isinstance(values, Form) and values.several else (value,):
+            assert one == one.strip() != ""
+            assert one.isprintable()
+            assert len(one) <= 512
+            assert not isinstance(values, Form) or values.pattern.fullmatch(one)
         assert values != "lower" or value == value.lower()
-        assert not isinstance(values, Form) or values.pattern.fullmatch(value)
         assert not isinstance(values, frozenset) or value in values
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.routing.check import MAX_PRIORITY, Problem, check_rule, check_teams
+from switchboard.core.routing.check import MAX_PRIORITY, Problem, check_facts, check_rule, check_teams
 from switchboard.core.routing.draft import parse_draft
 from switchboard.core.routing.index import RoutingIndex, rank
 from switchboard.core.routing.teamfile import DEFAULT_TEAM
@@ -318,3 +318,11 @@ def test_the_default_team_passes_its_own_checks() -> None:
     for draft in DEFAULT_TEAM.rules:
         rule = replace(GOOD, channel=draft.channel, filters=draft.filters, targets=draft.targets)
         assert check_rule(rule, teams) == []
+
+
+def test_a_fact_may_have_several_values_where_a_filter_names_one() -> None:
+    several = {"email_to": "ann@x.example\nben@x.example"}
+    assert check_facts({"channel": "email"} | several) == []
+    [problem] = check_facts({"channel": "email", "email_to": "ann@x.example\nben"})
+    assert "'ben'" in problem.message
+    assert check_facts({"channel": "email", "email_sender": several["email_to"]})

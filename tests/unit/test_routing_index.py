@@ -15,7 +15,9 @@ from uuid import UUID
 
 import pytest
 
+from switchboard.core.routing.backtest import Case, compare
 from switchboard.core.routing.decide import decide
+from switchboard.core.routing.explain import Survey
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.routing import Decision, Member, Rule, RuleChange, SystemId, Target, Team, TeamId
 from tests.worlds import GONE, NEW_YEAR, ROOT, World, a_rule, digest, world
@@ -47,6 +49,34 @@ def winner(index: RoutingIndex, facts: dict[str, str] = MESSAGE) -> int | None:
     """The number of the rule that fires in the root."""
     rule_id = decide(index, facts).trail[0].rule_id
     return None if rule_id is None else rule_id.int
+
+
+# Facts with several values
+
+MAIL = {"channel": "email", "sender": "s", "email_to": "me@x\nann@x\nben@x"}
+
+
+def test_a_filter_may_name_any_of_the_values_of_a_fact() -> None:
+    rules = [
+        rule(1, "email", email_to="nobody@x"),
+        rule(2, "*", email_to="ben@x"),
+        rule(3, "email", email_to="ann@x"),
+        rule(4, "email", email_to="ben@x", sender="other"),
+        rule(5, "email", priority=-1, email_to="me@x", sender="s"),
+    ]
+    index = RoutingIndex(1, TEAMS, rules)
+    assert winner(index, MAIL) == 3
+    assert winner(index, MAIL | {"email_to": "me@x"}) == 5
+    assert winner(index, MAIL | {"email_to": "me@x\nann@x\nben@x\nnobody@x"}) == 1
+    assert winner(index, {"channel": "email", "sender": "s"}) is None
+    index.apply(2, remove(rules[2]))
+    assert winner(index, MAIL) == 2
+    survey = Survey(MAIL)
+    survey.add(rules)
+    assert [one.rule.rule_id.int for one in survey.considered if one.fired] == [3]
+    assert [one.rule.rule_id.int for one in survey.beaten] == [2, 5]
+    then, now = RoutingIndex(1, TEAMS, ()), RoutingIndex(2, TEAMS, [rules[2]])
+    assert len(compare(then, now, [Case(UUID(int=9), MAIL)], add(rules[2]))) == 1
 
 
 # A long life of random changes

@@ -32,6 +32,8 @@ class Receipt:
 
 Found = Mapping[str, str | None]
 """Facts by key; None if unknown."""
+SEVERAL: Final = "\n"
+"""Between the values of a fact that has several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Form:
     what: str
     right: Callable[[str], str] = str.lower
     """What a value that does not match is probably meant to be."""
+    several: bool = False
+    """Whether a fact may have several such values, any of which a filter may name; only in channels of our own."""
 
     def fitting(self, value: str | None) -> str | None:
         """The value if it has the form."""

@@ -31,6 +31,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import Decision, SystemId, Target, TeamId, TrailStep
 from switchboard.domain.shown import MadeDelivery, ShownDeadLetter
 from switchboard.lanes.notifier import WORK
+from switchboard.ports.channel import SEVERAL
 from switchboard.store import dead_letters as store
 from switchboard.store import inbox
 from switchboard.store import rules as rule_store
@@ -215,7 +216,7 @@ def _rule_fields(wish: RuleWish, to: Target, known: Mapping[str, str]) -> JsonOb
         if key not in known:
             there = ", ".join(sorted(known))
             raise InvalidInput(f"this message has no {key!r}; it has {there}", field="rule.filters")
-        filters[key] = known[key]
+        filters[key] = known[key].partition(SEVERAL)[0]
     filters = {key: value for key, value in filters.items() if key != "channel"}
     if not filters:
         there = ", ".join(f"{key} {value!r}" for key, value in sorted(known.items()) if key != "channel")

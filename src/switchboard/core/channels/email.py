@@ -6,7 +6,7 @@ Strangers wrote them: the sender is what the connector says, never a header.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -17,7 +17,7 @@ from switchboard.core.mail.auth import MailAuth, mail_auth
 from switchboard.core.mail.head import decoded
 from switchboard.core.mail.headers import address, domain_of, header, headers, list_id, mailboxes, without_tag
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import Channel, Circle, Form, Found
+from switchboard.ports.channel import SEVERAL, Channel, Circle, Form, Found
 from switchboard.ports.raw import matching, word
 
 Servers = Mapping[str, Collection[str]]
@@ -79,14 +79,12 @@ def _chat(envelope: Envelope) -> str:
 
 def _circle(envelope: Envelope) -> Circle:
     """Anybody can refer to any mail: only who wrote or was addressed in a thread is in it."""
-    raw, named = envelope.payload.raw, envelope.event.external_thread_id
+    named = envelope.event.external_thread_id
     older = reversed(_references(envelope)[-_MAX_REFERENCES:])
     said = (named, _bracketed(named)) if named else (_chat(envelope),)
-    lines = (line for name in ("to", "cc", "reply-to") for line in headers(raw, name)[:_MAX_LINES])
-    people = (one for line in lines for part in mailboxes(line) if (one := address(part)))
     others = (_bare(identity) for identity in envelope.sender.participants or ())
     author, own = without_tag(_bare(envelope.sender.identity)), _mailbox(envelope.source.endpoint_identity)
-    known = dict.fromkeys(without_tag(one) for one in (*islice(people, _MAX_PEOPLE), *others))
+    known = dict.fromkeys(without_tag(one) for one in (*_addresses(envelope, "to", "cc", "reply-to"), *others))
     threads = dict.fromkeys((*said, *_answered(envelope), *older))
     return Circle(
         author,
@@ -125,7 +123,7 @@ def _facts(envelope: Envelope, servers: Servers = MappingProxyType({})) -> Found
     return {
         "email_sender": sender,
         "email_domain": domain,
-        "email_to": _recipient(headers(raw, "to"), envelope.source.endpoint_identity),
+        "email_to": _recipients(envelope),
         "email_automatic": "no" if _automatic(envelope) is None else "yes",
         "email_list_id": _LIST_ID.fitting(word(list_id(header(raw, "list-id")))),
         # If our own server wrote one of these headers, it is the topmost; strangers wrote the others.
@@ -138,12 +136,18 @@ def _implied(facts: Mapping[str, str]) -> Found:
     return {"email_sender": sender, "email_domain": domain_of(sender or "")}
 
 
-def _recipient(lines: Sequence[str], endpoint: str) -> str | None:
-    """The recipient that is this mailbox (`me+shop@…` too), else the first one."""
-    parts = (part for line in lines[:100] for part in mailboxes(line))
-    found = [one for part in parts if (one := _ADDRESS.fitting(address(part))) is not None and word(one)]
-    own = _mailbox(endpoint)
-    return next((one for one in found if without_tag(one) == own), found[0] if found else None)
+def _recipients(envelope: Envelope) -> str | None:
+    """All to whom it is addressed, this mailbox (`me+shop@…` too) first."""
+    own = _mailbox(envelope.source.endpoint_identity)
+    found = (_ADDRESS.fitting(word(one)) for one in _addresses(envelope, "to", "cc", "delivered-to", "x-original-to"))
+    known = dict.fromkeys(one for one in found if one is not None)
+    return SEVERAL.join(sorted(known, key=lambda one: without_tag(one) != own)) or None
+
+
+def _addresses(envelope: Envelope, *names: str) -> Iterator[str]:
+    """In these header fields, at most a hundred of them."""
+    lines = (line for name in names for line in headers(envelope.payload.raw, name)[:_MAX_LINES])
+    return islice((one for line in lines for part in mailboxes(line) if (one := address(part))), _MAX_PEOPLE)
 
 
 def _mailbox(endpoint: str) -> str:
@@ -192,7 +196,8 @@ CHANNELS: Final = (
         facts=_facts,
         keys={
             "email_automatic": frozenset({"yes", "no"}),
-            **dict.fromkeys(("email_sender", "email_to"), _ADDRESS),
+            "email_sender": _ADDRESS,
+            "email_to": replace(_ADDRESS, several=True),
             "email_domain": _DOMAIN,
             "email_list_id": _LIST_ID,
             "email_auth": frozenset(get_args(MailAuth)),

@@ -28,7 +28,7 @@ from switchboard.core.channels import (
 from switchboard.core.words import near, or_list
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, InvalidInput
-from switchboard.ports.channel import COMMON_KEYS, Channel, Implies, Values
+from switchboard.ports.channel import COMMON_KEYS, Channel, Form, Implies, Values
 
 
 class Channels(dict[str, Channel]):
@@ -38,6 +38,9 @@ class Channels(dict[str, Channel]):
         super().__init__((channel.name, channel) for channel in channels)
         self.implies: Implies = {key: keys for one in self.values() for key, keys in one.implies.items()}
         """What the keys of all channels pin down besides themselves."""
+        kinds = [kind for one in self.values() for kind in one.keys.items()]
+        self.several = frozenset(key for key, kind in kinds if isinstance(kind, Form) and kind.several)
+        """The keys of facts that may have several values."""
         self._keys = {name: COMMON_KEYS | channel.keys for name, channel in self.items()}
         self._every_key = COMMON_KEYS | {key: values for known in self._keys.values() for key, values in known.items()}
 

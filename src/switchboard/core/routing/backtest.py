@@ -12,6 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.core.routing.decide import simulate
+from switchboard.core.routing.facts import has
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.routing import DeadLetterCategory, Decision, RuleChange, SystemId, TeamId
 
@@ -111,12 +112,15 @@ def compare(
 def _touched(cases: Iterable[Case], changes: Iterable[RuleChange]) -> Iterator[Case]:
     """The messages matched by an active rule that exists only before or only after."""
     sides = (side for change in changes for side in (change.before, change.after))
-    asked = [(side.channel, side.filters.items()) for side in sides if side is not None and side.active]
+    asked = [(side.channel, side.filters) for side in sides if side is not None and side.active]
     for case in cases:
         channels = "*", case.facts.get("channel")
-        found = case.facts.items()
-        if any(channel in channels and filters <= found for channel, filters in asked):
+        if any(channel in channels and _meets(case.facts, filters) for channel, filters in asked):
             yield case
+
+
+def _meets(facts: Mapping[str, str], filters: Mapping[str, str]) -> bool:
+    return all(has(facts, key, value) for key, value in filters.items())
 
 
 class Tally:

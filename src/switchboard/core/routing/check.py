@@ -17,7 +17,7 @@ from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.draft import shown
 from switchboard.core.words import near, or_list
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
-from switchboard.ports.channel import Form, Values
+from switchboard.ports.channel import SEVERAL, Form, Values
 
 ProblemCode = Literal[
     "unknown_channel",
@@ -120,7 +120,12 @@ def check_facts(given: Mapping[str, str], channels: Channels = CHANNELS) -> list
         return [Problem("unknown_channel", "channel", f"facts need a channel: {or_list(channels)}", tuple(channels))]
     if name not in channels:
         return [_unknown("unknown_channel", "channel", "channel", name, channels)]
-    return [problem for key, value in given.items() for problem in _check_fact(channels, name, key, value, shown(key))]
+    each = (
+        (key, one)
+        for key, value in given.items()
+        for one in (value.split(SEVERAL) if key in channels.several else (value,))
+    )
+    return [problem for key, one in each for problem in _check_fact(channels, name, key, one, shown(key))]
 
 
 def _check_fact(channels: Channels, name: str, key: str, value: str, field: str) -> Iterator[Problem]:

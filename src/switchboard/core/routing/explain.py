@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.routing.facts import has
 from switchboard.core.routing.index import rank, specificity
 from switchboard.domain.routing import Rule
 from switchboard.ports.channel import Implies
@@ -180,6 +181,6 @@ def _look(rule: Rule, facts: Mapping[str, str]) -> Considered:
     if rule.channel not in ("*", facts.get("channel")):
         failures.append(FailedFilter("channel", rule.channel, facts.get("channel")))
     for key, expected in sorted(rule.filters.items()):
-        if facts.get(key) != expected:
+        if not has(facts, key, expected):
             failures.append(FailedFilter(key, expected, facts.get(key)))
     return Considered(rule, tuple(failures))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import Channel
+from switchboard.ports.channel import SEVERAL, Channel
 
 
 def facts(envelope: Envelope, channel: Channel) -> dict[str, str]:
@@ -27,6 +27,12 @@ def facts(envelope: Envelope, channel: Channel) -> dict[str, str]:
         **channel.facts(envelope),
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def has(facts: Mapping[str, str], key: str, value: str) -> bool:
+    """Whether a message with these facts meets the filter: has the value, among others or alone."""
+    found = facts.get(key)
+    return found == value or (found is not None and SEVERAL in found and value in found.split(SEVERAL))
 
 
 def with_derived(given: Mapping[str, str], channel: Channel) -> dict[str, str]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from struct import Struct
 from typing import Final, Literal
 from uuid import UUID
@@ -33,7 +34,7 @@ from switchboard.domain.routing import (
     Team,
     TeamId,
 )
-from switchboard.ports.channel import Implies
+from switchboard.ports.channel import SEVERAL, Implies
 
 _RANK = Struct(">QHBQ16s")
 _FANOUT = Struct(">I")
@@ -135,7 +136,15 @@ class _Shape:
         return winner is not None and (winner.startswith(ranked) or _holds(self.others.get(values, []), ranked))
 
     def lookup(self) -> _Lookup:
-        return self.best, self.keys, self.winners.get
+        keys = (self.keys,) if isinstance(self.keys, str) else self.keys
+        return self.best, self.keys, self.winners.get if CHANNELS.several.isdisjoint(keys) else self._first_of_any
+
+    def _first_of_any(self, values: _Values) -> bytes | None:
+        """The same where facts may have several values: the first rule that one of them meets."""
+        row = values if isinstance(values, tuple) else (values,)
+        ways = product(*((None,) if value is None else value.split(SEVERAL) for value in row))
+        found = (self.winners.get(way if isinstance(values, tuple) else way[0]) for way in ways)
+        return min((packed for packed in found if packed is not None), default=None)
 
     def copy(self) -> _Shape:
         others = {values: list(packed) for values, packed in self.others.items()}
