@@ -239,6 +239,22 @@ def test_a_channel_is_more_than_its_guild(channel: str, wide: dict[str, str], na
     assert in_order([older, newer]) == [newer, older]
 
 
+def test_filters_that_exclude_each_other_are_told() -> None:
+    both = replace(RULE, channel="email", filters={"email_sender": "ann@x.org", "email_domain": "y.org"})
+    (finding,) = (one for one in lint((TEAM,), [both, WIDE]) if one.rule_id == both.rule_id)
+    assert (finding.code, finding.severity) == ("unmatchable", "warning")
+    assert finding.message == "can never fire: its other filters imply email_domain 'x.org', not 'y.org'"
+    same = replace(both, filters={"email_sender": "ann@x.org", "email_domain": "x.org"})
+    assert lint((TEAM,), [same, WIDE]) == []
+
+
+@pytest.mark.parametrize("value", ["ann*", "^ann", "ann$", r"\d+", "/ann/", "ann?"])
+def test_what_looks_like_a_pattern_is_told(value: str) -> None:
+    wild = replace(RULE, filters={"sender": value})
+    (finding,) = (one for one in lint((TEAM,), [wild]) if one.rule_id == wild.rule_id)
+    assert (finding.code, finding.severity, finding.field) == ("pattern_like", "warning", "filters.sender")
+
+
 def test_a_key_that_one_channel_alone_has_asks_for_that_channel() -> None:
     mails = replace(WIDE, channel="email")
     domain = replace(RULE, channel="*", filters={"email_domain": "x.org"})

@@ -11,6 +11,7 @@ each chat type, say) are not detected.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -38,6 +39,7 @@ LintCode = (
         "hiding_catch_all",
         "same_name",
         "skipped",
+        "pattern_like",
         "unknown_fact",
     ]
 )
@@ -55,6 +57,7 @@ _NEVER: Final = frozenset(
     }
 )
 """Findings in rules that no message makes fire."""
+_PATTERN: Final = re.compile(r"[*?]|^\^|\$$|\\[a-zA-Z.]|^/.*/$")
 _NO_WAY: Final = "no rule of it leads here"
 _WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
@@ -206,9 +209,16 @@ class _Problems:
             finding = _about(rule, problem.code, severity, problem.message)
             yield replace(finding, meant=problem.meant, field=problem.field)
 
+        yield from (_pattern_like(rule, key) for key, value in rule.filters.items() if _PATTERN.search(value))
+
     def _skips(self, rule: Rule) -> bool:
         team = self._tree.get(rule.team_id)
         return team is not None and retired(rule.targets, {member.system_id: member for member in team.members})
+
+
+def _pattern_like(rule: Rule, key: str) -> Finding:
+    message = f"{key} {rule.filters[key]!r} looks like a pattern, but values are compared as they are"
+    return replace(_about(rule, "pattern_like", "warning", message), field=f"filters.{key}")
 
 
 def _firing(every: Mapping[TeamId, Sequence[Rule]], findings: Iterable[Finding]) -> dict[TeamId, list[Rule]]:
@@ -234,6 +244,8 @@ def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding
             unknown[kind] = _unknown(kind[0], known[kind], channels)
         if why := unknown[kind]:
             yield _about(rule, "unknown_fact", "warning", f"can never fire: {why}")
+        elif why := _contradiction(rule, known[kind], channels):
+            yield _about(rule, "unmatchable", "warning", f"can never fire: {why}")
         elif len(known[kind]) == 1:
             # Keys that only one channel has imply that channel, like its name.
             asked = {**rule.filters, "channel": known[kind][0]}
@@ -249,6 +261,18 @@ def _following(filters: Mapping[str, str], possible: Iterable[str], channels: Ch
     """The filters, and what follows from them in each of these channels."""
     everywhere = [with_derived(filters, channels[name]).items() for name in possible]
     return dict(frozenset(everywhere[0]).intersection(*everywhere[1:]))
+
+
+def _contradiction(rule: Rule, possible: Iterable[str], channels: Channels) -> str | None:
+    """Which filter excludes another, as the domain of a sender does another domain."""
+    why = None
+    for name in possible:
+        implied = channels[name].implied(rule.filters)
+        wrong = next((key for key, value in implied.items() if value and rule.filters.get(key, value) != value), None)
+        if wrong is None:
+            return None
+        why = f"its other filters imply {wrong} {implied[wrong]!r}, not {rule.filters[wrong]!r}"
+    return why
 
 
 def _unknown(keys: Collection[str], possible: Iterable[str], channels: Channels) -> str | None:
