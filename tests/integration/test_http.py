@@ -6,13 +6,16 @@ import asyncio
 import json
 import re
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from uuid import uuid4
 
 import httpx2
 import pytest
+from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from switchboard.core.routing.explain import in_order
@@ -428,6 +431,53 @@ async def test_the_documentation_needs_no_internet(server: Opened) -> None:
     assert schema["components"]["schemas"]["Envelope"]["required"]
     published = (await server.http.get("/schemas/ingest.v1.json", headers={"authorization": ""})).json()
     assert published["$id"] == "/schemas/ingest.v1.json"
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])
+async def test_pages_are_public_made_once_and_may_run_nothing_of_others(server: Opened, path: str) -> None:
+    first, second = [await server.http.get(path, headers={"authorization": ""}) for _ in range(2)]
+    assert first.status_code == 200
+    assert first.content == second.content
+    assert first.headers["cache-control"].startswith("public, max-age=")
+    assert first.headers["x-content-type-options"] == "nosniff"
+    if path != "/openapi.json":
+        policy = first.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "unsafe" not in policy
+        [style] = re.findall(r"<style>(.*?)</style>", first.text, re.DOTALL)
+        assert b64encode(sha256(style.encode()).digest()).decode() in policy
+
+
+async def test_the_start_page_says_what_this_is_and_where_to_go(server: Opened) -> None:
+    page = await server.http.get("/", headers={"authorization": ""})
+    assert "message switchboard" in page.text
+    for link in re.findall(r'href="([^"]+)"', page.text):
+        assert (await server.http.get(link, headers={"authorization": ""})).status_code == 200
+    assert {"/docs", "/health"} <= set(re.findall(r'href="([^"]+)"', page.text))
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/health", "/schemas/route.v1.json", "/v1/teams", "/v1/nothing"])
+async def test_head_is_get_without_the_body(server: Opened, path: str) -> None:
+    got, head = await server.http.get(path), await server.http.head(path)
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    varying = {"date", "request-id"}
+    assert {k: v for k, v in head.headers.items() if k not in varying} == {
+        k: v for k, v in got.headers.items() if k not in varying
+    }
+
+
+async def test_every_response_names_its_request_and_so_do_its_logs(server: Opened) -> None:
+    teams = await server.http.get("/v1/teams")
+    stranger = await server.http.get("/v1/teams", headers={"authorization": ""})
+    unknown = await server.http.get("/v1/nothing")
+    submitted, mcp = await server.submit(envelope_json("a")), await server.http.post("/mcp", json={})
+    with capture_logs([merge_contextvars]) as entries:
+        connector = await server.token_for(CONNECTOR)
+        refused = await server.http.get("/v1/tokens", headers=connector)
+    answers = (teams, stranger, unknown, submitted, mcp, refused)
+    ids = [answer.headers["request-id"] for answer in answers]
+    assert len(set(ids)) == len(ids)
+    assert [entry["http_request"] for entry in entries if entry["event"] == "refused"] == [ids[-1]]
 
 
 async def test_unknown_paths_and_methods_answer_in_our_shape(server: Opened) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -40,9 +39,9 @@ from switchboard.server.http import (
     teams,
     tokens,
 )
-from switchboard.server.http.docs import docs_page
 from switchboard.server.http.errors import install_errors, response_to
 from switchboard.server.http.gate import PUBLIC, Gate, Limits
+from switchboard.server.http.pages import page_routes
 from switchboard.server.http.parameters import only_known_parameters
 from switchboard.server.http.services import SENTENCES, Services
 from switchboard.server.mcp.server import McpEndpoint
@@ -96,6 +95,7 @@ def create_app(switchboard: Switchboard, connections: Connections | None = None)
         version=__version__,
         description=_DESCRIPTION,
         lifespan=lifespan,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -121,7 +121,7 @@ def create_app(switchboard: Switchboard, connections: Connections | None = None)
         app.include_router(part.router, dependencies=[Depends(only_known_parameters)])
     app.include_router(models.router, dependencies=[Depends(only_known_parameters)])
     app.include_router(ingest.router)  # its handlers look at the parameters themselves
-    app.add_api_route("/docs", _docs(app), include_in_schema=False, response_class=HTMLResponse)
+    app.router.routes.extend(page_routes(app.openapi))
     # POST alone: without sessions there is nothing to stream by GET, and nothing to DELETE.
     app.router.routes.append(Route("/mcp", mcp, methods=["POST"], include_in_schema=False))
     set_gate(app, services, {"/v1/ingest": ingest.ingest, "/v1/ingest/batch": ingest.ingest_batch, "/mcp": mcp.direct})
@@ -134,14 +134,6 @@ def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> N
     sizes = services.switchboard.runtime.settings.accept
     limits = Limits(_LARGE, sizes.batch_bytes, sizes.message_bytes)
     app.gate = Gate(Direct(partial(FastAPI.__call__, app), handlers, response_to), services.access, limits)
-
-
-def _docs(app: FastAPI) -> Any:
-    async def docs() -> HTMLResponse:
-        """The OpenAPI for people."""
-        return HTMLResponse(docs_page(app.openapi()))
-
-    return docs
 
 
 def _completed(document: JsonObject) -> JsonObject:

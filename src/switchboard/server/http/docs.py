@@ -1,6 +1,6 @@
-"""`/docs`: the OpenAPI as one plain page that needs neither the internet nor a script.
+"""`/docs`: the OpenAPI as one plain page that needs no internet.
 
-`app.py` mounts it. In: the OpenAPI document; out: HTML. Next: a reader.
+`pages.py` serves it. In: the OpenAPI document; out: HTML. Next: a reader.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from switchboard.domain.json_values import JsonMapping
 
-_STYLE: Final = """
+STYLE: Final = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
 h2{margin-top:2.5rem;border-bottom:1px solid #ccc}code,pre{font:14px/1.5 ui-monospace,monospace}
 details{border:1px solid #ccc;border-radius:6px;margin:.5rem 0;padding:.4rem .8rem}summary{cursor:pointer}
@@ -29,7 +29,7 @@ def docs_page(openapi: JsonMapping) -> str:
     body = "".join(_body(openapi))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>'
         f"<body><h1>{title}</h1><p>{escape(openapi['info'].get('description', ''))}</p>"
         f'<p>For machines: <a href="/openapi.json">openapi.json</a>, '
         f'<a href="/schemas/ingest.v1.json">ingest.v1.json</a>, <a href="/schemas/route.v1.json">route.v1.json</a>, '

@@ -1,8 +1,8 @@
 """Before every route: who is calling, and how much may it send. No route can forget to ask.
 
 A plain ASGI middleware that `app.py` puts before all routes, MCP included. In: the request; out: the same with
-`state.principal` set and a `receive` that stops at the size limit, or 401/413 at once. Next: `fastpath/direct.py`, then
-the routers.
+`state.principal` set and a `receive` that stops at the size limit, or 401/413 at once. Every answer has a `Request-Id`,
+which the logs of the request carry too. Next: `fastpath/direct.py`, then the routers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
+from secrets import token_hex
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,7 +24,7 @@ from switchboard.server.connections import Connections
 from switchboard.server.http.errors import response_to
 
 _SCHEMAS: Final = (f"/schemas/{name}.json" for name in ("ingest.v1", "route.v1", "route_response.v1"))
-PUBLIC: Final = frozenset({"/health", "/docs", "/openapi.json", *_SCHEMAS})
+PUBLIC: Final = frozenset({"/", "/health", "/docs", "/openapi.json", *_SCHEMAS})
 """What needs no token."""
 _PUBLIC_BYTES: Final = 65_536
 _SESSION_BYTES: Final = 65_536
@@ -80,7 +82,8 @@ class Gate:
         self._access = access
         self._limits = limits
         self._large = LargeBodies(limits.other)
-        self._requests = 0
+        self._process = token_hex(6)
+        self._requests = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":  # there is no such interface, and none may open without a token
@@ -89,8 +92,12 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        self._requests += 1
-        bind_contextvars(http_request=self._requests)  # never unbound: every request has a task of its own
+        # Unique among all processes, and cheaper than a UUID: every message pays for it.
+        request_id = f"{self._process}-{next(self._requests)}"
+        bind_contextvars(http_request=request_id)  # never unbound: every request has a task of its own
+        await self._answer(_as_get(scope), receive, _identified(send, request_id))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             caller, limit = await self._admit(scope)
         except Exception as error:
@@ -118,6 +125,22 @@ class Gate:
         if length is not None and length.isdigit() and int(length) > limit:
             raise _too_large(limit)
         return principal.name if principal else "", limit
+
+
+def _as_get(scope: Scope) -> Scope:
+    """HEAD is GET whose body the server leaves out."""
+    return {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+
+
+def _identified(send: Send, request_id: str) -> Send:
+    header = (b"request-id", request_id.encode())
+
+    async def with_id(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), header]
+        await send(message)
+
+    return with_id
 
 
 def _count(scope: Scope, principal: Principal) -> None:

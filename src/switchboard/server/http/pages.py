@@ -1,0 +1,63 @@
+"""What a browser may look at without a token: the start page, `/docs`, `/openapi.json`. Made once, and kept.
+
+`app.py` mounts the routes. In: the OpenAPI document, when somebody first asks for it; out: responses that hold no
+script or style but those of the page itself. Next: `docs.py`.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from html import escape
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from switchboard import __version__
+from switchboard.domain.json_values import JsonObject
+from switchboard.server.http.docs import STYLE, docs_page
+
+_KEPT: Final = {"cache-control": "public, max-age=300", "x-content-type-options": "nosniff"}
+
+
+def page_routes(openapi: Callable[[], JsonObject]) -> list[Route]:
+    """The routes, none of which is part of the OpenAPI itself."""
+    pages: dict[str, Callable[[], Response]] = {
+        "/": lambda: _html(_START),
+        "/docs": lambda: _html(docs_page(openapi())),
+        "/openapi.json": lambda: Response(msgspec.json.encode(openapi()), headers=_KEPT, media_type="application/json"),
+    }
+    return [_route(path, cache(make)) for path, make in pages.items()]
+
+
+def _route(path: str, page: Callable[[], Response]) -> Route:
+    async def show(_: Request) -> Response:
+        return page()
+
+    return Route(path, show, methods=["GET"], include_in_schema=False)
+
+
+def _html(page: str) -> Response:
+    return Response(page, headers={**_KEPT, "content-security-policy": _POLICY}, media_type="text/html")
+
+
+def _digest(inline: str) -> str:
+    return f"'sha256-{b64encode(sha256(inline.encode()).digest()).decode()}'"
+
+
+_POLICY: Final = (
+    f"default-src 'none'; style-src {_digest(STYLE)}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_START: Final = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Switchboard</title>'
+    f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body><h1>Switchboard</h1>'
+    f"<p>Version {escape(__version__)}. A message switchboard for AI agents: it stores every incoming message, routes "
+    "it to the right agent and answers each conversation in order.</p><ul>"
+    '<li><a href="/docs">API documentation</a>, also as <a href="/openapi.json">OpenAPI</a></li>'
+    '<li><a href="/health">Health</a></li></ul></body></html>'
+)
