@@ -15,9 +15,12 @@ import aiohttp
 import asyncpg
 import pytest
 
+from switchboard.domain.errors import Unavailable
+from switchboard.domain.routing import Team
 from switchboard.embedded.binaries import account_for, find_programs
 from switchboard.embedded.postmaster import EmbeddedServer, stop
 from switchboard.embedded.supervisor import embedded_postgres
+from tests.lab import ROOT, butler, lab, rule, submission, to
 from tests.processes import Server, environment, running, told, write_teams
 from tests.waiting import eventually
 
@@ -71,6 +74,35 @@ async def ask(server: EmbeddedServer, *statements: str) -> Any:
 
 async def in_step(primary: EmbeddedServer) -> bool:
     return bool(await ask(primary, "select count(*) from pg_stat_replication where sync_state = 'sync'"))
+
+
+async def waiting_for_the_standby(primary: EmbeddedServer) -> list[int]:
+    """The sessions whose commit waits."""
+    found = "select array_agg(pid) from pg_stat_activity where wait_event = 'SyncRep'"
+    return list(await ask(primary, found) or [])
+
+
+@pytest.mark.parametrize("channel", ["telegram", "slack"], ids=["routed", "nobody takes it"])
+async def test_what_the_standby_has_not_confirmed_is_not_acknowledged_however_often_it_is_sent(
+    place: Path, channel: str
+) -> None:
+    """A cancelled wait is a success to PostgreSQL, with a warning; a duplicate has nothing to write of its own."""
+    alone = Team(ROOT, None, members=(butler("echo"),))
+    rules = (rule(ROOT, [to("System1/echo")], channel="telegram"),)
+    async with pair(place) as (primary, standby), lab(primary.url, (alone,), rules) as parts:
+        await stop(standby.data_dir, immediate=True)
+        for _ in range(2):
+            sending = asyncio.create_task(parts.accept.accept(submission("x", channel=channel, event="1")))
+            await eventually(lambda: waiting_for_the_standby(primary))
+            for pid in await waiting_for_the_standby(primary):
+                await ask(primary, f"select pg_cancel_backend({pid})")
+            with pytest.raises(Unavailable):
+                await sending
+        sending = asyncio.create_task(parts.accept.accept(submission("x", channel=channel, event="1")))
+        await eventually(lambda: waiting_for_the_standby(primary))
+        await ask(primary, "alter system set synchronous_standby_names = ''", "select pg_reload_conf()")
+        assert (await sending).duplicate
+        assert await parts.count("select count(*) from message_inbox") == 1
 
 
 def either(primary: EmbeddedServer, standby: EmbeddedServer) -> str:

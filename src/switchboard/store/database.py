@@ -133,6 +133,19 @@ async def _keep(_: asyncpg.Connection) -> None:
     """We never change a session of the pool, so there is nothing to reset; asking cost a round trip per statement."""
 
 
+class _Told:
+    """Hears what PostgreSQL says besides its answers."""
+
+    __slots__ = ("unconfirmed",)
+
+    def __init__(self) -> None:
+        self.unconfirmed = False
+
+    def __call__(self, _: object, message: asyncpg.PostgresLogMessage) -> None:
+        # Its words are translated, its code is that of all warnings; where in the source it comes from is neither.
+        self.unconfirmed = self.unconfirmed or getattr(message, "server_source_function", None) == "SyncRepWaitForLSN"
+
+
 def _is_sound(connection: asyncpg.pool.PoolConnectionProxy[Row]) -> bool:
     try:
         return not connection.is_closed()
@@ -217,21 +230,30 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[Row]]:
-        """One connection of the pool for several statements; database trouble is raised as `Unavailable`."""
-        misused = False
+        """One connection of the pool for several statements; database trouble is raised as `Unavailable`.
+
+        So is a commit that did not wait for the synchronous standby to the end, of which PostgreSQL only warns.
+        """
+        misused, told = False, _Told()
         try:
             async with self.pool.acquire(timeout=10) as connection:
+                connection.add_log_listener(told)
                 try:
                     yield connection
                 except asyncpg.InterfaceError:
                     # Of a connection that is sound the driver says so of wrong arguments: no better the next time.
                     misused = _is_sound(connection)
                     raise
+                finally:
+                    if _is_sound(connection):
+                        connection.remove_log_listener(told)
         except _LOST as error:
             if misused or isinstance(error, ValueError):
                 raise
             self._keys = None  # it may come back as another database
             raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
+        if told.unconfirmed:
+            raise Unavailable("the synchronous standby did not confirm it; try again")
 
     async def dedicated(self) -> asyncpg.Connection:
         """A separate connection, outside the pool (for LISTEN and advisory locks). The caller closes it."""
