@@ -218,7 +218,6 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("GET", "/v1/classifications", None, "handler"),
     ("GET", "/v1/classifications/cases", None, ""),
     ("POST", "/v1/messages/{own}/correction", {"to": "System1/echo"}, ""),
-    ("GET", "/v1/ids?start=0199", None, ""),
     ("GET", "/v1/lanes", None, ""),
     ("POST", "/v1/lanes/resume", {"lane": "turn:x"}, ""),
     ("POST", "/v1/connectors/heartbeat", _BEAT, "connector"),
@@ -227,7 +226,7 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", "/v1/tokens", _TOKEN, ""),
     ("DELETE", "/v1/tokens/nobody", None, ""),
     ("GET", "/v1/books", None, ""),
-    ("GET", "/metrics", None, ""),
+    ("GET", "/metrics", None, "metrics"),
 )
 """Every route with a body that is right, and which roles beside the operator may use it."""
 
@@ -253,6 +252,7 @@ async def test_every_role_at_every_route(server: Opened) -> None:
         "connector": await server.token_for(CONNECTOR),
         "agent": await server.token_for(AGENT),
         "handler": await server.token_for(HANDLER),
+        "metrics": await server.token_for(Principal("metrics", "prometheus")),
     }
     for method, path, body, allowed in ROUTES:
         url = path.format(**places)
@@ -361,6 +361,7 @@ async def test_tokens_are_made_listed_and_revoked_over_http(server: Opened) -> N
         {"role": "connector", "channel": "telegram"},
         {"role": "agent"},
         {"role": "operator", "channel": "telegram"},
+        {"role": "metrics", "system_id": "System1/x"},
         {"role": "agent", "system_id": "System1/x", "channel": "telegram"},
         {"role": "root"},
         {"role": "operator", "name": "a b"},

@@ -456,6 +456,34 @@ async def test_the_start_page_says_what_this_is_and_where_to_go(server: Opened) 
     assert {"/docs", "/health"} <= set(re.findall(r'href="([^"]+)"', page.text))
 
 
+async def test_every_time_that_is_told_ends_in_z(server: Opened) -> None:
+    envelope = envelope_json("at the sea", channel="webhook") | {"source": _webhook()}
+    envelope["event"] |= {"observed_at": "2026-01-31T14:00:00+02:00"}
+    request_id = (await server.submit(envelope)).json()["request_id"]
+    rule = {"team_id": "root", "name": "n", "channel": "irc", "targets": [{"system_id": "System1/echo"}], "reason": "r"}
+    made = (await server.http.post("/v1/rules", json=rule)).json()
+    [dead_letter] = (await server.http.get("/v1/dead-letters")).json()["dead_letters"]
+    paths = [
+        *("/v1/messages", f"/v1/messages/{request_id}", f"/v1/messages/{request_id}/explain", "/v1/dead-letters"),
+        *(f"/v1/dead-letters/{dead_letter['dead_letter_id']}", "/v1/rules", f"/v1/rules/{made['rule']['rule_id']}"),
+        *("/v1/rules/versions", "/v1/rules/versions/2", "/v1/rules/export", "/v1/tokens", "/v1/audit", "/v1/books"),
+        *("/v1/teams", "/v1/agents", "/v1/rules/diff?from=1&to=2", "/v1/deliveries", "/v1/lanes", "/v1/outbox"),
+    ]
+    told: list[str] = []
+    for path in paths:
+        answer = await server.http.get(path)
+        assert answer.status_code == 200, path
+        told += re.findall(r"\d{4}-\d\d-\d\dT[^\"]*", _without_originals(answer))
+    assert len(told) > 20
+    assert [moment for moment in told if not moment.endswith("Z")] == []
+
+
+def _without_originals(answer: httpx2.Response) -> str:
+    """What the sender wrote stays as it is."""
+    body = answer.json()
+    return json.dumps({k: v for k, v in body.items() if k not in {"payload", "envelope"}})
+
+
 @pytest.mark.parametrize("path", ["/", "/docs", "/health", "/schemas/route.v1.json", "/v1/teams", "/v1/nothing"])
 async def test_head_is_get_without_the_body(server: Opened, path: str) -> None:
     got, head = await server.http.get(path), await server.http.head(path)

@@ -106,8 +106,8 @@ def test_the_form_of_a_rule() -> None:
         "source": "sop:First Run",
         "created_by": "file",
         "updated_by": "ann",
-        "created_at": "2026-01-01T00:00:00+00:00",
-        "updated_at": "2026-06-01T12:30:00.000250+00:00",
+        "created_at": "2026-01-01T00:00:00Z",
+        "updated_at": "2026-06-01T12:30:00.000250Z",
     }
 
 

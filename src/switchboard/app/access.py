@@ -82,6 +82,7 @@ AnyRole = Literal[Role, "session"]
 _OPERATOR: Final[frozenset[AnyRole]] = frozenset({"operator"})
 _CONNECTOR: Final[frozenset[AnyRole]] = frozenset({"operator", "connector"})
 _AGENT: Final[frozenset[AnyRole]] = frozenset({"operator", "agent"})
+_METRICS: Final[frozenset[AnyRole]] = frozenset({"operator", "metrics"})
 _SESSION: Final[frozenset[AnyRole]] = frozenset({"session"})
 
 SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
@@ -105,7 +106,7 @@ SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
     "tokens": _OPERATOR,
     "books": _OPERATOR,
     "audit": _OPERATOR,
-    "metrics": _OPERATOR,
+    "metrics": _METRICS,
     "models": _OPERATOR,
     "route": _SESSION,
 }

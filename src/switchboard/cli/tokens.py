@@ -22,12 +22,14 @@ class Role(StrEnum):
     OPERATOR = "operator"
     CONNECTOR = "connector"
     AGENT = "agent"
+    METRICS = "metrics"
 
 
 _BOUND: Final[Mapping[Role, frozenset[str]]] = {
     Role.OPERATOR: frozenset(),
     Role.CONNECTOR: frozenset({"--channel", "--endpoint"}),
     Role.AGENT: frozenset({"--system"}),
+    Role.METRICS: frozenset(),
 }
 
 Name = Annotated[str, typer.Argument(help="The token's name.")]
@@ -38,7 +40,10 @@ def create(  # noqa: PLR0913 - the options of a command
     name: Name,
     *,
     role: Annotated[
-        Role, typer.Option(help="What it is for: operator (everything), connector (one account) or agent.")
+        Role,
+        typer.Option(
+            help="What it is for: operator (everything), connector (one account), agent, or metrics (reads them)."
+        ),
     ],
     channel: Annotated[str | None, typer.Option(help="A connector's channel.")] = None,
     endpoint: Annotated[str | None, typer.Option(help="A connector's account.")] = None,

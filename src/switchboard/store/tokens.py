@@ -12,7 +12,7 @@ from uuid import UUID
 
 from switchboard.store.database import Database, query, row_as, rows_as
 
-Role = Literal["operator", "connector", "agent"]
+Role = Literal["operator", "connector", "agent", "metrics"]
 
 
 @dataclass(frozen=True, slots=True)

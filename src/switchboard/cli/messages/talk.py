@@ -80,7 +80,7 @@ def written(text: str) -> str:
 
 def envelope(draft: Draft) -> Json:
     """The draft as `ingest.v1`."""
-    event = {"external_event_id": draft.event_id, "observed_at": datetime.now(UTC).isoformat()}
+    event = {"external_event_id": draft.event_id, "observed_at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
     return {
         "schema_version": SCHEMA_VERSION,
         "source": {"channel": draft.channel, "provider": "internal", "endpoint_identity": draft.endpoint},

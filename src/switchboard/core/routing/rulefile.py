@@ -7,8 +7,8 @@ Next: `core/routing/check.py`, then `store/rules.py`.
     {"format": "switchboard.rules.v1", "version": 17, "teams": {"root": [
         {"rule_id": "0199…", "name": "all", "channel": "telegram", "filters": {"chat_type": "private"},
          "targets": [{"system_id": "System1/memo"}], "priority": 0, "active": true, "source": "",
-         "created_by": "control (System3/root)", "created_at": "2026-01-01T00:00:00+00:00",
-         "updated_by": "control (System3/root)", "updated_at": "2026-01-01T00:00:00+00:00"}]}}
+         "created_by": "control (System3/root)", "created_at": "2026-01-01T00:00:00Z",
+         "updated_by": "control (System3/root)", "updated_at": "2026-01-01T00:00:00Z"}]}}
 
 Written by hand, a rule needs only `name`, `channel` and `targets`, and the file no `version`. A file lists all rules of
 the teams that it names, and leaves other teams alone. If none of its rules exists yet, an import makes them identical,
@@ -53,9 +53,14 @@ def rule_json(rule: Rule) -> JsonObject:
         "source": rule.source,
         "created_by": rule.created_by,
         "updated_by": rule.updated_by,
-        "created_at": rule.created_at.isoformat(),
-        "updated_at": None if rule.updated_at is None else rule.updated_at.isoformat(),
+        "created_at": _in_utc(rule.created_at),
+        "updated_at": None if rule.updated_at is None else _in_utc(rule.updated_at),
     }
+
+
+def _in_utc(moment: datetime) -> str:
+    """As all times of the API: RFC 3339, ending in Z."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def rule_from_json(form: JsonMapping) -> Rule:
@@ -156,9 +161,9 @@ def _rendered(rule: FileRule) -> JsonObject:
         "active": draft.active,
         "source": rule.source,
         "created_by": rule.created_by,
-        "created_at": None if rule.created_at is None else rule.created_at.isoformat(),
+        "created_at": None if rule.created_at is None else _in_utc(rule.created_at),
         "updated_by": rule.updated_by,
-        "updated_at": None if rule.updated_at is None else rule.updated_at.isoformat(),
+        "updated_at": None if rule.updated_at is None else _in_utc(rule.updated_at),
     }
     return {key: value for key, value in form.items() if value is not None}
 

@@ -96,7 +96,7 @@ class LaneBody(Body):
 
 
 class NewToken(Body):
-    """A token to make: a connector's needs channel and endpoint, an agent's system_id, an operator's neither."""
+    """A token to make: a connector's needs channel and endpoint, an agent's system_id, others neither."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")]
     role: Role
@@ -108,7 +108,7 @@ class NewToken(Body):
     @model_validator(mode="after")
     def _bound(self) -> NewToken:
         bound = {"channel": self.channel, "endpoint": self.endpoint, "system_id": self.system_id}
-        wanted = {"operator": set[str](), "connector": {"channel", "endpoint"}, "agent": {"system_id"}}[self.role]
+        wanted = {"connector": {"channel", "endpoint"}, "agent": {"system_id"}}.get(self.role, set())
         given = {name for name, value in bound.items() if value is not None}
         if given != wanted:
             needs = " and ".join(sorted(wanted)) or "no channel, endpoint or system_id"

@@ -129,7 +129,7 @@ create table token (
     token_id uuid primary key,
     name text not null,
     hash bytea not null unique,
-    role text not null check (role in ('operator', 'connector', 'agent')),
+    role text not null check (role in ('operator', 'connector', 'agent', 'metrics')),
     channel text,
     endpoint text,
     system_id text,
