@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from inspect import signature
 from time import perf_counter
 from typing import Final
 from uuid import UUID
@@ -93,8 +94,10 @@ def _clear_routing_context() -> None:
     _routing_ctx_var.set(None)
 
 
-DispatchFn = Callable[[RoutingTask], Awaitable[object]]
-"""Runs one session: returns a `Report`, a `Reply`, or what `reply_of` reads (an object, or a text).
+DispatchFn = Callable[..., Awaitable[object]]
+"""Runs one session, given a `RoutingTask`, or its text if it has a parameter `prompt`.
+
+It returns a `Report`, a `Reply`, or what `reply_of` reads: an object of any kind, a list of calls, or a text.
 
 A call with a result has been carried out by whatever ran the session. One without is carried out here.
 """
@@ -127,7 +130,7 @@ class MessagePipeline:
         self._route_fn = route_fn
         self._dedupe = enable_ingress_dedupe
 
-    def set_pipeline(self, *_: object) -> None:
+    def set_pipeline(self, *_: object, **__: object) -> None:
         """Deprecated: modules do not wire themselves any more. Accepted, and without effect."""
         warnings.warn(
             "set_pipeline() is deprecated: a connector submits to the Switchboard, which asks the pipeline itself",
@@ -138,7 +141,7 @@ class MessagePipeline:
     async def process(
         self,
         message_text: str,
-        tool_args: JsonMapping,
+        tool_args: JsonMapping | None = None,
         *,
         tool_name: str | None = None,
         request_context: JsonMapping | None = None,
@@ -150,7 +153,7 @@ class MessagePipeline:
         also has `request_id`, `conversation`, `team_id`, and `candidates` [{name, description, capabilities}]; without
         candidates they are those of the root team. Raises InvalidInput for a request context that is none, Unavailable.
         """
-        known = tool_args if request_context is None else request_context
+        known = (tool_args or {}) if request_context is None else request_context
         source = source_metadata(known, tool_name if request_context is None else None)
         if request_context is None:
             question = _derived(message_text, source, known)
@@ -224,7 +227,8 @@ class MessagePipeline:
         return Answer(parse_calls(Reply(calls=calls, stop_reason="classify_fn"), question.candidates))
 
     async def _dispatched(self, task: RoutingTask) -> Report:
-        said = await self._dispatch_fn(task)
+        by_keyword = "prompt" in _parameters(self._dispatch_fn)
+        said = await (self._dispatch_fn(prompt=task.text) if by_keyword else self._dispatch_fn(task))
         return said if isinstance(said, Report) else Report(reply_of(said))
 
     async def _handed_on(self, question: Question, answer: Answer, context: RoutingContext) -> dict[str, str | None]:
@@ -263,6 +267,13 @@ async def email_check_and_route_inbox(pipeline: MessagePipeline, mails: Iterable
 # What is known of a message -----------------------------------------------------------------------------------------
 
 
+def _parameters(function: Callable[..., object]) -> Iterable[str]:
+    try:
+        return signature(function).parameters
+    except (TypeError, ValueError):  # of a built-in function nobody knows them
+        return ()
+
+
 def _given(text: str, context: JsonMapping) -> Question:
     """The question about a message that the Switchboard described."""
     try:
@@ -271,6 +282,12 @@ def _given(text: str, context: JsonMapping) -> Question:
         raise InvalidInput(
             "a request context has a request_id, which is a UUIDv7", field="request_context.request_id"
         ) from None
+    if source_metadata(context).source_channel is None:
+        raise InvalidInput(
+            "a request context names its source as route.v1 does: source_channel, source_endpoint_identity, "
+            "source_sender_identity",
+            field="request_context.source_channel",
+        )
     return Question(
         *(request_id, string(context.get("conversation")), string(context.get("team_id"))),
         *_described(text, source_metadata(context), context),

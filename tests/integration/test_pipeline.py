@@ -8,6 +8,7 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -308,6 +309,56 @@ async def test_an_error_of_classification_and_one_of_routing_have_fields_of_thei
     assert (result.classification_error, result.target_butler) == (None, "")
     assert result.routing_error == "health: ConnectionError: health is down"
     assert (result.routed_targets, result.acked_targets, result.failed_targets) == (["health"], [], ["health"])
+
+
+@dataclass
+class Call:
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass
+class Session:
+    tool_calls: list[Call]
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        Session([Call("route_to_butler", {"butler": "health"})]),
+        SimpleNamespace(tool_calls=[SimpleNamespace(name="route_to_butler", arguments={"butler": "health"})]),
+        [call("health")],
+        [Call("route_to_butler", {"butler": "health"})],
+        {"tool_calls": (Call("route_to_butler", {"butler": "health"}),)},
+    ],
+    ids=["dataclass", "object", "list", "list of dataclasses", "dict of dataclasses"],
+)
+async def test_a_session_may_return_its_calls_in_any_form(pool: asyncpg.Pool, says: object) -> None:
+    result = await MessagePipeline(pool, Model(says=says), "switchboard").process("x", {}, request_context=context())
+    assert (result.target_butler, result.classification_error) == ("health", None)
+
+
+async def test_a_dispatch_function_may_take_the_prompt_by_name(pool: asyncpg.Pool) -> None:
+    async def spawn(prompt: str, timeout: float = 3.0) -> object:
+        assert "pills" in prompt
+        assert timeout == 3.0
+        return [call("health")]
+
+    pipeline = MessagePipeline(pool, spawn, "switchboard")
+    assert (await pipeline.process("about my pills", {}, request_context=context())).target_butler == "health"
+    with pytest.warns(DeprecationWarning, match="set_pipeline"):
+        pipeline.set_pipeline(pipeline=pipeline)
+
+
+async def test_a_request_context_has_the_words_of_the_seed_or_of_route_v1_and_no_others(pool: asyncpg.Pool) -> None:
+    model = calling(call("health"))
+    pipeline = MessagePipeline(pool, model, "switchboard")
+    given = {key: value for key, value in context().items() if key != "sender_identity"}
+    await pipeline.process("x", None, request_context={**given, "source_sender_identity": "alice"})
+    assert model.data["message"]["sender"] == "alice"
+    unknown = {key: value for key, value in context().items() if not key.startswith("source_")}
+    with pytest.raises(InvalidInput, match="source_channel"):
+        await pipeline.process("x", None, request_context={**unknown, "channel": "telegram"})
 
 
 # History --------------------------------------------------------------------------------------------------------------

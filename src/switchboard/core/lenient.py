@@ -25,6 +25,22 @@ def clean(value: object) -> object:
     return value
 
 
+def plain(value: object) -> object:
+    """What an object of a program holds, as JSON has it: of dataclasses, models, and others with attributes.
+
+    Raises RecursionError for one that holds itself, and for thousands of levels.
+    """
+    if value is None or isinstance(value, str | bytes | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    kinds = ("__dataclass_fields__", "__dict__", "__struct_fields__", "__slots__")
+    names: Iterable[str] = next((found for kind in kinds if (found := getattr(value, kind, None))), ())
+    return {str(name): plain(getattr(value, name)) for name in names if hasattr(value, name)}
+
+
 def json_value(text: str) -> object:
     """The cleaned value of the JSON in `text`; None if it is not JSON, or nested absurdly deep."""
     try:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from switchboard.core.lenient import clean, count, items, mapping, money, string, told
+from switchboard.core.lenient import clean, count, items, mapping, money, plain, string, told
 from switchboard.domain.llm import Reply, ToolCall, Usage
 
 ARGUMENT_KEYS: Final = ("input", "args", "arguments", "parameters", "params")
@@ -80,7 +80,7 @@ def names_of(tool: str, server: str) -> frozenset[str]:
 
 
 def reply_of(raw: object) -> Reply:
-    """The return value of a session as a reply: from a reply, an object or a text.
+    """The return value of a session as a reply: from a reply, an object of any kind, a list of calls, or a text.
 
     In an object, `text`, `output` or `result` is the text and `tool_calls` or `calls` are the calls; also `usage`
     {input_tokens, output_tokens, cost_usd}, `model`, `errors` or `error`, `stop_reason` or `ended`. Never raises.
@@ -88,9 +88,11 @@ def reply_of(raw: object) -> Reply:
     if isinstance(raw, Reply):
         return raw
     try:
-        value = clean(raw)
+        value = clean(plain(raw))
     except RecursionError:
         return Reply(errors=("the session's result is nested too deep",))
+    if isinstance(value, list):
+        value = {"tool_calls": value}
     if not isinstance(value, Mapping):
         return Reply(text=string(value), stop_reason="end")
     return _of_object(value)

@@ -42,14 +42,17 @@ def identity_of(tool_name: str | None) -> Identity:
 
 
 def source_metadata(tool_args: Mapping[str, object], tool_name: str | None = None) -> SourceMetadata:
-    """The source according to `tool_args`. Never raises: anything but text and numbers counts as unknown."""
+    """The source according to `tool_args`, by the names of the seed or of `route.v1`.
+
+    Never raises: anything but text and numbers counts as unknown.
+    """
     return SourceMetadata(
         source_identity=_word(tool_args, "source_identity") or identity_of(tool_name),
         source_channel=_word(tool_args, "source_channel"),
         source_endpoint_identity=_word(tool_args, "source_endpoint_identity"),
-        sender_identity=_word(tool_args, "sender_identity"),
+        sender_identity=_word(tool_args, "sender_identity") or _word(tool_args, "source_sender_identity"),
         external_event_id=_word(tool_args, "external_event_id"),
-        external_thread_id=_word(tool_args, "external_thread_id"),
+        external_thread_id=_word(tool_args, "external_thread_id") or _word(tool_args, "source_thread_identity"),
         idempotency_key=_word(tool_args, "idempotency_key"),
         tool_name=tool_name,
     )
