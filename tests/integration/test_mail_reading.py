@@ -105,6 +105,20 @@ async def test_processor_time_is_limited_mail_by_mail(monkeypatch: pytest.Monkey
         assert await text_of(mails, HEAD + b"\nhi") == "café\n\nhi"
 
 
+async def test_stricter_limits_than_ours_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "confined_mail_process.py").write_text(
+        "import resource, runpy\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, ({NO_MEMORY.memory_bytes},) * 2)\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (5, 5))\n"
+        "runpy.run_module('switchboard.transport.mail_process', run_name='__main__')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(mail_reading, "_PROGRAM", "confined_mail_process")
+    async with reader() as mails:
+        assert await text_of(mails, HEAD + b"\nhi") == "café\n\nhi"
+        assert UNREAD_MARK in await text_of(mails, LARGE)
+
+
 async def test_a_mail_nobody_waits_for_any_more_is_given_up() -> None:
     async with reader(MailLimits(processes=1)) as mails:
         reading = asyncio.create_task(text_of(mails, LARGE))
