@@ -519,7 +519,14 @@ def test_chat_on_a_terminal(home: Path, tmp_path: Path) -> None:
             screen.type("\x1b[A\n")  # the line before, once more: another message
             screen.expect("System1/memo")
             screen.expect("you: ")
+            screen.type("/help\n")
+            screen.expect("switchboard chat --session pty")
+            screen.expect("you: ")
             screen.type("\x04")
+            assert screen.process.wait(DEADLINE) == 0
+        with terminal(server.environment, "chat") as screen:
+            screen.expect("you: ")
+            screen.type("/quit\n")
             assert screen.process.wait(DEADLINE) == 0
         listed = told(server.environment, "messages", "list", "--channel", "cli", "--limit", "2")["messages"]
         assert [m["text"] for m in listed] == ["the plumber comes on friday"] * 2

@@ -263,10 +263,10 @@ async def test_models_are_listed_in_their_order_with_what_is_left_of_the_day(ope
         found = (await house.http.get("/v1/models")).json()
         first, second = found["models"]
         assert (first["name"], first["order"], first["kind"], first["model"]) == ("first", 1, "openai", "first")
-        assert (first["state"], first["failed"]) == ("open", 3)
+        assert (first["state"], first["failed"]) == ("cooldown", 3)
         assert "status 500" in first["why"]
         assert datetime.fromisoformat(first["until"]) > datetime.now(UTC)
-        assert (second["order"], second["state"], second["attempts"]) == (2, "closed", 3)
+        assert (second["order"], second["state"], second["attempts"]) == (2, "ready", 3)
         assert (second["tokens_in"], second["tokens_out"], second["cost"]) == (300, 33, 300)
         tokens, cost = found["caps"]
         assert (tokens["cap"], tokens["left"] + tokens["spent"]) == (100_000, 100_000)

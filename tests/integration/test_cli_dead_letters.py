@@ -174,8 +174,9 @@ def test_a_list_says_who_wrote_what_and_which_team_is_unknown(cli: Cli) -> None:
 
 def test_a_receiver_that_is_named_by_half(cli: Cli) -> None:
     dead_letter, _ = a_dead_letter(cli, "xmpp")
-    code, _, err = cli.run("dlq", "reroute", dead_letter, "--to", "loud", "--reason", "r")
-    assert (code, "did you mean System1/loud?" in err) == (1, True)
+    code, _, err = cli.run("dlq", "reroute", dead_letter, "--to", "lout", "--reason", "r")
+    assert (code, "neither a team nor a butler 'lout'; did you mean System1/loud?" in err) == (1, True)
+    assert "System1/loud" in cli.says("dlq", "reroute", dead_letter[:22], "--to", "loud", "--reason", "r")
 
 
 def test_one_that_is_not_there(cli: Cli) -> None:

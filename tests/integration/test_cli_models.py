@@ -218,7 +218,7 @@ def test_a_command_line_is_tried_at_the_endpoints_of_the_running_server(
 
 def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture[str]) -> None:
     row = ClassificationRow(uuid4(), "x", "root", ())
-    tried = (Attempt("a", "timeout", "late", Usage(10)), Attempt("b", "open", "left alone"))
+    tried = (Attempt("a", "timeout", "late", Usage(10)), Attempt("b", "cooldown", "left alone"))
     assert [_billed(row, one).cost for one in tried] == [None, None]
     assert _last_billed(row, Report(None, tried)).cost is None
     print_models({"models": [], "day": "d", "tokens": 5, "cost": 0, "caps": [], "tokens_per_message": 1, "refused": 0})
@@ -235,6 +235,19 @@ def test_what_to_do_about_a_provider_that_a_command_line_does_not_reach() -> Non
     ):
         attempt = Attempt("cli", "unavailable", message)
         assert named in _remedy(model, attempt, place)
+
+
+def test_what_is_set_is_not_advised() -> None:
+    place = Place("http://127.0.0.1:8470/mcp", None)
+    local = ModelSettings(name="own", kind="openai", model="m", base_url="http://127.0.0.1:9", max_tokens=99)
+    for outcome in ("garbage", "unfit"):
+        attempt = Attempt("own", outcome, "it said nothing")
+        assert 'set profile = "local"' in _remedy(local, attempt, place)
+        assert "profile" not in _remedy(local.model_copy(update={"profile": "local"}), attempt, place)
+        assert "profile" not in _remedy(ModelSettings(name="a", kind="anthropic", model="m"), attempt, place)
+    keyed = local.model_copy(update={"api_key_env": "KEY"})
+    assert "set api_key_env" in _remedy(local, Attempt("own", "auth", "401"), place)
+    assert _remedy(keyed, Attempt("own", "auth", "401"), place).endswith("rejects the key (KEY): renew it")
 
 
 def test_without_a_server_a_command_line_cannot_be_tried_and_says_so(
@@ -257,7 +270,7 @@ def test_list_log_usage_and_correction(cli: Cli) -> None:
     request_id = classified("where is my cat")
     listed = cli.says("models", "list")
     assert "router" in listed
-    assert "not asked" in listed
+    assert "not used" in listed
     assert "tokens_per_day" in listed
     log = cli.says("models", "log", "--butler", "System1/memo")
     assert request_id in log

@@ -28,6 +28,7 @@ FINANCE = {
     "systems": [butler("accountant") | {"capabilities": ["books"]}, {"type": "control"}, {"type": "intelligence"}],
     "routing_rules": [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/accountant"}]}],
 }
+EXAMPLES = Path(__file__).parents[2] / "examples"
 WHY = ("--reason", "a test")
 
 
@@ -175,7 +176,7 @@ def test_an_edit_without_a_reason_or_without_a_change_is_a_usage_error(cli: Cli)
 
 def test_half_a_name_and_an_unknown_team(cli: Cli) -> None:
     code, _, err = cli.run(
-        *("rules", "create", "--team", "root", "--name", "x", "--channel", "sms"), "--to", "diary", *WHY
+        *("rules", "create", "--team", "root", "--name", "x", "--channel", "sms"), "--to", "diry", *WHY
     )
     assert (code, "System1/diary" in err) == (1, True)
     assert cli.run("rules", "list", "--team", "financ")[0] != 0
@@ -190,6 +191,11 @@ def test_a_token_for_nobody_warns_and_an_unbound_one_is_a_usage_error(cli: Cli) 
     assert (code, out.startswith("sb_")) == (0, True)
     assert "warning: no team has an active member System1/diry; did you mean System1/diary" in err
     assert "warning" not in cli.run(*agent, "right", "--system", "System1/diary")[2]
+    connector = ("tokens", "create", "--role", "connector", "--endpoint", "bot")
+    code, out, err = cli.run(*connector, "nowhere", "--channel", "telegramm")
+    assert (code, out.startswith("sb_")) == (0, True)
+    assert "warning: there is no channel 'telegramm'; did you mean telegram" in err
+    assert "warning" not in cli.run(*connector, "somewhere", "--channel", "telegram")[2]
     code, _, err = cli.run(*agent, "unbound")
     assert (code, "--system" in err) == (2, True)
     assert cli.run("tokens", "create", "o", "--role", "operator", "--system", "System1/diary")[0] == 2
@@ -296,6 +302,45 @@ def test_explain_a_message_that_does_not_exist(cli: Cli, tmp_path: Path) -> None
         assert cli.run("explain", *usage)[0] == 2
 
 
+def test_explain_where_a_mail_would_go(cli: Cli) -> None:
+    said = cli.json("explain", "--dry-run", EXAMPLES / "inbox/eml/tax.eml", "--endpoint", "us@home.example")
+    assert (said["facts"]["email_domain"], said["facts"]["endpoint"]) == ("tax.example", "us@home.example")
+    assert said["receivers"]["butlers"] == ["System1/accountant"]
+
+
+def test_a_butler_is_known_by_its_name_alone(cli: Cli) -> None:
+    made = create(cli, "--to", "System1/memo", name="alias")["rule"]
+    changed = cli.json("rules", "update", made["rule_id"], "--to", "diary", *WHY)
+    assert changed["rule"]["targets"] == [{"system_id": "System1/diary"}]
+    assert cli.json("rules", "update", made["rule_id"], "--to", "finance", *WHY)["rule"]["targets"] == [
+        {"team_id": "finance"}
+    ]
+    assert cli.run("rules", "update", made["rule_id"], "--to", "nobody", *WHY)[0] == 1
+    changed = cli.json("rules", "backtest", "--rule", made["rule_id"], "--set", "to=memo", "--set", "name=x")
+    assert {to for one in changed["examples"] for to in one["after"]["butlers"]} <= {"System1/memo"}
+    assert cli.json("agents", "show", "accountant")["system_id"] == "System1/accountant"
+    assert "warning" not in cli.run("tokens", "create", "d", "--role", "agent", "--system", "diary")[2]
+
+
+def test_no_cases_are_no_mistake_but_no_test_of_an_import(cli: Cli, tmp_path: Path) -> None:
+    cases = write(tmp_path / "cases.json", cli.json("models", "log", "--corrected", "--as-cases"))
+    assert cli.says("rules", "test", cases) == "there are no cases\n"
+    rules_file = tmp_path / "rules.yaml"
+    cli.says("rules", "export", rules_file)
+    code, _, err = cli.run("rules", "import", rules_file, "--tests", cases, *WHY)
+    assert (code, "at least one case" in err) == (1, True)
+
+
+def test_rules_of_no_team_and_of_an_empty_one_can_be_exported_and_imported(cli: Cli, tmp_path: Path) -> None:
+    for suffix in ("json", "yaml"):
+        file = tmp_path / f"empty.{suffix}"
+        document = cli.json("rules", "export", "--team", "finance")
+        file.write_text(json.dumps({**document, "teams": {"finance": []}}))
+        cli.says("rules", "import", file, *WHY)
+        cli.says("rules", "export", file, "--team", "finance")
+        assert "nothing to change" in cli.says("rules", "import", file, *WHY)
+
+
 # Versions and files -------------------------------------------------------------------------------------------------
 
 
@@ -315,11 +360,15 @@ def test_versions_can_be_looked_at_compared_and_restored(cli: Cli) -> None:
     assert "+ root  two" in said
     assert "one" not in said
     assert "no rule differs" in cli.says("rules", "diff", second)
+    cli.says("rules", "disable", gone, *WHY)
+    last = cli.json("rules", "enable", gone, *WHY)["version"]
+    assert cli.says("rules", "diff", second).splitlines()[1:] == ["no rule differs"]
+    assert last > second
     assert "- root  two" in cli.says("rules", "restore", first, *WHY)
     assert {"one", "chat", "money"} == rules(cli).keys()
     assert "state     removed" in cli.says("rules", "show", gone)
     code, _, err = cli.run("rules", "enable", gone, *WHY)
-    assert (code, f"rules restore {second}" in err) == (5, True)
+    assert (code, f"rules restore {last}" in err) == (5, True)
     assert cli.json("rules", "restore", 10_000, *WHY, code=5)["error"]["code"] == "not_found"
     assert cli.json("rules", "restore", 1, "--expect", 1, *WHY, code=1)["error"]["code"] == "conflict"
 

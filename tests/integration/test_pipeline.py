@@ -932,7 +932,7 @@ async def test_nobody_to_choose_from_is_told_and_logged(house: Lab, pool: asyncp
 async def test_the_log_has_a_row_for_every_attempt(house: Lab, pool: asyncpg.Pool) -> None:
     tried = (
         Attempt("first", "unavailable", "status 500", Usage(10), micros=1000, ms=7),
-        Attempt("second", "open", "for 3 s more"),
+        Attempt("second", "cooldown", "for 3 s more"),
         Attempt("third", "answered", usage=Usage(3, 4)),
     )
     answer = Reply(
@@ -943,7 +943,7 @@ async def test_the_log_has_a_row_for_every_attempt(house: Lab, pool: asyncpg.Poo
     rows = await logged(house, result)
     assert [(r.n, r.model, r.error, r.tokens_in, r.tokens_out, r.cost) for r in rows] == [
         (1, "first", "unavailable: status 500", 10, 0, 1000),
-        (2, "second", "open: for 3 s more", 0, 0, None),
+        (2, "second", "cooldown: for 3 s more", 0, 0, None),
         (3, "third", None, 3, 4, None),
     ]
     assert rows[2].candidates == ("health", "finance")
@@ -951,11 +951,11 @@ async def test_the_log_has_a_row_for_every_attempt(house: Lab, pool: asyncpg.Poo
 
 async def test_in_the_log_of_what_nobody_answered_the_last_attempt_stands_last(house: Lab, pool: asyncpg.Pool) -> None:
     """And what nobody told the price of is not free."""
-    tried = (Attempt("first", "timeout", "late", Usage(10)), Attempt("second", "open", "left alone"))
+    tried = (Attempt("first", "timeout", "late", Usage(10)), Attempt("second", "cooldown", "left alone"))
     result = await MessagePipeline(pool, Model(says=Report(None, tried)), "switchboard").process(
         "x", {}, request_context=context()
     )
-    assert "second: open: left alone" in (result.classification_error or "")
+    assert "second: cooldown: left alone" in (result.classification_error or "")
     rows = await logged(house, result)
     assert [(r.n, r.model, r.tokens_in, r.cost) for r in rows] == [(1, "first", 10, None), (2, "second", 0, None)]
 

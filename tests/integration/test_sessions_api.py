@@ -578,7 +578,7 @@ async def test_a_breaker_opens_and_one_of_fifty_is_the_probe() -> None:
     assert len(sick.asked) == 3  # then it was open
     clock.now += 29
     report = await one.run(request())
-    assert outcomes(report.attempts) == [("sick", "open"), ("spare", "answered")]
+    assert outcomes(report.attempts) == [("sick", "cooldown"), ("spare", "answered")]
     clock.now += 2
     healthy = True
     running = [asyncio.create_task(one.run(request())) for _ in range(50)]
@@ -624,7 +624,7 @@ async def test_who_has_no_other_model_waits_for_what_comes_of_the_probe(healthy:
     if healthy:
         assert set(map(by, reports)) == {"sick"}
     else:
-        assert Counter(report.attempts[0].outcome for report in reports) == {"unavailable": 1, "open": 20}
+        assert Counter(report.attempts[0].outcome for report in reports) == {"unavailable": 1, "cooldown": 20}
         waits = {report.failure.retry_after for report in reports if report.failure is not None}
         assert waits == {None, 60.0}
 
@@ -738,7 +738,7 @@ async def test_a_pause_that_was_asked_for_is_kept() -> None:
     await one.run(request())
     clock.now += 19
     report = await one.run(request())
-    assert outcomes(report.attempts) == [("limited", "open")]
+    assert outcomes(report.attempts) == [("limited", "cooldown")]
     assert report.failure is not None
     assert report.failure.retry_after == pytest.approx(1)
     clock.now += 2
@@ -825,8 +825,8 @@ async def test_who_had_no_time_left_is_not_blamed() -> None:
     report = await one.run(request(deadline=1.5))
     assert outcomes(report.attempts) == [("greedy", "timeout"), ("late", "timeout")]
     report = await one.run(request(deadline=1.5))
-    assert outcomes(report.attempts) == [("greedy", "open"), ("late", "timeout")]  # that time it had its time
-    assert outcomes((await one.run(request(deadline=1.5))).attempts) == [("greedy", "open"), ("late", "open")]
+    assert outcomes(report.attempts) == [("greedy", "cooldown"), ("late", "timeout")]  # that time it had its time
+    assert outcomes((await one.run(request(deadline=1.5))).attempts) == [("greedy", "cooldown"), ("late", "cooldown")]
 
 
 async def test_each_model_gets_its_own_limits() -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from switchboard.cli.messages.explain import tree_of
 from switchboard.cli.rules.checks import changed_rule, print_outcomes
-from switchboard.cli.rules.options import pairs, reason_for, targets
+from switchboard.cli.rules.options import pairs, reason_for
 from switchboard.cli.rules.views import (
     blast_lines,
     change_lines,
@@ -64,10 +64,6 @@ def test_words_that_are_no_filters(words: list[str]) -> None:
     with pytest.raises(typer.BadParameter) as refused:
         pairs(words, "--facts")
     assert refused.value.param_hint == "--facts"
-
-
-def test_targets_are_systems_or_teams() -> None:
-    assert targets(["System1/memo", "finance"]) == [{"system_id": "System1/memo"}, {"team_id": "finance"}]
 
 
 def test_a_reason_is_asked_for_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

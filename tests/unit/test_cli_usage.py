@@ -10,6 +10,8 @@ import pytest
 from typer import Context
 from typer.core import TyperCommand, TyperGroup
 
+from switchboard import __version__
+from switchboard.cli.doctor import summary
 from switchboard.cli.main import COMMANDS, command_line, main
 
 _NAME = re.compile(r"|[A-Z]+(-[A-Z]+)*(\[?=[A-Z]+\]?)?|[a-z0-9_.-]+(\|[a-z0-9_.-]+)+")
@@ -68,3 +70,15 @@ def test_usage_errors_are_said_plainly_and_as_json(
 def test_nothing_to_say_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "chat", "--once", " ")
     assert (code, err) == (1, "error: there is nothing to send: the text is empty\n")
+
+
+def test_the_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version") == (0, f"switchboard {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("errors", "warnings", "said"),
+    [(0, 0, "No errors, no warnings"), (0, 2, "No errors, 2 warnings"), (1, 1, "1 error, 1 warning")],
+)
+def test_what_doctor_found_in_a_line(errors: int, warnings: int, said: str) -> None:
+    assert summary(errors, warnings) == said

@@ -45,7 +45,7 @@ def test_a_reply_is_the_next_message_and_all_messages_are_one_text() -> None:
 
 
 def test_the_attempt_that_counts_is_the_last_that_answered() -> None:
-    down, unfit, shut = Attempt("a", "unavailable"), Attempt("b", "unfit"), Attempt("c", "open")
+    down, unfit, shut = Attempt("a", "unavailable"), Attempt("b", "unfit"), Attempt("c", "cooldown")
     assert Report(Reply(), (down, unfit, shut)).last is unfit
     assert Report(Reply(), (down, unfit, shut)).tried == (down, shut)
     assert Report(None, (down, shut)).last is shut

@@ -136,7 +136,6 @@ def enveloped(path: tuple[str, str], value: object) -> dict[str, Any]:
 REFUSED: dict[str, tuple[object, str | None, str]] = {
     "a list": ([GOOD], None, "the file of route tests must be an object"),
     "no cases": ({}, "cases", "cases is missing"),
-    "a file that tests nothing": ({"cases": []}, "cases", "at least one case"),
     "misspelt": (broken(expects="x"), "cases[1].expects", "did you mean expect?"),
     "nothing expected": ({"cases": [{"facts": TELEGRAM}]}, "cases[0].expect", "is missing"),
     "neither facts nor envelope": ({"cases": [{"expect": "System1/a"}]}, "cases[0]", "either facts or an envelope"),

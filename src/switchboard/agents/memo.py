@@ -25,7 +25,7 @@ from switchboard.ports.memos import FoundMemo, Memo, Memos
 _SHOWN: Final = 3
 _EXCERPT: Final = 160
 _MAX_PERSON: Final = 400
-_HONEST: Final = "I answer without a model, so I have filed this and searched what I filed before."
+_NEXT: Final = "Ask me about it later: I have no model, but I find again what I filed."
 
 
 def engine(context: EngineContext) -> Engine:
@@ -108,9 +108,9 @@ def _dead_letter_text(dead_letter: JsonMapping, envelope: Envelope) -> str:
 
 def answer_text(text: str, found: Sequence[FoundMemo]) -> str:
     """One paragraph, then a list of what was found."""
-    filed = f"{_HONEST} Filed: “{excerpt(text)}”."
+    filed = f"Filed: “{excerpt(text)}”."
     if not found:
-        return f"{filed} Nothing I filed earlier resembles it."
+        return f"{filed} {_NEXT}"
     lines = (f"- {memo.created_at:%Y-%m-%d}: {excerpt(memo.text)}" for memo in found)
     return "\n".join((f"{filed} Nearest earlier memos:", *lines))
 

@@ -11,11 +11,12 @@ from typing import Annotated
 import typer
 
 from switchboard.cli.client import ask
+from switchboard.cli.names import butler
 from switchboard.cli.output import AsJson, Json, clean, details, one_line, one_of, out, print_json, state, table, when
 
 app = typer.Typer(help="Agents: how much each has done; the state of remote butlers.", no_args_is_help=True)
 
-System = Annotated[str, typer.Argument(help="The butler, such as System1/health.")]
+System = Annotated[str, typer.Argument(help="The butler, such as health or System1/health.")]
 Reason = Annotated[str, typer.Option(help="The reason; it is shown, and recorded in the audit trail.")]
 
 
@@ -34,7 +35,7 @@ def list_agents(*, as_json: AsJson = False) -> None:
 def show_agent(system: System, *, as_json: AsJson = False) -> None:
     """Show one agent."""
     agents = ask(lambda client: client.get("/v1/agents"))["agents"]
-    agent = one_of(agents, "system_id", system, "agent")
+    agent = one_of(agents, "system_id", butler(system), "agent")
     if as_json:
         print_json(agent)
     else:
@@ -86,7 +87,8 @@ def endpoint(
 
 
 def _post(what: str, body: Mapping[str, object]) -> Json:
-    return ask(lambda client: client.post(f"/v1/agents/{what}", dict(body)))
+    named = {**body, "system_id": butler(str(body["system_id"]))}
+    return ask(lambda client: client.post(f"/v1/agents/{what}", named))
 
 
 def _show(standing: Json, *, as_json: bool) -> None:

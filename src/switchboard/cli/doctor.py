@@ -31,8 +31,15 @@ def doctor(*, full: Full = False, as_json: AsJson = False) -> None:
     else:
         for finding in findings:
             out().print(_line(finding), soft_wrap=True)
-        out().print("all checks passed" if bad == 0 else f"{bad} of {len(findings)} checks failed", style="bold")
+        out().print(summary(bad, sum(finding.status == "note" for finding in findings)), style="bold")
     done(FAILED if bad else OK)
+
+
+def summary(errors: int, warnings: int) -> str:
+    """`No errors, 2 warnings`."""
+    counts = ((errors, "error"), (warnings, "warning"))
+    said = ", ".join(f"{count or 'no'} {word}{'' if count == 1 else 's'}" for count, word in counts)
+    return said[0].upper() + said[1:]
 
 
 async def _examine(told: Told | None) -> list[Finding]:

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import FunctionType
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from switchboard import __version__
 from switchboard.cli.output import FAILED, OK, report, report_usage
 from switchboard.cli.shape import name_values
 from switchboard.domain.errors import SwitchboardError
@@ -144,8 +145,20 @@ def _words(arguments: Sequence[str]) -> Sequence[str]:
     return os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:] or arguments
 
 
-def _root() -> None:
-    """No options of its own: everything is an option of a command, of `switchboard.toml`, or of the environment."""
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"switchboard {__version__}\n")
+        raise typer.Exit
+
+
+def _root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Everything else is an option of a command, of `switchboard.toml`, or of the environment."""
+    del version
 
 
 def _register(app: typer.Typer, entry: Entry, *, in_full: bool) -> None:

@@ -60,7 +60,8 @@ def rendered(document: Mapping[str, object], *, as_yaml: bool = False) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _text(path: Path) -> str:
+def read_bytes(path: Path) -> bytes:
+    """The content of a file as it is. Raises NotFound, InvalidInput."""
     try:
         if path == STDIN:
             data = sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -73,6 +74,11 @@ def _text(path: Path) -> str:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:
         raise InvalidInput(f"{path} is larger than {MAX_BYTES // 2**20} MiB")
+    return data
+
+
+def _text(path: Path) -> str:
+    data = read_bytes(path)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -141,7 +141,7 @@ def _listen_for_signals(stop: asyncio.Event, second: asyncio.Future[int]) -> Non
             embedded.tell_to_stop()
             os._exit(128 + number)
         if errors().is_terminal:
-            errors().print("\nshutting down; repeat to exit at once", style="dim")
+            errors().print("\nshutting down; press Ctrl-C again to force", style="dim")
         stop.set()
 
     loop = asyncio.get_running_loop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -10,8 +10,10 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import Client, ask, part
+from switchboard.cli.names import butler
 from switchboard.cli.output import AsJson, Json, clean, details, errors, one_of, out, print_json, table, when
 from switchboard.core.words import near, or_list
+from switchboard.domain.errors import InvalidInput
 
 app = typer.Typer(help="Create, list and revoke tokens.", no_args_is_help=True)
 
@@ -53,6 +55,7 @@ def create(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Create a token. It is shown once, now: only its hash is kept."""
     _check_bound(role, {"--channel": channel, "--endpoint": endpoint, "--system": system})
+    system = system and butler(system)
     wanted = {
         "name": name,
         "role": role.value,
@@ -63,20 +66,33 @@ def create(  # noqa: PLR0913 - the options of a command
     }
     given = {key: value for key, value in wanted.items() if value is not None}
 
-    async def work(client: Client) -> tuple[Json, Sequence[Json]]:
+    async def work(client: Client) -> tuple[Json, str | None]:
         token = await client.post("/v1/tokens", given)
-        return token, (await client.get("/v1/agents"))["agents"] if system else ()
+        return token, await _unknown(client, channel=channel, system=system)
 
-    made, agents = ask(work)
-    if system and not any(one["system_id"] == system and one["active"] for one in agents):
-        meant = near(system, [one["system_id"] for one in agents if one["active"]])
-        hint = f"; did you mean {or_list(meant)}?" if meant else ""
-        errors().print(f"warning: no team has an active member {clean(system)}{hint}", style="yellow", soft_wrap=True)
+    made, warning = ask(work)
+    if warning is not None:
+        errors().print(f"warning: {clean(warning)}", style="yellow", soft_wrap=True)
     if as_json:
         print_json(made)
     else:
         errors().print(f"token {name} ({role.value}); it will not be shown again:", style="dim")
         out().print(made["token"], soft_wrap=True)
+
+
+async def _unknown(client: Client, *, channel: str | None, system: str | None) -> str | None:
+    """A warning where the token is for something that is not there (yet)."""
+    if channel is not None:
+        try:
+            await client.get("/v1/messages", {"channel": channel, "limit": 1})
+        except InvalidInput as error:
+            return error.message
+    if system is None:
+        return None
+    active = [one["system_id"] for one in (await client.get("/v1/agents"))["agents"] if one["active"]]
+    meant = near(system, active)
+    hint = f"; did you mean {or_list(meant)}?" if meant else ""
+    return None if system in active else f"no team has an active member {system}{hint}"
 
 
 def _check_bound(role: Role, given: Mapping[str, str | None]) -> None:

@@ -23,7 +23,7 @@ FailureKind = Literal[
     "defect",  # the request is wrong: no such model, no such program, a call that is not allowed
 ]
 NotAsked = Literal[
-    "open",  # the breaker is open, or the provider asked for a pause
+    "cooldown",  # the breaker is open, or the provider asked for a pause
     "busy",  # the maximum number of sessions was running
     "budget",  # it could exceed what may be spent
 ]

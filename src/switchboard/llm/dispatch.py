@@ -178,7 +178,7 @@ class Dispatcher:
     def _in_cooldown(self, run: _Run, model: _Model) -> bool:
         wait = model.pause_ends - self._clock() if _awaits_probe(run, model) else self._wait(model)
         if wait > 0:
-            _not_asked(run, model, "open", f"in cooldown for another {wait:.0f} s", wait=wait)
+            _not_asked(run, model, "cooldown", f"for another {wait:.0f} s", wait=wait)
         return wait > 0
 
     def _wait(self, model: _Model) -> float:

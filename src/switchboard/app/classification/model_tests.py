@@ -186,13 +186,13 @@ def _remedy(model: ModelSettings, attempt: Attempt, place: Place) -> str:
     where = model.base_url or "the provider"
     by_cli = model.kind in CLI_KINDS
     remedies = {
-        "auth": f"{where} rejects the key ({model.api_key_env or model.api_key_file or 'there is none'}): renew it",
+        "auth": f"{where} rejects {_key_of(model)}",
         "rate_limited": "wait, or ask the provider to raise the limit",
         "timeout": f"raise its timeout ({model.timeout:g} s), or use a smaller model",
         "refused": "the model does not answer even this: use another",
-        "garbage": 'raise max_tokens if it was cut off; a local server may need profile = "local"',
+        "garbage": f"raise max_tokens ({model.max_tokens:,}) if it was cut off{_or_local(model)}",
         "context_too_long": "start the server with a longer context, see docs/models.md",
-        "unfit": 'it did not call the tool as asked: use another model; for a local server, set profile = "local"',
+        "unfit": f"it did not call the tool as asked: use another model{_or_local(model)}",
         "budget": "a limit in [classify] is reached: raise it, or wait for the next day (UTC)",
         "unavailable": f"is {where} running at that address? see base_url",
         "defect": f"check model and base_url: {where} does not know this model or this path",
@@ -202,3 +202,15 @@ def _remedy(model: ModelSettings, attempt: Attempt, place: Place) -> str:
     if by_cli and attempt.outcome == "defect":
         return "check the program and its version: docs/models.md lists the tested ones"
     return remedies.get(attempt.outcome, "")
+
+
+def _or_local(model: ModelSettings) -> str:
+    """The profile for local servers, where it may help and is not set."""
+    if model.kind != "openai" or model.base_url is None or model.profile is not None:
+        return ""
+    return '; for a local server, set profile = "local"'
+
+
+def _key_of(model: ModelSettings) -> str:
+    key = model.api_key_env or model.api_key_file
+    return f"the key ({key}): renew it" if key else "calls without a key: set api_key_env or api_key_file"

@@ -39,14 +39,14 @@ class CapView:
 class ModelView:
     """A model of the settings. `order` is its place in `classify.models`, None where it is never asked.
 
-    `state` is `open` while some worker leaves it alone, until `until`; `closed`: it is asked. The rest is of today.
+    `state` is `cooldown` while some worker does not use it, until `until`, because of `why`. The rest is of today.
     """
 
     name: str
     kind: str
     model: str
     order: int | None
-    state: Literal["closed", "open"]
+    state: Literal["ready", "cooldown"]
     until: datetime | None
     why: str | None
     attempts: int
@@ -140,7 +140,7 @@ def _cap(name: CapName, most: int | None, spent: int, held: int) -> CapView | No
 def _model(model: ModelSettings, order: int | None, cooldown: store.Cooldown | None, spent: Usage | None) -> ModelView:
     return ModelView(
         *(model.name, model.kind, model.model, order),
-        state="closed" if cooldown is None else "open",
+        state="ready" if cooldown is None else "cooldown",
         until=None if cooldown is None else cooldown.until,
         why=None if cooldown is None else cooldown.why,
         attempts=0 if spent is None else spent.attempts,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import entry_points
@@ -209,6 +209,17 @@ async def _partitions(database: Database, _: Settings) -> list[Finding]:
     ]
 
 
+_UNSENT: Final[Mapping[str, str]] = {
+    "uncertain": "may not have been sent",
+    "failed": "could not be sent",
+    "dead": "could not be sent, after many attempts",
+}
+
+
+def _many_replies(number: int) -> str:
+    return f"{number} reply" if number == 1 else f"{number} replies"
+
+
 def _many(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
@@ -363,7 +374,7 @@ async def _waiting(database: Database, _: Settings) -> list[Finding]:
     ]
     for state, count in (await outbox.count_unsent(database)).items():
         mend = f"switchboard outbox list --state {state}, then resend what should be sent again"
-        found.append(Finding(f"{state} replies", "note", f"{count} were not, or possibly not, sent", mend))
+        found.append(Finding(f"{state} replies", "note", f"{_many_replies(count)} {_UNSENT[state]}", mend))
     if pending := await dead_letters.count_pending(database):
         found.append(Finding("dead letters", "note", f"{pending} to be handled", "switchboard dlq list"))
     return found

@@ -150,7 +150,9 @@ class RuleRecords:
 
     async def diff(self, first: int, last: int) -> DiffView:
         """What lies between two versions; the way back when `first` is the later one. Raises NotFound."""
-        changes = await store.changes_between(self._database, first, last)
+        between = await store.changes_between(self._database, first, last)
+        # What was changed and changed back differs only in who did it when.
+        changes = [change for change in between if changed_fields(change)]
         return DiffView(first, last, len(changes), first_changes(changes))
 
     async def export(self, version: int | None, team_id: TeamId | None) -> Form:

@@ -196,6 +196,12 @@ class Replays:
     async def require(self, cases: object, proposed: Proposed) -> None:
         """Raise FailedTests unless all cases pass once the changes are made; MovedOn if others were made before."""
         parsed = self._cases(cases)
+        if not parsed:
+            raise InvalidInput(
+                "there must be at least one case, otherwise nothing would be tested",
+                code="invalid_route_tests",
+                field="tests.cases",
+            )
         _, after = await self._tried(proposed)
         run = await self._run(after, parsed)
         if run.failed:

@@ -16,8 +16,9 @@ import typer
 from switchboard.cli.client import Client, ask, ask_about_team
 from switchboard.cli.dead_letters.views import print_dead_letter, print_dead_letters, print_outcome, print_rerouted
 from switchboard.cli.ids import ask_about, check_id, meant
+from switchboard.cli.names import butler, targets
 from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, out, print_json
-from switchboard.cli.rules.options import moment, pairs, reason_for, said_or_asked, targets
+from switchboard.cli.rules.options import moment, pairs, reason_for, said_or_asked
 from switchboard.cli.rules.views import counted
 from switchboard.domain.json_values import JsonMapping, JsonObject
 
@@ -34,7 +35,7 @@ Ids = Annotated[
 Team = Annotated[str | None, typer.Option(help="Only this team.")]
 Category = Annotated[str | None, typer.Option(help="Only this category, such as no_route.")]
 Channel = Annotated[str | None, typer.Option(help="Only messages of this channel.")]
-System = Annotated[str | None, typer.Option(help="Only those of this butler, such as System1/memo.")]
+System = Annotated[str | None, typer.Option(help="Only those of this butler, such as memo or System1/memo.")]
 Since = Annotated[
     str | None,
     typer.Option(help="Only those created at this time or later, such as 2026-01-31 or 2026-01-31T12:00:00Z."),
@@ -73,7 +74,7 @@ def list_dead_letters(  # noqa: PLR0913 - the options of a command
     """List dead letters: those that are still to be handled, unless --status says otherwise."""
     asked = {"status": None if status == "all" else status, "category": category, "channel": channel, "limit": limit}
     asked |= {"since": moment(since, "--since"), "until": moment(until, "--until")}
-    params = {**asked, "team_id": team, "system_id": system, "cursor": cursor}
+    params = {**asked, "team_id": team, "system_id": system and butler(system), "cursor": cursor}
     page = ask(lambda client: ask_about_team(client, "/v1/dead-letters", params, "dead_letters"))
     if as_json:
         print_json(page)
@@ -105,7 +106,7 @@ def reroute(  # noqa: PLR0913 - the options of a command
     ids: Ids = None,
     *,
     to: Annotated[
-        str | None, typer.Option(help="System1/NAME or a team; without it the current rules decide.", metavar="TARGET")
+        str | None, typer.Option(help="A butler or a team; without it the current rules decide.", metavar="TARGET")
     ] = None,
     reason: Annotated[
         str | None,
@@ -220,6 +221,7 @@ def _whole(ids: Sequence[str]) -> list[str]:
 
 def _given(filters: Mapping[str, str | None]) -> Json:
     given: Json = {name: value for name, value in filters.items() if value is not None}
+    given |= {name: butler(given[name]) for name in ("system_id",) if name in given}
     return given | {name: moment(given[name], f"--{name}") for name in ("since", "until") if name in given}
 
 
@@ -285,9 +287,7 @@ def _many(work: _Many, *, as_json: bool) -> None:
 
 def _confirm(work: _Many) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise typer.BadParameter(
-            "cannot ask for confirmation here: use --yes, or --dry-run to look first", param_hint="--yes"
-        )
+        raise typer.BadParameter("not a terminal: pass --yes, or --dry-run to look first", param_hint="--yes")
     look = {**work.body, "dry_run": True, "limit": 1}
     matched = ask(lambda client: client.post("/v1/dead-letters/bulk", look))["matched"]
     if not typer.confirm(f"{work.verb} {counted(matched, 'dead letter')}?", err=True):

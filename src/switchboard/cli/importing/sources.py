@@ -28,6 +28,11 @@ _DOCUMENT: Final = re.compile(rb"\[\s*[\[{\]]|\{[^\r\n]*(?<=[{\[,])[ \t]*[\r\n]"
 _ID = re.compile(rb"<[^<>\s]+>")
 
 
+def is_mail(file: Path) -> bool:
+    """Whether the name is that of one mail."""
+    return file.suffix.lower() in _EML
+
+
 class Kind(StrEnum):
     """What a file holds: many mails, one mail, or envelopes line by line."""
 

@@ -37,6 +37,11 @@ from switchboard.domain.errors import InvalidInput, Overloaded
 
 _HISTORY: Final = 1000
 _PROMPT: Final = "you: "
+_HELP: Final = """\
+Each line is a message; the answer comes below it. Arrow keys bring back earlier lines.
+/help  this text
+/quit  ends, as Ctrl-D does; `switchboard chat --session {session}` continues here
+Why a message went where it went: `switchboard messages list --channel cli`, then `switchboard explain ID`."""
 
 
 def chat(
@@ -52,9 +57,9 @@ def chat(
     if once is not None:
         done(_talk(draft, [written(once)], wait, as_json=as_json))
     elif sys.stdin.isatty():
-        errors().print(f"session {draft.thread}; Ctrl-D ends", style="dim")
+        errors().print(f"session {draft.thread}; /help says more, Ctrl-D ends", style="dim")
         with _history():
-            _talk(draft, _typed(), wait, as_json=as_json)
+            _talk(draft, _typed(draft), wait, as_json=as_json)
     else:
         _talk(draft, _piped(), wait, as_json=as_json)
 
@@ -95,16 +100,23 @@ def _piped() -> Iterator[str]:
             yield text
 
 
-def _typed() -> Iterator[str]:
-    """What is typed, until Ctrl-D."""
+def _typed(draft: Draft) -> Iterator[str]:
+    """What is typed, until Ctrl-D or /quit."""
     while True:
         try:
             line = input(_PROMPT)
         except EOFError:
             sys.stdout.write("\n")
             return
-        if line.strip():
-            yield line
+        match line.strip():
+            case "/quit":
+                return
+            case "/help":
+                errors().print(_HELP.format(session=draft.thread), style="dim")
+            case "":
+                pass
+            case _:
+                yield line
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from rich.text import Text
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.models.views import attempt_line
+from switchboard.cli.names import butler
 from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json, state, table, when
 from switchboard.domain.shown import MessageState
 
@@ -94,7 +95,10 @@ def _became(who: object, how: object, what: object) -> Text:
 def correct_message(
     request_id: RequestId,
     *,
-    to: Annotated[str, typer.Option(help="The System1 that should have got it.", metavar="BUTLER")],
+    to: Annotated[
+        str,
+        typer.Option(help="The butler that should have got it: NAME or System1/NAME.", metavar="BUTLER"),
+    ],
     reason: Annotated[str | None, typer.Option(help="The reason; it is recorded.", metavar="TEXT")] = None,
     only_note: Annotated[
         bool, typer.Option("--only-note", help="Only record the correction, deliver nothing.")
@@ -105,7 +109,7 @@ def correct_message(
 
     What the wrong butler did is not undone. `models log --corrected` lists corrections.
     """
-    body = {"to": to, "only_note": only_note} | ({} if reason is None else {"reason": reason})
+    body = {"to": butler(to), "only_note": only_note} | ({} if reason is None else {"reason": reason})
 
     def correct(client: Client, found: UUID) -> Awaitable[Json]:
         return client.post(f"/v1/messages/{found}/correction", body)

@@ -7,20 +7,25 @@ enters, a tree leaves; `tree_of` is also what the demo prints.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
 import typer
+from msgspec import to_builtins
 from rich.text import Text
 from rich.tree import Tree
 
 from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
+from switchboard.cli.importing.sources import is_mail
 from switchboard.cli.models.views import attempt_line, dollars
 from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, when
-from switchboard.cli.reading import read_object
+from switchboard.cli.reading import read_bytes, read_object
 from switchboard.cli.rules.options import pairs
 from switchboard.cli.rules.views import counted, receivers_of
+from switchboard.core.mail.parse import envelope_from_mail
+from switchboard.domain.json_values import JsonObject
 
 _SHOWN: Final = 12
 """Rules that are shown of a team; the one that fired is always among them. --json has more."""
@@ -42,12 +47,17 @@ def explain(
     *,
     dry_run: Annotated[
         Path | None,
-        typer.Option("--dry-run", metavar="FILE", help="A hypothetical envelope: where would it go? - is stdin."),
+        typer.Option(
+            "--dry-run",
+            metavar="FILE",
+            help="A hypothetical envelope (- is stdin) or mail (NAME.eml).",
+        ),
     ] = None,
     facts: Annotated[
         list[str] | None,
         typer.Option("--facts", metavar="KEY=VALUE", help="The same, by its facts; repeat for each key."),
     ] = None,
+    endpoint: Annotated[str, typer.Option(help="With a mail: the account that received it.")] = "dry-run",
     as_json: AsJson = False,
 ) -> None:
     """Explain a message: decisions with their rules, deliveries, attempts, steps, replies, dead letters.
@@ -62,12 +72,19 @@ def explain(
     if request_id is not None:
         found = ask_about("message", request_id, lambda client, one: client.get(f"/v1/messages/{one}/explain"))
     else:
-        asked = {"facts": given} if dry_run is None else {"envelope": read_object(dry_run)}
+        asked = {"facts": given} if dry_run is None else {"envelope": _envelope(dry_run, endpoint)}
         found = ask(lambda client: client.post("/v1/rules/explain", asked))
     if as_json:
         print_json(found)
     else:
         out().print(tree_of(found) if request_id is not None else _would(found))
+
+
+def _envelope(file: Path, endpoint: str) -> Mapping[str, object]:
+    if not is_mail(file):
+        return read_object(file)
+    mail = envelope_from_mail(read_bytes(file), endpoint=endpoint, now=datetime.now(UTC))
+    return cast(JsonObject, to_builtins(mail.envelope))
 
 
 def _would(found: Json) -> Tree:

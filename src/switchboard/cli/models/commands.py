@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 import typer
 
 from switchboard.app.settings import Settings, load_settings
+from switchboard.cli import names
 from switchboard.cli.client import ask, ask_about_team, find_server
 from switchboard.cli.models.views import print_log, print_models, print_tried, print_usage
 from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, out, print_json
@@ -104,7 +105,7 @@ def log(  # noqa: PLR0913 - the options of a command
     if as_cases:
         _print_cases(team, limit, as_json=as_json)
         return
-    asked = {"butler": butler, "limit": limit}
+    asked = {"butler": butler and names.butler(butler), "limit": limit}
     flags = {"failed": failed or None, "corrected": corrected or None}
     params = {**asked, **flags, "team_id": team, "cursor": cursor}
     page = ask(lambda client: ask_about_team(client, "/v1/classifications", params, "classifications"))

@@ -41,9 +41,9 @@ def print_models(found: Json) -> None:
 
 
 def _state(one: Json) -> Text:
-    if one["state"] == "open":
-        return Text(f"in cooldown until {when(one['until'], short=True)}", style="yellow")
-    return Text("asked" if one["order"] else "not asked", style="green" if one["order"] else "dim")
+    if one["state"] == "cooldown":
+        return Text(f"cooldown until {when(one['until'], short=True)}", style="yellow")
+    return Text("ready", style="green") if one["order"] else Text("not used", style="dim")
 
 
 def _cap(cap: Json) -> Text:

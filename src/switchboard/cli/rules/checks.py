@@ -18,6 +18,7 @@ from rich.text import Text
 
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import check_id, meant
+from switchboard.cli.names import targets
 from switchboard.cli.output import (
     FAILED,
     OK,
@@ -32,7 +33,7 @@ from switchboard.cli.output import (
     table,
 )
 from switchboard.cli.reading import read_object
-from switchboard.cli.rules.options import File, read_rules, targets
+from switchboard.cli.rules.options import File, read_rules
 from switchboard.cli.rules.views import SEVERITIES, blast_lines, counted, meant_of, receivers_of
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.core.routing.rulefile import FORMAT
@@ -77,7 +78,15 @@ def print_outcomes(outcomes: JsonMapping) -> None:
                 out().print(line, soft_wrap=True)
     passed, failed = int(outcomes["passed"]), int(outcomes["failed"])
     cases = counted(passed + failed, "case")
-    summary = f"{failed:,} of {cases} failed" if failed else f"all {cases} passed" if passed != 1 else "the case passed"
+    summary = (
+        f"{failed:,} of {cases} failed"
+        if failed
+        else "there are no cases"
+        if not passed
+        else f"all {cases} passed"
+        if passed != 1
+        else "the case passed"
+    )
     out().print(summary, style="bold red" if failed else "bold green")
 
 
@@ -120,7 +129,7 @@ def _print_findings(findings: Sequence[Json], counts: Counter[str]) -> None:
     if findings:
         out().print(table("severity", "team", "rule", "what", rows=rows, keep=("severity", "team", "rule"), wrap=True))
     said = ", ".join(counted(counts[name], name) for name in order if counts[name])
-    out().print(said or "no findings", style="bold" if said else "green")
+    out().print(said or "no problems found", style="bold" if said else "green")
 
 
 def backtest(
@@ -149,13 +158,14 @@ def backtest(
         check_id(rule, "rule")
     if last is not None and days is not None:
         raise typer.BadParameter("--last and --days exclude each other")
+    changes = [_with_ids(one) for one in changed or ()]
     span: dict[str, object] = {"days": days} if days is not None else {} if last is None else {"last": last}
 
     async def work(client: Client) -> Json:
         if rule is None:
             return await replay(client, span | {"document": read_rules(file or Path())})
         present = (await client.get(f"/v1/rules/{await meant(client, 'rule', rule)}"))["rule"]
-        return await replay(client, span | {"changes": [changed_rule(present, changed or ())]})
+        return await replay(client, span | {"changes": [changed_rule(present, changes)]})
 
     blast = ask(work)
     if as_json:
@@ -183,7 +193,7 @@ def _print_blast(blast: Json, period: str) -> None:
         out().print(line, soft_wrap=True)
     rows = ((one["request_id"], receivers_of(one["before"]), receivers_of(one["after"])) for one in blast["examples"])
     if blast["examples"]:
-        out().print(table("message", "now", "then", rows=rows, keep=("message", "now"), wrap=True))
+        out().print(table("message", "current", "proposed", rows=rows, keep=("message", "current"), wrap=True))
     if (rest := int(blast["changed"]) - len(blast["examples"])) > 0:
         out().print(f"… and {rest:,} more", style="dim")
 
@@ -221,7 +231,19 @@ def _truth(text: str) -> bool:
 
 
 def _targets(text: str) -> list[dict[str, str]]:
-    return targets([word.strip() for word in text.split(",")])
+    return [{"system_id" if "/" in word else "team_id": word} for word in _words(text)]
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
+
+
+def _with_ids(change: str) -> str:
+    """`to=accountant` as `to=System1/accountant`."""
+    name, _, value = change.partition("=")
+    if name != "to":
+        return change
+    return f"to={','.join(one.get('system_id') or one['team_id'] for one in targets(_words(value)))}"
 
 
 _SETTERS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {

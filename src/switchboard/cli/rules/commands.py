@@ -16,10 +16,11 @@ from rich.text import Text
 
 from switchboard.cli.client import Client, ask, ask_about_team
 from switchboard.cli.ids import ask_about
+from switchboard.cli.names import targets
 from switchboard.cli.output import AsJson, Json, more, one_line, out, print_json, table, when
 from switchboard.cli.rules import checks as rule_checks
 from switchboard.cli.rules import history as rule_history
-from switchboard.cli.rules.options import DryRun, Reason, RuleId, pairs, reason_for, targets
+from switchboard.cli.rules.options import DryRun, Reason, RuleId, pairs, reason_for
 from switchboard.cli.rules.views import (
     change_lines,
     conditions_of,
@@ -43,7 +44,11 @@ Filters = Annotated[
 ]
 Targets = Annotated[
     list[str] | None,
-    typer.Option("--to", metavar="TARGET", help="System1/NAME or System4/TEAM of the team, or a direct sub-team."),
+    typer.Option(
+        "--to",
+        metavar="TARGET",
+        help="A butler or the System4 of the team, or a direct sub-team.",
+    ),
 ]
 Priority = Annotated[int | None, typer.Option(help="Higher priorities are evaluated first; 0 by default.")]
 

@@ -68,11 +68,6 @@ def pairs(words: Sequence[str], option: str = "--filter") -> dict[str, str]:
     return found
 
 
-def targets(words: Sequence[str]) -> list[dict[str, str]]:
-    """What has a slash is a system, `System1/NAME`, anything else a team."""
-    return [{"system_id" if "/" in word else "team_id": word} for word in words]
-
-
 def moment(text: str | None, option: str) -> str | None:
     """A time as the API takes it; without a zone it is local time."""
     if text is None:

@@ -61,13 +61,10 @@ def parse_cases(document: object, now: datetime, channels: Channels = CHANNELS) 
     """The cases of `{"cases": [...]}`; `now` is for the check of an envelope's time.
 
     Raises InvalidInput (code `invalid_route_tests`) at the first invalid value, with its path in `field`, such as
-    `cases[0].pined`; for facts that no message can have the code is that of `check_facts`. A file without cases is
-    refused: it would always pass.
+    `cases[0].pined`; for facts that no message can have the code is that of `check_facts`.
     """
     file = _READER.fields(document, "", ("cases",))
     cases = _READER.items(_READER.needed(file, "cases", ""), "cases")
-    if not cases:
-        raise _READER.refuse("cases", "must have at least one case")
     return [_case(one, f"cases[{at}]", now, channels) for at, one in enumerate(cases)]
 
 

@@ -45,7 +45,7 @@ def _utf8(value: Any) -> Any:
 
 
 Document = Annotated[JsonObject, AfterValidator(_utf8)]
-Cases = Annotated[list[JsonObject], Field(min_length=1, max_length=10_000), AfterValidator(_utf8)]
+Cases = Annotated[list[JsonObject], Field(max_length=10_000), AfterValidator(_utf8)]
 
 
 # Requests -----------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class BeatBody(Body):
     schema_version: Literal["butler.heartbeat.v1"] = "butler.heartbeat.v1"
     system_id: Word | None = None
     description: Annotated[str, StringConstraints(max_length=2000, pattern=r"^[^\x00]*$")] | None = None
-    capabilities: Annotated[tuple[Word, ...], Field(max_length=50)] | None = None
+    capabilities: Annotated[list[Word], Field(max_length=50)] | None = None
     endpoint: Url | None = None
     instance_id: Word | None = None
     version: Word | None = None
@@ -90,4 +90,5 @@ async def route_response() -> JsonObject:
 
 def announcement(body: BeatBody) -> Announcement:
     """The heartbeat of the wire as the register knows it."""
-    return Announcement(**body.model_dump(exclude={"schema_version", "system_id"}))
+    said = body.model_dump(exclude={"schema_version", "system_id", "capabilities"})
+    return Announcement(**said, capabilities=None if body.capabilities is None else tuple(body.capabilities))
