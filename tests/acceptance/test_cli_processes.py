@@ -593,7 +593,7 @@ def test_no_colour_but_on_a_terminal_that_wants_it(home: Path) -> None:
     plain = env | {"NO_COLOR": "1"}
     for environ, coloured in ((env, True), (plain, False)):
         with terminal(environ, "doctor") as screen:
-            screen.expect("checks failed")
+            screen.expect(" warning")
             assert ("\x1b[32m" in screen.screen) is coloured
     assert "\x1b" not in switchboard(env, "doctor").stdout
 

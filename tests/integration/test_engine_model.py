@@ -207,13 +207,23 @@ class Engine(RuleBasedStateMachine):
 
     @rule()
     def time_passes(self) -> None:
-        """What was accepted for later is due; many at once come in the order of their lanes."""
+        """What was accepted for later is due; many at once come in the order of their lanes.
+
+        What its lane has not come to yet has its place there again.
+        """
         database = self.parts.database
-        sql = "update parked set due_at = clock_timestamp() where due_at > clock_timestamp() returning lane, seq"
-        due = sorted((row["lane"], row["seq"]) for row in self.do(database.rows(sql)))
+        sql = (
+            "update parked p set due_at = clock_timestamp() from lane l"
+            " where l.key = p.lane and due_at > clock_timestamp()"
+            " returning p.lane, p.seq, p.seq > l.done_seq as early"
+        )
+        due = sorted((row["lane"], row["seq"], row["early"]) for row in self.do(database.rows(sql)))
         self.do(lanes.tend(database))
-        for item in due:
-            self.parked[item] = next(_events)
+        for lane, seq, early in due:
+            if early:
+                del self.parked[lane, seq]
+            else:
+                self.parked[lane, seq] = next(_events)
 
     @rule(who=st.integers(0, 1), good_order=st.booleans())
     def go(self, who: int, good_order: bool) -> None:
