@@ -473,10 +473,10 @@ def _taken(env: Mapping[str, str]) -> int:
 
 
 @contextmanager
-def terminal(env: Mapping[str, str], *arguments: str) -> Iterator[Terminal]:
+def terminal(env: Mapping[str, str], *arguments: str, program: str = EXECUTABLE) -> Iterator[Terminal]:
     """A command on a terminal of 100 columns."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([EXECUTABLE, *arguments], env=dict(env), stdin=theirs, stdout=theirs, stderr=theirs)
+    process = subprocess.Popen([program, *arguments], env=dict(env), stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     try:
         yield Terminal(ours, process)
@@ -506,6 +506,32 @@ class Terminal:
             assert readable, f"{text!r} did not appear; the screen shows {self.screen!r}"
             self.screen += os.read(self._descriptor, 4096).decode(errors="replace")
         self._at = self.screen.index(text, self._at) + len(text)
+
+
+SHELLS = {
+    "bash": (("--norc", "-i"), "source <(_SWITCHBOARD_COMPLETE=source_bash switchboard)"),
+    "zsh": (
+        ("-f", "-i"),
+        "autoload -Uz compinit; compinit -u -D; source <(_SWITCHBOARD_COMPLETE=source_zsh switchboard)",
+    ),
+    "fish": (("--no-config", "-i"), "_SWITCHBOARD_COMPLETE=source_fish switchboard | source"),
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_complete_below_the_first_word(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    options, load = SHELLS[shell]
+    env = environment(tmp_path, URL="http://127.0.0.1:9") | {"HOME": str(tmp_path), "TERM": "xterm", "PS1": "$ "}
+    env["PATH"] = f"{Path(EXECUTABLE).parent}:{env['PATH']}"
+    with terminal(env, "--ctty", shell, *options, program="setsid") as screen:  # a terminal that it controls
+        screen.type(f"{load}; echo loa''ded\n")
+        screen.expect("loaded")
+        screen.type("switchboard messa\tsho\t-h\n")
+        screen.expect("Show one message with its envelope")
+        screen.type("switchboard rules crea\t--prio\t5\n")
+        screen.expect("Usage: switchboard rules create")
 
 
 def test_chat_on_a_terminal(home: Path, tmp_path: Path) -> None:

@@ -141,8 +141,9 @@ def build(arguments: Sequence[str]) -> typer.Typer:
 
 
 def _words(arguments: Sequence[str]) -> Sequence[str]:
-    # When the shell asks for completions, the line typed so far is here instead of in the arguments.
-    return os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:] or arguments
+    # When a shell asks for completions, the line typed so far is here, not in the arguments; for bash in COMP_WORDS.
+    typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
+    return typed.split()[1:] or arguments
 
 
 def _show_version(wanted: bool) -> None:
