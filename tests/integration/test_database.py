@@ -90,6 +90,20 @@ async def test_a_new_connection_knows_the_types_of_all_statements(database_url: 
         assert await connection.fetchval(asked) == before == 1
 
 
+async def test_a_connection_that_breaks_while_it_is_used_is_given_back_without_a_word(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        for _ in range(20):
+            with pytest.raises(Unavailable):
+                await _ask_after_its_end(parts.database)
+        assert await parts.database.value("select 1") == 1
+
+
+async def _ask_after_its_end(database: Database) -> None:
+    async with database.connection() as connection:
+        await database.run("select pg_terminate_backend($1)", connection.get_server_pid())
+        await connection.fetchval("select 1")
+
+
 async def _ask_after(database: Database, mishap: Callable[[PoolConnectionProxy[Row]], None]) -> None:
     async with database.connection() as connection:
         mishap(connection)

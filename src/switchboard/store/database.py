@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from importlib.resources import files
@@ -245,7 +245,7 @@ class Database:
                     misused = _is_sound(connection)
                     raise
                 finally:
-                    if _is_sound(connection):
+                    with suppress(asyncpg.InterfaceError):  # the pool has taken it back
                         connection.remove_log_listener(told)
         except _LOST as error:
             if misused or isinstance(error, ValueError):
