@@ -71,7 +71,7 @@ async def test_large_bodies_are_worked_on_one_after_the_other_and_arrive_one_per
         async with large.arriving(token):
             order.append(f"{token} arrives")
             await arrived.wait()
-            async with large.working():
+            async with large.working:
                 order.append(f"{token} begins")
                 await asyncio.sleep(0)
                 order.append(f"{token} ends")

@@ -17,7 +17,7 @@ CHANNEL: Final = "telegram"
 ENDPOINT: Final = "bot:grow"
 RARE: Final = "email"
 PER_CHAT: Final = 20
-"""A new conversation for every so many messages; older ones have more."""
+"""Average number of messages per conversation; older ones have more."""
 _SLICE: Final = 25_000
 
 _PARTITIONS: Final = "select make_partitions(now() - interval '90 days', now())"

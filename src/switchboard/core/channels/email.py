@@ -56,7 +56,7 @@ def _event_id(envelope: Envelope) -> str | None:
 
 
 def _content(envelope: Envelope) -> str | None:
-    """The sender and the words: whoever knows the Message-ID of a mail to come must not be able to swallow it.
+    """The sender and the words, so that a stranger who can predict a Message-ID cannot swallow the mail.
 
     Words alone are the same in all forms in which connectors submit a mail; some leave out the subject. An id that is
     no Message-ID is the provider's, which nobody else chooses.
@@ -137,7 +137,7 @@ def _implied(facts: Mapping[str, str]) -> Found:
 
 
 def _recipients(envelope: Envelope) -> str | None:
-    """All to whom it is addressed, this mailbox (`me+shop@…` too) first."""
+    """All recipients, this mailbox (`me+shop@…` too) first."""
     own = _mailbox(envelope.source.endpoint_identity)
     found = (_ADDRESS.fitting(word(one)) for one in _addresses(envelope, "to", "cc", "delivered-to", "x-original-to"))
     known = dict.fromkeys(one for one in found if one is not None)

@@ -58,19 +58,14 @@ class LargeBodies:
         self.above = above
         self._arriving = asyncio.Semaphore(_ARRIVING)
         self._by_token: dict[str, asyncio.Lock] = {}
-        self._working = asyncio.Lock()
+        self.working = asyncio.Lock()
+        """Held by the only one that is worked on."""
 
     @asynccontextmanager
     async def arriving(self, token: str) -> AsyncIterator[None]:
         """Until this is left, one of the few that may arrive."""
         lock = self._by_token.setdefault(token, asyncio.Lock())
         async with lock, self._arriving:
-            yield
-
-    @asynccontextmanager
-    async def working(self) -> AsyncIterator[None]:
-        """Until this is left, the only one that is worked on."""
-        async with self._working:
             yield
 
 
@@ -173,7 +168,7 @@ class _Body:
         if message["type"] == "http.request":
             await self._take(len(message.get("body", b"")))
             if self._got > self._large.above and not message.get("more_body", False):
-                await self._until_answered.enter_async_context(self._large.working())
+                await self._until_answered.enter_async_context(self._large.working)
         return message
 
     async def _take(self, size: int) -> None:

@@ -23,7 +23,7 @@ declare
     _later integer[];
     _later_seq bigint[];
 begin
-    -- The caller computed keys once and for all, but the database may be another one by now: restored, or made anew.
+    -- The caller caches the keys, but the database may have been replaced since, by a restored or a new one.
     if not exists (select from conversation c where c.conversation = _conversation[1])
        and _conversation[1] <> conversation_key(_name[1]) then
         raise exception 'the keys are of another installation: this database has taken the place of another one'

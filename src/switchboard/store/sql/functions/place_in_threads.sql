@@ -1,6 +1,6 @@
 -- The conversation of each message (by ord) of a channel where anybody can name any thread: that of the first of its threads
 -- (t_*, in order) in which its author is known. A stranger in the thread that it names (_home) gets a conversation of its own
--- (_apart), unless nobody is known there yet. Whoever it is addressed to (a_*) is known from now on in its own thread (_own),
+-- (_apart), unless nobody is known there yet. Its recipients (a_*) are known from now on in its own thread (_own),
 -- and in the one that it names if its author is; a place that somebody has stays. _keep: false only tells.
 create or replace function place_in_threads(
     _home uuid[], _apart uuid[], _own uuid[], _author uuid[],
