@@ -6,7 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.dead_letters.requests import Bulk, Reroute, RuleWish
@@ -30,11 +31,11 @@ from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFoun
 from switchboard.domain.routing import Member, RuleChange, SystemId, Target, Team, TeamId
 from switchboard.journey.accept import Submission
 from switchboard.journey.reply import pull_pool
-from switchboard.ports.engine import Answer, Journal, NoReply, Refusal, Turn, TurnResult
+from switchboard.ports.engine import Answer, EngineFailure, Journal, NoReply, Refusal, Turn, TurnResult
 from switchboard.store import dead_letters as store
 from switchboard.store import rules
 from switchboard.store.books import audit_books
-from switchboard.store.dead_letters import DeadLetterFilter
+from switchboard.store.dead_letters import DeadLetterFilter, Report
 from switchboard.store.rules import Authorship
 from tests.hands import Scripted, a_hand, all_dead_letters, assert_balanced, at_work, settled
 from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, submission, to
@@ -1099,10 +1100,94 @@ async def test_senders_are_told_only_where_that_is_wanted(database_url: str, tel
         assert {task.name for task in made} == {
             "expire_leases",
             "digest",
+            "log_dead_letters",
             "empty_dead_letters",
             "make_partitions",
             "balance_books",
         } | names
+
+
+# The log ----------------------------------------------------------------------------------------------------------
+
+
+async def _fails(turn: Turn, _: Journal) -> TurnResult:
+    if turn.dead_letter is not None:
+        return NoReply()
+    if turn.member.system_id == "System1/spare":
+        return Refusal(f"I do not take {turn.envelope.payload.normalized_text}")
+    raise EngineFailure(f"choked on {turn.envelope.payload.normalized_text}", error_class="overload")
+
+
+def warnings_of(logs: Sequence[MutableMapping[str, Any]]) -> dict[str, MutableMapping[str, Any]]:
+    """By their category what was logged of dead letters; none twice."""
+    found = [entry for entry in logs if entry["event"] == "dead letter"]
+    assert len({entry["dead_letter_id"] for entry in found}) == len(found)
+    return {entry["category"]: entry for entry in found}
+
+
+async def test_each_dead_letter_is_logged_once_however_it_came_about_and_without_what_was_written(
+    database_url: str,
+) -> None:
+    """Accepted for nobody, by a rule of the rules, refused by a butler, given up, written by SQL alone."""
+    to_spare = rule(ROOT, [to("System1/spare")], channel="discord")
+    to_handler = rule(ROOT, [to("System4/root")], channel="matrix")
+    async with lab(database_url, TEAMS, (*RULES, to_spare, to_handler)) as parts:
+        both = [DeadLetterMaintenance(parts.database, parts.notifier, ()) for _ in range(2)]
+        with capture_logs() as logs:
+            nobody = await a_dead_letter(parts, text="my secret")
+            for channel in ("telegram", "discord", "matrix"):
+                await parts.accept.accept(submission("my secret", channel=channel))
+            await work_off(parts, Scripted(_fails))
+            await parts.database.run(
+                "select write_dead_letters(array_agg((gen_random_uuid(), request_id, conversation, 'root', 'expired',"
+                " 'too late', null, null, null, null, null, 1)::new_dead_letter)) from message_inbox"
+                " where channel = 'telegram'"
+            )
+            assert sum(await asyncio.gather(*(maintenance.log() for maintenance in both))) == 5
+            assert await both[0].log() == 0
+        told = warnings_of(logs)
+        assert {category: (entry["log_level"], entry["reason"]) for category, entry in told.items()} == {
+            "no_route": ("warning", "no rule matches"),
+            "dead_letter_rule": ("warning", told["dead_letter_rule"]["reason"]),
+            "refused": ("warning", "refused"),
+            "retry_exhausted": ("warning", "overload"),
+            "expired": ("warning", "too late"),
+        }
+        assert to_handler.name in told["dead_letter_rule"]["reason"]
+        assert (told["no_route"]["dead_letter_id"], told["no_route"]["team_id"]) == (str(nobody), "root")
+        assert told["refused"]["system_id"] == "System1/spare"
+        assert "secret" not in str(logs)
+
+
+async def test_retries_are_logged_with_their_number_and_without_what_was_written(database_url: str) -> None:
+    async with opened(database_url) as (parts, _):
+        with capture_logs() as logs:
+            accepted = await parts.accept.accept(submission("my secret"))
+            await work_off(parts, Scripted(_fails))
+        found = [entry for entry in logs if entry["event"] == "turn failed"]
+        assert [(entry["attempt"], entry["error_class"]) for entry in found] == [(1, "overload"), (2, "overload")]
+        assert {(entry["request_id"], entry["system_id"]) for entry in found} == {
+            (str(accepted.request_id), "System1/echo")
+        }
+        assert "secret" not in str(logs)
+
+
+async def test_what_could_not_be_logged_is_logged_later(database_url: str) -> None:
+    """As if the process had died in the middle: once too often rather than never."""
+    async with opened(database_url) as (parts, _):
+        expected = {await a_dead_letter(parts, sender=f"s{n}") for n in range(3)}
+        written: list[UUID] = []
+
+        def write(report: Report) -> None:
+            written.append(report.dead_letter_id)
+            if len(written) == 2:
+                raise OSError("no space left on device")
+
+        with pytest.raises(Unavailable):
+            await store.log(parts.database, 10, write)
+        assert await store.log(parts.database, 10, write) == 3
+        assert set(written[2:]) == expected
+        assert await store.log(parts.database, 10, write) == 0
 
 
 # Keeping ----------------------------------------------------------------------------------------------------------

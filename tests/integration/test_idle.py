@@ -203,7 +203,7 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
             assert llm.strays == ()
             assert not (tmp_path / "started").exists()
             dead_letters, old = (
-                {"digest", "tell_senders", "empty_dead_letters"},
+                {"digest", "log_dead_letters", "tell_senders", "empty_dead_letters"},
                 {"forget_sessions", "forget_classifications", "forget_events"},
             )
             assert day.runs.keys() == {"expire_leases", "make_partitions", "balance_books"} | dead_letters | old

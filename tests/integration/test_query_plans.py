@@ -517,9 +517,13 @@ async def test_what_is_done_with_new_dead_letters_reads_by_index(watched: Watche
     async def digest() -> None:
         assert await dead_letters.digest(database, SYSTEM4) > 0
 
+    async def write_log() -> None:
+        assert await dead_letters.log(database, 500, lambda _: None) >= 30
+
+    await database.run("update dead_letter set logged_at = now()")
     for n in range(8):
         await die(30)
-        for act in (look, reroute, tell, digest):
+        for act in (look, reroute, tell, digest, write_log):
             assert (n, act, await watched.scanned(act)) == (n, act, set())
         assert len(found) == 5
 

@@ -107,12 +107,11 @@ class RouteLeg:
         if not self._rule_book.queued:
             # Another process asks models, and this one does not know yet: its own rules might choose nobody.
             await self._rule_book.refresh()
+        case = _Case(item, waiting, pauses)
         try:
-            return await self._save(
-                await self._decide(_Case(item, waiting, pauses), claim), item, waiting, claim, started
-            )
+            return await self._save(await self._decide(case, claim), item, waiting, claim, started)
         except _NotYetError as reason:
-            await self._retry(item, claim, reason, started)
+            await self._retry(case, claim, reason, started)
             return None
         except (Fenced, Unavailable):
             raise
@@ -235,11 +234,13 @@ class RouteLeg:
             attempt=item.attempts,
         )
 
-    async def _retry(self, item: Item, claim: Claim, reason: _NotYetError, started: datetime) -> None:
-        failed = Settlement(item, "failed", None, started, error_class=reason.kind, error=str(reason))
+    async def _retry(self, case: _Case, claim: Claim, reason: _NotYetError, started: datetime) -> None:
+        failed = Settlement(case.item, "failed", None, started, error_class=reason.kind, error=str(reason))
         if not await lanes.retry(self._database, claim.worker, failed, reason.retry_in):
             raise Fenced
-        log.info("not classified", lane=item.lane, error=str(reason), retry_in_s=round(reason.retry_in, 2))
+        # Not the reason itself, which may quote the message: `explain` shows it.
+        why = {"attempt": case.item.attempts, "error_class": reason.kind, "retry_in_s": round(reason.retry_in, 2)}
+        log.info("not classified", request_id=str(case.waiting.request_id), **why)
 
 
 def _tier(waiting: Waiting) -> int:

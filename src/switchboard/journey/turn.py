@@ -115,7 +115,7 @@ class TurnLeg:
             raise Fenced
         settlement = await self._attempt(item, work, claim)
         if settlement.outcome == "failed" and settlement.dead_letter is None:
-            await self._retry(settlement, claim)
+            await self._retry(settlement, work, claim)
             return None
         following = await self._save(settlement, claim)
         self._announce(work, settlement)
@@ -219,14 +219,14 @@ class TurnLeg:
         pause = member is not None and member.options.get("on_dead") == "pause"
         return replace(ended, dead_letter=NewDeadLetter(new_uuid7(), category, clean, handler), pause=pause)
 
-    async def _retry(self, settlement: Settlement, claim: Claim) -> None:
-        limits = self._limits
-        delay = backoff(
-            settlement.item.attempts, base=limits.backoff_base, cap=limits.backoff_cap, jitter=random.random()
-        )
+    async def _retry(self, settlement: Settlement, work: Work, claim: Claim) -> None:
+        limits, attempt = self._limits, settlement.item.attempts
+        delay = backoff(attempt, base=limits.backoff_base, cap=limits.backoff_cap, jitter=random.random())
         if not await store.retry(self._database, claim.worker, settlement, delay):
             raise Fenced
-        log.info("turn failed", lane=settlement.item.lane, error=settlement.error, retry_in_s=round(delay, 2))
+        # Not the error itself, which may quote the message: `explain` shows it.
+        why = {"attempt": attempt, "error_class": settlement.error_class, "retry_in_s": round(delay, 2)}
+        log.info("turn failed", request_id=str(work.request_id), system_id=work.system_id, **why)
 
     def _settle_batch(self, worker: int) -> Batch[Settlement, store.Settled]:
         """Turns of one worker id settle together; the end of a session ends its batch."""

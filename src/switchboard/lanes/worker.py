@@ -293,7 +293,7 @@ class _Session:
         failed = store.Settlement(item, "failed", None, None, error_class="internal", error=what)
         await store.retry(self._database, self._worker, failed, _PAUSE_AFTER_DEFECT)
         where = storable_text("".join(traceback.format_exception(error)))
-        log.error("item failed unexpectedly", lane=item.lane, seq=item.seq, exception=where)
+        log.error("item failed unexpectedly", lane=item.lane, seq=item.seq, attempt=item.attempts, exception=where)
 
     async def _beat_loop(self) -> None:
         self._last_beat = monotonic()

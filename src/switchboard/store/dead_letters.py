@@ -7,7 +7,7 @@ They are created by `write_dead_letters` in SQL. Each writing function is one tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
@@ -113,6 +113,23 @@ class Untold:
     raw: bytes
     media_type: str
     received_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A dead letter as logs and people outside are told of it: without anything that the sender wrote.
+
+    `reason` is only the kind of the failure where a butler or a model gave the reason, which may quote the message.
+    """
+
+    dead_letter_id: UUID
+    request_id: UUID
+    team_id: str
+    channel: str
+    category: str
+    system_id: str | None
+    reason: str
+    created_at: datetime
 
 
 async def list_dead_letters(
@@ -234,6 +251,18 @@ async def tell_sender(database: Database, request_id: UUID, text: str, pool: str
 async def spare_sender(database: Database, request_id: UUID) -> None:
     """Never tell the sender of this message anything."""
     await database.run(query("dead_letters.spare_sender"), request_id)
+
+
+async def log(database: Database, limit: int, write: Callable[[Report], None]) -> int:
+    """Call `write` with up to `limit` dead letters for which that was never done; returns how many.
+
+    They count as written when all of them are: if this process dies before, they are written again.
+    """
+    async with database.connection() as connection, connection.transaction():
+        reports = rows_as(Report, await connection.fetch(query("dead_letters.log"), limit))
+        for report in sorted(reports, key=lambda one: one.dead_letter_id):
+            write(report)
+    return len(reports)
 
 
 async def empty(database: Database, *, keep_days: int, limit: int) -> int:

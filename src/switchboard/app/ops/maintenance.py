@@ -23,7 +23,7 @@ from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
 from switchboard.lanes.worker import MaintenanceTask
 from switchboard.store import books, classification_log, dead_letters, model_usage, outbox, partitions, steps
 from switchboard.store.database import Database
-from switchboard.store.dead_letters import Untold
+from switchboard.store.dead_letters import Report, Untold
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +53,7 @@ def maintenance_tasks(
     return (
         MaintenanceTask("expire_leases", 1.0, lambda: outbox.expire_leases(database)),
         MaintenanceTask("digest", 1.0, dead_letter_tasks.digest),
+        MaintenanceTask("log_dead_letters", 1.0, dead_letter_tasks.log),
         *((MaintenanceTask("tell_senders", 5.0, dead_letter_tasks.tell_senders),) if settings.tell_sender else ()),
         MaintenanceTask("empty_dead_letters", 3600.0, lambda: dead_letter_tasks.empty(settings.keep_days)),
         MaintenanceTask("balance_books", 60.0, lambda: books.balance_books(database)),
@@ -129,6 +130,10 @@ class DeadLetterMaintenance:
             self._notifier.notify(WORK)
         return told
 
+    async def log(self) -> int:
+        """Write a warning about each new dead letter, whichever process made it; returns how many."""
+        return await _all(lambda: dead_letters.log(self._database, _AT_ONCE, _log))
+
     async def tell_senders(self) -> int:
         """Tell senders of the last day, once per message, that nobody could take it; returns how many were told."""
         since = _first_id(_TOLD_WITHIN)
@@ -155,6 +160,12 @@ class DeadLetterMaintenance:
         while count := await dead_letters.empty(self._database, keep_days=keep_days, limit=_EMPTIED_AT_ONCE):
             emptied += count
         return emptied
+
+
+def _log(report: Report) -> None:
+    ids = {"dead_letter_id": str(report.dead_letter_id), "request_id": str(report.request_id)}
+    where = {"team_id": report.team_id, "channel": report.channel, "system_id": report.system_id}
+    log.warning("dead letter", **ids, category=report.category, reason=report.reason, **where)
 
 
 def _first_id(age: timedelta) -> UUID:

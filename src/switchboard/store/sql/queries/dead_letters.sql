@@ -110,6 +110,20 @@ select tell_sender($1, $2, $3, $4);
 -- name: spare_sender
 update dead_letter set sender_spared = true where request_id = $1 and sender_told_at is null;
 
+-- part: report
+-- A dead letter without anything that the sender wrote: what a butler or a model gave as its reason may quote it.
+x.dead_letter_id, x.request_id, x.team_id, x.channel, x.category, x.system_id, x.created_at,
+coalesce(case when x.lane is null and x.category not in ('classification_failed', 'poison') then x.reason end,
+         (select d.error_class from delivery d where d.lane = x.lane and d.seq = x.seq), x.category) as reason
+
+-- name: log
+update dead_letter x set logged_at = clock_timestamp()
+where x.dead_letter_id in (
+    select y.dead_letter_id from dead_letter y where y.logged_at is null
+    order by y.dead_letter_id limit $1 for no key update skip locked
+)
+returning {{report}};
+
 -- name: empty
 update dead_letter set payload = '{}', raw = '', text = null, emptied_at = clock_timestamp()
 where dead_letter_id in (
