@@ -97,7 +97,7 @@ class Walkthrough:
         """With the ids and the directory of this run."""
         for claimed, real in self._ids.items():
             text = text.replace(claimed, real)
-        return text.replace(f"/tmp/switchboard-{self._name}", str(self._place))  # noqa: S108 - what readers type
+        return text.replace(f"~/switchboard-{self._name}", str(self._place))
 
     def _match(self, step: Step, printed: str) -> None:
         at = 0

@@ -21,7 +21,8 @@ from uuid import UUID
 
 import structlog
 
-from switchboard.app.settings import OPERATOR_FILE
+from switchboard.app.ownership import read_ours, require_ours
+from switchboard.app.settings import ADDRESS_FILE, OPERATOR_FILE
 from switchboard.domain.errors import (
     ConfigurationError,
     Conflict,
@@ -288,6 +289,7 @@ async def ensure_operator_token(database: Database, data_dir: Path) -> None:
 
     The file is new (mode 0600) when there was none, or when what it holds was revoked or has expired. A token that this
     database does not know (the database is new, the directory is not) is entered: who can read the file runs the place.
+    So directory and file must be ours or root's. Raises ConfigurationError.
     """
     file = data_dir / OPERATOR_FILE
     try:
@@ -322,21 +324,27 @@ async def _still_good(database: Database, secret: str) -> bool:
 
 def _kept(file: Path) -> str | None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    require_ours(file.parent)
     try:
-        secret = file.read_text(encoding="ascii", errors="replace").strip()
-    except FileNotFoundError:
+        secret = read_ours(file).strip()
+    except (FileNotFoundError, ValueError):
         return None
     file.chmod(0o600)
     return secret if _OPERATOR_FORM.fullmatch(secret) else None
 
 
-def _write(file: Path, secret: str) -> None:
-    """Whole or not at all: a reader never sees half a token, nor a moment in which others may read it."""
+def remember_address(data_dir: Path, url: str) -> None:
+    """Note for the command line that the operator's token may go to this address."""
+    _write(data_dir / ADDRESS_FILE, url)
+
+
+def _write(file: Path, line: str) -> None:
+    """Whole or not at all: a reader never sees half of it, nor a moment in which others may read it."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as out:
-        out.write(f"{secret}\n")
+        out.write(f"{line}\n")
         out.flush()
         os.fsync(out.fileno())
     draft.replace(file)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import stat
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -15,8 +17,11 @@ from pathlib import Path
 import structlog
 
 from switchboard.app.background import run_in_background
+from switchboard.app.ownership import require_ours
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError, SwitchboardError, Unavailable
+from switchboard.embedded.binaries import account_for
+from switchboard.embedded.files import disk_errors
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
@@ -28,7 +33,8 @@ log = structlog.get_logger(__name__)
 async def database_url(settings: Settings, *, create: bool = False) -> AsyncIterator[str]:
     """The URL of the database; the embedded server runs for as long as the block does.
 
-    Raises ConfigurationError where there is no embedded database yet, unless one may be made (`create`).
+    Raises ConfigurationError where there is no embedded database yet, unless one may be made (`create`), and where the
+    data directory is not ours.
     """
     if settings.database_url is not None:
         yield settings.database_url.get_secret_value()
@@ -36,8 +42,20 @@ async def database_url(settings: Settings, *, create: bool = False) -> AsyncIter
     place = settings.data_dir / "postgres"
     if not create and not _holds_database(place):
         raise ConfigurationError(f"there is no database in {place} yet; `switchboard up` creates one")
+    _prepare(settings.data_dir)
     async with embedded_postgres(place, binaries=settings.postgres_binaries) as server:
         yield server.url
+
+
+def _prepare(data_dir: Path) -> None:
+    """Make the data directory if there is none, closed to others; only the user of the database may pass through."""
+    with disk_errors(data_dir):
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_ours(data_dir)
+        account = account_for(data_dir / "postgres")
+        if account and not data_dir.stat().st_mode & stat.S_IXOTH and not any(data_dir.iterdir()):
+            os.chown(data_dir, -1, account.gid)
+            data_dir.chmod(0o710)
 
 
 def _holds_database(place: Path) -> bool:

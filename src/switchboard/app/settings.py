@@ -19,6 +19,7 @@ from typing import Annotated, Final, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from switchboard.app.ownership import read_ours
 from switchboard.core.policy.budget import Cap
 from switchboard.core.policy.liveness import Patience
 from switchboard.domain.errors import ConfigurationError
@@ -36,6 +37,8 @@ ENGINES: Final = "switchboard.engines"
 """The entry points by which engines are found."""
 OPERATOR_FILE: Final = "operator.token"
 """In `data_dir`: the token that the server makes for the operator, and that the command line reads."""
+ADDRESS_FILE: Final = "server.url"
+"""Beside it: where the server that started last is reached from this machine."""
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -235,7 +238,8 @@ class Settings(BaseSettings):
 def load_settings(path: Path | None = None) -> Settings:
     """Read `path` (by default `switchboard.toml` here, if it is there), then the environment, which wins.
 
-    Raises `ConfigurationError` that names the file, the line where it is known, and what would be right.
+    Raises `ConfigurationError` that names the file, the line where it is known, and what would be right; also for a
+    file of another user, or one that others may write to.
     """
     _refuse_unknown_variables()
     file = path or (Path(FILE_NAME) if Path(FILE_NAME).is_file() else None)
@@ -268,7 +272,7 @@ def _refuse_unknown_variables() -> None:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_ours(file)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file} cannot be read: {error}") from error
 

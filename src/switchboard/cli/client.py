@@ -3,7 +3,8 @@
 Called by every command that asks the server. In: method, path, body; out: the decoded JSON, or an error of our tree:
 `NoServer`, `Unauthenticated`, `Forbidden`, `NotFound`, `InvalidInput`, `TooLarge`, `Conflict`, `Overloaded`,
 `Unavailable`. The URL is SWITCHBOARD_URL, else host and port of the settings; the token is SWITCHBOARD_TOKEN, else what
-stands in `<data_dir>/operator.token`.
+stands in `<data_dir>/operator.token`. That file's token stays on this machine, and a settings file does not choose who
+gets it: any directory may contain one.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx2
 
 from switchboard import __version__
-from switchboard.app.settings import OPERATOR_FILE, Settings, load_settings
+from switchboard.app.ownership import read_ours, require_ours
+from switchboard.app.settings import ADDRESS_FILE, FILE_NAME, OPERATOR_FILE, Settings, load_settings
 from switchboard.cli.output import Json, NoServer
 from switchboard.domain.errors import (
     ConfigurationError,
@@ -36,7 +40,6 @@ from switchboard.domain.errors import (
 )
 
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - told apart, not bound to
-_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _KINDS: Final[Mapping[int, type[SwitchboardError]]] = {
     400: InvalidInput,
     401: Unauthenticated,
@@ -60,17 +63,72 @@ class Place:
 
 
 def find_server(settings: Settings) -> Place:
-    """The place as environment and settings name it."""
-    url = os.environ.get("SWITCHBOARD_URL") or url_of(settings.host, settings.port)
+    """The place as environment and settings name it.
+
+    Raises ConfigurationError where the operator's token must not be sent, or is not ours.
+    """
+    url = server_url(settings)
     file = settings.data_dir / OPERATOR_FILE
     token = os.environ.get("SWITCHBOARD_TOKEN")
     hint = f"set SWITCHBOARD_TOKEN, or SWITCHBOARD_DATA_DIR as for the server; {file} was looked at"
     if not token:
         try:
-            token = file.read_text(encoding="utf-8").strip()
+            token = _operator_token(file, url)
         except OSError as error:
             hint += f" ({error.strerror})"
-    return Place(url.rstrip("/"), token or None, hint)
+    return Place(url, token or None, hint)
+
+
+def server_url(settings: Settings) -> str:
+    """Where the server is. Raises ConfigurationError where only a settings file says that it is another machine."""
+    url = (os.environ.get("SWITCHBOARD_URL") or url_of(settings.host, settings.port)).rstrip("/")
+    if url != _url_of_environment() and not _is_here(url):
+        raise ConfigurationError(
+            f"{FILE_NAME} in the working directory says that the server is at {url}; commands connect to another "
+            f"address than this machine's loopback only if the environment names it: set SWITCHBOARD_URL={url}"
+        )
+    return url
+
+
+def _operator_token(file: Path, url: str) -> str:
+    """The token in the file, if it may be sent to this address. Raises OSError, ConfigurationError."""
+    require_ours(file.parent)
+    token = read_ours(file).strip()
+    if not _is_here(url):
+        raise ConfigurationError(
+            f"the operator's token in {file} is not sent to {url}, which is not this machine's loopback address; "
+            "set SWITCHBOARD_TOKEN to the token for that server"
+        )
+    if url != _url_of_environment() and url != _started_last(file.parent):
+        raise ConfigurationError(
+            f"the operator's token in {file} is not sent to {url}: that address comes from {FILE_NAME} in the working "
+            "directory, and no server of this data directory has started there; if it is right, set "
+            f"SWITCHBOARD_URL={url}"
+        )
+    return token
+
+
+def _url_of_environment() -> str:
+    """Where the server is as far as the environment says, without any settings file."""
+    host = os.environ.get("SWITCHBOARD_HOST") or Settings.model_fields["host"].default
+    port = os.environ.get("SWITCHBOARD_PORT") or Settings.model_fields["port"].default
+    return (os.environ.get("SWITCHBOARD_URL") or url_of(host, int(port))).rstrip("/")
+
+
+def _started_last(data_dir: Path) -> str | None:
+    try:
+        return read_ours(data_dir / ADDRESS_FILE).strip()
+    except (OSError, ValueError):
+        return None
+
+
+def _is_here(url: str) -> bool:
+    """Whether an address is one of loopback; a URL that is none is for the client to refuse."""
+    try:
+        name = urlsplit(url).hostname or ""
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def url_of(host: str, port: int) -> str:
@@ -224,7 +282,7 @@ async def open_client(settings: Settings | None = None) -> AsyncIterator[Client]
         headers["authorization"] = f"Bearer {place.token}"
     try:
         # A proxy of the environment must not see what stays on this machine.
-        direct = urlsplit(place.url).hostname in _LOOPBACK
+        direct = _is_here(place.url)
         http = httpx2.AsyncClient(base_url=place.url, headers=headers, trust_env=not direct)
     except (httpx2.InvalidURL, ValueError) as error:
         raise ConfigurationError(f"SWITCHBOARD_URL {place.url!r} is not a URL: {error}") from error

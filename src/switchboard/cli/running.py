@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 
 from switchboard import __version__
+from switchboard.app.access import remember_address
 from switchboard.app.logs import set_up_logs
 from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import OPERATOR_FILE, Settings
@@ -199,7 +200,9 @@ async def _serve(
     settings = switchboard.runtime.settings
 
     def started(host: str, port: int) -> None:
-        _announce_server(settings, parts, url_of(host, port))
+        url = url_of(host, port)
+        remember_address(settings.data_dir, url)
+        _announce_server(settings, parts, url)
 
     await run_server(switchboard, listener, stop, started)
 

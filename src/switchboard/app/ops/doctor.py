@@ -22,10 +22,11 @@ import asyncpg
 from switchboard.app.channels import known_channels
 from switchboard.app.classification.spending import CapView, standing
 from switchboard.app.database import existing_database
+from switchboard.app.ownership import require_ours
 from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.core.channels.registry import Channels
 from switchboard.core.routing.check import Teams, check_rule, check_teams
-from switchboard.domain.errors import SwitchboardError
+from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Rule
 from switchboard.llm.build import flaw
@@ -101,8 +102,11 @@ def _data_dir(directory: Path) -> Finding:
             f"no permission to write to {directory}",
             f"change its owner: chown {os.geteuid()} {directory}",
         )
-    if directory.stat().st_mode & stat.S_IWOTH:
-        return Finding("data directory", "bad", f"{directory} is writable for everybody", f"chmod o-w {directory}")
+    try:
+        require_ours(directory)
+    except ConfigurationError as error:
+        detail, _, mend = error.message.rpartition("; ")
+        return Finding("data directory", "bad", detail, mend)
     return Finding("data directory", "good", str(directory))
 
 

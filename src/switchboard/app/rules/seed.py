@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from switchboard.app.ownership import read_ours, require_ours
 from switchboard.app.settings import ENGINES, FILE_NAME, source_of
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Teams, check_rule, check_teams
@@ -87,6 +88,7 @@ def read_teams(teams_dir: Path) -> list[Source]:
             raise ConfigurationError(
                 f"{_teams_dir(teams_dir)} is not a directory; name a directory with team files (*.json)"
             )
+        require_ours(teams_dir)
     except OSError as error:
         raise ConfigurationError(f"{_teams_dir(teams_dir)} cannot be read: {error.strerror}") from error
     if not files:
@@ -101,7 +103,7 @@ def _teams_dir(teams_dir: Path) -> str:
 
 def _read(file: Path) -> TeamFile:
     try:
-        document = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        document = json.loads(read_ours(file), object_pairs_hook=_once)
         return _at_home(parse_team_file(document), file.absolute().parent)
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"{file}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error

@@ -16,7 +16,7 @@ import typer
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli import names
-from switchboard.cli.client import ask, ask_about_team, find_server
+from switchboard.cli.client import ask, ask_about_team, server_url
 from switchboard.cli.models.views import print_log, print_models, print_tried, print_usage
 from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, out, print_json
 from switchboard.cli.reading import rendered
@@ -62,7 +62,7 @@ async def _try(settings: Settings, name: str | None) -> Sequence[Json]:
     from switchboard.app.classification import model_tests as tests
 
     models = tests.chosen(settings, name)
-    mcp_url = settings.classify.mcp_url or f"{find_server(settings).url}/mcp"
+    mcp_url = settings.classify.mcp_url or f"{server_url(settings)}/mcp"
     async with tests.open_place(settings, mcp_url) as place:
         return [asdict(await tests.try_model(settings, model, place)) for model in models]
 

@@ -1,0 +1,75 @@
+"""Whose files are believed: our own and root's, as long as nobody else may write to them.
+
+Called for settings and team files (`settings.py`, `rules/seed.py`) and for the data directory (`database.py`,
+`access.py`, the command line's `client.py`): who can write any of these can run programs as the user who starts
+Switchboard, or can make a token of their own the operator's.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import shlex
+import stat
+from pathlib import Path
+from typing import Final
+
+from switchboard.domain.errors import ConfigurationError
+
+_CODE_OWNER: Final = Path(__file__).stat().st_uid
+"""Needs no further way in: what runs here is their code. So root may work with a checkout of another user."""
+
+
+def require_ours(path: Path) -> None:
+    """Raise ConfigurationError when another user owns `path`, a link at its place, or may write to it.
+
+    Raises OSError when it cannot be looked at.
+    """
+    _check_owner(path, path.lstat())
+    _check(path, path.stat())
+
+
+def read_ours(file: Path) -> str:
+    """The text of a file that `require_ours` accepts, read from the very file that was looked at."""
+    _check_owner(file, file.lstat())
+    with file.open(encoding="utf-8") as opened:
+        _check(file, os.fstat(opened.fileno()))
+        return opened.read()
+
+
+def _check(path: Path, status: os.stat_result) -> None:
+    _check_owner(path, status)
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private_group(status)):
+        raise ConfigurationError(
+            f"{path} is writable by other users; close it: chmod go-w {shlex.quote(str(path.absolute()))}"
+        )
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if status.st_uid not in _trusted():
+        raise ConfigurationError(
+            f"{path} belongs to the user {_name(status.st_uid)}, and is used only if it belongs to you or to root; "
+            f"use another one, or make it yours if you trust what it contains: "
+            f"chown {_name(os.geteuid())} {shlex.quote(str(path.absolute()))}"
+        )
+
+
+def _trusted() -> set[int]:
+    return {0, os.geteuid(), _CODE_OWNER}
+
+
+def _is_private_group(status: os.stat_result) -> bool:
+    """Whether nobody but the owner is in the file's group, as where each user has a group of the same name."""
+    try:
+        group = grp.getgrgid(status.st_gid)
+    except KeyError:
+        return status.st_gid == status.st_uid
+    return group.gr_name == _name(status.st_uid) and set(group.gr_mem) <= {group.gr_name}
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
