@@ -15,11 +15,12 @@ from uuid import UUID
 
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.index import RoutingIndex
-from switchboard.domain.routing import Member, Rule, SystemId, SystemNumber, Target, Team, TeamId
+from switchboard.domain.routing import Filters, Member, Rule, SystemId, SystemNumber, Target, Team, TeamId
+from switchboard.ports.channel import SEVERAL
 
 NEW_YEAR: Final = datetime(2026, 1, 1, tzinfo=UTC)
 CHANNELS: Final = ("telegram", "email", "cli")
-KEYS: Final = ("sender", "thread", "chat_type", "channel", "telegram_user_id", "telegram_chat_type")
+KEYS: Final = ("sender", "thread", "chat_type", "channel", "telegram_user_id", "telegram_chat_type", "email_to")
 PINNED: Final = {
     "email_sender": {"email_domain"},
     "telegram_chat_type": {"chat_type"},
@@ -28,6 +29,8 @@ PINNED: Final = {
 }
 """What some filters say besides themselves."""
 VALUES: Final = ("a", "b", "None", "telegram")
+LISTS: Final = (("a", "b"), ("None", "a"), ("None", "b", "telegram"))
+"""What a filter may be besides a single value."""
 ROOT: Final = TeamId("root")
 GONE: Final = TeamId("gone")
 TEAMS: Final = (ROOT, *(TeamId(name) for name in ("t1", "t2", "t3", "t4")))
@@ -90,7 +93,7 @@ def a_rule(random: Random, teams: Sequence[Team], rule_id: UUID) -> Rule:
         team_id,
         random.choice(("one", "ön", "")),
         random.choice((*CHANNELS[:2], "telegram", "*")),
-        dict(_pairs(random, random.choice((0, 1, 1, 2)))),
+        _filters(random),
         tuple(
             random.choice(sensible if random.random() < 0.85 else TARGETS)
             for _ in range(random.choice((0, 1, 1, 2, 2, 3)))
@@ -102,7 +105,15 @@ def a_rule(random: Random, teams: Sequence[Team], rule_id: UUID) -> Rule:
 
 
 def a_message(random: Random) -> dict[str, str]:
-    return {**dict(_pairs(random, random.randrange(5))), "channel": random.choice(CHANNELS)}
+    facts = {**dict(_pairs(random, random.randrange(5))), "channel": random.choice(CHANNELS)}
+    if "email_to" in facts and random.random() < 0.5:
+        facts["email_to"] = SEVERAL.join(random.sample(VALUES, 2))
+    return facts
+
+
+def _filters(random: Random) -> Filters:
+    filters = dict(_pairs(random, random.choice((0, 1, 1, 2))))
+    return {key: random.choice(LISTS) if random.random() < 0.2 else value for key, value in filters.items()}
 
 
 def specificity(rule: Rule) -> int:

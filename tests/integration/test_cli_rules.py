@@ -97,15 +97,20 @@ def test_a_rule_from_its_making_to_its_end(cli: Cli) -> None:
     said = cli.says("rules", "update", identity, "--priority", 9, "--no-filters", "--to", "System1/memo", *WHY)
     for line in ("filters  sender=alice → none", "targets  System1/diary → System1/memo", "priority  3 → 9"):
         assert line in said
+    several = ("--filter", "sender=alice", "--filter", "sender=bob", "--filter", "thread=t")
+    assert "filters  none → sender=alice sender=bob thread=t" in cli.says("rules", "update", identity, *several, *WHY)
+    assert rules(cli)["slack"]["filters"] == {"sender": ["alice", "bob"], "thread": "t"}
+    facts = ("--facts", "channel=slack", "--facts", "sender=carl", "--facts", "thread=t")
+    assert "sender should be 'alice' or 'bob', it is 'carl'" in cli.says("explain", *facts)
     assert "active  true → false" in cli.says("rules", "disable", identity, *WHY)
     assert rules(cli)["slack"]["active"] is False
     assert "active  false → true" in cli.says("rules", "enable", identity, *WHY)
 
     shown = cli.says("rules", "show", identity)
     assert "somebody asked" in shown
-    assert shown.count("\n\nversion ") == 4
+    assert shown.count("\n\nversion ") == 5
     history = cli.json("rules", "show", identity)["history"]
-    assert sorted(entry["reason"] for entry in history) == ["a test"] * 3 + ["somebody asked"]
+    assert sorted(entry["reason"] for entry in history) == ["a test"] * 4 + ["somebody asked"]
 
 
 def test_rules_are_listed_in_the_order_of_looking(cli: Cli) -> None:

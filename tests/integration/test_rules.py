@@ -70,6 +70,37 @@ async def test_a_new_rule_decides_the_next_message(server: Opened) -> None:
     assert await goes_to(server, channel="email") == "System1/root"
 
 
+async def test_a_filter_may_have_several_values(server: Opened) -> None:
+    written = await made(server, filters={"email_domain": ["b.example", "a.example"], "sender": ["x@a.example"]})
+    assert written["rule"]["filters"] == {"email_domain": ["a.example", "b.example"], "sender": "x@a.example"}
+    [rule] = [one for one in await rules_of(server, "root") if one["channel"] == "email"]
+    assert rule["filters"] == written["rule"]["filters"]
+    question = {"channel": "email", "email_domain": "a.example", "sender": "x@a.example", "email_to": ["q@r", "m@n"]}
+    asked = await explain(server, facts=question)
+    assert (asked["receivers"]["butlers"], asked["facts"]["email_to"]) == (["System1/root"], "m@n\nq@r")
+    other = await explain(server, facts=question | {"email_domain": "c.example"})
+    [missed] = [one for one in other["trail"][0]["considered"] if one["failed_filter"] == "email_domain"]
+    assert missed["expected"] == ["a.example", "b.example"]
+    exported = (await server.http.get("/v1/rules/export")).json()
+    again = await server.http.post("/v1/rules/import", json={"document": exported, "reason": "the same"})
+    assert (again.json()["changed"], await version(server)) == (0, 2)
+    changed = await tool(
+        server,
+        "routing_rules_update",
+        {
+            "rule_id": rule["rule_id"],
+            "version": 2,
+            "reason": "one more",
+            "filters": {"email_domain": ["c.example", "a.example"]},
+        },
+    )
+    assert changed["result"]["structuredContent"]["rule"]["filters"] == {"email_domain": ["a.example", "c.example"]}
+    wrong = await server.http.post("/v1/rules", json=new("root", filters={"email_domain": ["a.example", "@b.example"]}))
+    assert error_of(wrong) == (422, "unmatchable_value")
+    for values in ([], [True], [["a"]], ["a"] * 1001):
+        assert (await server.http.post("/v1/rules", json=new("root", filters={"sender": values}))).status_code == 422
+
+
 async def test_a_rule_is_made_once_however_often_it_is_asked_for(server: Opened) -> None:
     body = new("root", rule_id=str(uuid4()))
     answers = await asyncio.gather(*(server.http.post("/v1/rules", json=body) for _ in range(4)))

@@ -21,6 +21,7 @@ from switchboard.cli.rules.options import pairs, reason_for
 from switchboard.cli.rules.views import (
     blast_lines,
     change_lines,
+    filters_of,
     finding_lines,
     looking_order,
     print_edit,
@@ -57,9 +58,11 @@ def blast(looked_at: int, changed: int, *, complete: bool = True, shown: int | N
 
 def test_filters_are_key_and_value() -> None:
     assert pairs(["sender=a=b", "thread="]) == {"sender": "a=b", "thread": ""}
+    assert pairs(["a=1", "b=3", "a=2"]) == {"a": ["1", "2"], "b": "3"}, "a key given twice: any of the values"
+    assert filters_of(rule(filters={"a": ["1", "2"], "b": "3"})) == "a=1 a=2 b=3"
 
 
-@pytest.mark.parametrize("words", [["sender"], ["=x"], ["a=1", "a=2"], [""]])
+@pytest.mark.parametrize("words", [["sender"], ["=x"], [""]])
 def test_words_that_are_no_filters(words: list[str]) -> None:
     with pytest.raises(typer.BadParameter) as refused:
         pairs(words, "--facts")
@@ -78,13 +81,21 @@ def test_a_reason_is_asked_for_on_a_terminal_only(monkeypatch: pytest.MonkeyPatc
 def test_a_rule_with_fields_set() -> None:
     changed = changed_rule(
         rule(filters={"sender": "a", "thread": "t"}),
-        ["priority=5", "active=false", "filters.sender=b", "filters.thread=", "to=System1/x, finance", "name=n"],
+        [
+            "priority=5",
+            "active=false",
+            "filters.sender=b",
+            "filters.sender=c",
+            "filters.thread=",
+            "to=System1/x, finance",
+            "name=n",
+        ],
     )
     assert changed == {
         "rule_id": str(UUID(int=1)),
         "priority": 5,
         "active": False,
-        "filters": {"sender": "b"},
+        "filters": {"sender": ["b", "c"]},
         "targets": [{"system_id": "System1/x"}, {"team_id": "finance"}],
         "name": "n",
     }

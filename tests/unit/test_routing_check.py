@@ -12,6 +12,7 @@ import pytest
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.routing.check import MAX_PRIORITY, Problem, check_facts, check_rule, check_teams
 from switchboard.core.routing.draft import parse_draft
+from switchboard.core.routing.facts import alternatives
 from switchboard.core.routing.index import RoutingIndex, rank
 from switchboard.core.routing.teamfile import DEFAULT_TEAM
 from switchboard.domain.errors import InvalidInput
@@ -96,6 +97,16 @@ RULE_CASES: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
         {"filters": {"telegram_user_id": "@ann"}},
         ("unmatchable_value", "filters.telegram_user_id"),
         "it is a number",
+    ),
+    "one of several values": (
+        {"filters": {"telegram_user_id": ("7", "007")}},
+        ("unmatchable_value", "filters.telegram_user_id"),
+        "can never be '007'",
+    ),
+    "lists without measure": (
+        {"filters": {key: tuple(map(str, range(32))) for key in ("sender", "thread")}},
+        ("too_many_values", "filters"),
+        "1024 combinations; at most 1000",
     ),
     "an empty value": ({"filters": {"sender": ""}}, ("unmatchable_value", "filters.sender"), "never empty"),
     "blanks around a value": (
@@ -304,7 +315,7 @@ def test_a_long_chain_of_teams_is_checked_in_no_time() -> None:
 
 def test_what_passes_the_check_is_never_unavailable() -> None:
     index = RoutingIndex(1, TEAMS, (GOOD,))
-    fired = index.rule(TeamId("root"), {"channel": "telegram", **GOOD.filters})
+    fired = index.rule(TeamId("root"), {"channel": "telegram", **next(alternatives(GOOD.filters))})
     assert fired is not None
     _, name, fanout = fired
     assert name == "good"

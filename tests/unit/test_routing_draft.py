@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from switchboard.core.routing.draft import Edit, apply_patch, draft_of, new_rule, parse_draft, with_draft
+from switchboard.core.routing.draft import Edit, apply_patch, draft_of, new_rule, parse_draft, parse_facts, with_draft
+from switchboard.core.routing.rulefile import filters_from_json, filters_json
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Rule, RuleDraft, SystemId, Target, TeamId
 
@@ -38,6 +39,15 @@ def test_a_draft_needs_three_parts() -> None:
     assert parse_draft(whole) == RuleDraft("all", "telegram", below, {"thread": "5"}, -1, active=False)
 
 
+def test_a_filter_may_have_several_values() -> None:
+    written = {"sender": ["b", 7, " b ", "a"], "thread": ["t"], "endpoint": "e"}
+    made = parse_draft(FORM | {"filters": written})
+    assert made.filters == {"sender": ("7", "a", "b"), "thread": "t", "endpoint": "e"}
+    assert filters_json(made.filters) == {"endpoint": "e", "sender": ["7", "a", "b"], "thread": "t"}
+    assert filters_from_json(filters_json(made.filters)) == made.filters
+    assert parse_facts({"channel": "email", "email_to": ["b@x", "a@x"]}) == {"channel": "email", "email_to": "a@x\nb@x"}
+
+
 REFUSED: dict[str, tuple[object, str | None, str]] = {
     "null": (None, None, "the rule must be an object"),
     "no channel": ({"name": "a", "targets": []}, "channel", "channel is missing"),
@@ -58,6 +68,8 @@ REFUSED: dict[str, tuple[object, str | None, str]] = {
     "targets without a list": (FORM | {"targets": {"team_id": "below"}}, "targets", "must be a list"),
     "an endless filter key": (FORM | {"filters": {"k" * 10_000: "1"}}, "filters." + "k" * 64, "of 1 to 512 characters"),
     "a filter key with a line break": (FORM | {"filters": {"a\nb": "1"}}, "filters.a\nb", "must be a string: one line"),
+    "a filter of no value": (FORM | {"filters": {"thread": []}}, "filters.thread", "must have 1 to 1000 values, not 0"),
+    "a list in a list": (FORM | {"filters": {"thread": ["a", ["b"]]}}, "filters.thread[1]", "must be a string"),
     "a filter of null": (FORM | {"filters": {"thread": None}}, "filters.thread", "must be a string; put it in quotes"),
 }
 

@@ -19,7 +19,7 @@ from switchboard.core.routing.backtest import Case, compare
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.explain import Survey
 from switchboard.core.routing.index import RoutingIndex
-from switchboard.domain.routing import Decision, Member, Rule, RuleChange, SystemId, Target, Team, TeamId
+from switchboard.domain.routing import Decision, FilterValue, Member, Rule, RuleChange, SystemId, Target, Team, TeamId
 from tests.worlds import GONE, NEW_YEAR, ROOT, World, a_rule, digest, world
 
 HOME = Path(__file__).parents[2]
@@ -32,7 +32,9 @@ TEAMS = (
 MESSAGE = {"channel": "cli", "sender": "a", "thread": "t"}
 
 
-def rule(number: int, channel: str = "cli", *, team_id: TeamId = ROOT, priority: int = 0, **filters: str) -> Rule:
+def rule(
+    number: int, channel: str = "cli", *, team_id: TeamId = ROOT, priority: int = 0, **filters: FilterValue
+) -> Rule:
     target = Target(system_id=SystemId(f"System1/{team_id}"))
     return Rule(UUID(int=number), team_id, f"rule {number}", channel, filters, (target,), NEW_YEAR, priority)
 
@@ -51,7 +53,23 @@ def winner(index: RoutingIndex, facts: dict[str, str] = MESSAGE) -> int | None:
     return None if rule_id is None else rule_id.int
 
 
-# Facts with several values
+# Several values
+
+
+def test_a_rule_of_several_values_is_one_rule_under_several_keys() -> None:
+    either = rule(1, sender=("a", "b"), thread=("t", "u"))
+    index = RoutingIndex(1, TEAMS, [either, rule(2, sender="b")])
+    assert index.loaded == 2
+    met = [{"channel": "cli", "sender": sender, "thread": thread} for sender in "ab" for thread in "tu"]
+    assert {winner(index, facts) for facts in met} == {1}
+    assert winner(index, {"channel": "cli", "sender": "b", "thread": "v"}) == 2
+    with pytest.raises(ValueError, match="not in version 1"):
+        index.apply(2, remove(rule(1, sender=("a", "b", "c"), thread="t")))
+    index.apply(2, [RuleChange(either, rule(1, sender=("a", "c")))])
+    assert [winner(index, {"channel": "cli", "sender": sender}) for sender in "abc"] == [1, 2, 1]
+    index.apply(3, remove(rule(1, sender=("a", "c"))))
+    assert (index.loaded, winner(index, {"channel": "cli", "sender": "c"})) == (1, None)
+
 
 MAIL = {"channel": "email", "sender": "s", "email_to": "me@x\nann@x\nben@x"}
 

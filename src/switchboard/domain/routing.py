@@ -75,15 +75,20 @@ class Target:
     team_id: TeamId | None = None
 
 
+FilterValue = str | tuple[str, ...]
+"""What a fact must be: one value, or any of several, which are sorted and different."""
+Filters = Mapping[str, FilterValue]
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Fires when the channel is equal (or `*`) and every filter is equal; higher priority is looked at first."""
+    """Fires when the channel is equal (or `*`) and every filter is met; higher priority is looked at first."""
 
     rule_id: UUID
     team_id: TeamId
     name: str
     channel: str
-    filters: Mapping[str, str]
+    filters: Filters
     targets: tuple[Target, ...]
     created_at: datetime
     priority: int = 0
@@ -110,7 +115,7 @@ class RuleDraft:
     name: str
     channel: str
     targets: tuple[Target, ...]
-    filters: Mapping[str, str] = field(default_factory=dict)
+    filters: Filters = field(default_factory=dict)
     priority: int = 0
     active: bool = True
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import asyncpg
 
-from switchboard.core.routing.rulefile import rule_from_json, rule_json, target_from_json
+from switchboard.core.routing.rulefile import filters_from_json, rule_from_json, rule_json, target_from_json
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, TeamId
 from switchboard.domain.shown import SopRules
@@ -306,7 +306,7 @@ def read_rule(row: Row) -> Rule:
         team_id=TeamId(row["team_id"]),
         name=row["name"],
         channel=row["channel"],
-        filters=row["filters"],
+        filters=filters_from_json(row["filters"]),
         targets=tuple(target_from_json(target) for target in row["targets"]),
         created_at=row["created_at"],
         priority=row["priority"],

@@ -16,6 +16,8 @@ from switchboard.domain.routing import SystemId, Target
 from switchboard.domain.shown import MadeDelivery, Notice, ShownDeadLetter
 from switchboard.store.dead_letters import DeadLetterFilter
 
+FilterInput = str | int | list[str | int]
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterDetail(ShownDeadLetter):
@@ -38,7 +40,7 @@ class RuleWish:
     """
 
     name: str
-    filters: Mapping[str, str | int] | Sequence[str] = ()
+    filters: Mapping[str, FilterInput] | Sequence[str] = ()
     priority: int = 0
 
 

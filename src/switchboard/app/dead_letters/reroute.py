@@ -14,7 +14,7 @@ from msgspec.structs import replace as changed
 
 from switchboard.app.access import Principal
 from switchboard.app.dead_letters.reach import Reach
-from switchboard.app.dead_letters.requests import Reroute, Rerouted, RuleWish, Simulated
+from switchboard.app.dead_letters.requests import FilterInput, Reroute, Rerouted, RuleWish, Simulated
 from switchboard.app.messages.receivers import team_of_receiver
 from switchboard.app.rules.proposals import edit_by, existing, new_one
 from switchboard.app.rules.service import NewRule, Order, RuleService, WrittenRule
@@ -23,7 +23,7 @@ from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.draft import draft_of, parse_draft
 from switchboard.core.routing.explain import in_order, why_first
-from switchboard.core.routing.facts import facts
+from switchboard.core.routing.facts import facts, has
 from switchboard.core.routing.rulefile import target_json
 from switchboard.core.routing.scope import subtree
 from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -103,7 +103,7 @@ class Rerouter:
         made = new_one(new.team_id, new.fields, edit_by(author(caller))).rule
         possible = self._runtime.channels.keys_of(made.channel)  # `create` says what is wrong with other keys
         for key, value in made.filters.items():
-            if key in possible and known.get(key) != value:
+            if key in possible and not has(known, key, value):
                 here = f"its {key} is {known[key]!r}" if key in known else f"it has no {key}"
                 raise InvalidInput(f"the rule would not match this message: {here}", field=f"filters.{key}")
         fired = self._runtime.rule_book.rules.index.rule(new.team_id, known)
@@ -211,7 +211,7 @@ def author(caller: Principal) -> str:
 
 def _rule_fields(wish: RuleWish, to: Target, known: Mapping[str, str]) -> JsonObject:
     """The parts of the rule. Raises InvalidInput for a key that the message has no value of, and for no key at all."""
-    filters: dict[str, str | int] = dict(wish.filters) if isinstance(wish.filters, Mapping) else {}
+    filters: dict[str, FilterInput] = dict(wish.filters) if isinstance(wish.filters, Mapping) else {}
     for key in () if filters else wish.filters:
         if key not in known:
             there = ", ".join(sorted(known))

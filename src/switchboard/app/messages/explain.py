@@ -60,7 +60,7 @@ class LookedAt:
     name: str
     fired: bool
     failed_filter: str | None
-    expected: str | None
+    expected: str | Sequence[str] | None
     actual: str | None
     failed: int
 

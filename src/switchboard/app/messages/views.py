@@ -133,7 +133,7 @@ class RuleView:
     team_id: str
     name: str
     channel: str
-    filters: Mapping[str, str]
+    filters: Mapping[str, str | Sequence[str]]
     targets: Sequence[Mapping[str, str]]
     priority: int
     active: bool

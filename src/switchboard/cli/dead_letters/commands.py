@@ -252,7 +252,7 @@ def _rule_wish(name: str | None, filters: Sequence[str], priority: int | None) -
     return {"rule": {"name": name, "filters": _filters(filters), "priority": priority or 0}}
 
 
-def _filters(words: Sequence[str]) -> list[str] | dict[str, str]:
+def _filters(words: Sequence[str]) -> list[str] | dict[str, str | list[str]]:
     """Keys alone, or keys with values; not both, for then it is not clear what was meant."""
     with_value = ["=" in word for word in words]
     if all(with_value):

@@ -25,6 +25,7 @@ from switchboard.cli.reading import read_bytes, read_object
 from switchboard.cli.rules.options import pairs
 from switchboard.cli.rules.views import counted, receivers_of
 from switchboard.core.mail.parse import envelope_from_mail
+from switchboard.core.words import or_list
 from switchboard.domain.json_values import JsonObject
 
 _SHOWN: Final = 12
@@ -207,9 +208,15 @@ def _rule(rule: Json) -> Text:
     if rule["fired"]:
         return Text("✓ ", style="green").append(one_line(rule["name"]), style="bold")
     actual = "the message has none" if rule["actual"] is None else f"it is {one_line(rule['actual'], 60)!r}"
-    why = f"  {clean(rule['failed_filter'])} should be {one_line(rule['expected'], 60)!r}, {actual}"
+    why = f"  {clean(rule['failed_filter'])} should be {_any_of(rule['expected'])}, {actual}"
     more = f" (and {rule['failed'] - 1} more)" if rule["failed"] > 1 else ""
     return Text("✗ ", style="dim").append(one_line(rule["name"])).append(why + more, style="dim")
+
+
+def _any_of(expected: str | Sequence[str]) -> str:
+    values = [expected] if isinstance(expected, str) else expected
+    said = or_list([repr(one_line(value, 60)) for value in values[:_SHOWN]])
+    return said if len(values) <= _SHOWN else f"{said} (and {len(values) - _SHOWN} more)"
 
 
 def _delivery(tree: Tree, entry: Json) -> None:

@@ -33,7 +33,7 @@ from switchboard.cli.output import (
     table,
 )
 from switchboard.cli.reading import read_object
-from switchboard.cli.rules.options import File, read_rules
+from switchboard.cli.rules.options import File, any_of, read_rules
 from switchboard.cli.rules.views import SEVERITIES, blast_lines, counted, meant_of, receivers_of
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.core.routing.rulefile import FORMAT
@@ -203,12 +203,14 @@ def changed_rule(rule: Json, changes: Sequence[str]) -> dict[str, object]:
     if not changes:
         raise InvalidInput("say what to change: --set priority=5", field="set")
     made: dict[str, object] = {"rule_id": rule["rule_id"]}
-    filters = dict(rule["filters"])
+    filters, named = dict(rule["filters"]), dict[str, list[str]]()
     for word in changes:
         name, equals, value = word.partition("=")
         if equals and name.startswith("filters.") and name != "filters.":
             key = name.removeprefix("filters.")
-            made["filters"] = filters = {k: v for k, v in filters.items() if k != key} | ({key: value} if value else {})
+            named.setdefault(key, []).extend([value] if value else [])
+            kept = {name: value for name, value in filters.items() if name not in named}
+            made["filters"] = kept | {name: any_of(values) for name, values in named.items() if values}
         elif equals and name in _SETTERS:
             field, read = _SETTERS[name]
             made[field] = read(value)

@@ -40,7 +40,8 @@ _ID: Final = 36
 _NAME: Final = 40
 
 Filters = Annotated[
-    list[str] | None, typer.Option("--filter", metavar="KEY=VALUE", help="A filter; repeat for each key.")
+    list[str] | None,
+    typer.Option("--filter", metavar="KEY=VALUE", help="A filter; repeat for each key, and a key for each value."),
 ]
 Targets = Annotated[
     list[str] | None,

@@ -53,19 +53,22 @@ def read_rules(file: Path) -> Mapping[str, object]:
     return document
 
 
-def pairs(words: Sequence[str], option: str = "--filter") -> dict[str, str]:
-    """`KEY=VALUE` words as an object. Usage error for what is none, or a key that occurs twice."""
-    found: dict[str, str] = {}
+def pairs(words: Sequence[str], option: str = "--filter") -> dict[str, str | list[str]]:
+    """`KEY=VALUE` words as an object; a key that occurs more than once has a list. Usage error for what is none."""
+    found: dict[str, list[str]] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise typer.BadParameter(
                 f"{word!r} must be KEY=VALUE, such as telegram_chat_id=5488423581", param_hint=option
             )
-        if key in found:
-            raise typer.BadParameter(f"{key} is given twice; a rule has one value per key", param_hint=option)
-        found[key] = value
-    return found
+        found.setdefault(key, []).append(value)
+    return {key: any_of(values) for key, values in found.items()}
+
+
+def any_of(values: Sequence[str]) -> str | list[str]:
+    """The value of a filter: a list if there are several."""
+    return list(values) if len(values) > 1 else values[0]
 
 
 def moment(text: str | None, option: str) -> str | None:

@@ -46,7 +46,12 @@ def targets_of(rule: Json) -> str:
 
 
 def _pairs(filters: Mapping[str, object]) -> str:
-    return one_line(" ".join(f"{name}={value}" for name, value in filters.items()))
+    each = (
+        (name, value)
+        for name, any_of in filters.items()
+        for value in (any_of if isinstance(any_of, list) else [any_of])
+    )
+    return one_line(" ".join(f"{name}={value}" for name, value in each))
 
 
 def _receivers(targets: Sequence[Mapping[str, object]]) -> str:

@@ -14,7 +14,7 @@ from uuid import UUID
 from switchboard.core.routing.decide import simulate
 from switchboard.core.routing.facts import has
 from switchboard.core.routing.index import RoutingIndex
-from switchboard.domain.routing import DeadLetterCategory, Decision, RuleChange, SystemId, TeamId
+from switchboard.domain.routing import DeadLetterCategory, Decision, Filters, RuleChange, SystemId, TeamId
 
 NEWEST: Final = 20_000
 """Messages that are examined by default."""
@@ -119,8 +119,8 @@ def _touched(cases: Iterable[Case], changes: Iterable[RuleChange]) -> Iterator[C
             yield case
 
 
-def _meets(facts: Mapping[str, str], filters: Mapping[str, str]) -> bool:
-    return all(has(facts, key, value) for key, value in filters.items())
+def _meets(facts: Mapping[str, str], filters: Filters) -> bool:
+    return all(has(facts, key, wanted) for key, wanted in filters.items())
 
 
 class Tally:

@@ -8,13 +8,15 @@ list of problems, empty if all is valid. Nothing is raised: the caller refuses, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Final, Literal
 
 from switchboard.core.channels.registry import CHANNELS, Channels
-from switchboard.core.routing.draft import shown
+from switchboard.core.routing.draft import MAX_VALUES, shown
+from switchboard.core.routing.facts import values_of
 from switchboard.core.words import near, or_list
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
 from switchboard.ports.channel import SEVERAL, Form, Values
@@ -23,6 +25,7 @@ ProblemCode = Literal[
     "unknown_channel",
     "unknown_filter_key",
     "unmatchable_value",
+    "too_many_values",
     "priority_out_of_range",
     "unknown_team",
     "no_target",
@@ -106,8 +109,15 @@ def _check_channel(rule: Rule, channels: Channels) -> Iterator[Problem]:
 
 
 def _check_filters(rule: Rule, channels: Channels) -> Iterator[Problem]:
-    for key, value in sorted(rule.filters.items()):
-        yield from _check_fact(channels, rule.channel, key, value, f"filters.{key}")
+    if (combined := prod(len(values_of(wanted)) for wanted in rule.filters.values())) > MAX_VALUES:
+        message = f"the lists of values have {combined} combinations; at most {MAX_VALUES} are allowed"
+        yield Problem("too_many_values", "filters", message)
+    for key, wanted in sorted(rule.filters.items()):
+        if key not in (keys := channels.keys_of(rule.channel)):
+            yield _unknown_key(rule.channel, key, keys, f"filters.{key}")
+            continue
+        for value in values_of(wanted):
+            yield from _check_value(rule.channel, key, value, keys[key], f"filters.{key}")
 
 
 def check_facts(given: Mapping[str, str], channels: Channels = CHANNELS) -> list[Problem]:
@@ -120,20 +130,27 @@ def check_facts(given: Mapping[str, str], channels: Channels = CHANNELS) -> list
         return [Problem("unknown_channel", "channel", f"facts need a channel: {or_list(channels)}", tuple(channels))]
     if name not in channels:
         return [_unknown("unknown_channel", "channel", "channel", name, channels)]
-    each = (
-        (key, one)
-        for key, value in given.items()
-        for one in (value.split(SEVERAL) if key in channels.several else (value,))
-    )
-    return [problem for key, one in each for problem in _check_fact(channels, name, key, one, shown(key))]
+    return [problem for key, value in given.items() for problem in _check_fact(channels, name, key, value)]
 
 
-def _check_fact(channels: Channels, name: str, key: str, value: str, field: str) -> Iterator[Problem]:
-    keys = channels.keys_of(name)
+def _check_fact(channels: Channels, name: str, key: str, value: str) -> Iterator[Problem]:
+    keys, each = channels.keys_of(name), value.split(SEVERAL)
     if key not in keys:
-        message = f"messages of channel {name!r} have no {shown(key)!r}; they have {', '.join(sorted(keys))}"
-        yield Problem("unknown_filter_key", field, message, _near(key, frozenset(keys)))
-    elif (why := _never_equal(name, key, value, keys[key])) is not None:
+        yield _unknown_key(name, key, keys, shown(key))
+        return
+    if len(each) > 1 and key not in channels.several:
+        yield Problem("unmatchable_value", key, f"a message has one {key}")
+    for one in each:
+        yield from _check_value(name, key, one, keys[key], key)
+
+
+def _unknown_key(channel: str, key: str, keys: Collection[str], field: str) -> Problem:
+    message = f"messages of channel {channel!r} have no {shown(key)!r}; they have {', '.join(sorted(keys))}"
+    return Problem("unknown_filter_key", field, message, _near(key, frozenset(keys)))
+
+
+def _check_value(channel: str, key: str, value: str, values: Values, field: str) -> Iterator[Problem]:
+    if (why := _never_equal(channel, key, value, values)) is not None:
         yield Problem("unmatchable_value", field, f"{key} can never be {value!r}: {why}")
 
 

@@ -15,13 +15,16 @@ from uuid import UUID
 
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
-from switchboard.domain.routing import Rule, RuleDraft, SystemId, Target, TeamId
+from switchboard.domain.routing import Filters, FilterValue, Rule, RuleDraft, SystemId, Target, TeamId
+from switchboard.ports.channel import SEVERAL
 from switchboard.ports.raw import one_line
 
 MAX_TEXT: Final = 512
 """Maximum characters of a name, id or filter value, as in an envelope."""
 MAX_FILTERS: Final = 64
 """Maximum filters of a rule; no channel has as many keys."""
+MAX_VALUES: Final = 1000
+"""Maximum values of a filter; `check_rule` limits their combinations to as many."""
 
 DRAFT_KEYS: Final = ("name", "channel", "filters", "priority", "active", "targets")
 """The parts of a rule that its author writes."""
@@ -130,15 +133,33 @@ class Reader:
         """A rule's priority; `check_rule` checks its range."""
         return self.whole_number(value, path, "higher priorities are evaluated first")
 
-    def filters(self, value: object, path: str) -> dict[str, str]:
-        """Keys and their required values."""
+    def filters(self, value: object, path: str) -> Filters:
+        """Keys and their required values: one, or a list of which any will do."""
+        return {key: self.any_of(one, below(path, key)) for key, one in self.by_key(value, path).items()}
+
+    def facts(self, value: object, path: str) -> dict[str, str]:
+        """Keys and the values that a message has; a list where a fact has several."""
+        filters = self.filters(value, path)
+        return {key: one if isinstance(one, str) else SEVERAL.join(one) for key, one in filters.items()}
+
+    def by_key(self, value: object, path: str) -> Mapping[str, object]:
+        """An object whose keys are names of facts."""
         if not isinstance(value, Mapping):
             raise self.refuse(path, "must be an object of keys and values")
         if len(value) > MAX_FILTERS:
             raise self.refuse(path, f"must have at most {MAX_FILTERS} keys, not {len(value)}")
         # A key is checked as a text first: the search for similar names accepts any length.
         keys = [self.text(key, below(path, shown(key))) for key in value]
-        return {key: self.fact(one, below(path, key)) for key, one in zip(keys, value.values(), strict=True)}
+        return dict(zip(keys, value.values(), strict=True))
+
+    def any_of(self, value: object, path: str) -> FilterValue:
+        """One value, or several, sorted."""
+        if not isinstance(value, list):
+            return self.fact(value, path)
+        if not 0 < len(value) <= MAX_VALUES:
+            raise self.refuse(path, f"must have 1 to {MAX_VALUES} values, not {len(value)}")
+        values = tuple(sorted({self.fact(one, f"{path}[{at}]") for at, one in enumerate(value)}))
+        return values if len(values) > 1 else values[0]
 
     def fact(self, value: object, path: str) -> str:
         """A text; an integer is taken as its digits, as ids are often written. Never null as the word "None"."""
@@ -184,6 +205,11 @@ def parse_draft(value: object, path: str = "") -> RuleDraft:
     Raises InvalidInput (code `invalid_rule`) at the first invalid value, with its path in `field`.
     """
     return _API.draft(value, path)
+
+
+def parse_facts(value: object, path: str = "facts") -> dict[str, str]:
+    """The facts of a made-up message. Raises InvalidInput as `parse_draft`."""
+    return _API.facts(value, path)
 
 
 def apply_patch(rule: Rule, patch: object, path: str = "") -> Rule:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.routing.facts import has
 from switchboard.core.routing.index import rank, specificity
-from switchboard.domain.routing import Rule
+from switchboard.domain.routing import FilterValue, Rule
 from switchboard.ports.channel import Implies
 
 TieBreak = Literal["catch_all_last", "priority", "more_specific", "named_channel", "older", "id"]
@@ -29,7 +29,7 @@ class FailedFilter:
     """A filter that did not match; `key` is `channel` for the rule's channel. `actual` None: the message has none."""
 
     key: str
-    expected: str
+    expected: FilterValue
     actual: str | None
 
 
@@ -56,8 +56,8 @@ class Considered:
         return self.failures[0].key if self.failures else None
 
     @property
-    def expected(self) -> str | None:
-        """What the rule wants under that key."""
+    def expected(self) -> FilterValue | None:
+        """What the rule wants under that key: a value, or one of several."""
         return self.failures[0].expected if self.failures else None
 
     @property

@@ -7,9 +7,11 @@ channels' own facts are in `core/channels/`. Next: `decide.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 
 from switchboard.domain.envelope import Envelope
+from switchboard.domain.routing import Filters, FilterValue
 from switchboard.ports.channel import SEVERAL, Channel
 
 
@@ -29,10 +31,21 @@ def facts(envelope: Envelope, channel: Channel) -> dict[str, str]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def has(facts: Mapping[str, str], key: str, value: str) -> bool:
-    """Whether a message with these facts meets the filter: has the value, among others or alone."""
+def has(facts: Mapping[str, str], key: str, wanted: FilterValue) -> bool:
+    """Whether a message with these facts meets the filter: has one of the values, among others or alone."""
     found = facts.get(key)
-    return found == value or (found is not None and SEVERAL in found and value in found.split(SEVERAL))
+    return found is not None and not frozenset(values_of(wanted)).isdisjoint(found.split(SEVERAL))
+
+
+def values_of(wanted: FilterValue) -> tuple[str, ...]:
+    """The values of a filter, any of which it accepts."""
+    return (wanted,) if isinstance(wanted, str) else wanted
+
+
+def alternatives(filters: Filters) -> Iterator[dict[str, str]]:
+    """The same filters with one value each, in every combination: a rule fires if one of them is met."""
+    for values in product(*map(values_of, filters.values())):
+        yield dict(zip(filters, values, strict=True))
 
 
 def with_derived(given: Mapping[str, str], channel: Channel) -> dict[str, str]:

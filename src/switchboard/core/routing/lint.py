@@ -5,8 +5,8 @@ findings, the worst first; nothing is raised and nothing refused.
 
 A rule requires certain facts and no more: its filters, and its channel unless that is `*`. A message with just these
 facts is the one that the fewest rules match. So a rule can never fire if an earlier rule requires a subset of its
-facts; that is looked up by hash, key set by key set. Several rules that together leave nothing for another one (one for
-each chat type, say) are not detected.
+facts; that is looked up by hash, key set by key set, for each combination of the values of its filters. Several rules
+that together leave nothing for another one without such lists (one for each chat type, say) are not detected.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Problem, ProblemCode, check_match, check_targets
 from switchboard.core.routing.explain import in_order, why_first
-from switchboard.core.routing.facts import with_derived
+from switchboard.core.routing.facts import alternatives, values_of, with_derived
 from switchboard.core.routing.index import retired
 from switchboard.domain.routing import Rule, RuleChange, SystemId, Target, Team, TeamId
 from switchboard.ports.channel import Implies
@@ -33,6 +33,7 @@ LintCode = (
         "shadowed",
         "duplicate",
         "unmatchable",
+        "partly_unmatchable",
         "unreachable",
         "target_without_live_member",
         "dead_letters_everything",
@@ -47,8 +48,6 @@ LintCode = (
 Teams = Mapping[TeamId, Team]
 _Keys = tuple[str, ...]
 _Values = tuple[str | None, ...]
-_Asking = tuple[Rule, _Keys, Mapping[str, str]]
-"""A rule, the keys it requires, and the value of each and of what follows from it."""
 
 _NEVER: Final = frozenset(
     {
@@ -60,6 +59,20 @@ _NEVER: Final = frozenset(
 _PATTERN: Final = re.compile(r"[*?]|^\^|\$$|\\[a-zA-Z.]|^/.*/$")
 _NO_WAY: Final = "no rule of it leads here"
 _WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
+
+
+class _Asking(NamedTuple):
+    """The keys that a rule requires, and the value of each and of what follows from it."""
+
+    keys: _Keys
+    asked: Mapping[str, str]
+
+
+class _Never(NamedTuple):
+    """Why no message meets a rule."""
+
+    code: LintCode
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +222,16 @@ class _Problems:
             finding = _about(rule, problem.code, severity, problem.message)
             yield replace(finding, meant=problem.meant, field=problem.field)
 
-        yield from (_pattern_like(rule, key) for key, value in rule.filters.items() if _PATTERN.search(value))
+        each = ((name, value) for name, wanted in rule.filters.items() for value in values_of(wanted))
+        yield from (_pattern_like(rule, name, value) for name, value in each if _PATTERN.search(value))
 
     def _skips(self, rule: Rule) -> bool:
         team = self._tree.get(rule.team_id)
         return team is not None and retired(rule.targets, {member.system_id: member for member in team.members})
 
 
-def _pattern_like(rule: Rule, key: str) -> Finding:
-    message = f"{key} {rule.filters[key]!r} looks like a pattern, but values are compared as they are"
+def _pattern_like(rule: Rule, key: str, value: str) -> Finding:
+    message = f"{key} {value!r} looks like a pattern, but values are compared as they are"
     return replace(_about(rule, "pattern_like", "warning", message), field=f"filters.{key}")
 
 
@@ -230,31 +244,52 @@ def _firing(every: Mapping[TeamId, Sequence[Rule]], findings: Iterable[Finding])
 
 
 def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding]:
-    """The active rules of one team that no message makes fire."""
-    possible: list[_Asking] = []
-    known: dict[tuple[frozenset[str], str | None], tuple[str, ...]] = {}
-    unknown: dict[tuple[frozenset[str], str | None], str | None] = {}
+    """The active rules of one team that no message makes fire, and values that none of them meets."""
+    possible: list[tuple[Rule, list[_Asking]]] = []
+    kinds = _Kinds(channels)
     for rule in in_order(rules, channels.implies):
-        if rule.channel not in ("*", rule.filters.get("channel", rule.channel)):
-            continue  # a contradiction in itself: `check_match` has said so
-        named = rule.filters.get("channel") if rule.channel == "*" else rule.channel
-        kind = frozenset(rule.filters), named
-        if kind not in known:
-            known[kind] = _channels_with(*kind, channels)
-            unknown[kind] = _unknown(kind[0], known[kind], channels)
-        if why := unknown[kind]:
-            yield _about(rule, "unknown_fact", "warning", f"can never fire: {why}")
-        elif why := _contradiction(rule, known[kind], channels):
-            yield _about(rule, "unmatchable", "warning", f"can never fire: {why}")
-        elif len(known[kind]) == 1:
-            # Keys that only one channel has imply that channel, like its name.
-            asked = {**rule.filters, "channel": known[kind][0]}
-            possible.append((rule, tuple(sorted(asked)), with_derived(asked, channels[known[kind][0]])))
-        elif known[kind]:
-            possible.append((rule, tuple(sorted(rule.filters)), _following(rule.filters, known[kind], channels)))
-        elif rule.channel == "*":  # for a rule of a named channel `check_match` has said what is wrong
-            yield _about(rule, "unmatchable", "warning", f"can never fire: {_why_not(rule, channels)}")
+        ways = [kinds.look(rule.channel, filters) for filters in alternatives(rule.filters)]
+        asking = [one for one in ways if isinstance(one, _Asking)]
+        never = next((one for one in ways if isinstance(one, _Never)), None)
+        if asking:
+            possible.append((rule, asking))
+        if never is not None and asking:
+            yield _about(rule, "partly_unmatchable", "warning", f"some of its values never match: {never.why}")
+        elif never is not None:
+            yield _about(rule, never.code, "warning", f"can never fire: {never.why}")
     yield from _shadowed(possible, channels.implies)
+
+
+class _Kinds:
+    """Which messages can meet the filters of a rule; worked out once for each set of keys, of which there are few."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+        self._known: dict[tuple[frozenset[str], str | None], tuple[tuple[str, ...], str | None]] = {}
+
+    def look(self, channel: str, filters: Mapping[str, str]) -> _Asking | _Never | None:
+        """What a rule requires of a message, or why no message has it; None: `check_match` has said why."""
+        if channel not in ("*", filters.get("channel", channel)):
+            return None
+        known, unknown = self._with(frozenset(filters), filters.get("channel") if channel == "*" else channel)
+        if unknown is not None:
+            return _Never("unknown_fact", unknown)
+        if why := _contradiction(filters, known, self._channels):
+            return _Never("unmatchable", why)
+        if not known:
+            return _Never("unmatchable", _why_not(filters, self._channels)) if channel == "*" else None
+        if len(known) > 1:
+            return _Asking(tuple(sorted(filters)), _following(filters, known, self._channels))
+        # Keys that only one channel has imply that channel, like its name.
+        asked = {**filters, "channel": known[0]}
+        return _Asking(tuple(sorted(asked)), with_derived(asked, self._channels[known[0]]))
+
+    def _with(self, keys: frozenset[str], named: str | None) -> tuple[tuple[str, ...], str | None]:
+        """The channels whose messages may have all these keys, and why none has them in this installation."""
+        if (keys, named) not in self._known:
+            known = _channels_with(keys, named, self._channels)
+            self._known[keys, named] = known, _unknown(keys, known, self._channels)
+        return self._known[keys, named]
 
 
 def _following(filters: Mapping[str, str], possible: Iterable[str], channels: Channels) -> Mapping[str, str]:
@@ -263,15 +298,15 @@ def _following(filters: Mapping[str, str], possible: Iterable[str], channels: Ch
     return dict(frozenset(everywhere[0]).intersection(*everywhere[1:]))
 
 
-def _contradiction(rule: Rule, possible: Iterable[str], channels: Channels) -> str | None:
+def _contradiction(filters: Mapping[str, str], possible: Iterable[str], channels: Channels) -> str | None:
     """Which filter excludes another, as the domain of a sender does another domain."""
     why = None
     for name in possible:
-        implied = channels[name].implied(rule.filters)
-        wrong = next((key for key, value in implied.items() if value and rule.filters.get(key, value) != value), None)
+        implied = channels[name].implied(filters)
+        wrong = next((key for key, value in implied.items() if value and filters.get(key, value) != value), None)
         if wrong is None:
             return None
-        why = f"its other filters imply {wrong} {implied[wrong]!r}, not {rule.filters[wrong]!r}"
+        why = f"its other filters imply {wrong} {implied[wrong]!r}, not {filters[wrong]!r}"
     return why
 
 
@@ -287,31 +322,36 @@ def _channels_with(keys: frozenset[str], named: str | None, channels: Channels) 
     return tuple(channel for channel in possible if keys <= channels.keys_of(channel).keys())
 
 
-def _why_not(rule: Rule, channels: Collection[str]) -> str:
-    named = rule.filters.get("channel")
+def _why_not(filters: Mapping[str, str], channels: Collection[str]) -> str:
+    named = filters.get("channel")
     if named is not None and named not in channels:
         return f"there is no channel {named!r}"
-    keys = ", ".join(sorted(key for key in rule.filters if key != "channel"))
+    keys = ", ".join(sorted(key for key in filters if key != "channel"))
     return f"no message of {named or 'any channel'} has all of {keys}"
 
 
-def _shadowed(possible: Sequence[_Asking], implies: Implies) -> Iterator[Finding]:
-    """The rules of a team, in evaluation order, that require everything that an earlier one requires."""
-    shapes = {keys for _, keys, _ in possible}
+def _shadowed(possible: Sequence[tuple[Rule, Sequence[_Asking]]], implies: Implies) -> Iterator[Finding]:
+    """The rules of a team, in evaluation order, that require everything that earlier ones require."""
+    before: dict[_Keys, dict[_Values, Rule]] = {way.keys: {} for _, ways in possible for way in ways}
     parts: dict[_Keys, tuple[_Keys, ...]] = {}
-    before: dict[_Keys, dict[_Values, Rule]] = {keys: {} for keys in shapes}
     twins: dict[tuple[object, ...], Rule] = {}
-    for rule, keys, asked in possible:
+
+    def hidden(asked: Mapping[str, str]) -> Rule | None:
         required = tuple(sorted(asked))
         if required not in parts:
-            parts[required] = _parts(required, shapes)
-        by = next((by for part in parts[required] if (by := before[part].get(tuple(map(asked.get, part))))), None)
-        if by is None:
-            # A shadowed rule need not be kept: whatever it would shadow, the earlier rule shadows too.
-            before[keys][tuple(map(asked.get, keys))] = rule
+            parts[required] = _parts(required, before.keys())
+        return next((by for part in parts[required] if (by := before[part].get(tuple(map(asked.get, part))))), None)
+
+    for rule, ways in possible:
+        hiding = [hidden(way.asked) for way in ways]
+        for way, by in zip(ways, hiding, strict=True):
+            if by is None:
+                # What is hidden need not be kept: whatever it would hide, the earlier rule hides too.
+                before[way.keys][tuple(map(way.asked.get, way.keys))] = rule
         twin = twins.setdefault((rule.channel, frozenset(rule.filters.items()), frozenset(rule.targets)), rule)
-        if by is not None:
-            yield _duplicate(rule, twin) if twin is not rule else _hidden_by(rule, by, implies)
+        earlier = {by.rule_id: by for by in hiding if by is not None}
+        if None not in hiding:
+            yield _duplicate(rule, twin) if twin is not rule else _hidden_by(rule, [*earlier.values()], implies)
 
 
 def _parts(keys: _Keys, shapes: Collection[_Keys]) -> tuple[_Keys, ...]:
@@ -328,10 +368,13 @@ def _duplicate(rule: Rule, twin: Rule) -> Finding:
     return replace(_about(rule, "duplicate", "warning", message), by=twin.rule_id)
 
 
-def _hidden_by(rule: Rule, by: Rule, implies: Implies) -> Finding:
-    why = why_first(by, rule, implies)
-    message = f"can never fire: {by.name!r} matches all the same messages, and comes first because {why}"
-    return replace(_about(rule, "shadowed", "warning", message), by=by.rule_id)
+def _hidden_by(rule: Rule, earlier: Sequence[Rule], implies: Implies) -> Finding:
+    by, *others = earlier
+    if others:
+        why = f"{' and '.join(repr(one.name) for one in earlier)} together match all the same messages, and come first"
+    else:
+        why = f"{by.name!r} matches all the same messages, and comes first because {why_first(by, rule, implies)}"
+    return replace(_about(rule, "shadowed", "warning", f"can never fire: {why}"), by=by.rule_id)
 
 
 def _reached(tree: _Tree, firing: Mapping[TeamId, Iterable[Rule]]) -> list[TeamId]:

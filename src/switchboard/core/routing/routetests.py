@@ -97,7 +97,7 @@ def _case(value: object, path: str, now: datetime, channels: Channels) -> RouteC
 
 def _facts(value: object, path: str, channels: Channels) -> dict[str, str]:
     """Facts that a message can really have: an impossible one would test nothing."""
-    given = _READER.filters(value, path)
+    given = _READER.facts(value, path)
     for problem in check_facts(given, channels):
         field = f"{path}.{problem.field}"
         raise InvalidInput(f"{field}: {problem.message}", code=problem.code, field=field)

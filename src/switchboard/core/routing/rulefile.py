@@ -26,7 +26,7 @@ from uuid import UUID
 
 from switchboard.core.routing.draft import DRAFT_KEYS, Edit, Reader, draft_of, shown, with_draft
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.routing import Rule, RuleChange, RuleDraft, SystemId, Target, TeamId
+from switchboard.domain.routing import Filters, Rule, RuleChange, RuleDraft, SystemId, Target, TeamId
 
 FORMAT: Final = "switchboard.rules.v1"
 
@@ -45,7 +45,7 @@ def rule_json(rule: Rule) -> JsonObject:
         "team_id": rule.team_id,
         "name": rule.name,
         "channel": rule.channel,
-        "filters": dict(sorted(rule.filters.items())),
+        "filters": filters_json(rule.filters),
         "targets": [target_json(target) for target in rule.targets],
         "priority": rule.priority,
         "active": rule.active,
@@ -71,7 +71,7 @@ def rule_from_json(form: JsonMapping) -> Rule:
         team_id=TeamId(form["team_id"]),
         name=form["name"],
         channel=form["channel"],
-        filters=form["filters"],
+        filters=filters_from_json(form["filters"]),
         targets=tuple(target_from_json(target) for target in form["targets"]),
         created_at=datetime.fromisoformat(form["created_at"]),
         priority=form["priority"],
@@ -82,6 +82,16 @@ def rule_from_json(form: JsonMapping) -> Rule:
         version=form["version"],
         source=form["source"],
     )
+
+
+def filters_json(filters: Filters) -> JsonObject:
+    """Sorted by key; several values as a list."""
+    return {key: one if isinstance(one, str) else list(one) for key, one in sorted(filters.items())}
+
+
+def filters_from_json(form: Mapping[str, str | list[str]]) -> Filters:
+    """The filters with this `filters_json`."""
+    return {key: one if isinstance(one, str) else tuple(one) for key, one in form.items()}
 
 
 def target_json(target: Target) -> dict[str, str]:
@@ -155,7 +165,7 @@ def _rendered(rule: FileRule) -> JsonObject:
         "rule_id": None if rule.rule_id is None else str(rule.rule_id),
         "name": draft.name,
         "channel": draft.channel,
-        "filters": dict(sorted(draft.filters.items())),
+        "filters": filters_json(draft.filters),
         "targets": [target_json(target) for target in draft.targets],
         "priority": draft.priority,
         "active": draft.active,

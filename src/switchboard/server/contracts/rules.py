@@ -17,7 +17,7 @@ from switchboard.app.rules.records import ChangeView, DiffView, Linted, VersionV
 from switchboard.app.rules.replays import DryRun
 from switchboard.core.routing.backtest import Blast, Receivers
 from switchboard.core.routing.check import MAX_PRIORITY
-from switchboard.core.routing.draft import DRAFT_KEYS, MAX_FILTERS
+from switchboard.core.routing.draft import DRAFT_KEYS, MAX_FILTERS, MAX_VALUES
 from switchboard.core.routing.lint import Finding
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import RuleSetVersion
@@ -32,7 +32,8 @@ FactValue = (
     Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00]+$")]
     | Annotated[int, Field(ge=-(2**63), lt=2**63)]
 )
-Filters = Annotated[dict[Word, FactValue], Field(max_length=MAX_FILTERS)]
+FilterValue = FactValue | Annotated[list[FactValue], Field(min_length=1, max_length=MAX_VALUES)]
+Filters = Annotated[dict[Word, FilterValue], Field(max_length=MAX_FILTERS)]
 
 
 def _utf8(value: Any) -> Any:
@@ -140,10 +141,13 @@ class TestBody(Body):
 
 
 class DryRunBody(Body):
-    """A message that nobody sent: an `ingest.v1` envelope, or bare facts; `pinned` is the butler it replies to."""
+    """A message that nobody sent: an `ingest.v1` envelope, or bare facts; `pinned` is the butler it replies to.
+
+    A fact that has several values is a list of them.
+    """
 
     envelope: Document | None = None
-    facts: Annotated[dict[Word, Word], Field(min_length=1, max_length=MAX_FILTERS)] | None = None
+    facts: Annotated[dict[Word, FilterValue], Field(min_length=1, max_length=MAX_FILTERS)] | None = None
     pinned: Word | None = None
 
     @model_validator(mode="after")

@@ -16,6 +16,7 @@ from switchboard.app.messages.intake import ErrorDetail, refused
 from switchboard.app.rules.proposals import Wanted
 from switchboard.app.rules.replays import Progress, Proposal, Question, Span
 from switchboard.core.routing.backtest import NEWEST
+from switchboard.core.routing.draft import parse_facts
 from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import SystemId, TeamId
@@ -46,7 +47,12 @@ async def explain(caller: Reader, parts: Parts, body: DryRunBody) -> Response:
 def question(caller: Principal, body: DryRunBody) -> Question:
     """The message of the wire as replays know it."""
     pinned = None if body.pinned is None else SystemId(body.pinned)
-    return Question(body.envelope, body.facts, pinned, ask_author=caller.role == "operator")
+    return Question(
+        body.envelope,
+        None if body.facts is None else parse_facts(body.facts),
+        pinned,
+        ask_author=caller.role == "operator",
+    )
 
 
 _NDJSON: Final = "application/x-ndjson"
