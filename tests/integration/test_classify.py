@@ -169,6 +169,18 @@ async def test_in_one_batch_the_order_is_kept_and_duplicates_hold_nobody_up(data
         await assert_balanced(parts)
 
 
+async def test_the_question_of_one_sender_does_not_wait_for_all_those_of_another(database_url: str) -> None:
+    model = Model(to_a)
+    async with lab(database_url, [TEAM], [], classifying=True) as parts:
+        for n in range(50):
+            await accepted(parts, "noise", sender="noisy", thread=f"t{n}")
+        await accepted(parts, "a question", sender="quiet")
+        async with at_work(parts.worker(classifier=model, pools={"route": 1})):
+            await eventually(lambda: settled(parts))
+        assert model.asked.index("a question") <= 1
+        assert len(model.asked) == 51
+
+
 async def test_where_nobody_classifies_no_route_lane_is_ever_made(database_url: str) -> None:
     async with lab(database_url, [replace(TEAM, classify=False)], [TO_B], classifying=True) as parts:
         assert not parts.rule_book.queued

@@ -120,6 +120,23 @@ async def test_a_long_lane_lets_the_others_have_its_place_after_a_while(database
         assert len(order) == 51
 
 
+async def test_a_lane_of_long_turns_yields_its_place_after_each(database_url: str) -> None:
+    order: list[str] = []
+
+    async def play(turn: Turn, _: Journal) -> TurnResult:
+        order.append(turn.envelope.sender.identity)
+        await asyncio.sleep(0.06)
+        return Answer("ok")
+
+    async with lab(database_url) as parts:
+        await fill(parts, 1, each=5)
+        await parts.accept.accept(submission("short", sender="other", channel="api"))
+        async with at_work(parts.worker({"echo": Scripted(play)}, pools={"work": 1})):
+            await eventually(lambda: settled(parts))
+        assert order.index("other") <= 1
+        assert len(order) == 6
+
+
 async def test_every_tier_progresses_while_the_others_are_backlogged(database_url: str) -> None:
     order: list[str] = []
 
@@ -136,6 +153,100 @@ async def test_every_tier_progresses_while_the_others_are_backlogged(database_ur
             await eventually(lambda: settled(parts))
         first = Counter(order[:30])
         assert first == {"high_priority": 16, "interactive": 8, "default": 4, "passive": 2}
+
+
+# Shares -----------------------------------------------------------------------------------------------------------
+
+
+async def flood(parts: Lab, sender: str, conversations: int, **more: Any) -> None:
+    """One message in each of so many conversations of a sender."""
+    given = [
+        submission("x", sender=sender, channel="api", thread=f"{sender}-{n}", **more) for n in range(conversations)
+    ]
+    for outcome in await parts.accept.accept_all(given):
+        assert not isinstance(outcome, Exception), outcome
+
+
+async def order_of_turns(parts: Lab) -> list[str]:
+    """The senders whose messages were handled, by a worker with one place."""
+    order: list[str] = []
+
+    async def play(turn: Turn, _: Journal) -> TurnResult:
+        order.append(turn.envelope.sender.identity)
+        return Answer("ok")
+
+    async with at_work(parts.worker({"echo": Scripted(play)}, pools={"work": 1})):
+        await eventually(lambda: settled(parts))
+    return order
+
+
+async def test_a_sender_does_not_wait_for_all_conversations_of_another(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await flood(parts, "noisy", 200)
+        await flood(parts, "quiet", 1)
+        order = await order_of_turns(parts)
+        assert order.index("quiet") <= 1
+        assert len(order) == 201
+
+
+async def test_the_senders_of_an_endpoint_take_turns(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        for sender in ("anna", "ben", "carl", "dora"):
+            await flood(parts, sender, 10)
+        order = await order_of_turns(parts)
+        rounds = [order[n : n + 4] for n in range(0, 40, 4)]
+        assert all(one == rounds[0] for one in rounds)
+        assert sorted(rounds[0]) == ["anna", "ben", "carl", "dora"]
+
+
+async def test_endpoints_take_turns_however_many_senders_each_has(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        for n in range(40):
+            await flood(parts, f"stranger-{n}", 1, endpoint="bot:open")
+        for sender in ("anna", "ben"):
+            await flood(parts, sender, 5, endpoint="bot:family")
+        order = await order_of_turns(parts)
+        ours = [n for n, sender in enumerate(order) if sender in {"anna", "ben"}]
+        assert ours in (list(range(0, 20, 2)), list(range(1, 21, 2)))
+        assert [order[n] for n in ours] in (["anna", "ben"] * 5, ["ben", "anna"] * 5)
+
+
+async def test_places_are_shared_and_none_is_left_over(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        for sender, conversations in (("anna", 50), ("ben", 50), ("carl", 3)):
+            await flood(parts, sender, conversations)
+        shares = Counter(item.flow for item in await hand.claim(0, 0, 21, 0))
+        assert sorted(shares.values()) == [3, 9, 9]
+        assert len(await hand.claim(0, 0, 100, 0)) == 82
+
+
+async def test_a_share_is_that_of_the_sender_whose_message_made_the_conversation_ready(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        flows = {}
+        for sender in ("anna", "ben"):
+            await flood(parts, sender, 1)
+            [item] = await hand.claim(0, 0, 1, 0)
+            flows[sender] = item.flow
+            await hand.answer(item, pool="pull:api:bot:house")
+            for spoken in (sender, "carl"):  # who writes into a conversation that is busy takes nobody's share
+                await parts.accept.accept(submission("in the group", sender=spoken, channel="api", thread="group"))
+            for _ in range(2):
+                [item] = await hand.claim(0, 0, 1, 0)
+                assert item.flow == flows[sender]
+                await hand.answer(item, pool="pull:api:bot:house")
+        assert flows["anna"] != flows["ben"]
+        sent = await parts.database.rows("select flow from lane where kind = 'send' group by 1")
+        assert {row["flow"] for row in sent} == set(flows.values())
+
+
+async def test_a_lane_that_waits_for_its_retry_is_claimed_when_it_is_due(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await flood(parts, "anna", 1)
+        [item] = await hand.claim(0, 0, 1, 0)
+        assert await hand.fail(item, delay=3600)
+        assert await hand.claim(0, 0, 1, 0) == []
+        await parts.database.run("update lane set ready_at = clock_timestamp()")
+        assert [again.lane for again in await hand.claim(0, 0, 1, 0)] == [item.lane]
 
 
 async def test_places_that_a_tier_leaves_over_go_to_the_others(database_url: str) -> None:

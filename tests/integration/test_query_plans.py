@@ -635,7 +635,7 @@ async def test_messages_to_be_decided_again_are_counted_by_index(watched: Watche
 
 async def test_a_claim_does_not_wade_through_lanes_that_wait_for_their_retry(watched: Watched) -> None:
     await watched.database.run(
-        "update lane set state = 'ready', done_seq = 4, ready_at = clock_timestamp() + interval '1 h'"
+        "update lane set state = 'ready', done_seq = 4, delayed = true, ready_at = clock_timestamp() + interval '1 h'"
         " where kind = 'turn' and state = 'idle'"
     )
     await watched.database.run("delete from lane where kind = 'turn' and state = 'ready' and ready_at < now()")

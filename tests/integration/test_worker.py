@@ -205,11 +205,16 @@ class _LateClaim:
         self._claim = lanes.claim
 
     async def __call__(
-        self, database: Database, worker: int, kinds: Sequence[str], quota: Mapping[str, Sequence[int]]
+        self,
+        database: Database,
+        worker: int,
+        kinds: Sequence[str],
+        quota: Mapping[str, Sequence[int]],
+        served: Sequence[tuple[str, int, int]],
     ) -> list[Item]:
         async def at_the_server() -> list[Item]:
             await self.go_on.wait()
-            return await self._claim(database, worker, kinds, quota)
+            return await self._claim(database, worker, kinds, quota, served)
 
         self.tasks.append(asyncio.create_task(at_the_server()))
         self.under_way.set()

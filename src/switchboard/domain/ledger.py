@@ -18,6 +18,9 @@ LaneKey = NewType("LaneKey", UUID)
 LaneName = NewType("LaneName", str)
 """The human-readable form: `turn:System1/health:telegram/bot/42`, `send:telegram/bot/42`."""
 
+Flow = int
+"""All that one sender sends to one endpoint; the upper 32 bits stand for the endpoint (`flow_key` in SQL)."""
+
 FailureClass = Literal["validation", "routing", "target_unavailable", "timeout", "overload", "internal"]
 """The kind of a butler's failure; remote butlers use the same words."""
 OutboxState = Literal["pending", "sending", "sent", "uncertain", "failed", "dead"]
@@ -37,6 +40,8 @@ class Item:
     epoch: int
     attempts: int
     """Which attempt this is, from 1; lost workers count."""
+    flow: Flow = 0
+    """Whose share of the workers it takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class RouteLeg:
         self, decision: Decision, item: Item, waiting: Waiting, claim: Claim, started: datetime
     ) -> Item | None:
         """Write the end of an item; returns the next one of the lane if this worker keeps the lane."""
-        routed = Routed(item, decision, _tier(waiting), started, claim.hand_on)
+        routed = Routed(item, decision, _tier(waiting), started, claim.keeps())
         point("before_route")
         settled = await store.settle_route(self._database, claim.worker, routed)
         point("after_route")

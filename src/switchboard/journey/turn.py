@@ -110,7 +110,7 @@ class TurnLeg:
         except Exception as error:
             if item.attempts <= self._limits.attempts:
                 raise
-            return await self._save(self._unreadable(item, claim, error), claim)
+            return await self._save(self._unreadable(item, error), claim)
         if not claim.alive():
             raise Fenced
         settlement = await self._attempt(item, work, claim)
@@ -124,13 +124,13 @@ class TurnLeg:
     async def _save(self, settlement: Settlement, claim: Claim) -> Item | None:
         """Write the end of a turn; returns the next item of the lane if this worker keeps the lane."""
         point("before_complete")
-        settled = await self._settle_batch(claim.worker).put(settlement)
+        settled = await self._settle_batch(claim.worker).put(replace(settlement, hand_on=claim.keeps()))
         point("after_complete")
         if not settled.ok:
             raise Fenced
         return None if settled.next_seq is None else replace(settlement.item, seq=settled.next_seq, attempts=1)
 
-    def _unreadable(self, item: Item, claim: Claim, error: Exception) -> Settlement:
+    def _unreadable(self, item: Item, error: Exception) -> Settlement:
         """The end of an item whose message this release cannot read; nobody is notified, as nobody could read it."""
         reason = storable_text(f"the message cannot be read: {error}")[:2000]
         dead_letter = NewDeadLetter(new_uuid7(), "poison", reason, None) if item.kind == TURN.name else None
@@ -140,7 +140,6 @@ class TurnLeg:
             *(None, None),
             error_class="poison",
             error=reason,
-            hand_on=claim.hand_on,
             dead_letter=dead_letter,
         )
 
@@ -152,7 +151,6 @@ class TurnLeg:
             "failed",
             engine=None if member is None else member.engine,
             started_at=datetime.now(UTC),
-            hand_on=claim.hand_on,
             pause=False,
         )
         engine = None if member is None else self._engines.get(member.engine)

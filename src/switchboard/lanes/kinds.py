@@ -45,7 +45,9 @@ KINDS: Final[Mapping[str, Kind]] = {kind.name: kind for kind in (TURN, NOTICE, S
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim under which an item is processed: this worker, and whether it wants the next item of the lane as well.
+    """The claim under which an item is processed, by this worker.
+
+    `keeps` is asked when the item has ended: whether the worker wants the next one of the lane as well.
 
     `alive` is checked before any action that no journal step guards: a process that was suspended for long resumes
     where it was, and others may have done the item by then.
@@ -54,7 +56,7 @@ class Claim:
     worker: int
     steps: StepLog
     """Where the journal of the item is kept."""
-    hand_on: bool = True
+    keeps: Callable[[], bool] = lambda: True
     alive: Callable[[], bool] = lambda: True
 
 

@@ -1,14 +1,21 @@
-"""The slots of a worker: how many items of which pool and tier it may claim now. Pure; called by `worker.py`."""
+"""The slots of a worker: how many items of which pool and tier it may claim now, and whose turn it is.
+
+Pure; called by `worker.py`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from switchboard.core.policy.shares import NO_CREDIT, WEIGHTS, shares
+from switchboard.domain.ledger import Flow
 
 Quota = Mapping[str, tuple[int, ...]]
 """Slots per tier, by pool."""
+_REMEMBERED: Final = 100
+"""Endpoints of a pool and tier; one that is forgotten goes on with any of its senders."""
 
 
 class Places:
@@ -33,6 +40,27 @@ class Places:
             if free > 0:
                 dealt[pool], self._credit[pool] = shares(self._credit[pool], free)
         return dealt
+
+
+class Turns:
+    """Which flow of each endpoint was served last: endpoints take turns, and so do the senders of each."""
+
+    def __init__(self) -> None:
+        self._served: dict[tuple[str, int], dict[int, Flow]] = {}
+
+    def take(self, pool: str, tier: int, flow: Flow) -> None:
+        """An item of this flow was claimed."""
+        served = self._served.setdefault((pool, tier), {})
+        served.pop(flow >> 32, None)  # the order is that of the last turn
+        served[flow >> 32] = flow
+        if len(served) > _REMEMBERED:
+            del served[next(iter(served))]
+
+    def served(self, quota: Quota) -> Iterator[tuple[str, int, Flow]]:
+        """Pool, tier and flow for what is to be claimed now, the most recent last."""
+        for (pool, tier), flows in self._served.items():
+            if any(quota.get(pool, ())[tier : tier + 1]):
+                yield from ((pool, tier, flow) for flow in flows.values())
 
 
 def left_over(quota: Quota, claimed: Iterable[tuple[str, int]], tier: int) -> Quota:

@@ -30,7 +30,7 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim, Handler, Kind
 from switchboard.lanes.notifier import CHANNEL, WORK, Notifier
-from switchboard.lanes.places import Places, Quota, left_over, used_up
+from switchboard.lanes.places import Places, Quota, Turns, left_over, used_up
 from switchboard.ports.engine import Fenced, Parked
 from switchboard.store import lanes as store
 from switchboard.store import schedule
@@ -41,6 +41,8 @@ log = structlog.get_logger(__name__)
 
 _IN_A_ROW: Final = 16
 """Items that one lane may run before it yields its slot to others."""
+_KEPT_FOR: Final = 0.05
+"""Seconds after which it yields its slot in any case: who waits for one waits for one long item, not for sixteen."""
 _PAUSE_AFTER_DEFECT: Final = 1.0
 """Seconds before an item is retried after an unexpected error."""
 
@@ -132,6 +134,7 @@ class _Session:
         self._steps = StepLog(database, 0)
         pools = {kind.pool for kind in handlers}
         self._places = Places({pool.name: settings.pools.get(pool.name, pool.places) for pool in pools})
+        self._turns = Turns()
         self._running: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._lost = asyncio.Event()
@@ -236,7 +239,13 @@ class _Session:
         return items
 
     async def _claim_places(self, quota: Quota) -> list[Item]:
-        return await store.claim(self._database, self._worker, tuple(self._kinds), quota) if quota else []
+        if not quota:
+            return []
+        served = list(self._turns.served(quota))
+        items = await store.claim(self._database, self._worker, tuple(self._kinds), quota, served)
+        for item in items:
+            self._turns.take(*self._place(item), item.flow)
+        return items
 
     def _place(self, item: Item) -> tuple[str, int]:
         return self._kinds[item.kind].pool.name, item.tier
@@ -250,13 +259,17 @@ class _Session:
             self._lost.set()
 
     async def _work(self, item: Item) -> None:
-        for n in range(_IN_A_ROW):
-            last = n == _IN_A_ROW - 1 or self._stopping.is_set()
-            claim = Claim(self._worker, self._steps, hand_on=not last, alive=self._is_alive)
-            following = await self._run_one(item, claim)
-            if following is None:
-                return
-            item = following
+        began = monotonic()
+        left = _IN_A_ROW
+        following: Item | None = item
+
+        def keeps() -> bool:
+            return left > 0 and monotonic() - began < _KEPT_FOR and not self._stopping.is_set()
+
+        claim = Claim(self._worker, self._steps, keeps, self._is_alive)
+        while following is not None:
+            left -= 1
+            following = await self._run_one(following, claim)
 
     async def _run_one(self, item: Item, claim: Claim) -> Item | None:
         try:

@@ -18,11 +18,11 @@ from msgspec import structs
 from switchboard.core.envelope.stored import stored_envelope
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.ledger import Item, LaneKey, TurnOutcome
+from switchboard.domain.ledger import Flow, Item, LaneKey, TurnOutcome
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId
 from switchboard.ports.engine import ModelUsage, StopReason
-from switchboard.store.database import Database, Row, query, rows_as, seconds, to_json
+from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds, to_json
 from switchboard.store.processes import NewProcess, columns
 
 LOCK_CLASS: Final = 0x5357
@@ -118,11 +118,19 @@ async def release_worker(database: Database, worker: int) -> int:
 
 
 async def claim(
-    database: Database, worker: int, kinds: Sequence[str], quota: Mapping[str, Sequence[int]]
+    database: Database,
+    worker: int,
+    kinds: Sequence[str],
+    quota: Mapping[str, Sequence[int]],
+    served: Sequence[tuple[str, int, Flow]] = (),
 ) -> list[Item]:
-    """Take up to `quota[pool][tier]` ready lanes of each pool and tier, of these kinds only."""
+    """Take up to `quota[pool][tier]` ready lanes of each pool and tier, of these kinds only; each flow in its turn.
+
+    `served`: pool, tier and flow of what was claimed before, one per endpoint, the most recent last. The next flows are
+    those that follow; without it, whichever. Returns the items of each pool and tier in the order of their turns.
+    """
     places = [(pool, tier, n) for pool, tiers in quota.items() for tier, n in enumerate(tiers) if n]
-    rows = await database.rows(query("lanes.claim"), worker, list(kinds), *map(list, zip(*places, strict=True)))
+    rows = await database.rows(query("lanes.claim"), worker, list(kinds), *arrays(places, 3), *arrays(served, 3))
     return rows_as(Item, rows)
 
 

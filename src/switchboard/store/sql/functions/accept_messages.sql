@@ -14,6 +14,8 @@ create or replace function accept_messages(
 language plpgsql as $$
 #variable_conflict use_column
 declare
+    _seed bigint := flow_seed();
+    _flow bigint[];
     _route uuid[];
     _new uuid[];
     _fresh boolean[];
@@ -95,6 +97,8 @@ begin
         select m.request_id, substr(_raw, m.at, m.size)
         from unnest(_request_id, _size, _at, _fresh) as m (request_id, size, at, fresh) where m.fresh;
 
+    _flow := array(select flow_key(_seed, m.channel, m.endpoint, m.sender)
+                   from unnest(_channel, _endpoint, _sender) with ordinality as m (channel, endpoint, sender, ord) order by m.ord);
     _decided := _fresh;
     if _asks is not null then
         with given as (
@@ -107,9 +111,9 @@ begin
         )
         select array_agg(g.fresh and g.ord < coalesce(w.since, g.ord + 1) order by g.ord) into _decided
             from given g join waiting w using (lane);
-        select array_agg(m.ord order by m.ord), enqueue(array_agg(m.lane order by m.ord), array_agg(m.tier order by m.ord))
+        select array_agg(m.ord order by m.ord), enqueue_items(array_agg(m.lane order by m.ord), array_agg(m.flow order by m.ord), array_agg(m.tier order by m.ord))
             into _later, _later_seq
-            from unnest(_route, _tier, _fresh, _decided) with ordinality as m (lane, tier, fresh, decided, ord)
+            from unnest(_route, _flow, _tier, _fresh, _decided) with ordinality as m (lane, flow, tier, fresh, decided, ord)
             where m.fresh and not m.decided;
         insert into routing (lane, seq, request_id, pinned, facts, created_at)
             select _route[n.ord], n.seq, _request_id[n.ord], _pinned[n.ord], _facts[n.ord]::json, _received_at[n.ord]
@@ -129,7 +133,8 @@ begin
             from unnest(d_ord, d_lane, d_system, d_team) with ordinality as d (ord, lane, system_id, team_id, n)
             where _decided[d.ord];
     end if;
-    _seq := enqueue(d_lane, array(select _tier[d.ord] from unnest(d_ord) as d (ord)));
+    _seq := enqueue_items(d_lane, array(select _flow[d.ord] from unnest(d_ord) as d (ord)),
+                          array(select _tier[d.ord] from unnest(d_ord) as d (ord)));
     insert into delivery (lane, seq, request_id, system_id, team_id, created_at)
         select d.lane, d.seq, _request_id[d.ord], d.system_id, d.team_id, _received_at[d.ord]
         from unnest(d_ord, d_lane, _seq, d_system, d_team) as d (ord, lane, seq, system_id, team_id);

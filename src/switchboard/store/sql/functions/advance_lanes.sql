@@ -25,7 +25,7 @@ begin
     update lane l set
         resumed_seq = p.seq, attempts = p.attempts, head_attempts = l.attempts,
         head_ready_at = case when l.state = 'ready' then l.ready_at end,
-        state = 'ready', ready_at = clock_timestamp()
+        state = 'ready', ready_at = clock_timestamp(), delayed = false
         from (
             select p.seq, p.attempts from parked p
             where p.lane = _lane and p.decided_at is not null order by p.decided_at, p.seq limit 1
@@ -40,7 +40,8 @@ begin
     update lane l set
         done_seq = greatest(l.done_seq, _seq), resumed_seq = null, owner = null, lease_until = null,
         attempts = case when l.resumed_seq is null then 0 else l.head_attempts end,
-        ready_at = greatest(clock_timestamp(), l.head_ready_at), head_attempts = 0, head_ready_at = null,
+        ready_at = greatest(clock_timestamp(), l.head_ready_at), delayed = coalesce(l.head_ready_at > clock_timestamp(), false),
+        head_attempts = 0, head_ready_at = null,
         state = case when _pause then 'paused' else 'ready' end
         where l.key = _lane;
     perform choose_next(_lane, _parked);

@@ -8,6 +8,7 @@ language plpgsql as $$
 declare
     _told uuid[];
     _notice uuid[];
+    _flow bigint[];
 begin
     with given as (
         select x.*, row_number() over (partition by x.handler order by x.id) as nth from unnest(_given) x
@@ -19,11 +20,13 @@ begin
         ) as notices
         from (select distinct g.handler from given g where g.handler is not null) h
     )
-    select array_agg(g.id order by g.id), array_agg(lane_key('notice', g.handler, g.conversation) order by g.id) into _told, _notice
+    select array_agg(g.id order by g.id), array_agg(lane_key('notice', g.handler, g.conversation) order by g.id),
+           array_agg(flow_of(g.request_id) order by g.id)
+        into _told, _notice, _flow
         from given g join busy b on b.handler = g.handler and b.notices + g.nth <= 20;
 
     with told as (
-        select t.* from unnest(_told, _notice, enqueue(_notice)) as t (id, lane, seq)
+        select t.* from unnest(_told, _notice, enqueue_items(_notice, _flow)) as t (id, lane, seq)
     ), inserted as (
         insert into dead_letter (dead_letter_id, conversation, request_id, team_id, channel, payload, raw, category,
                                  reason, lane, seq, system_id, handler, received_at, created_at, notice_lane, notice_seq,
@@ -67,7 +70,7 @@ begin
     if _grows then
         update notice n set dead_letters = n.dead_letters + cardinality(_ids) where n.lane = _key and n.seq = _seq;
     else
-        _seq := (enqueue(array[_key]))[1];
+        _seq := (enqueue_items(array[_key], null))[1];
         insert into notice (lane, seq, dead_letter_id, request_id, team_id, system_id, created_at, dead_letters)
             select _key, _seq, x.dead_letter_id, x.request_id, x.team_id, _handler, clock_timestamp(), cardinality(_ids)
             from dead_letter x where x.dead_letter_id = _ids[1];

@@ -57,7 +57,7 @@ begin
     insert into delivery (lane, seq, request_id, system_id, team_id, segment, created_at, text, n)
         select f.lane, f.seq, _request_id, d_system[f.ord], d_team[f.ord],
                case when _text is null then 0 else f.ord end, _now, _text, _n
-        from unnest(_fresh, _lane, enqueue(_lane, array_fill(_tier, array[cardinality(_lane)]))) as f (ord, lane, seq);
+        from unnest(_fresh, _lane, enqueue_items(_lane, array_fill(flow_of(_request_id), array[cardinality(_lane)]), array_fill(_tier, array[cardinality(_lane)]))) as f (ord, lane, seq);
     if cardinality(x_id) > 0 then
         perform write_dead_letters(array_agg(
             (x.id, _request_id, _conversation, x.team, x.category, x.reason, x.handler, null, null, null, _text, _n)

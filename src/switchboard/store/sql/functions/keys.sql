@@ -20,6 +20,24 @@ language sql stable as $$
         _kind || ':' || coalesce(_system_id, '') || ':' || coalesce(_conversation::text, ''), 'UTF8')), 1, 16), 'hex')::uuid;
 $$;
 
+-- Whose share of the workers a message takes: the upper half stands for its endpoint, the lower for its sender. _seed:
+-- flow_seed of this installation, without which nobody can choose a name that shares with another. Two that share by chance
+-- are as if one had sent all.
+create or replace function flow_key(_seed bigint, _channel text, _endpoint text, _sender text) returns bigint
+language sql immutable as $$
+    select (hashtextextended(_channel || E'\n' || _endpoint, _seed) & -4294967296) | (hashtextextended(_sender, _seed) & 4294967295);
+$$;
+
+create or replace function flow_seed() returns bigint
+language sql stable as $$
+    select hashtextextended(encode(i.inner_key, 'hex'), 0) from installation i;
+$$;
+
+create or replace function flow_of(_request_id uuid) returns bigint
+language sql stable as $$
+    select flow_key(flow_seed(), m.channel, m.endpoint, m.sender) from message_inbox m where m.request_id = _request_id;
+$$;
+
 -- A lane as people read it: turn:System1/health:telegram/bot/42, send:telegram/bot/42, notice:System4/root:digest.
 create or replace function lane_name(_key uuid) returns text
 language sql stable as $$

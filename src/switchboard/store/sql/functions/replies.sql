@@ -8,7 +8,10 @@ returns table (
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    _claimed jsonb := (select jsonb_agg(c) from claim_lanes(null, _lease, array['send'], array[_pool], array[1::smallint], array[_limit]) c);
+    _claimed jsonb := (
+        select jsonb_agg(c)
+        from claim_in_turn(null, _lease, array['send'], array[_pool], array[1::smallint], array[_limit], '{}', '{}', '{}') c
+    );
 begin
     -- a statement of its own: in that of the claim a reply committed in between would be claimed and not be seen
     return query
@@ -52,7 +55,8 @@ begin
         perform advance_lanes(array[_lane], array[_seq], array[false], array[false]);
         return _state;
     end if;
-    update lane l set state = 'ready', owner = null, lease_until = null, ready_at = clock_timestamp() + _delay where l.key = _lane;
+    update lane l set state = 'ready', owner = null, lease_until = null, ready_at = clock_timestamp() + _delay,
+                      delayed = _delay > interval '0' where l.key = _lane;
     perform choose_next(_lane) from lane l where l.key = _lane and l.parked > 0;
     return _state;
 end $$;
@@ -91,7 +95,7 @@ begin
     if not found then
         return false;
     end if;
-    update outbox o set seq = (enqueue(array[_lane]))[1], state = 'pending', error = null, settled_at = null
+    update outbox o set seq = (enqueue_items(array[_lane], null))[1], state = 'pending', error = null, settled_at = null
         where o.outbox_id = _outbox_id;
     return true;
 end $$;

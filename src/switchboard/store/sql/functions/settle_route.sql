@@ -10,6 +10,7 @@ language plpgsql as $$
 #variable_conflict use_column
 declare
     _conversation uuid := (select l.conversation from lane l where l.key = _lane);
+    _flow bigint;
     _turn uuid[] := array(select lane_key('turn', d.system_id, _conversation)
                           from unnest(d_system) with ordinality as d (system_id, ord) order by d.ord);
     _request_id uuid;
@@ -18,7 +19,7 @@ declare
 begin
     perform lock_branches('route', _conversation, d_system, x_handler);
 
-    select r.request_id, r.facts into _request_id, _facts
+    select r.request_id, r.facts, l.flow into _request_id, _facts, _flow
         from lane l join routing r on r.lane = l.key and r.seq = _seq
         where l.key = _lane and l.owner = _owner and l.epoch = _epoch and l.state = 'running' and l.next_seq = _seq;
     if not found then
@@ -34,8 +35,9 @@ begin
         select d.lane, d.seq, _request_id, d.system_id, d.team_id,
                case when d.part is null then 0 else row_number() over (partition by d.part is null order by d.ord) end,
                _now, d.part
-        from unnest(_turn, enqueue(_turn, array_fill(_tier, array[cardinality(_turn)])), d_system, d_team, d_text) with ordinality
-             as d (lane, seq, system_id, team_id, part, ord);
+        from unnest(_turn,
+                    enqueue_items(_turn, array_fill(_flow, array[cardinality(_turn)]), array_fill(_tier, array[cardinality(_turn)])),
+                    d_system, d_team, d_text) with ordinality as d (lane, seq, system_id, team_id, part, ord);
     if cardinality(x_id) > 0 then
         perform write_dead_letters(array_agg(
             (x.id, _request_id, _conversation, x.team, x.category, x.reason, x.handler, null, null, null, x.part, 1)

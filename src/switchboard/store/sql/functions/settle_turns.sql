@@ -7,6 +7,7 @@ language plpgsql as $$
 #variable_conflict use_column
 declare
     _conversation uuid[];
+    _flow bigint[];
     _notices boolean;
     _send_lane uuid[];
     _ok boolean[];
@@ -15,7 +16,8 @@ declare
     _system text[];
     _reply_seq bigint[];
 begin
-    select array_agg(l.conversation order by i.ordinality), bool_or(l.kind = 'notice') into _conversation, _notices
+    select array_agg(l.conversation order by i.ordinality), array_agg(l.flow order by i.ordinality), bool_or(l.kind = 'notice')
+        into _conversation, _flow, _notices
         from unnest(_given) with ordinality i left join lane l on l.key = i.lane;
     -- replies that are read over the API never wait for a sender, so they have a lane of their own that is always idle
     _send_lane := array(select case when i.outbox_id is not null then
@@ -66,7 +68,8 @@ begin
         from settled s where _send_lane[s.ord] is not null;
 
     if _ended is not null then
-        select enqueue(array_agg(_send_lane[e.ord] order by e.ord), null, array_agg(i.pool order by e.ord))
+        select enqueue_items(array_agg(_send_lane[e.ord] order by e.ord), array_agg(_flow[e.ord] order by e.ord), null,
+                             array_agg(i.pool order by e.ord))
             into _reply_seq from unnest(_ended) as e (ord) join unnest(_given) with ordinality i on i.ordinality = e.ord;
         insert into outbox (lane, seq, outbox_id, request_id, system_id, channel, endpoint, thread, recipient,
                             reply_to, text, state, created_at, settled_at)

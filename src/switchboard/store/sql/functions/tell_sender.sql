@@ -32,7 +32,7 @@ begin
         update dead_letter x set sender_spared = true where x.request_id = _request_id;
         return false;
     end if;
-    _seq := enqueue(array[_key], null, array[_pool]);
+    _seq := enqueue_items(array[_key], array[flow_of(_request_id)], null, array[_pool]);
     insert into outbox (lane, seq, outbox_id, request_id, system_id, channel, endpoint, thread, recipient,
                         reply_to, text, state, created_at, settled_at)
         select _key, _seq[1], _outbox_id, m.request_id, 'switchboard', m.channel, m.endpoint, m.thread,

@@ -140,7 +140,7 @@ language plpgsql as $$
 declare
     _lane uuid;
 begin
-    update lane l set state = 'ready', ready_at = clock_timestamp() where l.state = 'paused' and lane_name(l.key) = _name
+    update lane l set state = 'ready', ready_at = clock_timestamp(), delayed = false where l.state = 'paused' and lane_name(l.key) = _name
         returning l.key into _lane;
     perform choose_next(_lane) where _lane is not null;
     return _lane is not null;

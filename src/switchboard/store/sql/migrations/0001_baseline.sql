@@ -224,7 +224,8 @@ create table decision (
 -- The engine --------------------------------------------------------------------------------------------------------
 
 -- key: lane_key of what the lane is for. system_id: the butler of a turn, the System4 of a notice; conversation: null in
--- the lane of its digests.
+-- the lane of its digests. flow: whose share of the workers it takes, see flow_key; that of the message which made it ready.
+-- delayed: it is ready, but not before ready_at, and cannot be claimed until a claim has found that time to have come.
 create table lane (
     key uuid primary key,
     kind text not null,
@@ -239,6 +240,8 @@ create table lane (
     epoch bigint not null default 0,
     attempts integer not null default 0,
     ready_at timestamptz not null default now(),
+    flow bigint not null default 0,
+    delayed boolean not null default false,
     lease_until timestamptz,
     parked integer not null default 0,
     resumed_seq bigint,
@@ -246,7 +249,8 @@ create table lane (
     head_ready_at timestamptz,
     next_seq bigint not null generated always as (coalesce(resumed_seq, done_seq + 1)) stored
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
-create index lane_ready on lane (pool, tier, ready_at) where state = 'ready';
+create index lane_ready on lane (pool, tier, flow, ready_at) where state = 'ready' and not delayed;
+create index lane_delayed on lane (pool, ready_at) where state = 'ready' and delayed;
 create index lane_owner on lane (owner) where state = 'running' and owner is not null;
 create index lane_lease on lane (lease_until) where state = 'running' and lease_until is not null;
 create index lane_busy on lane (pool) where state <> 'idle';

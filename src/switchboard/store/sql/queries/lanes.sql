@@ -16,7 +16,8 @@ select freed, woken from tend_lanes($1);
 select release_worker($1);
 
 -- name: claim
-select key as lane, kind, tier, seq, epoch, attempts from claim_lanes($1, null, $2::text[], $3::text[], $4::smallint[], $5::integer[]);
+select key as lane, kind, tier, seq, epoch, attempts, flow
+from claim_in_turn($1, null, $2::text[], $3::text[], $4::smallint[], $5::integer[], $6::text[], $7::smallint[], $8::bigint[]);
 
 -- name: load
 select i.lane, i.seq, x.request_id, c.name as conversation, x.system_id, x.team_id, x.segment, x.text, m.envelope::text as envelope,

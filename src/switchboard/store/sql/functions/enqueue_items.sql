@@ -1,17 +1,17 @@
 -- Append items to lanes that the caller has locked; returns their seqs, those of one lane in the order given. An idle lane
--- becomes ready. The most urgent tier of what waits counts for all (null: that of the lane). _pool: where the lane waits from
--- now on, unless null; _due_at: not before then, unless null. What lies in a mailbox is read over the API: it has ended as soon
+-- becomes ready, and takes the share of the first one's flow (null: that of the last time). The most urgent tier of what
+-- waits counts for all (null: that of the lane). _pool: where the lane waits from now on, unless null; _due_at: not before then, unless null. What lies in a mailbox is read over the API: it has ended as soon
 -- as it is there.
-create or replace function enqueue(
-    _lane uuid[], _tier smallint[] default null, _pool text[] default null, _due_at timestamptz[] default null
+create or replace function enqueue_items(
+    _lane uuid[], _flow bigint[], _tier smallint[] default null, _pool text[] default null, _due_at timestamptz[] default null
 ) returns bigint[]
 language plpgsql as $$
 declare
     _seq bigint[];
 begin
     with given as (
-        select i.lane, i.tier, i.pool, i.ord, row_number() over (partition by i.lane order by i.ord) as nth
-        from unnest(_lane, _tier, _pool) with ordinality as i (lane, tier, pool, ord)
+        select i.lane, i.flow, i.tier, i.pool, i.ord, row_number() over (partition by i.lane order by i.ord) as nth
+        from unnest(_lane, _flow, _tier, _pool) with ordinality as i (lane, flow, tier, pool, ord)
     ), moved as (
         update lane l set
             last_seq = l.last_seq + g.items,
@@ -19,8 +19,12 @@ begin
             pool = coalesce(g.pool, l.pool),
             tier = case when l.state = 'idle' then coalesce(g.tier, l.tier) else least(l.tier, g.tier) end,
             ready_at = case when l.state = 'idle' then clock_timestamp() else l.ready_at end,
+            flow = case when l.state = 'idle' then coalesce(g.flow, l.flow) else l.flow end,
             state = case when l.state = 'idle' and l.kind <> 'mailbox' then 'ready' else l.state end
-            from (select g.lane, count(*) as items, min(g.tier) as tier, max(g.pool) as pool from given g group by g.lane) g
+            from (
+                select g.lane, count(*) as items, min(g.flow) filter (where g.nth = 1) as flow, min(g.tier) as tier, max(g.pool) as pool
+                from given g group by g.lane
+            ) g
             where l.key = g.lane
             returning l.key, l.last_seq - g.items as before
     )
