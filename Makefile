@@ -5,7 +5,7 @@ STAMP := .venv/.ready
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test up static check quick chaos chaos-model bench clis statements lock clean setup
+.PHONY: help demo test up static check quick chaos chaos-model bench clis pgbouncer statements lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -58,6 +58,19 @@ clis: ## install the real command lines of models that tests drive, below tests/
 		--fetch-retries=2 --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=5000
 	@cd tests/clis/node_modules && node @anthropic-ai/claude-code/install.cjs && node opencode-ai/postinstall.mjs
 
+PGBOUNCER := 1.24.1
+PGBOUNCER_SHA256 := da72a3aba13072876d055a3e58dd4aba4a5de4ed6148e73033185245598fd3e0
+
+pgbouncer: ## build the PgBouncer that tests put before PostgreSQL, below tests/pgbouncer (needs gcc, pkg-config, libevent-dev)
+	@rm -rf tests/pgbouncer && mkdir -p tests/pgbouncer/bin tests/pgbouncer/src
+	@curl -sSf --retry 2 --max-time 120 -o tests/pgbouncer/src.tar.gz \
+		http://deb.debian.org/debian/pool/main/p/pgbouncer/pgbouncer_$(PGBOUNCER).orig.tar.gz
+	@echo "$(PGBOUNCER_SHA256)  tests/pgbouncer/src.tar.gz" | sha256sum --check --quiet
+	@tar xzf tests/pgbouncer/src.tar.gz -C tests/pgbouncer/src --strip-components=1
+	@cd tests/pgbouncer/src && { ./configure --without-openssl --without-cares --without-systemd && make pgbouncer; } >../build.log 2>&1
+	@mv tests/pgbouncer/src/pgbouncer tests/pgbouncer/bin/ && rm -rf tests/pgbouncer/src tests/pgbouncer/src.tar.gz
+	@tests/pgbouncer/bin/pgbouncer --version | head -n 1
+
 statements: $(STAMP) ## at a release: record its SQL statements, which the next release must still understand
 	@$(BIN)/python -m tests.statements
 
@@ -65,4 +78,4 @@ lock: $(STAMP) ## refresh requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --extra dev pyproject.toml -o requirements.lock
 
 clean: ## remove what set-up and tests made
-	rm -rf .venv tests/clis/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard
+	rm -rf .venv tests/clis/node_modules tests/pgbouncer .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard

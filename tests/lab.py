@@ -148,16 +148,28 @@ async def lab(
     *,
     classifying: bool = False,
     clock: DatabaseClock = OWN_CLOCK,
+    direct_url: str | None = None,
     **limits: Any,
 ) -> AsyncIterator[Lab]:
-    """Migrate, seed and wire on the database at `url`. `classifying`: this process has models."""
-    database = await Database.connect(url)
+    """Migrate, seed and wire on the database at `url`. `classifying`: this process has models.
+
+    With `direct_url`, `url` is a pooler before it.
+    """
+    await _migrate(direct_url or url, pooled=direct_url is not None)
+    database = await Database.connect(url, direct_url=direct_url)
     try:
-        await migrate(database)
         await teams.seed(database, teams_, rules, author="test", reason="lab")
         notifier = Notifier(database)
         rule_book = await RuleBook.open(database, notifier, classifying=classifying)
         accept = AcceptLeg(database, DecideLeg(rule_book), notifier, AcceptLimits(**limits), CHANNELS, clock)
         yield Lab(database, notifier, rule_book, accept, ReplyService(database, notifier))
+    finally:
+        await database.close()
+
+
+async def _migrate(url: str, *, pooled: bool) -> None:
+    database = await Database.connect(url, size=1)
+    try:
+        await migrate(database, pooled=pooled)
     finally:
         await database.close()

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.books import judge, read_traces
+from tests.chaos.node import DIRECT_URL
 from tests.hands import assert_balanced, settled
 from tests.lab import Lab, lab, submission
+from tests.pooler import new_pgbouncer, pooler
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -44,9 +46,10 @@ class Node:
 
 
 @asynccontextmanager
-async def a_node(url: str, trace: Path, *, ttl: float = 4.0) -> AsyncIterator[Node]:
+async def a_node(url: str, trace: Path, *, ttl: float = 4.0, direct_url: str | None = None) -> AsyncIterator[Node]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.chaos.node", url, str(trace), "work", str(ttl)),
+        env=os.environ | ({DIRECT_URL: direct_url} if direct_url else {}),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -86,12 +89,22 @@ async def workers(parts: Lab) -> set[int]:
 
 
 async def test_what_a_killed_worker_was_doing_is_taken_over_at_once(database_url: str, tmp_path: Path) -> None:
+    await _taken_over_at_once(database_url, None, tmp_path)
+
+
+async def test_the_same_through_a_pooler_in_transaction_mode(database_url: str, tmp_path: Path) -> None:
+    with pooler(new_pgbouncer(), database_url, tmp_path) as url:
+        await _taken_over_at_once(url, database_url, tmp_path)
+
+
+async def _taken_over_at_once(url: str, direct_url: str | None, tmp_path: Path) -> None:
     async with (
-        lab(database_url) as parts,
-        a_node(database_url, tmp_path / "one", ttl=600) as one,
-        a_node(database_url, tmp_path / "two", ttl=600) as two,
+        lab(url, direct_url=direct_url) as parts,
+        a_node(url, tmp_path / "one", ttl=600, direct_url=direct_url) as one,
+        a_node(url, tmp_path / "two", ttl=600, direct_url=direct_url) as two,
     ):
         await eventually(lambda: _two(parts))
+        registered = await workers(parts)
         count = await fill(parts, 20, 30)
         victim, heir = await busiest(one, two)
         victim.signal(signal.SIGKILL)
@@ -101,6 +114,7 @@ async def test_what_a_killed_worker_was_doing_is_taken_over_at_once(database_url
         # Long before the TTL: its lock told, not its silence. How long it takes is measured by the chaos run.
         await eventually(lambda: _true(interrupted <= set(heir.started())))
         await eventually(lambda: settled(parts), within=60)
+        assert len(registered & await workers(parts)) == 1, "the living one was never taken for dead"
         report = await judge(parts.database, count, read_traces([one.trace, two.trace]))
         assert report.clean, report
         await assert_balanced(parts)

@@ -41,6 +41,8 @@ from switchboard.ports.engine import Answer, Journal, NoReply, Turn, TurnResult
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 
 STEPS = 2
+DIRECT_URL = "CHAOS_DIRECT_URL"
+"""The environment variable for the database itself, where URL is a pooler before it."""
 CLAIMED: ContextVar[Item] = ContextVar("CLAIMED")
 """What the engine is not told and the trace is about: the item of the turn that runs in this task."""
 
@@ -162,7 +164,10 @@ CLASSIFIED_RULES = (
 
 def node_lab(url: str, *, classified: bool) -> AbstractAsyncContextManager[Lab]:
     """The parts of this process: with a model where rules decide little, or with none."""
-    return lab(url, [CLASSIFIED_TEAM], CLASSIFIED_RULES, classifying=True) if classified else lab(url)
+    direct_url = os.environ.get(DIRECT_URL)
+    if classified:
+        return lab(url, [CLASSIFIED_TEAM], CLASSIFIED_RULES, classifying=True, direct_url=direct_url)
+    return lab(url, direct_url=direct_url)
 
 
 def traced_worker(parts: Lab, trace: Trace, *, delay: float, ttl: float, waiting: bool) -> Worker:

@@ -1,6 +1,8 @@
 """The chaos run: many messages, workers killed all the time, the database crashed, one worker stopped and woken again.
 
-    python -m tests.chaos.run [--messages 3000] [--conversations 200] [--workers 3] [--kills 12] [--seed N]
+    python -m tests.chaos.run [--messages 3000] [--conversations 200] [--workers 3] [--kills 12] [--seed N] [--pooled]
+
+With `--pooled` all of them come through a PgBouncer in transaction mode, which `make pgbouncer` builds.
 
 Prints what it does and ends with one line of counts; exit code 0 only if nothing was lost, doubled or out of order.
 """
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,8 +31,10 @@ from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.journey.accept import Submission
 from switchboard.store.database import Database
 from tests.chaos.books import Report, judge, read_traces, takeovers
+from tests.chaos.node import DIRECT_URL
 from tests.guard import stand_guard
 from tests.lab import Lab, lab, submission
+from tests.pooler import BUILT, pooler
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,7 @@ class Plan:
     workers: int = 3
     kills: int = 12
     seed: int = 1
+    pooled: bool = False
 
 
 @dataclass(slots=True)
@@ -48,6 +54,7 @@ class Crew:
     """The worker processes, with their traces."""
 
     url: str
+    direct_url: str | None
     directory: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     traces: list[Path] = field(default_factory=list)
@@ -62,6 +69,7 @@ class Crew:
         log = (self.directory / "workers.log").open("ab")
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.chaos.node", self.url, str(trace), "work"],
+            env=os.environ | ({DIRECT_URL: self.direct_url} if self.direct_url else {}),
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -90,8 +98,12 @@ async def run(plan: Plan, directory: Path) -> Report:
     """The whole run in `directory`."""
     dice = random.Random(plan.seed)
     data = directory / "database"
-    async with embedded_postgres(data) as server, lab(server.url) as parts:
-        crew = Crew(server.url, directory)
+    async with AsyncExitStack() as stack:
+        url, direct_url = (await stack.enter_async_context(embedded_postgres(data))).url, None
+        if plan.pooled:
+            url, direct_url = stack.enter_context(pooler(BUILT, url, directory, size=20)), url
+        parts = await stack.enter_async_context(lab(url, direct_url=direct_url))
+        crew = Crew(url, direct_url, directory)
         for _ in range(plan.workers):
             crew.hire()
         try:
@@ -192,6 +204,7 @@ def main() -> int:
     defaults = Plan()
     for name in ("messages", "conversations", "workers", "kills", "seed"):
         parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
+    parser.add_argument("--pooled", action="store_true")
     plan = Plan(**vars(parser.parse_args()))
     stand_guard()
     directory = Path(tempfile.mkdtemp(prefix="switchboard-chaos-"))

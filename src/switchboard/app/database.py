@@ -31,13 +31,13 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def database_url(settings: Settings, *, create: bool = False) -> AsyncIterator[str]:
-    """The URL of the database; the embedded server runs for as long as the block does.
+    """The URL of PostgreSQL itself; the embedded server runs for as long as the block does.
 
     Raises ConfigurationError where there is no embedded database yet, unless one may be made (`create`), and where the
     data directory is not ours.
     """
-    if settings.database_url is not None:
-        yield settings.database_url.get_secret_value()
+    if (given := settings.database_direct_url or settings.database_url) is not None:
+        yield given.get_secret_value()
         return
     place = settings.data_dir / "postgres"
     if not create and not _holds_database(place):
@@ -79,15 +79,29 @@ async def existing_database(settings: Settings, *, create: bool = False) -> Asyn
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
     """The database, migrated; an embedded server that crashes is brought back."""
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(database_url(settings, create=True))
-        database = await Database.connect(url)
-        stack.push_async_callback(database.close)
-        await migrate(database)
+        if settings.database_direct_url is not None:
+            async with existing_database(settings) as direct:
+                await migrate(direct, pooled=True)
+            database = await connect_pooled(settings)
+            stack.push_async_callback(database.close)
+        else:
+            url = await stack.enter_async_context(database_url(settings, create=True))
+            database = await Database.connect(url)
+            stack.push_async_callback(database.close)
+            await migrate(database)
         # While the process still imports: opening a connection takes twice as long as answering a message.
         await database.warm(4)
         if settings.database_url is None:
             await run_in_background(stack, lambda: _keep_embedded(settings, database))
         yield database
+
+
+async def connect_pooled(settings: Settings) -> Database:
+    """The database through its pooler; the caller closes it. Raises ConfigurationError if the pooler is no use."""
+    if settings.database_url is None or settings.database_direct_url is None:
+        raise ValueError("database_url and database_direct_url are needed")
+    direct_url = settings.database_direct_url.get_secret_value()
+    return await Database.connect(settings.database_url.get_secret_value(), direct_url=direct_url)
 
 
 async def _keep_embedded(settings: Settings, database: Database, every: float = 1.0) -> None:

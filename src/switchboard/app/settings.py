@@ -190,6 +190,8 @@ class Settings(BaseSettings):
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8470
     database_url: SecretStr | None = None
+    database_direct_url: SecretStr | None = None
+    """Where PostgreSQL itself answers, if `database_url` is a pooler in transaction mode."""
     data_dir: Path = Field(default_factory=default_data_dir)
     postgres_binaries: Path | None = None
     teams_dir: Path | None = None
@@ -207,6 +209,12 @@ class Settings(BaseSettings):
     email: EmailSettings = EmailSettings()
     channels: dict[str, list[str]] = Field(default_factory=dict)
     """Further channels and their providers, beside those that Switchboard knows."""
+
+    @model_validator(mode="after")
+    def _a_direct_url_is_the_second(self) -> Self:
+        if self.database_direct_url is not None and self.database_url is None:
+            raise ValueError("database_direct_url: set database_url too, or only that if there is no pooler")
+        return self
 
     @model_validator(mode="after")
     def _models_are_known(self) -> Self:

@@ -35,6 +35,7 @@ from switchboard.ports.engine import Fenced, Parked
 from switchboard.store import lanes as store
 from switchboard.store import schedule
 from switchboard.store.database import Database
+from switchboard.store.pooler import is_direct
 from switchboard.store.processes import NewProcess
 
 log = structlog.get_logger(__name__)
@@ -57,7 +58,7 @@ class WorkerSettings:
     rescue_every: float = 0.25
     drain: float = 20.0
     use_lock: bool = True
-    """False behind a transaction-mode pooler, where advisory locks are unavailable: then only the TTL counts."""
+    """Whether others may notice by a lock that we are gone; never behind a pooler. Else only the TTL counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +165,23 @@ class _Session:
         connection = await self._database.dedicated()
         stack.push_async_callback(_close, connection)
         try:
-            self._worker = await store.register_worker(connection, self._process(), lock=self._settings.use_lock)
+            lock = self._settings.use_lock and await self._can_lock(connection)
+            self._worker = await store.register_worker(connection, self._process(), lock=lock)
             self._steps = StepLog(self._database, self._worker)
             await self._database.listen(connection, CHANNEL, self._notifier.heard)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
             raise Unavailable(f"the worker could not register: {error}") from error
         connection.add_termination_listener(lambda _: self._lost.set())
+
+    async def _can_lock(self, connection: asyncpg.Connection) -> bool:
+        direct = await is_direct(connection)
+        if not direct:
+            log.warning(
+                "advisory locks are off, because a pooler is before the database: a dead worker is noticed late",
+                after_s=self._settings.ttl,
+                advice="set database_direct_url to PostgreSQL itself",
+            )
+        return direct
 
     def _process(self) -> NewProcess:
         return NewProcess(

@@ -21,17 +21,19 @@ import msgspec
 
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.store.keys import Keys
+from switchboard.store.pooler import NEEDS_DIRECT, pooler_trouble
 
 SCHEMA: Final = "switchboard"
 SQL: Final = files("switchboard.store") / "sql"
 MIN_SERVER: Final = 140000
 
-_SESSION: Final = {
+ROLE_SETTINGS: Final = {
     "search_path": SCHEMA,
-    "application_name": "switchboard",
     # Disks without heads: at the default of 4 a batch of 40 messages reads whole tables instead of their indexes.
     "random_page_cost": "1.1",
 }
+"""What our statements rely on. Each connection asks for it, but behind a pooler, where it is set on our role."""
+_NAME: Final = {"application_name": "switchboard"}
 
 _LOST = (
     OSError,
@@ -153,6 +155,13 @@ def _is_sound(connection: asyncpg.pool.PoolConnectionProxy[Row]) -> bool:
         return False
 
 
+async def _trouble(connection: asyncpg.pool.PoolConnectionProxy[Row], *, pooled: bool) -> str | None:
+    version = int(await connection.fetchval("show server_version_num"))
+    if version < MIN_SERVER:
+        return f"PostgreSQL 14 or newer is needed; this is {version // 10000}"
+    return await pooler_trouble(connection, SCHEMA, pooled=pooled)
+
+
 def _host_hint(url: str) -> str:
     """Where the URL points, without its secrets."""
     parts = urlsplit(url)
@@ -163,17 +172,23 @@ def _host_hint(url: str) -> str:
 class Database:
     """A pool on one database, its search path set to our schema.
 
-    Raises `Unavailable` for everything that goes away by waiting; lets programming errors through as they are.
+    `direct_url` is where PostgreSQL itself answers; `url` may be a pooler in transaction mode before it. Raises
+    `Unavailable` for everything that goes away by waiting; lets programming errors through as they are.
     """
 
-    def __init__(self, url: str, pool: asyncpg.Pool) -> None:
+    def __init__(self, url: str, pool: asyncpg.Pool, direct_url: str | None = None) -> None:
         self.url = url
         self.pool = pool
+        self._direct_url = direct_url or url
         self._keys: Keys | None = None
 
     @classmethod
-    async def connect(cls, url: str, *, size: int = 8) -> Database:
-        """Open the pool. Raises `ConfigurationError` for a wrong URL or an old server, `Unavailable` for none."""
+    async def connect(cls, url: str, *, size: int = 8, direct_url: str | None = None) -> Database:
+        """Open the pool. With `direct_url`, `url` is taken for a pooler in transaction mode.
+
+        Raises `ConfigurationError` for a wrong URL, an old server, and a pooler that was not expected or is no use;
+        `Unavailable` if there is no server.
+        """
         try:
             pool = await asyncpg.create_pool(
                 url,
@@ -181,11 +196,14 @@ class Database:
                 max_size=size,
                 init=_prepare,
                 reset=_keep,
-                server_settings=_SESSION,
+                server_settings=_NAME if direct_url else _NAME | ROLE_SETTINGS,
                 timeout=10,
                 command_timeout=60,
             )
-            version = int(await pool.fetchval("show server_version_num"))
+            async with pool.acquire(timeout=10) as connection:
+                trouble = await _trouble(connection, pooled=direct_url is not None)
+        except asyncpg.ProtocolViolationError as error:  # of a parameter that it does not know
+            raise ConfigurationError(f"{_host_hint(url)}: {NEEDS_DIRECT} ({error})") from error
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
             raise ConfigurationError(f"PostgreSQL at {_host_hint(url)} refuses us: {error}") from error
         except (ValueError, asyncpg.ClientConfigurationError) as error:
@@ -197,10 +215,10 @@ class Database:
             raise Unavailable(
                 f"no PostgreSQL answers at {_host_hint(url)}: {str(error) or type(error).__name__}"
             ) from error
-        if version < MIN_SERVER:
+        if trouble is not None:
             await pool.close()
-            raise ConfigurationError(f"PostgreSQL 14 or newer is needed; {_host_hint(url)} is {version // 10000}")
-        return cls(url, pool)
+            raise ConfigurationError(f"{_host_hint(url)}: {trouble}")
+        return cls(url, pool, direct_url)
 
     async def keys(self) -> Keys:
         """The keyed hashes of this installation, which never change; read again when the database was out of reach."""
@@ -259,7 +277,9 @@ class Database:
         """A separate connection, outside the pool (for LISTEN and advisory locks). The caller closes it."""
         try:
             return await asyncpg.connect(
-                self.url, timeout=10, server_settings={"search_path": SCHEMA, "application_name": "switchboard worker"}
+                self._direct_url,
+                timeout=10,
+                server_settings={"search_path": SCHEMA, "application_name": "switchboard worker"},
             )
         except _LOST as error:
             raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error

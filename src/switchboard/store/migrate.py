@@ -18,7 +18,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from switchboard import __version__
 from switchboard.domain.errors import ConfigurationError
-from switchboard.store.database import SCHEMA, SQL, Database, Row, query
+from switchboard.store.database import ROLE_SETTINGS, SCHEMA, SQL, Database, Row, query
 
 log = structlog.get_logger(__name__)
 
@@ -60,15 +60,19 @@ def functions() -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in found)
 
 
-async def migrate(database: Database) -> tuple[Migration, ...]:
+async def migrate(database: Database, *, pooled: bool = False) -> tuple[Migration, ...]:
     """Apply the migrations that are missing and return them, and the functions if they differ; all or nothing.
 
+    `pooled`: others come through a pooler in transaction mode, so what each connection asks for is set on our role.
     Raises `ConfigurationError` for a database of a newer release, a missing privilege, and foreign objects on our
     tables; `Unavailable` if a table is locked for long.
     """
     try:
         async with database.connection() as connection, connection.transaction():
-            return await _migrate(connection)
+            missing = await _migrate(connection)
+            if pooled:
+                await _set_on_role(connection)
+            return missing
     except asyncpg.InsufficientPrivilegeError as error:
         raise ConfigurationError(
             f"PostgreSQL does not let us make or change the schema {SCHEMA}: {error}; "
@@ -108,6 +112,11 @@ async def _migrate(connection: PoolConnectionProxy[Row]) -> tuple[Migration, ...
     await _replace_functions(connection)
     await connection.execute(query("partitions.make"), None)
     return missing
+
+
+async def _set_on_role(connection: PoolConnectionProxy[Row]) -> None:
+    for row in await connection.fetch(query("role.to_set"), list(ROLE_SETTINGS), list(ROLE_SETTINGS.values())):
+        await connection.execute(row[0])
 
 
 async def _done(connection: PoolConnectionProxy[Row]) -> int:

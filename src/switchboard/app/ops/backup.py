@@ -45,7 +45,7 @@ class _Tools:
 async def migrate_database(settings: Settings) -> tuple[Migration, ...]:
     """Bring the database to the present schema, a new one if there is none; returns what was applied."""
     async with existing_database(settings, create=True) as database:
-        return await migrate(database)
+        return await migrate(database, pooled=settings.database_direct_url is not None)
 
 
 async def back_up(settings: Settings, file: Path, progress: Progress) -> int:
@@ -114,7 +114,7 @@ async def restore(settings: Settings, file: Path, progress: Progress, *, force: 
             options = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
             options += [f"--command=drop schema if exists {SCHEMA} cascade", f"--file={script}"]
             await _run(tools, "psql", options, database.url, lambda: None)
-        return await migrate(database)
+        return await migrate(database, pooled=settings.database_direct_url is not None)
 
 
 async def _require_free(database: Database, *, force: bool) -> None:

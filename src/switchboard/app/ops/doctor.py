@@ -21,7 +21,7 @@ import asyncpg
 
 from switchboard.app.channels import known_channels
 from switchboard.app.classification.spending import CapView, standing
-from switchboard.app.database import existing_database
+from switchboard.app.database import connect_pooled, existing_database
 from switchboard.app.ownership import require_ours
 from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.core.channels.registry import Channels
@@ -148,6 +148,8 @@ async def check_database(settings: Settings, told: Told | None = None) -> list[F
 async def _look(database: Database, settings: Settings, told: Told | None) -> AsyncIterator[Finding]:
     for finding in await _server(database):
         yield finding
+    if settings.database_direct_url is not None:
+        yield await _pooler(settings)
     schema = await _schema(database)
     yield schema
     if schema.status != "good":
@@ -165,6 +167,15 @@ async def _look(database: Database, settings: Settings, told: Told | None) -> As
     for check in checks:
         for finding in await check(database, settings):
             yield finding
+
+
+async def _pooler(settings: Settings) -> Finding:
+    try:
+        database = await connect_pooled(settings)
+    except SwitchboardError as error:
+        return Finding("pooler", "bad", str(error), "correct database_url or the pooler, see docs/operations.md")
+    await database.close()
+    return Finding("pooler", "good", "it follows prepared statements and has the settings of our role")
 
 
 async def _server(database: Database) -> list[Finding]:
