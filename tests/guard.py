@@ -206,9 +206,12 @@ def _described(pids: list[int]) -> list[Left]:
 def _describe(pid: int) -> Left | None:
     """None for one that has ended, and for what multiprocessing keeps as long as Python runs."""
     try:
-        command, known = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return None
+    known = b""
+    with suppress(OSError):  # a server or a worker shows its environment to root only
+        known = Path(f"/proc/{pid}/environ").read_bytes()
     if not command or b"multiprocessing.resource_tracker" in command:
         return None
     words = command.replace(b"\0", b" ").decode(errors="replace").strip()

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
@@ -45,10 +45,15 @@ def environment(data_dir: Path, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def running(env: Mapping[str, str], *arguments: str, cwd: Path | None = None) -> Iterator[Server]:
-    """`switchboard ARGUMENTS --json`, ready. Its URL is in the environment that it is yielded with."""
+def running(
+    env: Mapping[str, str], *arguments: str, cwd: Path | None = None, before: Sequence[str] = ()
+) -> Iterator[Server]:
+    """`switchboard ARGUMENTS --json`, ready; `before`: a program that starts it.
+
+    Its URL is in the environment that it is yielded with.
+    """
     process = subprocess.Popen(
-        [EXECUTABLE, *arguments, "--json"],
+        [*before, EXECUTABLE, *arguments, "--json"],
         env=dict(env),
         cwd=cwd,
         stdout=subprocess.PIPE,
@@ -142,10 +147,10 @@ def that_know(place: Path) -> list[str]:
     """The command lines of all processes that have the place in their arguments or in their environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            command, known = ((process / name).read_bytes() for name in ("cmdline", "environ"))
-        except OSError:  # it has ended meanwhile, or is another user's
-            continue
+        command = known = b""
+        with suppress(OSError):  # it has ended meanwhile, or shows its environment to root only
+            command = (process / "cmdline").read_bytes()
+            known = (process / "environ").read_bytes()
         if bytes(place) in command + known:
             found.append(command.replace(b"\0", b" ").decode(errors="replace"))
     return found

@@ -79,6 +79,10 @@ def names_in(directory: Path) -> list[str]:
     return [path.name for path in directory.iterdir()]
 
 
+def environment_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
 def process_state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().split()[2]
 
@@ -242,6 +246,15 @@ async def test_a_server_of_another_making_is_used_as_it_is(place: Path) -> None:
             assert postmaster(one.data_dir) != postmaster(two.data_dir)
         assert await connection.fetchval("select 1") == 1
         await connection.close()
+
+
+async def test_the_server_has_no_secrets_of_ours(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of its user can read its environment."""
+    monkeypatch.setenv("CANARY_KEY", "canary")
+    async with embedded_postgres(place / "data", settings=FAST) as server:
+        known = environment_of(postmaster(server.data_dir))
+    assert b"PATH=" in known
+    assert b"canary" not in known
 
 
 async def test_tcp_is_open_only_on_demand_and_by_password_only(place: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import json
 import os
+import pwd
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +24,7 @@ from switchboard.agents.delivery import parse_said
 from switchboard.agents.http import HttpEngine
 from switchboard.core.envelope.strict import strict
 from switchboard.domain.envelope import Envelope
+from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports.engine import Answer, EngineFailure, NoReply, OutcomeUnknown, Refusal, TurnResult
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.transport.programs import death_guard
@@ -189,6 +193,60 @@ async def test_a_program_sees_only_the_environment_it_is_given(
     assert seen["SWITCHBOARD_IDEMPOTENCY_KEY"] == str(record.key("command"))
 
 
+NOBODY = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+"""Whom a program may be run as: another user, if we are root."""
+
+
+async def test_a_program_runs_as_the_user_it_is_told(command: CommandEngine, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("")
+    (tmp_path / "secret").chmod(0o600)
+    source = (
+        f"id -un; id -Gn; echo $HOME; cat /dev/stdin >/dev/null && echo read; cat {tmp_path}/secret && echo open; true"
+    )
+    result = await run(command, {"command": ["/bin/sh", "-c", source], "user": NOBODY, "cwd": "/"})
+    entry = pwd.getpwnam(NOBODY)
+    groups = " ".join(grp.getgrgid(gid).gr_name for gid in os.getgrouplist(NOBODY, entry.pw_gid))
+    assert isinstance(result, Answer)
+    said = result.text.splitlines()
+    assert said[:4] == [NOBODY, groups, entry.pw_dir, "read"]
+    assert (len(said) == 4) == (os.geteuid() == 0), "nobody reads what is ours alone"
+
+
+async def test_an_engine_may_have_a_user_for_all_programs() -> None:
+    engine = CommandEngine(user=NOBODY)
+    us = pwd.getpwuid(os.geteuid()).pw_name
+    assert await run(engine, {"command": ["id", "-un"]}) == Answer(NOBODY)
+    assert await run(engine, {"command": ["id", "-un"], "user": us}) == Answer(us)
+
+
+async def test_a_user_who_does_not_exist_is_refused(command: CommandEngine) -> None:
+    options = {"command": ["id"], "user": "no-such-user"}
+    with pytest.raises(EngineFailure, match="user: there is no user 'no-such-user' on this machine") as caught:
+        command.check(Member(SystemId("System1/one"), TeamId("root"), 1, "command", options))
+    assert not caught.value.retryable
+    assert not (await failure(command, options)).retryable
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_plain_user_cannot_run_programs_as_another() -> None:
+    """Said at the start of the worker."""
+    source = (
+        "import os; from switchboard.transport.programs import account_of; "
+        f"os.setuid({pwd.getpwnam('nobody').pw_uid}); assert account_of('nobody') is None; account_of('daemon')"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    assert "ValueError: only root can run a program as another user, 'daemon'" in done.stderr
+
+
+async def test_a_program_gets_no_descriptor_of_ours(command: CommandEngine, tmp_path: Path) -> None:
+    with (tmp_path / "secret").open("w") as file:
+        os.set_inheritable(file.fileno(), True)
+        result = await run(command, {"command": ["/bin/sh", "-c", "ls -l /proc/self/fd"]})
+    assert isinstance(result, Answer)
+    assert "secret" not in result.text
+    assert len(result.text.splitlines()) == 5, "standard input, output, error, and the directory itself"
+
+
 async def test_a_program_runs_where_it_is_told(command: CommandEngine, tmp_path: Path) -> None:
     (tmp_path / "answer.sh").write_text("#!/bin/sh\nbasename $PWD\n")
     (tmp_path / "answer.sh").chmod(0o700)
@@ -353,11 +411,11 @@ def test_the_same_under_uvloop(tmp_path: Path) -> None:
 
 
 WORKER = """
-import asyncio, sys
+import asyncio, sys, uuid
 from switchboard.agents.command import CommandEngine, CommandOptions
 from switchboard.transport.programs import death_guard
 options = CommandOptions(command=tuple(sys.argv[1:]))
-asyncio.run(CommandEngine(death_guard())._execute(options, b"", {}))
+asyncio.run(CommandEngine(death_guard())._execute(options, b"", uuid.uuid4()))
 """
 
 

@@ -7,9 +7,10 @@ the reply to standard output, and reports the outcome by its exit status. Next: 
     exit 65   (EX_DATAERR) refused, the end of stderr is the reason   other             failed: tried again
     cannot be started: the delivery ends at once
 
-Options of the member: `command` (a list, no shell), `timeout` (seconds), `cwd`, `env`, `effect`, `max_output` (bytes),
-`output` (`text`, or `json` for the three answers of `delivery.py`). An `effectful` program is tried again only after
-status 75, which promises that nothing has happened; after any other failure the outcome is unknown.
+Options of the member: `command` (a list, no shell), `timeout` (seconds), `cwd`, `env`, `user` (as whom it runs; only
+root can choose), `effect`, `max_output` (bytes), `output` (`text`, or `json` for the three answers of `delivery.py`).
+An `effectful` program is tried again only after status 75, which promises that nothing has happened; after any other
+failure the outcome is unknown.
 
 The program runs in its own session, and nothing in it outlives the turn. If the worker itself is killed with -9, then
 on Linux with util-linux's `setpriv` the kernel kills the program, but not the processes that it has started; on other
@@ -38,7 +39,7 @@ from switchboard.agents.delivery import (
 from switchboard.core.storable import storable_text
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoEffect, Turn, TurnResult
-from switchboard.transport.programs import Ended, Program, death_guard, run_program
+from switchboard.transport.programs import Account, Ended, Program, account_of, death_guard, run_program
 
 _NOT_EXECUTED: Final = (126, 127)
 _TAIL: Final = 500
@@ -50,40 +51,56 @@ class CommandOptions(EngineOptions):
     command: Annotated[tuple[str, ...], Field(min_length=1)]
     cwd: str | None = None
     env: Mapping[str, str] = Field(default_factory=dict)
+    user: str | None = None
     max_output: PositiveInt = 1_048_576
     output: Literal["text", "json"] = "text"
 
 
-def engine(_: EngineContext) -> Engine:
+def engine(context: EngineContext) -> Engine:
     """The entry point `command` of `switchboard.engines`."""
-    return CommandEngine(death_guard())
+    return CommandEngine(death_guard(), user=context.program_user)
 
 
 class CommandEngine:
-    """Runs programs; `guard` precedes each command, `grace` is the seconds from SIGTERM to SIGKILL."""
+    """Runs programs; `guard` precedes each command, `grace` is the seconds from SIGTERM to SIGKILL.
 
-    def __init__(self, guard: tuple[str, ...] = (), *, grace: float = 3.0) -> None:
+    `user`: as whom they run where the member does not say.
+    """
+
+    def __init__(self, guard: tuple[str, ...] = (), *, grace: float = 3.0, user: str | None = None) -> None:
         self._guard = guard
         self._grace = grace
+        self._user = user
 
     def check(self, member: Member) -> None:
         """Raises `EngineFailure` that names each wrong option. Does not check that the program exists."""
-        read_options(CommandOptions, member)
+        options = read_options(CommandOptions, member)
+        try:
+            self._account(options)
+        except ValueError as error:
+            message = f"the options of {member.system_id} are wrong: user: {error}"
+            raise EngineFailure(message, error_class="validation", retryable=False) from error
+
+    def _account(self, options: CommandOptions) -> Account | None:
+        user = options.user or self._user
+        return account_of(user) if user else None
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """Do the turn. Raises `EngineFailure`; a missing program is not retryable."""
         options = read_options(CommandOptions, turn.member)
 
         async def act(key: UUID) -> TurnResult:
-            ended = await self._execute(options, delivery_json(turn, key), _environment(options, key))
+            ended = await self._execute(options, delivery_json(turn, key), key)
             return self._result(options, ended)
 
         return await run_step(turn, journal, "command", act, options.effect)
 
-    async def _execute(self, options: CommandOptions, delivery: bytes, env: Mapping[str, str]) -> Ended:
+    async def _execute(self, options: CommandOptions, delivery: bytes, key: UUID) -> Ended:
         argv = (*self._guard, *options.command)
-        program = Program(argv, env, options.cwd, delivery, options.timeout, options.max_output)
         try:
+            account = self._account(options)
+            env = _environment(options, key, account)
+            program = Program(argv, env, options.cwd, delivery, options.timeout, options.max_output, account)
             ended = await run_program(program, self._grace)
         except (FileNotFoundError, PermissionError, NotADirectoryError, ValueError) as error:
             raise _not_there(options, str(error)) from error
@@ -119,8 +136,8 @@ def _not_there(options: CommandOptions, why: str) -> EngineFailure:
     return EngineFailure(message, error_class="target_unavailable", retryable=False)
 
 
-def _environment(options: CommandOptions, key: UUID) -> dict[str, str]:
+def _environment(options: CommandOptions, key: UUID, account: Account | None) -> dict[str, str]:
     """Built from scratch: the program must not see the secrets in our own environment."""
     ours = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    base = {"PATH": os.defpath, "LANG": "C.UTF-8", **ours}
+    base = {"PATH": os.defpath, "LANG": "C.UTF-8", **ours, **({"HOME": account.home} if account else {})}
     return {**base, **options.env, "SWITCHBOARD_IDEMPOTENCY_KEY": str(key)}

@@ -197,6 +197,8 @@ class Settings(BaseSettings):
     teams_dir: Path | None = None
     teams: tuple[JsonObject, ...] = ()
     """Teams written here instead of in files of their own, each in the same form."""
+    program_user: str | None = None
+    """As whom the programs of butlers run that name no user of their own."""
     log_level: str = "info"
     accept: AcceptSettings = AcceptSettings()
     worker: WorkerGroup = WorkerGroup()

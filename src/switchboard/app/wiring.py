@@ -59,7 +59,9 @@ async def open_runtime(settings: Settings, *, for_worker: bool = False) -> Async
             check_calls(settings)
         database = await stack.enter_async_context(open_database(settings))
         if for_worker and seed is not None:
-            _check_options(load_engines(_engine_context(database)), (m for team in seed.teams for m in team.members))
+            _check_options(
+                load_engines(_engine_context(settings, database)), (m for team in seed.teams for m in team.members)
+            )
         notifier = Notifier(database)
         if await seed_teams(database, seed):
             notifier.notify(RULES)
@@ -108,7 +110,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     limits = TurnLimits(
         settings.turn.attempts, settings.turn.timeout, settings.turn.backoff_base, settings.turn.backoff_cap
     )
-    engines = load_engines(_engine_context(runtime.database))
+    engines = load_engines(_engine_context(settings, runtime.database))
     members = runtime.rule_book.rules.members.values()
     _check_options(engines, members)
     # Rules that name a butler without an engine make dead letters that say so; a model is not to choose one at all.
@@ -165,8 +167,8 @@ def _route_limits(settings: Settings) -> RouteLimits:
     return RouteLimits(settings.classify.attempts, settings.classify.timeout + 30.0)
 
 
-def _engine_context(database: Database) -> EngineContext:
-    return EngineContext(StoredMemos(database), StoredRemoteAgents(database))
+def _engine_context(settings: Settings, database: Database) -> EngineContext:
+    return EngineContext(StoredMemos(database), StoredRemoteAgents(database), settings.program_user)
 
 
 def load_engines(context: EngineContext) -> dict[str, Engine]:

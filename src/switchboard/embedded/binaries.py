@@ -26,6 +26,7 @@ from switchboard.domain.errors import ConfigurationError
 
 _OLDEST = 14  # recovery_init_sync_method and initdb --no-instructions are as old as this
 _COPIES = Path("/var/cache/switchboard")  # for root only, where PostgreSQL cannot get at the wheel
+_PASSED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _NEEDED = ("initdb", "pg_ctl", "postgres")
 _FIRST_CLOSED = 'for d do [ ! -e "$d" ] || cd -- "$d" 2>/dev/null || { printf %s "$d"; exit 1; }; done'
 
@@ -205,11 +206,13 @@ async def run(
 
 
 def _environment(data_dir: Path | None) -> dict[str, str]:
-    """Our environment without PG* (a stray PGPORT or PGOPTIONS would affect the server), in English for `explain`.
+    """What the programs need of our environment, in English for `explain`.
 
-    The data directory is passed as PGDATA, because pg_ctl would pass `-D` to a shell in double quotes only.
+    No secrets, for other programs of its user can read the server's environment; and no PG*: a stray PGPORT or
+    PGOPTIONS would affect it. The data directory is passed as PGDATA, because pg_ctl would pass `-D` to a shell in
+    double quotes only.
     """
-    ours = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
+    ours = {name: os.environ[name] for name in _PASSED if name in os.environ}
     return ours | {"LC_ALL": "C"} | ({"PGDATA": str(data_dir)} if data_dir else {})
 
 

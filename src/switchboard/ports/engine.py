@@ -145,6 +145,8 @@ class EngineContext:
 
     memos: Memos
     remote_agents: RemoteAgents
+    program_user: str | None = None
+    """As whom programs run that an engine starts, where the member does not say; None: as the worker."""
 
 
 # What comes out -----------------------------------------------------------------------------------------------------

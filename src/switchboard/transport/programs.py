@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -30,10 +31,33 @@ _PIECE: Final = 262_144
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """The user as whom a program runs, with the groups that a login would give it."""
+
+    uid: int
+    gid: int
+    groups: Sequence[int]
+    home: str
+
+
+def account_of(user: str) -> Account | None:
+    """The account of a user; None for our own. Raises ValueError when there is none, or when only root could use it."""
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise ValueError(f"there is no user {user!r} on this machine") from None
+    if entry.pw_uid == os.geteuid():
+        return None
+    if os.geteuid() != 0:
+        raise ValueError(f"only root can run a program as another user, {user!r}")
+    return Account(entry.pw_uid, entry.pw_gid, os.getgrouplist(user, entry.pw_gid), entry.pw_dir)
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """What to run: an argument vector, never a shell line; `env` is its whole environment; seconds, bytes.
 
-    `cwd` None: our own. `deadline` None: no limit.
+    `cwd` None: our own. `deadline` None: no limit. `account` None: our own.
     """
 
     argv: Sequence[str]
@@ -42,6 +66,7 @@ class Program:
     given: bytes = field(repr=False)
     deadline: float | None
     most: int = 8_388_608
+    account: Account | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +121,10 @@ async def run_program(program: Program, grace: float = 3.0) -> Ended:
 
 
 def _start(program: Program) -> subprocess.Popen[bytes]:
+    account = program.account
     with _standard_input(program.given) as stdin:
+        if account:
+            os.fchown(stdin.fileno(), account.uid, account.gid)  # some programs open /dev/stdin
         return subprocess.Popen(
             program.argv,
             bufsize=0,
@@ -106,6 +134,9 @@ def _start(program: Program) -> subprocess.Popen[bytes]:
             cwd=program.cwd,
             env=program.env,
             start_new_session=True,
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=account.groups if account else None,
         )
 
 
