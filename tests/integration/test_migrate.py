@@ -19,6 +19,8 @@ from structlog.testing import capture_logs
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.store.database import SCHEMA, Database
 from switchboard.store.migrate import COMPONENT, Migration, functions, migrate, migrations
+from switchboard.store.processes import NewProcess, list_processes, register
+from tests.processes import environment, running
 from tests.waiting import eventually
 
 PRESENT: Final = migrations()
@@ -166,6 +168,44 @@ async def test_what_an_upgrade_says_does_not_stand_in_its_answer(database_url: s
         await database.close()
     assert json.loads(said) == {"applied": [f"{one.number:04}_{one.name}" for one in PRESENT]}
     assert b"waiting for another process" in told
+
+
+async def test_a_live_server_of_an_older_release_is_not_migrated_under(
+    migrated: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.store.migrate.__version__", "99.0.0")
+    env = environment(tmp_path, DATABASE_URL=database_url)
+    with running(env, "serve", cwd=tmp_path) as server:
+        with pytest.raises(ConfigurationError, match=rf"server .* \(pid {server.process.pid}\); stop them all"):
+            await migrate(migrated)
+        assert await migrated.value("select max(number) from migration") == PRESENT[-1].number
+        server.stop()
+    assert await migrate(migrated) == (NEXT,)
+
+
+async def test_a_process_of_an_older_release_that_died_is_waited_for_until_its_ttl(
+    migrated: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.store.migrate.__version__", "99.0.0")
+    died = NewProcess("worker", ["turn"], "elsewhere", 1, "0.0.1", ttl=0.5)
+    await register(migrated, died)
+    assert await migrate(migrated) == (NEXT,)
+    assert not [process for process in await list_processes(migrated) if process.alive]
+
+
+async def test_functions_alone_are_replaced_beside_an_older_release(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await Database.connect(database_url)
+    try:
+        await migrate(database)
+        await register(database, NewProcess("server", [], "elsewhere", 1, "0.0.1", ttl=600))
+        monkeypatch.setattr("switchboard.store.migrate.__version__", "99.0.0")
+        functions_are(monkeypatch, "create function answer() returns integer language sql as 'select 42'")
+        assert await migrate(database) == ()
+        assert await database.value("select answer()") == 42
+    finally:
+        await database.close()
 
 
 async def test_functions_are_replaced_when_they_differ_and_only_then(

@@ -7,9 +7,11 @@ time. Next: `store/database.py`, whose queries rely on it.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 import asyncpg
@@ -28,6 +30,8 @@ _A_DAY_S: Final = 86_400.0
 """A migration may rewrite a large table, and a second process waits for it."""
 _LOCK_WAIT: Final = "60s"
 """For a table in use: everybody else queues behind us, so we do not wait for long."""
+_LOOK_EVERY_S: Final = 0.25
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _OTHERS_OBJECTS: Final = (
     asyncpg.FeatureNotSupportedError,  # a view on a column that changes
     asyncpg.UndefinedObjectError,  # an index that the new type of its column has no operators for
@@ -64,8 +68,8 @@ async def migrate(database: Database, *, pooled: bool = False) -> tuple[Migratio
     """Apply the migrations that are missing and return them, and the functions if they differ; all or nothing.
 
     `pooled`: others come through a pooler in transaction mode, so what each connection asks for is set on our role.
-    Raises `ConfigurationError` for a database of a newer release, a missing privilege, and foreign objects on our
-    tables; `Unavailable` if a table is locked for long.
+    Raises `ConfigurationError` for a database of a newer release, running processes of an older one, a missing
+    privilege, and foreign objects on our tables; `Unavailable` if a table is locked for long.
     """
     try:
         async with database.connection() as connection, connection.transaction():
@@ -101,6 +105,8 @@ async def _migrate(connection: PoolConnectionProxy[Row]) -> tuple[Migration, ...
             "install the newer release, or restore a backup made before the upgrade"
         )
     missing = tuple(m for m in known if m.number > done)
+    if done and missing:
+        await _require_no_older(connection)
     for migration in missing:
         if done:
             log.info("migrating the database", to=f"{migration.number:04} {migration.name}")
@@ -112,6 +118,29 @@ async def _migrate(connection: PoolConnectionProxy[Row]) -> tuple[Migration, ...
     await _replace_functions(connection)
     await connection.execute(query("partitions.make"), None)
     return missing
+
+
+async def _require_no_older(connection: PoolConnectionProxy[Row]) -> None:
+    """Wait for processes of older releases that have died; raise ConfigurationError for one that lives.
+
+    One that died without a word looks alive until its ttl is over; only one that beats again is.
+    """
+    older = await _older(connection)
+    seen = {row["process_id"]: row["beat"] for row in older}
+    while older:
+        if living := [row for row in older if row["beat"] > seen.get(row["process_id"], _LONG_AGO)]:
+            names = ", ".join(f"{row['role']} {row['version']} on {row['host']} (pid {row['pid']})" for row in living)
+            raise ConfigurationError(
+                f"processes of an older release are running: {names}; "
+                "stop them all before the database is brought to the schema of this one, see docs/upgrading.md"
+            )
+        await asyncio.sleep(_LOOK_EVERY_S)
+        older = await _older(connection)
+
+
+async def _older(connection: PoolConnectionProxy[Row]) -> list[Row]:
+    rows = await connection.fetch(query("processes.alive"))
+    return [row for row in rows if _release(row["version"]) < _release(__version__)]
 
 
 async def _set_on_role(connection: PoolConnectionProxy[Row]) -> None:
