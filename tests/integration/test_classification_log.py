@@ -600,7 +600,7 @@ async def test_keys_of_long_ago_are_forgotten(opened: Open) -> None:
         for key, days in ((old, 31), (young, 29)):
             id_then = next_uuid7(None, int((now - days * 86_400) * 1000), 0)
             assert await classification.claim_key(database, key.hex, id_then) is None
-            await classification.keep_key(database, key.hex, id_then)
+            await classification.keep_key(database, key.hex, uuid4().hex, id_then)
         assert await Retention(database).classifications(30) == 1
         assert [row["key"] for row in await database.rows("select key from pipeline_key")] == [young]
 

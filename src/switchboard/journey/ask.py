@@ -228,6 +228,13 @@ async def concluded(database: Database, question: Question, answer: Answer, bega
     return answer
 
 
+def classified(question: Question, answer: Answer) -> Classified:
+    """The answer, for the decision: failed if nobody was chosen."""
+    if not answer.classification.chosen:
+        return Classified(failed=answer.classification.error or "no answer")
+    return _classified(question, _record(question, answer))
+
+
 class ModelClassifier:
     """Asks models: the `Classifier` of a worker. `attempts`: the last one accepts an incomplete split."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -20,14 +19,13 @@ import structlog
 from switchboard.core.classification.prompt import Asked
 from switchboard.core.envelope.stored import stored_envelope
 from switchboard.core.policy.retry import backoff
-from switchboard.core.routing.decide import deciding
+from switchboard.core.routing.decide import decide_with
 from switchboard.core.storable import storable_text
-from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
-from switchboard.domain.remote_agents import RemoteAgent, self_description
-from switchboard.domain.routing import Classified, Decision, SystemId, Target, Team, TrailStep, Undecided, Unrouted
+from switchboard.domain.routing import Classified, Decision, TrailStep, Undecided, Unrouted
 from switchboard.journey.ask import Classifier, ClassifierBusy, ClassifierFailure, Question
+from switchboard.journey.candidates import candidate_of
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StoredJournal
@@ -158,29 +156,19 @@ class RouteLeg:
         """
         answers: dict[Undecided, Classified] = {}
         journal: StoredJournal | None = None
-        while isinstance(found := self._walk(case.waiting, answers), Undecided):
+        waiting = case.waiting
+        while isinstance(
+            found := decide_with(self._rule_book.rules.index, waiting.facts, answers, waiting.pinned), Undecided
+        ):
             if case.item.attempts > self._limits.attempts:
                 answers[found] = Classified(failed=f"given up after {self._limits.attempts} attempts")
                 continue
             if journal is None:
-                journal = await StoredJournal.open(claim.steps, case.item, case.waiting.request_id)
+                journal = await StoredJournal.open(claim.steps, case.item, waiting.request_id)
             answers[found] = await self._ask(found, case, journal)
         if journal is not None:
             await journal.flush()
         return found
-
-    def _walk(self, waiting: Waiting, answers: Mapping[Undecided, Classified]) -> Decision | Undecided:
-        """The decision, or the first team whose answer is still missing."""
-        walk = deciding(self._rule_book.rules.index, waiting.facts, waiting.pinned)
-        try:
-            asked = next(walk)
-            while asked in answers:
-                asked = walk.send(answers[asked])
-        except StopIteration as end:
-            decision: Decision = end.value
-            return decision
-        walk.close()
-        return asked
 
     async def _ask(self, asked: Undecided, case: _Case, journal: StoredJournal) -> Classified:
         """The classifier's answer for one team. In the last attempt, a failure is an answer, too."""
@@ -229,7 +217,7 @@ class RouteLeg:
             asked.team_id,
             message,
             tuple(envelope.payload.attachments),
-            tuple(_candidate(target, rules.teams, self._rule_book.remote_agents) for target in targets),
+            tuple(candidate_of(target, rules.teams, self._rule_book.remote_agents) for target in targets),
             targets,
             attempt=item.attempts,
         )
@@ -249,11 +237,3 @@ def _tier(waiting: Waiting) -> int:
         return TIERS[stored_envelope(waiting.envelope).control.policy_tier]
     except msgspec.ValidationError:
         return TIERS["default"]
-
-
-def _candidate(target: Target, teams: tuple[Team, ...], remote_agents: Mapping[SystemId, RemoteAgent]) -> Candidate:
-    if target.team_id is not None:
-        team = next(team for team in teams if team.team_id == target.team_id)
-        return Candidate(team.team_id, team.purpose)
-    member = next(one for team in teams for one in team.members if one.system_id == target.system_id)
-    return Candidate(member.system_id, *self_description(member, remote_agents.get(member.system_id)))

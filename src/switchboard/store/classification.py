@@ -3,7 +3,7 @@
 Called by `journey/ask.py`, `journey/route_call.py` and `pipeline.py`, by `app/access.py` for the tokens of sessions,
 and by `app/classification/models.py` for the spending of the day. Next: `queries/classification.sql`.
 
-Every query names its schema and carries JSON as text, so that the pool may be an embedder's own (see `over`).
+Every query names its schema and carries JSON as text, so that the pool may be an embedder's own (`ForeignDatabase`).
 """
 
 from __future__ import annotations
@@ -88,11 +88,6 @@ class Reservation:
     amount: Amount
 
 
-def over(pool: Pool) -> Database:
-    """The tables of this module over any pool. Of `Database` only what needs no URL may be used of it."""
-    return Database("", pool)
-
-
 # History -------------------------------------------------------------------------------------------------------------
 
 
@@ -123,10 +118,9 @@ async def has_month(database: Database, request_id: UUID) -> bool:
     return bool(await database.value(query("classification.has_month"), uuid7_ms(request_id)))
 
 
-async def butlers(database: Database) -> list[Candidate]:
-    """The candidates of the root team: its own active System1s, under their ids, and its sub-teams."""
-    rows = await database.rows(query("classification.butlers"))
-    return [Candidate(row["id"], row["description"], tuple(row["capabilities"])) for row in rows]
+async def is_stored(database: Database, request_id: UUID) -> bool:
+    """Whether the inbox has this message."""
+    return bool(await database.value(query("classification.is_stored"), request_id))
 
 
 # Sessions ------------------------------------------------------------------------------------------------------------
@@ -208,13 +202,14 @@ async def attempts(database: Database, request_id: UUID) -> list[Logged]:
     )
 
 
-# Dedupe of messages that are in no inbox -----------------------------------------------------------------------------
+# Dedupe of messages that are not in the inbox, or not yet ------------------------------------------------------------
 
 
 async def claim_key(database: Database, key: str, request_id: UUID) -> UUID | None:
-    """Take an idempotency key, hashed by `Keys`; the id of the message that has it already, None if this one got it.
+    """Take the key of an event, hashed by `Keys`, while its message is classified.
 
-    A key whose message was begun long ago and never finished is taken over: its process died.
+    Returns the id of the message that has it already, here or in the inbox; None if this one got it. A key whose
+    message was begun long ago and never finished is taken over: its process died.
     """
     stale = first_uuid7(datetime.now(UTC) - _TAKEN_OVER_AFTER)
     if await database.value(query("classification.claim_key"), key, request_id, stale) == request_id:
@@ -224,9 +219,17 @@ async def claim_key(database: Database, key: str, request_id: UUID) -> UUID | No
     return holder if holder is not None else await claim_key(database, key, request_id)
 
 
-async def keep_key(database: Database, key: str, request_id: UUID) -> None:
-    """Keep a key until `classify.keep_days` are over: its message was routed."""
-    await database.run(query("classification.keep_key"), key, request_id)
+async def is_of_another(database: Database, key: str, body: str) -> bool:
+    """Whether the inbox has this key of a message with another content."""
+    return bool(await database.value(query("classification.is_of_another"), key, body))
+
+
+async def keep_key(database: Database, key: str, body: str, request_id: UUID) -> None:
+    """Keep a key whose message was handed on to another program: from now on the inbox knows it, too.
+
+    For as long as classifications are kept (`classify.keep_days`). One that the inbox has already is released.
+    """
+    await database.run(query("classification.keep_key"), key, request_id, body)
 
 
 async def release_key(database: Database, key: str, request_id: UUID) -> None:

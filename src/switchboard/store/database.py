@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import cache
 from importlib.resources import files
 from inspect import signature
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
@@ -94,6 +94,11 @@ def to_json(value: object) -> str:
 def from_json(text: str) -> Any:
     """The value of a json or jsonb column."""
     return msgspec.json.decode(text)
+
+
+def decoded(value: Any) -> Any:
+    """The object or array of a json or jsonb column, also where it comes as text: a `ForeignDatabase` has no codecs."""
+    return from_json(value) if isinstance(value, str) else value
 
 
 @cache
@@ -273,6 +278,12 @@ class Database:
         if told.unconfirmed:
             raise Unavailable("the synchronous standby did not confirm it; try again")
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Database]:
+        """A database whose statements are one transaction."""
+        async with self.connection() as connection, connection.transaction():
+            yield _OneConnection(self, connection)
+
     async def dedicated(self) -> asyncpg.Connection:
         """A separate connection, outside the pool (for LISTEN and advisory locks). The caller closes it."""
         try:
@@ -325,6 +336,38 @@ class Database:
         """Execute without rows; returns the command tag, such as `UPDATE 1`."""
         async with self.connection() as connection:
             return await connection.execute(sql, *args)
+
+
+class _OneConnection(Database):
+    """The database within `transaction`."""
+
+    def __init__(self, outer: Database, connection: asyncpg.pool.PoolConnectionProxy[Row]) -> None:
+        super().__init__(outer.url, outer.pool)
+        self._connection = connection
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[Row]]:
+        """Always the same; its trouble is that of the transaction."""
+        yield self._connection
+
+
+class ForeignDatabase(Database):
+    """The same over a pool of another program, whose settings and codecs stay as they are.
+
+    Each use of a connection is one transaction with our search path. JSON may come as text, see `decoded`. What needs a
+    connection outside the pool (`dedicated`) is not there.
+    """
+
+    def __init__(self, pool: asyncpg.Pool, isolation: Literal["read_committed", "repeatable_read"]) -> None:
+        super().__init__("", pool)
+        self._isolation = isolation
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[Row]]:
+        """A connection in a transaction."""
+        async with super().connection() as connection, connection.transaction(isolation=self._isolation):
+            await connection.execute(f"set local search_path = {SCHEMA}")
+            yield connection
 
 
 def arrays(rows: Iterable[tuple[object, ...]], width: int) -> list[list[object]]:

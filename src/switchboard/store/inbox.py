@@ -179,6 +179,26 @@ async def accept(
     return [_acceptance(arrival, *told.get(n, new[n - 1])) for n, arrival in enumerate(batch, 1)]
 
 
+async def accept_split(database: Database, arrival: Arrival, wake: Callable[[], None]) -> Acceptance:
+    """Store one message whose decision a model has made already, and which it may have split. Raises as `accept`."""
+    async with database.transaction() as one:
+        [accepted] = await accept(one, [arrival], wake=wake)
+        if accepted.decision is not None and (columns := _split_columns(accepted.decision)):
+            message = arrival.message
+            await one.run(query("inbox.split"), message.request_id, message.received_at, *columns)
+        return accepted
+
+
+def _split_columns(decision: Decision) -> list[object]:
+    """The parts of butlers, of the teams of dead letters, and of all teams; empty if all have the whole."""
+    parts = [(one.system_id, storable_text(one.segment)) for one in decision.chosen if one.segment is not None]
+    lost = [(one.team_id, storable_text(one.segment)) for one in decision.unrouted if one.segment is not None]
+    teams = {team_id: storable_text(text) for team_id, text in decision.parts.items()}
+    if not (parts or lost):
+        return []
+    return [*arrays(parts, 2), *arrays(lost, 2), to_json(teams) if teams else None]
+
+
 def _keys(one: Prepared, keys: Keys) -> tuple[str, str, str, str]:
     message, source = one.arrival.message, one.arrival.message.envelope.source
     event = keys.event(source.channel, source.endpoint_identity, message.dedupe_key)

@@ -12,7 +12,7 @@ from typing import Final, Literal, get_args
 from uuid import UUID
 
 _REMEMBERED: Final = 8192
-Kind = Literal["conversation", "event", "body", "person", "pipeline"]
+Kind = Literal["conversation", "event", "body", "person"]
 
 
 class Keys:

@@ -16,7 +16,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.remote_agents import Liveness, RemoteAgent
 from switchboard.domain.routing import Member, SystemId
-from switchboard.store.database import Database, Row, query, seconds
+from switchboard.store.database import Database, Row, decoded, query, seconds
 from switchboard.store.rules import Session
 from switchboard.store.teams import member_of
 
@@ -87,16 +87,15 @@ async def list_remote_agents(database: Database, patience: Patience) -> list[Rem
 
 
 def _remote_agent(row: Row, patience: Patience) -> RemoteAgent:
-    told = row["told"]
-    promised = told if isinstance(told, bool) else row["promised"]
-    by = row["quarantined_by"]
+    told, by, announced = row["told"], row["quarantined_by"], decoded(row["announced"])
+    promised = row["promised"] if told is None else told
     alive = liveness(row["silence"], patience, promised=promised, quarantined=by is not None)
     shown = RemoteAgent(
         system_id=SystemId(row["system_id"]),
         liveness=alive,
         last_seen_at=row["last_seen_at"],
-        description=row["announced"].get("description", ""),
-        capabilities=tuple(row["announced"].get("capabilities", ())),
+        description=announced.get("description", ""),
+        capabilities=tuple(announced.get("capabilities", ())),
         endpoint=row["endpoint"],
         own_endpoint=row["own_endpoint"],
     )

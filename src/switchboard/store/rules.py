@@ -19,7 +19,7 @@ from switchboard.core.routing.rulefile import filters_from_json, rule_from_json,
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, TeamId
 from switchboard.domain.shown import SopRules
-from switchboard.store.database import Database, Row, part_as, query, row_as, rows_as, to_json
+from switchboard.store.database import Database, Row, decoded, part_as, query, row_as, rows_as, to_json
 
 Session: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Row]"
 
@@ -306,8 +306,8 @@ def read_rule(row: Row) -> Rule:
         team_id=TeamId(row["team_id"]),
         name=row["name"],
         channel=row["channel"],
-        filters=filters_from_json(row["filters"]),
-        targets=tuple(target_from_json(target) for target in row["targets"]),
+        filters=filters_from_json(decoded(row["filters"])),
+        targets=tuple(target_from_json(target) for target in decoded(row["targets"])),
         created_at=row["created_at"],
         priority=row["priority"],
         active=row["active"],

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from switchboard.domain.routing import Member, Rule, RuleChange, RuleSet, SystemId, Team, TeamId
 from switchboard.ports.channel import Implies
-from switchboard.store.database import Database, Row, query
+from switchboard.store.database import Database, Row, decoded, query
 from switchboard.store.rules import Authorship, Session, enter, in_pieces, new_version
 
 
@@ -47,6 +47,17 @@ async def load_rule_set(database: Database) -> RuleSet:
     async with open_rules(database) as stored:
         rules = [rule async for some in stored.rules for rule in some]
         return RuleSet(stored.version, stored.teams, tuple(sorted(rules, key=lambda rule: rule.rule_id)))
+
+
+async def load_with_rules_of(database: Database, team_ids: Collection[TeamId]) -> RuleSet:
+    """All teams and members, and of the rules those of some teams, as one consistent version."""
+    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        version = int(await connection.fetchval(query("teams.version")))
+        rules: list[Rule] = []
+        for team_id in sorted(team_ids):
+            async for some in in_pieces(connection, "rules.of_team", None, None, team_id):
+                rules += some
+        return RuleSet(version, await _teams(connection), tuple(rules))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +98,7 @@ def member_of(row: Row) -> Member:
         team_id=TeamId(row["team_id"]),
         number=row["number"],
         engine=row["engine"],
-        options=row["options"],
+        options=decoded(row["options"]),
         description=row["description"],
         capabilities=tuple(row["capabilities"]),
         active=row["active"],

@@ -90,9 +90,12 @@ def in_no_part(text: str, parts: Collection[str | None]) -> str:
 
 
 def result_of(
-    request_id: str, model: str | None, found: Classification, outcomes: Mapping[str, str | None]
+    request_id: str, model: str | None, found: Classification, outcomes: Mapping[str, str | None], status: str = ""
 ) -> RoutingResult:
-    """The result for one message. `outcomes`: per notified butler None, or why it did not get its part."""
+    """The result for one message. `outcomes`: per notified butler None, or why it did not get its part.
+
+    `status` in place of the one that follows from the outcomes.
+    """
     routed = [part.butler for part in found.routed]
     refused = {name: why for name, why in outcomes.items() if why is not None}
     acked = [name for name in outcomes if name not in refused]
@@ -101,7 +104,7 @@ def result_of(
     return RoutingResult(
         target_butler=first,
         route_result={
-            "status": _status(first, failed or found.error),
+            "status": status or _status(first, failed or found.error),
             "request_id": request_id,
             "targets": [_target(part, outcomes, found.failed) for part in found.routed],
             "model": model,

@@ -1,14 +1,22 @@
 """Where a message came from, by the arguments of a tool: the older interface to the pipeline, without request context.
 
 Called by `pipeline.py` if `process` gets no `request_context`. In: a tool's name and its arguments; out: source
-metadata. Next: `core/classification/history.py` and `prompt.py`. Not used with a request context.
+metadata, and the envelope that a connector would have submitted. Next: `history.py` and `prompt.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
+from uuid import UUID
+
+from switchboard.core.envelope.strict import strict_envelope
+from switchboard.core.lenient import string
+from switchboard.core.storable import to_storable_json
+from switchboard.domain.envelope import SCHEMA_VERSION, Envelope
+from switchboard.ports.channel import CHAT_TYPES
 
 Identity = Literal["user", "bot", "unknown"]
 
@@ -56,6 +64,45 @@ def source_metadata(tool_args: Mapping[str, object], tool_name: str | None = Non
         idempotency_key=_word(tool_args, "idempotency_key"),
         tool_name=tool_name,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """When and as what a message is taken in, and by which program, which stands for an endpoint that is not told."""
+
+    request_id: UUID
+    at: datetime
+    program: str
+
+
+def envelope_of(text: str, source: SourceMetadata, known: Mapping[str, object], seen: Seen) -> Envelope:
+    """The message as a connector would have submitted it. `known`: also `sender_name`, `chat_type`, `attachments`.
+
+    Without a channel it came over the API; without a sender it is in a conversation of its own, as strangers must not
+    share one. Raises InvalidInput for a text or a source that no message can have.
+    """
+    chat_type, key = known.get("chat_type"), str(seen.request_id)
+    given = {
+        "schema_version": SCHEMA_VERSION,
+        "source": {
+            "channel": source.source_channel or "api",
+            "provider": "internal",
+            "endpoint_identity": source.source_endpoint_identity or seen.program,
+        },
+        "event": {
+            "external_event_id": source.external_event_id or key,
+            "external_thread_id": source.external_thread_id or (None if source.sender_identity else key),
+            "observed_at": seen.at,
+        },
+        "sender": {
+            "identity": source.sender_identity or "unknown",
+            "display_name": string(known.get("sender_name"))[:512] or None,
+            "chat_type": chat_type if chat_type in CHAT_TYPES else None,
+        },
+        "payload": {"normalized_text": text, "attachments": known.get("attachments", ())},
+        "control": {"idempotency_key": source.idempotency_key},
+    }
+    return strict_envelope(to_storable_json(given).encode())
 
 
 def _word(tool_args: Mapping[str, object], name: str) -> str | None:

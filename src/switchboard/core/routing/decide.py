@@ -80,6 +80,26 @@ def decide_now(index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId |
     return None
 
 
+def decide_with(
+    index: RoutingIndex,
+    facts: Mapping[str, str],
+    answers: Mapping[Undecided, Classified],
+    pinned: SystemId | None = None,
+    start: TeamId | None = None,
+) -> Decision | Undecided:
+    """The decision by the answers that are known, or the first team whose answer is missing."""
+    walk = deciding(index, facts, pinned, start)
+    try:
+        asked = next(walk)
+        while asked in answers:
+            asked = walk.send(answers[asked])
+    except StopIteration as end:
+        decision: Decision = end.value
+        return decision
+    walk.close()
+    return asked
+
+
 def _begin(
     index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | None, start: TeamId | None
 ) -> Decision | Deciding:

@@ -640,8 +640,8 @@ create table model_cooldown (
     primary key (model, process)
 );
 
--- Messages that came into the pipeline without a request context: they are in no inbox. key: the keyed hash of their
--- source and idempotency key.
+-- Keys of messages that a program has given to its pipeline, as in `dedupe`: while they are classified, and afterwards
+-- (done) of those that the program took on itself. Only of these `dedupe` has keys without a message in the inbox.
 create table pipeline_key (
     key uuid primary key,
     request_id uuid not null,

@@ -84,7 +84,8 @@ from (
     union all select 'dedupe key', key::text, request_id from dedupe where request_id between $1 and $2
     union all select 'waiting', lane || ' #' || seq, request_id from routing where request_id between $1 and $2
 ) x
-where not exists (select from message_inbox m where m.request_id = x.request_id and m.request_id between $1 and $2) limit 20;
+where not exists (select from message_inbox m where m.request_id = x.request_id and m.request_id between $1 and $2)
+  and not exists (select from pipeline_key k where k.request_id = x.request_id and k.done) limit 20;
 
 -- name: problem_delivery_lane
 select case

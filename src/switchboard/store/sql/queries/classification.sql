@@ -17,14 +17,8 @@ select s.at, s.author, true as ours, s.text from (
     from switchboard.outbox o where o.lane = switchboard.lane_key('send', null, switchboard.conversation_key($1)) order by o.seq desc limit $3
 ) s where s.at >= $2 and s.state not in ('failed', 'dead') and s.so_far - length(s.text) < $4 order by s.seq desc;
 
--- name: butlers
-select 'root' as kind, m.system_id as id, m.description, m.capabilities
-from switchboard.member m join switchboard.team t using (team_id)
-where m.number = 1 and m.active and t.parent_id is null
-union all
-select 'team', t.team_id, t.purpose, '{}'
-from switchboard.team t join switchboard.team r on r.team_id = t.parent_id and r.parent_id is null
-order by kind, id;
+-- name: is_stored
+select exists (select from switchboard.message_inbox where request_id = $1);
 
 -- name: has_month
 -- Whether there is a place for what is known of a message whose id is of this time, in milliseconds since 1970.
@@ -78,18 +72,28 @@ select request_id, c.name as conversation, team_id, n, session_id, candidates, r
 from switchboard.classification join switchboard.conversation c using (conversation) where request_id = $1 order by at, n;
 
 -- name: claim_key
-insert into switchboard.pipeline_key (key, request_id) values ($1, $2)
+insert into switchboard.pipeline_key (key, request_id)
+select $1, $2 where not exists (select from switchboard.dedupe where key = $1)
 on conflict (key) do update set request_id = excluded.request_id
-    where switchboard.pipeline_key.request_id < $3 and not switchboard.pipeline_key.done and not exists (
-        select from switchboard.classification c where c.request_id = switchboard.pipeline_key.request_id
-    )
+    where switchboard.pipeline_key.request_id < $3 and not switchboard.pipeline_key.done
 returning request_id;
 
--- name: keep_key
-update switchboard.pipeline_key set done = true where key = $1 and request_id = $2;
-
 -- name: key_holder
-select request_id from switchboard.pipeline_key where key = $1;
+select coalesce(
+    (select request_id from switchboard.dedupe where key = $1),
+    (select request_id from switchboard.pipeline_key where key = $1)
+);
+
+-- name: is_of_another
+select exists (select from switchboard.dedupe where key = $1 and body <> $2);
+
+-- name: keep_key
+with new as (
+    insert into switchboard.dedupe (key, body, request_id) values ($1, $3, $2) on conflict do nothing returning key
+), kept as (
+    update switchboard.pipeline_key set done = true where key = $1 and request_id = $2 and exists (select from new)
+)
+delete from switchboard.pipeline_key where key = $1 and request_id = $2 and not exists (select from new);
 
 -- name: release_key
 delete from switchboard.pipeline_key where key = $1 and request_id = $2;

@@ -53,11 +53,13 @@ where c.request_id = old.request_id and c.team_id = old.team_id and c.n = old.n;
 
 -- name: forget_keys
 -- Ids begin with their time: below $1 are those of longer ago.
-delete from pipeline_key k using (
-    select f.key from pipeline_key f where f.request_id < $1 order by f.request_id limit $2
+with old as (
+    select f.key, f.request_id from pipeline_key f where f.request_id < $1 order by f.request_id limit $2
     for no key update skip locked
-) old
-where k.key = old.key;
+), known as (
+    delete from dedupe d using old where d.key = old.key and d.request_id = old.request_id
+)
+delete from pipeline_key k using old where k.key = old.key;
 
 -- name: forget_calls
 delete from route_call c using (

@@ -11,6 +11,19 @@ select ord, request_id, waits, differs from accept_messages(
     string_to_array($24, $1, '')::integer[], string_to_array($25, $1, '')::uuid[], string_to_array($26, $1, ''),
     string_to_array($27, $1, ''), $28::integer[], $29::uuid[], $30::text[], $31::text[], $32::text[], $33::text[]);
 
+-- name: split
+-- What was just accepted ($2: when) of the message, in parts: of butlers, of teams that have a dead letter, of all teams.
+with parts as (
+    update delivery d set text = p.text, segment = p.n
+    from unnest($3::text[], $4::text[]) with ordinality as p (system_id, text, n)
+    where d.request_id = $1 and d.n = 1 and d.created_at = $2 and d.system_id = p.system_id
+), lost as (
+    update dead_letter x set text = p.text
+    from (select distinct on (team_id) team_id, text from unnest($5::text[], $6::text[]) as p (team_id, text)) p
+    where x.request_id = $1 and x.lane is null and x.team_id = p.team_id
+)
+update decision d set parts = $7::text::jsonb where d.request_id = $1 and d.n = 1 and d.decided_at = $2;
+
 -- name: authors
 select i.ord, o.system_id
 from unnest($1::text[], $2::text[]) with ordinality as i (conversation, replied_to, ord)

@@ -1,5 +1,5 @@
 -- name: list
-select m.system_id, m.promised, m.options -> 'beats' as told, m.last_seen_at, m.announced, m.endpoint, m.own_endpoint,
+select m.system_id, m.promised, case jsonb_typeof(m.options -> 'beats') when 'boolean' then (m.options ->> 'beats')::boolean end as told, m.last_seen_at, m.announced, m.endpoint, m.own_endpoint,
        m.quarantined_by, m.quarantine_reason,
        extract(epoch from clock_timestamp() - greatest(coalesce(m.last_seen_at, m.since), l.since))::float8 as silence
 from member m left join listening l on true

@@ -1,0 +1,245 @@
+"""Sessions of the pipeline: their tokens, their calls, their log, and what a day of them costs."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from switchboard.app.access import Access
+from switchboard.core.policy.budget import Amount, Cap, Refusal
+from switchboard.domain.classification import Candidate
+from switchboard.domain.errors import Forbidden, Unauthenticated
+from switchboard.domain.llm import Bill, Reply, ToolCall, Usage
+from switchboard.journey.route_call import take
+from switchboard.pipeline import (
+    Attempt,
+    MessagePipeline,
+    Report,
+    RoutingContext,
+    RoutingTask,
+    _routing_ctx_var,
+    routing_context,
+)
+from switchboard.store import audit, classification
+from switchboard.store.ids import new_uuid7
+from tests.embedding import (
+    TELEGRAM,
+    Model,
+    by_token,
+    call,
+    calling,
+    context,
+    logged,
+)
+from tests.lab import Lab, spent_on
+
+
+async def test_what_our_server_saw_wins_over_what_the_transcript_claims(house: Lab, pool: asyncpg.Pool) -> None:
+    lie = Reply(
+        calls=(ToolCall("mcp__switchboard__route_to_butler", {"butler": "finance"}, {"status": "ok"}, ok=True),),
+        usage=Usage(5, 6),
+        model="m",
+        stop_reason="end",
+    )
+    model = by_token(
+        house, {"butler": "health", "segment": "my head"}, {"butler": "care", "segment": "hurts"}, claims=lie
+    )
+    known = context(candidates=[{"name": name} for name in ("health", "finance", "care")])
+    result = await MessagePipeline(pool, model, "switchboard").process("my head hurts", {}, request_context=known)
+    assert (result.acked_targets, result.failed_targets) == (["health", "care"], ["finance"])
+    assert [one["segment"] for one in result.route_result["targets"][:2]] == ["my head", "hurts"]
+    [row] = await logged(house, result)
+    assert row.result["failed"][0]["kind"] == "not_recorded"
+
+
+async def test_a_session_that_broke_off_after_its_call_has_routed(house: Lab, pool: asyncpg.Pool) -> None:
+    called = by_token(house, {"butler": "health"})
+
+    async def broken(task: RoutingTask) -> object:
+        await called(task)
+        assert await task.taken()
+        raise ConnectionError("killed")
+
+    result = await MessagePipeline(pool, broken, "switchboard").process("x", {}, request_context=context())
+    assert result.acked_targets == ["health"]
+
+
+async def test_what_comes_in_until_the_session_is_over_is_in_its_record(house: Lab, pool: asyncpg.Pool) -> None:
+    """A call at the last moment, as a program makes it that goes on while its transcript is read already."""
+    await house.database.run(
+        "create function last_moment() returns trigger language plpgsql as $$ begin"
+        " insert into switchboard.route_call (session_id, n, request_id, butler, reason, ok, why)"
+        " values (new.session_id, 1, new.request_id, 'health', '', true, ''); return new; end $$"
+    )
+    await house.database.run(
+        "create trigger last_moment before update of ended_at on session_token"
+        " for each row execute function last_moment()"
+    )
+    model = Model(says=Reply(stop_reason="end", by_program=True))
+    result = await MessagePipeline(pool, model, "switchboard").process("x", {}, request_context=context())
+    assert (result.acked_targets, result.classification_error) == (["health"], None)
+
+
+async def test_a_token_dies_with_its_session(house: Lab, pool: asyncpg.Pool) -> None:
+    access, model = Access(house.database), by_token(house, {"butler": "health"})
+    await MessagePipeline(pool, model, "switchboard").process("x", {}, request_context=context())
+    with pytest.raises(Unauthenticated, match="ended"):
+        await access.authenticate(f"Bearer {model.tasks[0].token}")
+
+    async def broken(task: RoutingTask) -> object:
+        model.tasks.append(task)
+        raise RuntimeError
+
+    await MessagePipeline(pool, broken, "switchboard").process("x", {}, request_context=context())
+    with pytest.raises(Unauthenticated, match="ended"):
+        await access.authenticate(f"Bearer {model.tasks[1].token}")
+
+
+async def test_a_token_dies_after_minutes_and_with_the_next_session_of_its_message(house: Lab) -> None:
+    candidates = (Candidate("health"),)
+    new = classification.NewSession("c", new_uuid7(), "root", candidates, timedelta(minutes=10))
+    ids = [await classification.open_session(house.database, new, bytes([n])) for n in range(2)]
+    assert await classification.find_session(house.database, bytes([0])) is None
+    found = await classification.find_session(house.database, bytes([1]))
+    assert found is not None
+    assert (found.session_id, found.candidates) == (ids[1], candidates)
+    with pytest.raises(Forbidden):
+        await take(house.database, _of(found, ids[0]), {"butler": "health"})
+    await house.database.run("update session_token set expires_at = now() - interval '1 s'")
+    assert await classification.find_session(house.database, bytes([1])) is None
+    with pytest.raises(Forbidden):
+        await take(house.database, found, {"butler": "health"})
+    assert await classification.calls_of(house.database, found.request_id, ids[1]) == []
+
+
+def _of(session: classification.Session, session_id: UUID) -> classification.Session:
+    return classification.Session(
+        session_id, session.conversation, session.request_id, session.team_id, session.candidates, session.expires_at
+    )
+
+
+async def test_calls_that_may_not_be_are_refused_and_on_the_audit_trail(house: Lab, pool: asyncpg.Pool) -> None:
+    foreign = str(uuid4())
+    tries: tuple[dict[str, Any], ...] = (
+        {"butler": "ghost"},
+        {"butler": ""},
+        {"butler": ["health"]},
+        {"butler": "health", "request_id": foreign},
+        {"butler": "health", "conversation": "telegram/bot%3Ahouse/mallory"},
+        {"butler": "health", "team_id": "care"},
+        {"butler": "health", "session_id": foreign},
+        {"butler": "health", "segment": "x" * 300_000},
+    )
+    result = await MessagePipeline(pool, by_token(house, *tries), "switchboard").process(
+        "x", {}, request_context=context()
+    )
+    assert (result.acked_targets, result.target_butler) == ([], "")
+    entries = await audit.list_entries(house.database, 50, action="refused:route")
+    assert len(entries) == len(tries)
+    assert {entry.detail["request_id"] for entry in entries} == {result.route_result["request_id"]}
+
+
+async def test_a_session_cannot_call_for_ever(house: Lab, pool: asyncpg.Pool) -> None:
+    async def play(task: RoutingTask) -> object:
+        session = (await Access(house.database).authenticate(f"Bearer {task.token}")).session
+        assert session is not None
+        for _ in range(classification.MAX_CALLS):
+            await take(house.database, session, {"butler": "ghost"})
+        with pytest.raises(Forbidden):
+            await take(house.database, session, {"butler": "health"})
+        return Reply(by_program=True)
+
+    result = await MessagePipeline(pool, play, "switchboard").process("x", {}, request_context=context())
+    assert result.acked_targets == []
+
+
+async def test_nobody_to_choose_from_is_told_and_logged(house: Lab, pool: asyncpg.Pool) -> None:
+    model = Model()
+    result = await MessagePipeline(pool, model, "switchboard").process("x", {}, request_context=context(candidates=[]))
+    assert "nobody to choose from" in (result.classification_error or "")
+    assert model.tasks == []
+    [row] = await logged(house, result)
+    assert row.error == result.classification_error
+
+
+async def test_the_log_has_a_row_for_every_attempt(house: Lab, pool: asyncpg.Pool) -> None:
+    tried = (
+        Attempt("first", "unavailable", "status 500", Usage(10), micros=1000, ms=7),
+        Attempt("second", "cooldown", "for 3 s more"),
+        Attempt("third", "answered", usage=Usage(3, 4)),
+    )
+    answer = Reply(
+        calls=(ToolCall("route_to_butler", {"butler": "health"}),), usage=Usage(3, 4), model="third", stop_reason="end"
+    )
+    model = Model(says=Report(answer, tried))
+    result = await MessagePipeline(pool, model, "switchboard").process("x", {}, request_context=context())
+    rows = await logged(house, result)
+    assert [(r.n, r.model, r.error, r.tokens_in, r.tokens_out, r.cost) for r in rows] == [
+        (1, "first", "unavailable: status 500", 10, 0, 1000),
+        (2, "second", "cooldown: for 3 s more", 0, 0, None),
+        (3, "third", None, 3, 4, None),
+    ]
+    assert rows[2].candidates == ("health", "finance")
+
+
+async def test_in_the_log_of_what_nobody_answered_the_last_attempt_stands_last(house: Lab, pool: asyncpg.Pool) -> None:
+    """And what nobody told the price of is not free."""
+    tried = (Attempt("first", "timeout", "late", Usage(10)), Attempt("second", "cooldown", "left alone"))
+    result = await MessagePipeline(pool, Model(says=Report(None, tried)), "switchboard").process(
+        "x", {}, request_context=context()
+    )
+    assert "second: cooldown: left alone" in (result.classification_error or "")
+    rows = await logged(house, result)
+    assert [(r.n, r.model, r.tokens_in, r.cost) for r in rows] == [(1, "first", 10, None), (2, "second", 0, None)]
+
+
+async def test_the_context_is_there_within_and_gone_after(pool: asyncpg.Pool) -> None:
+    model = calling(call("health"))
+    await MessagePipeline(pool, model, "switchboard").process("x", TELEGRAM)
+    [seen] = model.contexts
+    assert seen is not None
+    assert (seen.source_butler, seen.source_metadata["sender_identity"]) == ("switchboard", "alice")
+    assert _routing_ctx_var.get() is None
+
+
+async def test_who_routes_within_routing_has_his_own_context_back(pool: asyncpg.Pool) -> None:
+    inner = MessagePipeline(pool, calling(call("finance")), "inner")
+    seen: list[str | None] = []
+
+    async def hand_on(_: str, text: str, __: RoutingContext) -> object:
+        await inner.process(text, TELEGRAM)
+        now = routing_context()
+        seen.append(None if now is None else now.source_butler)
+        return {"status": "ok"}
+
+    outer = MessagePipeline(pool, calling(call("health")), "outer", route_fn=hand_on)
+    await outer.process("x", TELEGRAM)
+    assert seen == ["outer"]
+    assert routing_context() is None
+
+
+# The account of a day -----------------------------------------------------------------------------------------------
+
+
+async def test_the_account_of_a_day_is_shared_and_never_overdrawn(house: Lab) -> None:
+    day, cap, hour = datetime.now(UTC).date(), Cap(tokens=100), timedelta(hours=1)
+    made = await asyncio.gather(
+        *(classification.reserve_day(house.database, day, Amount(30, 5), cap, hour) for _ in range(8))
+    )
+    held = [one for one in made if isinstance(one, classification.Reservation)]
+    assert len(held) == 3
+    assert all(one.used == 90 for one in made if isinstance(one, Refusal))
+    await classification.settle_day(house.database, held[0], Bill("test", "m", Usage(8, 2), 2))
+    assert await spent_on(house.database, day) == Amount(10, 2)
+    assert isinstance(
+        await classification.reserve_day(house.database, day, Amount(30), cap, hour), classification.Reservation
+    )
+    await house.database.run("update model_reservation set until = now() - interval '1 s'")
+    assert isinstance(
+        await classification.reserve_day(house.database, day, Amount(90), cap, hour), classification.Reservation
+    )
