@@ -17,7 +17,8 @@ from switchboard.core.envelope.strict import strict
 from switchboard.core.policy.budget import Amount
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
-from switchboard.journey.accept import AcceptLeg, AcceptLimits, Submission
+from switchboard.journey.accept import AcceptLeg, Submission
+from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.ask import Classifier
 from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg

@@ -84,7 +84,13 @@ async def open_server(
     sizes = AcceptSettings(**accept)
     async with AsyncExitStack() as stack:
         made = await stack.enter_async_context(
-            lab(database_url, *tree, message_bytes=sizes.message_bytes, backlog=sizes.backlog)
+            lab(
+                database_url,
+                *tree,
+                message_bytes=sizes.message_bytes,
+                backlog=sizes.backlog,
+                sender_per_minute=sizes.sender_per_minute,
+            )
         )
         settings = Settings(data_dir=data_dir, accept=sizes)
         runtime = Runtime(settings, made.database, made.notifier, made.rule_book)

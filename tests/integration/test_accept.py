@@ -21,6 +21,7 @@ from switchboard.domain.errors import (
     IdempotencyMismatch,
     InvalidInput,
     Overloaded,
+    SenderOverRate,
     SwitchboardError,
     TooLarge,
     Unavailable,
@@ -28,6 +29,7 @@ from switchboard.domain.errors import (
 from switchboard.domain.message import Message, RequestId
 from switchboard.domain.routing import Chosen, Decision, Member, SystemId, Team
 from switchboard.journey.accept import Submission
+from switchboard.journey.admission import AcceptLimits, Admission
 from switchboard.store import inbox
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
@@ -389,6 +391,53 @@ async def test_a_full_backlog_refuses_with_a_time_to_come_again_and_takes_messag
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
+
+
+def by_connector(text: str = "x", **more: Any) -> Submission:
+    return replace(submission(text, **more), by_operator=False)
+
+
+async def taken(parts: Lab, count: int, **more: Any) -> int:
+    """How many of so many messages are accepted."""
+    outcomes = await parts.accept.accept_all([by_connector(str(n), **more) for n in range(count)])
+    assert all(isinstance(one, Acceptance | Overloaded) for one in outcomes)
+    return sum(isinstance(one, Acceptance) for one in outcomes)
+
+
+async def test_a_sender_over_its_rate_is_refused_and_no_other(database_url: str) -> None:
+    async with lab(database_url, sender_per_minute=3) as parts:
+        outcomes = await parts.accept.accept_all([by_connector(str(n)) for n in range(4)])
+        assert [type(one) for one in outcomes] == [Acceptance, Acceptance, Acceptance, SenderOverRate]
+        assert isinstance(outcomes[3], SenderOverRate)
+        assert 0 < outcomes[3].retry_after <= 20
+        assert await parts.count("select count(*) from message_inbox") == 3
+        assert await taken(parts, 1, sender="bob") == 1
+        assert await taken(parts, 1, endpoint="bot:work") == 1
+        assert isinstance(await parts.accept.accept(submission("by an operator")), Acceptance)
+
+
+async def test_one_endpoint_fills_half_of_the_backlog_and_its_end_is_kept_for_what_matters_more(
+    database_url: str,
+) -> None:
+    async with lab(database_url) as parts:
+        assert await taken(parts, 20) == 20
+        admission = Admission(parts.database, AcceptLimits(backlog=40))
+        await admission.measure()
+
+        def admitted(count: int, *, by_operator: bool = False, **more: Any) -> int:
+            for n in range(count):
+                try:
+                    admission.check(envelope(**more), 100, by_operator=by_operator, now=0)
+                except Overloaded:
+                    return n
+            return count
+
+        assert admitted(1) == 0, "half of it is of this endpoint"
+        assert admitted(20, endpoint="bot:other") == 16
+        assert admitted(3, endpoint="bot:third", tier="high_priority") == 2
+        assert admitted(3, by_operator=True) == 2
+        await admission.measure()
+        assert admitted(20, endpoint="bot:other") == 16, "of those before, none came in the end"
 
 
 async def _is_refused(parts: Lab) -> bool:

@@ -231,6 +231,20 @@ async def test_a_full_backlog_is_told_with_retry_after(database_url: str, tmp_pa
         assert error_of(batch) == (429, "overloaded"), "nothing of it was taken: that must not look like success"
 
 
+async def test_a_sender_over_its_rate_is_told_when_to_come_again(database_url: str, tmp_path: Path) -> None:
+    async with open_server(database_url, tmp_path / "data", sender_per_minute=1) as server:
+        server.http.headers.update(await server.token_for(CONNECTOR))
+        given = [envelope_json("one"), envelope_json("two"), envelope_json("three", sender="bob")]
+        first, second, third = (await server.http.post("/v1/ingest/batch", json={"envelopes": given})).json()["results"]
+        assert (first["status"], third["status"]) == ("accepted", "accepted")
+        assert second["error"]["code"] == "sender_over_rate"
+        assert second["error"]["field"] == "sender.identity"
+        assert 0 < second["error"]["details"]["retry_after_s"] <= 60
+        answer = await server.submit(given[1])
+        assert error_of(answer) == (429, "sender_over_rate")
+        assert 0 < int(answer.headers["retry-after"]) <= 60
+
+
 async def test_a_lost_database_is_503_everywhere_and_told_by_health(server: Opened) -> None:
     await server.http.get("/v1/teams")  # the token is known for two seconds
     await server.lab.database.close()

@@ -74,7 +74,7 @@ async def test_a_reply_to_what_a_butler_wrote_goes_to_that_butler(parts: Lab) ->
 
 async def test_a_connector_pins_messages_only_to_butlers_that_wrote_in_the_conversation(parts: Lab) -> None:
     def pinned(event: str, thread: str, to: str = "System1/first") -> Submission:
-        return replace(submission("hello", thread=thread, pinned=to, event=event), may_pin=False)
+        return replace(submission("hello", thread=thread, pinned=to, event=event), by_operator=False)
 
     assert await say(parts, update(1, 7)) == "System1/first"
     await send_the_reply(parts, "500")

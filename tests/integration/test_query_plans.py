@@ -308,6 +308,7 @@ async def test_retry_rescue_release_and_maintenance_read_by_index(watched: Watch
         lambda: lanes.tend(database),
         lambda: outbox.expire_leases(database),
         lambda: inbox.count_backlog(database),
+        lambda: inbox.crowded_endpoints(database, 50),
     ]
     for n, task in enumerate(tasks * 8):
         assert (n, await watched.scanned(task)) == (n, set())

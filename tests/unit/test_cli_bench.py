@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from switchboard import bench
-from switchboard.bench import classify, grow, propagation
+from switchboard.bench import classify, fair, grow, propagation
 from switchboard.bench.propagation import Plan, Result
 from switchboard.cli.main import main
 from switchboard.cli.output import install_command
@@ -34,6 +34,24 @@ def test_a_promise_that_is_not_kept_is_a_failure(measured: Result, code: int, mo
     with pytest.raises(SystemExit) as ended:
         main(["bench", "propagation", "--json"])
     assert ended.value.code == code
+
+
+@pytest.mark.parametrize(("flooded", "code"), [([300.0, 590.0, 2000.0], 0), ([610.0, 300.0, 700.0], 1)])
+def test_who_waits_too_long_because_of_others_is_a_failure(
+    flooded: list[float], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The median over the rounds of the ratio to the same round without a flood counts."""
+    times = {"nobody": [200.0, 200.0, 200.0], "a flood": flooded}
+
+    async def measure(rounds: int, seconds: float) -> fair.Result:
+        assert (rounds, seconds) == (3, 1.0)
+        return fair.Result(times, times)
+
+    monkeypatch.setattr(fair, "measure", measure)
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "fair", "--seconds", "1", "--json"])
+    assert ended.value.code == code
+    assert [row["while"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["nobody", "a flood"]
 
 
 def test_what_a_model_costs_in_time_is_shown_beside_its_bare_client(

@@ -1,4 +1,4 @@
-"""Backoff and shares: pure arithmetic that everything waiting depends on."""
+"""Backoff, shares and rates: pure arithmetic that everything waiting depends on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchboard.core.policy.rates import Rates
 from switchboard.core.policy.retry import backoff
 from switchboard.core.policy.shares import NO_CREDIT, WEIGHTS, shares
 
@@ -81,3 +82,31 @@ def test_no_tier_ever_starves(places: int) -> None:
 
 def test_the_highest_tier_comes_first() -> None:
     assert _deal([1]) == [(1, 0, 0, 0)]
+
+
+# Rates ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 50), st.lists(st.floats(0, 30), max_size=200))
+def test_in_no_minute_does_anybody_do_more_than_twice_their_rate_and_waiting_always_helps(
+    per_minute: int, pauses: list[float]
+) -> None:
+    rates, done, now = Rates(per_minute), list[float](), 0.0
+    for pause in pauses:
+        now += pause
+        wait = rates.take("anna", now)
+        if wait:
+            assert 0 < wait <= 60
+            now += wait
+            assert rates.take("anna", now) == 0
+        done.append(now)
+        assert sum(now - 60 < one for one in done) <= 2 * per_minute
+        assert rates.take(f"somebody else {len(done)}", now) == 0
+
+
+def test_all_of_a_minute_may_come_at_once_and_then_one_at_a_time() -> None:
+    rates = Rates(60)
+    assert [rates.take("anna", 0.0) for _ in range(61)] == [0.0] * 60 + [1.0]
+    assert rates.take("anna", 1.0) == 0.0
+    assert rates.take("anna", 1.0) == 1.0
+    assert [Rates(0).take("anna", 0.0) for _ in range(100)] == [0.0] * 100

@@ -58,11 +58,15 @@ class _Group(BaseModel):
 
 
 class AcceptSettings(_Group):
-    """`backlog` messages may wait before new ones are refused with 429; sizes in bytes."""
+    """`backlog` messages may wait before new ones are refused with 429; sizes in bytes.
+
+    `sender_per_minute`: messages of one sender at one endpoint, 0 for no limit; what operators submit does not count.
+    """
 
     backlog: Count = 100_000
     message_bytes: Count = 1_048_576
     batch_bytes: Count = 16_777_216
+    sender_per_minute: Annotated[int, Field(ge=0)] = 1200
 
 
 class PoolSettings(_Group):

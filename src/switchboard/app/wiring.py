@@ -25,7 +25,8 @@ from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import ENGINES, Settings
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.domain.routing import Member
-from switchboard.journey.accept import AcceptLeg, AcceptLimits
+from switchboard.journey.accept import AcceptLeg
+from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.ask import Classifier
 from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
@@ -78,7 +79,8 @@ async def open_runtime(settings: Settings, *, for_worker: bool = False) -> Async
 async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
     """The parts behind the interfaces."""
     settings = runtime.settings
-    limits = AcceptLimits(settings.accept.backlog, settings.accept.message_bytes)
+    given = settings.accept
+    limits = AcceptLimits(given.backlog, given.message_bytes, sender_per_minute=given.sender_per_minute)
     decide, clock = DecideLeg(runtime.rule_book, runtime.channels), DatabaseClock()
     accept = AcceptLeg(runtime.database, decide, runtime.notifier, limits, runtime.channels, clock)
     async with AsyncExitStack() as stack:

@@ -6,6 +6,7 @@ Called by `main.py`. Options enter, a table (or JSON) leaves; what is measured l
 from __future__ import annotations
 
 import asyncio
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,6 +21,8 @@ app = typer.Typer(no_args_is_help=True)
 
 _PROMISED_MS: Final = 1000.0
 """Within so many milliseconds an edit decides in every process."""
+_FAIR: Final = 3.0
+"""A flood multiplies the p99 of a quiet sender by no more than this."""
 
 Rounds = Annotated[int, typer.Option(min=1, max=50, help="Rounds; the median counts.")]
 Seconds = Annotated[float, typer.Option(min=0.5, max=120, help="Seconds per measurement of a round.")]
@@ -98,6 +101,24 @@ def turn(*, rounds: Rounds = 3, seconds: Seconds = 5.0, as_json: AsJson = False)
         ),
     ]
     _show(as_json, ("what", "measured", "x pgbench"), rows)
+
+
+@app.command()
+def fair(*, rounds: Rounds = 3, seconds: Seconds = 10.0, as_json: AsJson = False) -> None:
+    """How long a quiet sender waits for replies while others flood the workers, beside how long without them.
+
+    Exit code 1: its p99 under a flood is more than three times that without.
+    """
+    with _extras():
+        from switchboard.bench import fair as module
+    result = asyncio.run(module.measure(rounds, seconds))
+    ratios = {name: result.ratio(name) for name in result.p99_ms}
+    rows = [
+        (name, *(f"{statistics.median(of[name]):,.0f} ms" for of in (result.p50_ms, result.p99_ms)), ratio)
+        for name, ratio in ratios.items()
+    ]
+    _show(as_json, ("while", "p50", "p99", "x p99 without a flood"), rows)
+    done(OK if max(ratios.values()) <= _FAIR else FAILED)
 
 
 @app.command()

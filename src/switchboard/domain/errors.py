@@ -11,6 +11,7 @@ Expected outcomes are values (a duplicate, a dead letter, a fenced turn); except
     ├── NotFound             404
     ├── Conflict             409     valid, but not now or no longer
     ├── Overloaded           429     retry_after seconds
+    │   └── SenderOverRate
     ├── ConfigurationError   500     stops the start: file, line, what would be right
     └── Unavailable          503     the database or another part cannot be reached; retry
 """
@@ -111,6 +112,20 @@ class Overloaded(SwitchboardError):
     def __init__(self, message: str, *, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class SenderOverRate(Overloaded):
+    """This sender has sent too much within a minute; others of the same endpoint have not."""
+
+    code = "sender_over_rate"
+
+    def __init__(self, per_minute: int, retry_after: float) -> None:
+        super().__init__(
+            f"a sender may send {per_minute} messages a minute to one endpoint; nothing was stored",
+            retry_after=retry_after,
+        )
+        self.field = "sender.identity"
+        self.details = {"retry_after_s": retry_after}
 
 
 class ConfigurationError(SwitchboardError):

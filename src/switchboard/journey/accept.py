@@ -7,8 +7,6 @@ where a worker has claimed a delivery, or `classify.py` for messages that are no
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,13 +21,12 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import (
     Forbidden,
     IdempotencyMismatch,
-    Overloaded,
     SwitchboardError,
-    TooLarge,
     Unavailable,
 )
 from switchboard.domain.message import Conversation, Message, Named, RequestId
 from switchboard.domain.routing import Decision, SystemId
+from switchboard.journey.admission import AcceptLimits, Admission
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
@@ -47,13 +44,14 @@ log = structlog.get_logger(__name__)
 class Submission:
     """A validated envelope with the original bytes, which `GET …/raw` returns.
 
-    `may_pin`: whether `pinned_target` may be any butler, and not only one that has written in the conversation.
+    `by_operator`: there is room for it where the messages of others are refused, and `pinned_target` may be any butler,
+    not only one that has written in the conversation.
     """
 
     envelope: Envelope
     raw: bytes
     media_type: str = "application/json"
-    may_pin: bool = True
+    by_operator: bool = True
 
 
 class _Ask(Struct, frozen=True):
@@ -66,15 +64,6 @@ class _Ask(Struct, frozen=True):
     answers: str | None = None
     named: Named | None = None
     ready: Prepared | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptLimits:
-    """The backlog above which new messages are refused, the maximum size of one, and when to retry (s)."""
-
-    backlog: int = 100_000
-    message_bytes: int = 1_048_576
-    retry_after: float = 5.0
 
 
 class Decide(Protocol):
@@ -101,11 +90,10 @@ class AcceptLeg:
         self._database = database
         self._decide = decide
         self._notifier = notifier
-        self._limits = limits
+        self._admission = Admission(database, limits)
         self._channels = channels
         self._clock = clock
         self._ids = IdSequence()
-        self._backlog = 0
         # Two commits at a time: one runs while the other is flushed, or while its result is on the way to us.
         self._batch: Batch[_Ask, Acceptance] = Batch(self._store, most=100, least=40, writers=2, key=_conversation)
 
@@ -134,7 +122,7 @@ class AcceptLeg:
     def _ask(self, submission: Submission, request_id: RequestId, now: datetime) -> _Ask | SwitchboardError:
         envelope = submission.envelope
         try:
-            channel = self._check(submission)
+            channel = self._check(submission, now)
             message = Message(
                 request_id=request_id,
                 conversation=conversation(envelope, channel),
@@ -169,7 +157,7 @@ class AcceptLeg:
         pins = {
             n: (ask.message.conversation, pinned)
             for n, (one, ask) in enumerate(zip(submissions, asks, strict=True))
-            if not one.may_pin and isinstance(ask, _Ask) and (pinned := one.envelope.control.pinned_target)
+            if not one.by_operator and isinstance(ask, _Ask) and (pinned := one.envelope.control.pinned_target)
         }
         if not pins:
             return asks
@@ -186,17 +174,14 @@ class AcceptLeg:
         except Exception:  # raised again in `_store`, where it does not affect other messages
             return None
 
-    def _check(self, submission: Submission) -> Channel:
-        if len(submission.raw) > self._limits.message_bytes:
-            raise TooLarge(
-                f"the message has {len(submission.raw)} bytes; at most {self._limits.message_bytes} are taken"
-            )
+    def _check(self, submission: Submission, now: datetime) -> Channel:
         channel = self._channels.of(submission.envelope)
-        if self._backlog + len(self._batch) >= self._limits.backlog:
-            raise Overloaded(
-                f"{self._backlog} messages are waiting, the limit is {self._limits.backlog}; nothing was stored",
-                retry_after=self._limits.retry_after,
-            )
+        self._admission.check(
+            submission.envelope,
+            len(submission.raw),
+            by_operator=submission.by_operator,
+            now=now.timestamp(),
+        )
         return channel
 
     async def _store(self, asks: Sequence[_Ask]) -> list[Acceptance]:
@@ -235,10 +220,7 @@ class AcceptLeg:
 
     async def watch_backlog(self, every: float = 0.5) -> None:
         """Measure the backlog periodically. Runs until cancelled."""
-        while True:
-            with contextlib.suppress(Unavailable):  # the next submission reports it
-                self._backlog = await store.count_backlog(self._database)
-            await asyncio.sleep(every)
+        await self._admission.watch(every)
 
 
 def _moved(ask: _Ask, to: Conversation) -> _Ask:

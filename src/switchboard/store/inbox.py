@@ -316,3 +316,8 @@ async def list_messages(
 async def count_backlog(database: Database) -> int:
     """How much waits for workers or is being worked on: what back-pressure is measured by."""
     return int(await database.value(query("inbox.backlog")))
+
+
+async def crowded_endpoints(database: Database, most: float) -> list[tuple[str, str]]:
+    """(channel, endpoint) of each that has `most` or more of the backlog."""
+    return [(row["channel"], row["endpoint"]) for row in await database.rows(query("inbox.crowded"), most)]

@@ -85,7 +85,7 @@ class Intake:
         try:
             envelope = _with_key(wire.read_envelope(raw), key)
             wire.check_envelope(envelope, datetime.now(UTC))
-            submission = Submission(envelope, raw, may_pin=caller.role == "operator")
+            submission = Submission(envelope, raw, by_operator=caller.role == "operator")
             return await self._take(caller, submission, started)
         except SwitchboardError as error:
             self._metrics.refused.labels(error.code).inc()
@@ -100,7 +100,9 @@ class Intake:
             # Who may not submit it must not cost anything either.
             await self._access.check_endpoint(caller, "ingest", "email", endpoint.strip())
             mail = await self._mails.read(raw, endpoint=endpoint, provider=provider, now=datetime.now(UTC))
-            return await self._take(caller, Submission(_with_key(mail.envelope, key), mail.raw, MAIL), started)
+            by_operator = caller.role == "operator"
+            submission = Submission(_with_key(mail.envelope, key), mail.raw, MAIL, by_operator=by_operator)
+            return await self._take(caller, submission, started)
         except SwitchboardError as error:
             self._metrics.refused.labels(error.code).inc()
             raise
@@ -216,7 +218,7 @@ def _parse(caller: Principal, raw: bytes, now: datetime) -> Submission | Switchb
         return error
     if not owns_endpoint(caller, envelope.source.channel, envelope.source.endpoint_identity):
         return foreign_endpoint(caller)
-    return Submission(envelope, raw, may_pin=caller.role == "operator")
+    return Submission(envelope, raw, by_operator=caller.role == "operator")
 
 
 def _with_key(envelope: Envelope, key: str | None) -> Envelope:

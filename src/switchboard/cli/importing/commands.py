@@ -42,7 +42,7 @@ from switchboard.cli.output import (
 )
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.imports import MAX_ENTRY
-from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, TooLarge, Unavailable
+from switchboard.domain.errors import InvalidInput, Overloaded, SenderOverRate, SwitchboardError, TooLarge, Unavailable
 from switchboard.domain.json_values import JsonObject
 
 BATCH: Final = 100
@@ -52,7 +52,7 @@ FLIGHTS: Final = 8
 PATIENCE: Final = 120.0
 """Seconds that a server may be busy or gone in the middle before we give up (and can be run again)."""
 _LISTED: Final = 1000
-_BUSY: Final = frozenset({Overloaded.code, Unavailable.code})
+_BUSY: Final = frozenset({Overloaded.code, SenderOverRate.code, Unavailable.code})
 _T = TypeVar("_T")
 
 

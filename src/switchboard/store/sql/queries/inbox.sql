@@ -75,3 +75,15 @@ order by m.request_id desc limit $2;
 -- name: backlog
 -- Replies that wait for a connector are not counted: an absent connector must not block new messages for everyone.
 select coalesce(sum(last_seq - done_seq), 0) from lane where state <> 'idle' and state <> 'paused' and pool in ('work', 'route');
+
+-- name: crowded
+-- Which endpoint the upper half of a flow stands for is told by any conversation of it.
+select m.channel, m.endpoint
+from (
+    select min(conversation::text)::uuid as conversation from lane
+    where state <> 'idle' and state <> 'paused' and pool in ('work', 'route') and conversation is not null
+    group by flow >> 32 having sum(last_seq - done_seq) >= $1
+) c
+cross join lateral (
+    select i.channel, i.endpoint from message_inbox i where i.conversation = c.conversation order by i.request_id limit 1
+) m;

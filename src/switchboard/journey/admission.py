@@ -1,0 +1,88 @@
+"""Admission: what is refused before anything else is done with it, because there is too much.
+
+`accept.py` calls `check` for every submission. In: its size and envelope, and who submits it; out: nothing, or an error
+that says when to try again. Next: `core/policy/rates.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from switchboard.core.policy.rates import Rates
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import Overloaded, SenderOverRate, TooLarge, Unavailable
+from switchboard.store import inbox as store
+from switchboard.store.database import Database
+
+_ROOM: Final = {"operator": 1.0, "high_priority": 0.95}
+"""How much of the backlog each may fill; others a tenth less, and one endpoint half of it."""
+_ROOM_OF_OTHERS: Final = 0.9
+_ROOM_OF_AN_ENDPOINT: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptLimits:
+    """The backlog above which new messages are refused, the maximum size of one, and when to retry (s).
+
+    `sender_per_minute`: messages of one sender at one endpoint, unless an operator submits them; 0: no limit.
+    """
+
+    backlog: int = 100_000
+    message_bytes: int = 1_048_576
+    retry_after: float = 5.0
+    sender_per_minute: int = 0
+
+
+class Admission:
+    """The backlog as last measured, what has come since, and the rates of senders in this process."""
+
+    def __init__(self, database: Database, limits: AcceptLimits) -> None:
+        self._database = database
+        self._limits = limits
+        self._rates = Rates(limits.sender_per_minute)
+        self._backlog = 0
+        self._since = 0
+        self._crowded: frozenset[tuple[str, str]] = frozenset()
+
+    def check(self, envelope: Envelope, size: int, *, by_operator: bool, now: float) -> None:
+        """Raise TooLarge, Overloaded or SenderOverRate; else it counts from now on."""
+        if size > self._limits.message_bytes:
+            raise TooLarge(f"the message has {size} bytes; at most {self._limits.message_bytes} are taken")
+        waiting = self._backlog + self._since
+        if waiting >= self._limits.backlog * self._room(envelope, by_operator=by_operator):
+            raise self._overloaded(f"{waiting} messages are waiting, the limit is {self._limits.backlog}")
+        if not by_operator:
+            self._check_sender(envelope, now)
+        self._since += 1
+
+    def _check_sender(self, envelope: Envelope, now: float) -> None:
+        source = envelope.source
+        if (source.channel, source.endpoint_identity) in self._crowded:
+            raise self._overloaded(f"half of the {self._limits.backlog} messages that may wait are of this endpoint")
+        if wait := self._rates.take((source.channel, source.endpoint_identity, envelope.sender.identity), now):
+            raise SenderOverRate(self._limits.sender_per_minute, math.ceil(wait))
+
+    def _room(self, envelope: Envelope, *, by_operator: bool) -> float:
+        return _ROOM.get("operator" if by_operator else envelope.control.policy_tier, _ROOM_OF_OTHERS)
+
+    def _overloaded(self, why: str) -> Overloaded:
+        return Overloaded(f"{why}; nothing was stored", retry_after=self._limits.retry_after)
+
+    async def measure(self) -> None:
+        """Look how much waits, and where."""
+        before, most = self._since, self._limits.backlog * _ROOM_OF_AN_ENDPOINT
+        self._backlog = await store.count_backlog(self._database)
+        self._since -= before
+        crowded = await store.crowded_endpoints(self._database, most) if self._backlog >= most else ()
+        self._crowded = frozenset(crowded)
+
+    async def watch(self, every: float) -> None:
+        """Measure periodically. Runs until cancelled."""
+        while True:
+            with contextlib.suppress(Unavailable):  # the next submission reports it
+                await self.measure()
+            await asyncio.sleep(every)
