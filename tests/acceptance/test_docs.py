@@ -12,6 +12,7 @@ import pwd
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,9 @@ from tests.processes import DEADLINE, EXECUTABLE, environment
 pytestmark = pytest.mark.slow
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_REPEATED = re.compile(r"switchboard (agents list|messages|explain|dlq (list|show)|doctor|outbox list|lanes list)\b")
+_REPEATED = re.compile(
+    r"cat |switchboard (agents list|messages|explain|dlq (list|show)|doctor|outbox list|lanes list)\b"
+)
 """What only looks, and may have looked too early."""
 _READY = "listens on"
 _BASH = shutil.which("bash") or "bash"
@@ -42,6 +45,7 @@ class Walkthrough:
     def __init__(self, name: str, place: Path) -> None:
         self._name, self._place = name, place
         self._ids: dict[str, str] = {}
+        self._port = _free_port()
         bin_directory = str(Path(EXECUTABLE).parent)
         env = {k: v for k, v in environment(place).items() if k != "SWITCHBOARD_DATA_DIR"}
         env |= {"COLUMNS": "160", "PATH": f"{bin_directory}:{os.environ['PATH']}"}
@@ -94,9 +98,14 @@ class Walkthrough:
         return "".join(lines)
 
     def _here(self, text: str) -> str:
-        """With the ids and the directory of this run."""
+        """With the ids of this run."""
         for claimed, real in self._ids.items():
             text = text.replace(claimed, real)
+        return self.here(text)
+
+    def here(self, text: str) -> str:
+        """With the directory of this run, and a port that is free for what runs beside Switchboard."""
+        text = re.sub(r'(127\.0\.0\.1(?::|", ))8471', rf"\g<1>{self._port}", text)
         return text.replace(f"~/switchboard-{self._name}", str(self._place))
 
     def _match(self, step: Step, printed: str) -> None:
@@ -135,6 +144,12 @@ class Walkthrough:
         self._shell.communicate()
 
 
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
 @contextmanager
 def _place() -> Iterator[Path]:
     """A directory that the user of the database may pass through, whoever we are."""
@@ -159,12 +174,12 @@ def test_a_walkthrough_does_what_it_says(name: str) -> None:
     if any("curl " in block.text for block in parts) and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     with _place() as place:
-        for block in (block for block in parts if block.mark == "file"):
-            file = place / block.name.partition("/")[2]
-            file.parent.mkdir(exist_ok=True)
-            file.write_text(block.text, encoding="utf-8")
         walk = Walkthrough(name, place)
         try:
+            for block in (block for block in parts if block.mark == "file"):
+                file = place / block.name.partition("/")[2]
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(walk.here(block.text), encoding="utf-8")
             for step in (step for block in parts if block.mark == "executed" for step in steps(block)):
                 walk.do(step)
         finally:

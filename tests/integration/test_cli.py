@@ -444,6 +444,23 @@ def test_doctor_finds_nothing_wrong(cli: Cli) -> None:
     assert "alter system set fsync = on" in cli.says("doctor", code=1)
 
 
+def test_doctor_tells_of_dead_letters_that_nobody_hears_of(
+    cli: Cli, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [f for f in cli.json("doctor", code=1)["findings"] if f["name"] == "System4"]
+    [silent] = found
+    assert (silent["status"], silent["detail"].endswith("files dead letters and tells nobody")) == ("note", True)
+    monkeypatch.setenv("PAGER_SECRET", "canary-secret")
+    monkeypatch.setenv("SWITCHBOARD_DEAD_LETTERS__TELL", '{"url": "https://x.example", "secret_env": "PAGER_SECRET"}')
+    assert "System4" not in {f["name"] for f in cli.json("doctor", code=1)["findings"]}
+    _execute(server.environment, "update switchboard.member set active = false where number = 4")
+    try:
+        [without] = [f for f in cli.json("doctor", code=1)["findings"] if f["name"] == "System4"]
+    finally:
+        _execute(server.environment, "update switchboard.member set active = true where number = 4")
+    assert (without["status"], "no System4: nobody is notified" in without["detail"]) == ("note", True)
+
+
 def test_doctor_finds_what_is_broken(cli: Cli, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     token = Path(server.environment["SWITCHBOARD_DATA_DIR"], "operator.token")
     token.chmod(0o644)

@@ -521,10 +521,14 @@ async def test_what_is_done_with_new_dead_letters_reads_by_index(watched: Watche
     async def write_log() -> None:
         assert await dead_letters.log(database, 500, lambda _: None) >= 30
 
-    await database.run("update dead_letter set logged_at = now()")
+    async def tell_outside() -> None:
+        for report in await dead_letters.to_tell(database, 100, dead_letters.Backoff(30, 3600)):
+            await dead_letters.told(database, report.dead_letter_id)
+
+    await database.run("update dead_letter set logged_at = now(), told_at = now()")
     for n in range(8):
         await die(30)
-        for act in (look, reroute, tell, digest, write_log):
+        for act in (look, reroute, tell, digest, write_log, tell_outside):
             assert (n, act, await watched.scanned(act)) == (n, act, set())
         assert len(found) == 5
 

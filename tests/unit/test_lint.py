@@ -445,6 +445,23 @@ def test_a_team_whose_messages_all_die(case: tuple[list[Rule], dict[str, str]]) 
     assert all(found[team_id].endswith(end) for team_id, end in expected.items())
 
 
+def test_a_root_of_whose_dead_letters_nobody_is_notified() -> None:
+    parent = team("root", None, member(1, "a", "root"), member(4, "root", "root", active=False))
+    house = team("house", "root", member(1, "x", "house"))
+    found = about(lint((parent, house), []), "no_handler")
+    assert set(found) == {"root"}, "those of house are the root's"
+    assert about(lint(HOUSE, []), "no_handler") == {}
+
+
+def test_a_system4_that_only_files_dead_letters_needs_somebody_who_is_told() -> None:
+    assert "silent_handler" not in dict(brief(lint((TEAM,), [])))
+    (note,) = (one for one in lint((TEAM,), [], told=False) if one.code == "silent_handler")
+    assert (note.severity, note.team_id) == ("note", "root")
+    assert note.message.endswith("set dead_letters.tell")
+    echo = replace(TEAM, members=tuple(replace(one, engine="echo") for one in TEAM.members))
+    assert "silent_handler" not in dict(brief(lint((echo,), [], told=False)))
+
+
 def test_who_could_answer_is_offered() -> None:
     (finding,) = (one for one in lint(HOUSE, []) if one.code == "dead_letters_everything")
     assert finding.meant == ("System1/a", "System1/b", "house")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
@@ -17,25 +16,17 @@ from switchboard.core.storable import storable_text
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.ledger import OutboxRow
 from switchboard.ports.channel import Receipt
-from switchboard.transport.signed_post import RETRYABLE, Destination, Posted, PostError, check_url, post, read_secret
+from switchboard.transport.signed_post import RETRYABLE, Destination, Posted, PostError, Webhook, destination, post
 
 SCHEMA_VERSION: Final = "reply.v1"
 _TIMEOUT_S: Final = 30.0
 
 
-class CallbackLike(Protocol):
+class CallbackLike(Webhook, Protocol):
     """What a callback needs of its settings, which `app/settings.py` provides but must not be imported from here."""
 
     @property
     def endpoint(self) -> str: ...
-    @property
-    def url(self) -> str: ...
-    @property
-    def secret_env(self) -> str | None: ...
-    @property
-    def secret_file(self) -> Path | None: ...
-    @property
-    def allow_private(self) -> bool: ...
 
 
 class _Acknowledged(msgspec.Struct, frozen=True):
@@ -48,17 +39,9 @@ def callbacks_from(settings: Sequence[CallbackLike]) -> dict[str, SignedCallback
     for setting in settings:
         if setting.endpoint in callbacks:
             raise ConfigurationError(f"there are two callbacks for the api endpoint {setting.endpoint!r}; keep one")
-        callbacks[setting.endpoint] = SignedCallback(_destination(setting))
+        whose = f"callback of the api endpoint {setting.endpoint!r}"
+        callbacks[setting.endpoint] = SignedCallback(destination(setting, whose, _TIMEOUT_S))
     return callbacks
-
-
-def _destination(setting: CallbackLike) -> Destination:
-    try:
-        check_url(setting.url)
-        secret = read_secret(setting.secret_env, setting.secret_file)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"callback of the api endpoint {setting.endpoint!r}: {error.message}") from error
-    return Destination(setting.url, secret, _TIMEOUT_S, setting.allow_private)
 
 
 @dataclass(frozen=True, slots=True)

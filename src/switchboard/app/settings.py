@@ -112,9 +112,19 @@ class LivenessSettings(_Group):
         return Patience(self.stale_after, self.quarantine_after)
 
 
-class DeadLetterSettings(_Group):
-    """Whether senders are told that nobody could take their message; days that handled dead letters keep it."""
+class WebhookSettings(_Group):
+    """Where something is posted, signed with the secret."""
 
+    url: str
+    secret_env: str | None = None
+    secret_file: Path | None = None
+    allow_private: bool = False
+
+
+class DeadLetterSettings(_Group):
+    """Who is told of dead letters: a webhook, and the senders; days that handled dead letters keep the message."""
+
+    tell: WebhookSettings | None = None
     tell_sender: bool = False
     keep_days: Annotated[int, Field(ge=1, le=36_500)] = 90
 
@@ -174,14 +184,10 @@ class ClassifySettings(_Group):
         return Cap(self.tokens_per_day, cost)
 
 
-class CallbackSettings(_Group):
-    """Where replies to messages of one `api` endpoint are posted, signed with the secret."""
+class CallbackSettings(WebhookSettings):
+    """Where replies to messages of one `api` endpoint are posted."""
 
     endpoint: str
-    url: str
-    secret_env: str | None = None
-    secret_file: Path | None = None
-    allow_private: bool = False
 
 
 class Settings(BaseSettings):

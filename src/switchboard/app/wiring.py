@@ -18,6 +18,7 @@ from switchboard.agents.callback import callbacks_from
 from switchboard.app.background import run_in_background
 from switchboard.app.channels import known_channels
 from switchboard.app.database import open_database
+from switchboard.app.dead_letters.telling import destination_of
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import read_seed, seed_teams
@@ -143,8 +144,10 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
 
 
 def check_calls(settings: Settings) -> None:
-    """Raise ConfigurationError where a callback or a model cannot be called from here as the settings say."""
+    """Raise ConfigurationError where a webhook or a model cannot be called from here as the settings say."""
     callbacks_from(settings.callbacks)
+    if settings.dead_letters.tell is not None:
+        destination_of(settings.dead_letters.tell)
     if settings.classify.models:
         from switchboard.app.classification.models import check_models
 

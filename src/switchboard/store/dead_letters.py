@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -130,6 +130,13 @@ class Report:
     system_id: str | None
     reason: str
     created_at: datetime
+
+
+class Backoff(NamedTuple):
+    """Seconds to wait after a failure: at first, and at most."""
+
+    base: float
+    cap: float
 
 
 async def list_dead_letters(
@@ -263,6 +270,20 @@ async def log(database: Database, limit: int, write: Callable[[Report], None]) -
         for report in sorted(reports, key=lambda one: one.dead_letter_id):
             write(report)
     return len(reports)
+
+
+async def to_tell(database: Database, limit: int, backoff: Backoff) -> list[Report]:
+    """Up to `limit` pending dead letters of which nobody outside was told, to be told now.
+
+    Each comes again after a while, which doubles each time, until `told` is called or it is handled.
+    """
+    rows = await database.rows(query("dead_letters.tell"), limit, seconds(backoff.base), seconds(backoff.cap))
+    return sorted(rows_as(Report, rows), key=lambda one: one.dead_letter_id)
+
+
+async def told(database: Database, dead_letter_id: UUID) -> None:
+    """Somebody outside has been told of this dead letter."""
+    await database.run(query("dead_letters.told"), dead_letter_id)
 
 
 async def empty(database: Database, *, keep_days: int, limit: int) -> int:

@@ -1,7 +1,8 @@
 """One signed POST to a checked address: the way out for webhooks.
 
-`http.py` (turns) and `callback.py` (replies) call `post` with a destination and a body; it returns a status and at most
-1 MiB of body, or raises `PostError`. Receivers check requests with `verify`. Next: `http.py`.
+`http.py` (turns), `callback.py` (replies) and `app/dead_letters/telling.py` call `post` with a destination and a body;
+it returns a status and at most 1 MiB of body, or raises `PostError`. Receivers check requests with `verify`. Next:
+`http.py`.
 
 A host is resolved once: the addresses are checked and one of them is connected to, so that a name which resolves to
 something else a moment later (DNS rebinding) gains nothing. Proxies from the environment are not used, for they would
@@ -22,7 +23,7 @@ from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -70,6 +71,19 @@ class Destination:
     secret: bytes = field(repr=False)
     timeout: float = 30.0
     allow_private: bool = False
+
+
+class Webhook(Protocol):
+    """What settings say of a webhook."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def secret_env(self) -> str | None: ...
+    @property
+    def secret_file(self) -> Path | None: ...
+    @property
+    def allow_private(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +147,16 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the secret cannot be read from {file}: {error}") from error
+
+
+def destination(webhook: Webhook, whose: str, timeout: float) -> Destination:
+    """The destination that settings name; `timeout` in seconds. Raises `ConfigurationError`: `whose`, and the fix."""
+    try:
+        check_url(webhook.url)
+        secret = read_secret(webhook.secret_env, webhook.secret_file)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{whose}: {error.message}") from error
+    return Destination(webhook.url, secret, timeout, webhook.allow_private)
 
 
 def check_url(url: str) -> None:

@@ -26,9 +26,10 @@ from switchboard.app.ownership import require_ours
 from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.core.channels.registry import Channels
 from switchboard.core.routing.check import Teams, check_rule, check_teams
+from switchboard.core.routing.lint import LintCode, lint_handlers
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.remote_agents import RemoteAgent
-from switchboard.domain.routing import Rule
+from switchboard.domain.routing import Rule, Team
 from switchboard.llm.build import flaw
 from switchboard.store import dead_letters, lanes, model_usage, outbox, partitions, processes, remote_agents, teams
 from switchboard.store.books import Balance, Books, DayBooks, audit_books, check_books, kept_books
@@ -252,7 +253,25 @@ async def _teams(database: Database, settings: Settings) -> list[Finding]:
     if problems:
         return [Finding("teams", "bad", problem, mend) for problem in problems[:_MANY]]
     counted = f"{_many(len(stored.teams), 'team')}, {_many(rules, 'rule')}"
-    return [Finding("teams", "good", f"{counted}; version {stored.version} of the rules")]
+    good = Finding("teams", "good", f"{counted}; version {stored.version} of the rules")
+    return [good, *_handlers(stored.teams, settings)]
+
+
+_UNHEARD: Final[Mapping[LintCode, tuple[str, str]]] = {
+    "no_handler": ("no System4: nobody is notified of dead letters", "add a member System4/… to the team file"),
+    "silent_handler": (
+        "the System4 files dead letters and tells nobody",
+        "name a webhook in dead_letters.tell, see docs/operations.md",
+    ),
+}
+
+
+def _handlers(found: Iterable[Team], settings: Settings) -> Iterator[Finding]:
+    """Teams of whose dead letters no person may hear."""
+    unheard = list(lint_handlers(found, told=settings.dead_letters.tell is not None))
+    for code, (what, mend) in _UNHEARD.items():
+        if named := [one.team_id for one in unheard if one.code == code]:
+            yield Finding("System4", "note", f"{', '.join(named[:_MANY])}: {what}", mend)
 
 
 def _rule_problems(rules: Iterable[Rule], teams: Teams, channels: Channels) -> Iterator[str]:

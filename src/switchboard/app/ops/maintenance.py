@@ -13,6 +13,7 @@ from uuid import UUID
 
 import structlog
 
+from switchboard.app.dead_letters.telling import Teller
 from switchboard.app.settings import DeadLetterSettings
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.originals import Original, whole_envelope
@@ -54,6 +55,7 @@ def maintenance_tasks(
         MaintenanceTask("expire_leases", 1.0, lambda: outbox.expire_leases(database)),
         MaintenanceTask("digest", 1.0, dead_letter_tasks.digest),
         MaintenanceTask("log_dead_letters", 1.0, dead_letter_tasks.log),
+        *(() if settings.tell is None else (MaintenanceTask("tell", 5.0, Teller(database, settings.tell).tell),)),
         *((MaintenanceTask("tell_senders", 5.0, dead_letter_tasks.tell_senders),) if settings.tell_sender else ()),
         MaintenanceTask("empty_dead_letters", 3600.0, lambda: dead_letter_tasks.empty(settings.keep_days)),
         MaintenanceTask("balance_books", 60.0, lambda: books.balance_books(database)),

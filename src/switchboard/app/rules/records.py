@@ -173,9 +173,9 @@ class RuleRecords:
         runtime = self._runtime
         await runtime.rule_book.refresh()
         teams, channels = runtime.rule_book.rules.teams, runtime.channels
-        live = await self._live()
+        live, told = await self._live(), runtime.settings.dead_letters.tell is not None
         version, rules = await store.list_rules(self._database)
-        found = await asyncio.to_thread(lambda: lint(teams, rules, live=live, channels=channels))
+        found = await asyncio.to_thread(lambda: lint(teams, rules, live=live, channels=channels, told=told))
         return Linted(version, tuple(found))
 
     async def lint_edit(self, changes: Sequence[RuleChange], *, written: bool) -> tuple[Finding, ...] | None:

@@ -42,6 +42,8 @@ LintCode = (
         "skipped",
         "pattern_like",
         "unknown_fact",
+        "no_handler",
+        "silent_handler",
     ]
 )
 
@@ -57,6 +59,8 @@ _NEVER: Final = frozenset(
 )
 """Findings in rules that no message makes fire."""
 _PATTERN: Final = re.compile(r"[*?]|^\^|\$$|\\[a-zA-Z.]|^/.*/$")
+_FILES_ONLY: Final = "memo"
+"""The engine that stores notices, and does nothing else with them."""
 _NO_WAY: Final = "no rule of it leads here"
 _WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
@@ -99,10 +103,12 @@ def lint(
     *,
     live: Collection[SystemId] | None = None,
     channels: Channels = CHANNELS,
+    told: bool = True,
 ) -> list[Finding]:
     """All findings in the rule set: errors first, then warnings and notes, each by team and rank.
 
-    `live` are the butlers that are currently running; None skips that check. `channels`: what rules may name.
+    `live` are the butlers that are currently running; None skips that check. `channels`: what rules may name. `told`:
+    see `lint_handlers`.
     """
     tree = _Tree(teams)
     every = _by_team(rules)
@@ -110,12 +116,26 @@ def lint(
     findings, hidden = _in_rules(every, problems)
     firing = _firing(every, (*findings, *hidden))
     reached = _reached(tree, firing)
-    findings += (*hidden, *_unreachable(tree, every, reached))
+    findings += (*hidden, *_unreachable(tree, every, reached), *lint_handlers(tree.teams.values(), told=told))
     for team_id in reached:
         findings += _in_team(tree.teams[team_id], firing.get(team_id, ()), tree)
     if live is not None:
         findings += _without_live_member(tree, firing, live)
     return _worst_first(findings)
+
+
+def lint_handlers(teams: Iterable[Team], *, told: bool) -> Iterator[Finding]:
+    """Teams whose dead letters no person may hear of. `told`: somebody outside is (`dead_letters.tell`)."""
+    for team in teams:
+        handler = next((member for member in team.members if member.number == 4 and member.active), None)
+        if handler is None and team.parent_id is None:
+            message = f"team {team.team_id} has no System4: nobody is notified of its dead letters"
+            yield Finding("no_handler", "warning", team.team_id, None, None, message)
+        if handler is not None and handler.engine == _FILES_ONLY and not told:
+            message = (
+                f"{handler.system_id} ({handler.engine}) files dead letters and tells nobody: set dead_letters.tell"
+            )
+            yield Finding("silent_handler", "note", team.team_id, None, None, message)
 
 
 def lint_change(

@@ -399,6 +399,7 @@ create table receipt (
 -- decision that rerouted it. sender_spared: the sender is not to be told (mailing lists, automatic mail). emptied_at: it was
 -- handled long ago; payload, raw and text have been erased. text: the part of the message that could not be delivered, where
 -- a model split it; null is the whole. n: the decision that made it. logged_at: it is in the log.
+-- told_at: somebody outside was told; tell_after: until then it is not tried (again).
 create table dead_letter (
     dead_letter_id uuid primary key,
     conversation uuid not null,
@@ -427,7 +428,10 @@ create table dead_letter (
     sender_spared boolean not null default false,
     text text,
     n smallint not null default 1,
-    logged_at timestamptz
+    logged_at timestamptz,
+    told_at timestamptz,
+    tell_attempts integer not null default 0,
+    tell_after timestamptz not null default clock_timestamp()
 );
 create index dead_letter_request on dead_letter (request_id);
 create index dead_letter_team on dead_letter (team_id, dead_letter_id);
@@ -437,6 +441,7 @@ create index dead_letter_waiting on dead_letter (handler, dead_letter_id)
 create index dead_letter_untold on dead_letter (dead_letter_id)
     where status = 'pending' and sender_told_at is null and not sender_spared;
 create index dead_letter_unlogged on dead_letter (dead_letter_id) where logged_at is null;
+create index dead_letter_to_tell on dead_letter (tell_after) where status = 'pending' and told_at is null;
 create index dead_letter_pending on dead_letter (dead_letter_id) where status = 'pending';
 create index dead_letter_category on dead_letter (category, dead_letter_id);
 create index dead_letter_kept on dead_letter (handled_at) where status = 'handled' and emptied_at is null;

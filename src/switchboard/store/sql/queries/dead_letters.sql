@@ -124,6 +124,21 @@ where x.dead_letter_id in (
 )
 returning {{report}};
 
+-- name: tell
+-- The next attempt is set before this one is made: if it is cut off, there is another.
+update dead_letter x set
+    tell_attempts = x.tell_attempts + 1,
+    tell_after = clock_timestamp() + least($3::interval, $2::interval * 2.0 ^ least(x.tell_attempts, 20))
+where x.dead_letter_id in (
+    select y.dead_letter_id from dead_letter y
+    where y.status = 'pending' and y.told_at is null and y.tell_after <= statement_timestamp()
+    order by y.tell_after limit $1 for no key update skip locked
+)
+returning {{report}};
+
+-- name: told
+update dead_letter set told_at = clock_timestamp() where dead_letter_id = $1;
+
 -- name: empty
 update dead_letter set payload = '{}', raw = '', text = null, emptied_at = clock_timestamp()
 where dead_letter_id in (

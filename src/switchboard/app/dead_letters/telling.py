@@ -1,0 +1,78 @@
+"""Somebody outside is told of each dead letter, by a signed POST to the webhook `dead_letters.tell`.
+
+`app/ops/maintenance.py` lets one of all workers call `Teller.tell` every few seconds. In: dead letters of which nobody
+was told; out: requests with `dead_letter.v1`, which has nothing that a sender wrote. A request that fails, or whose
+outcome is unknown, is repeated with the same `Idempotency-Key`, the id of the dead letter: after 30 s at first and
+every hour in the end, until the dead letter is handled. Next: `store/dead_letters.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Final
+
+import msgspec
+import structlog
+
+from switchboard.app.settings import WebhookSettings
+from switchboard.store import dead_letters
+from switchboard.store.database import Database
+from switchboard.store.dead_letters import Backoff, Report
+from switchboard.transport.signed_post import Destination, PostError, destination, post
+
+SCHEMA_VERSION: Final = "dead_letter.v1"
+_TIMEOUT_S: Final = 5.0
+"""Other maintenance waits meanwhile."""
+_BACKOFF: Final = Backoff(base=30.0, cap=3600.0)
+_AT_ONCE: Final = 10
+_BITES: Final = 10
+
+log = structlog.get_logger(__name__)
+
+
+def destination_of(webhook: WebhookSettings) -> Destination:
+    """The webhook as it can be called from here. Raises ConfigurationError."""
+    return destination(webhook, "dead_letters.tell", _TIMEOUT_S)
+
+
+class Teller:
+    """Tells whoever is behind the webhook. Raises ConfigurationError if it cannot be called from here."""
+
+    def __init__(self, database: Database, webhook: WebhookSettings) -> None:
+        self._database = database
+        self._to = destination_of(webhook)
+
+    async def tell(self) -> int:
+        """Tell of the dead letters that are due, a hundred at most, until one fails; returns of how many."""
+        count = 0
+        for _ in range(_BITES):
+            due = await dead_letters.to_tell(self._database, _AT_ONCE, _BACKOFF)
+            told = sum(await asyncio.gather(*map(self._tell, due)))
+            count += told
+            if told < _AT_ONCE:
+                break
+        return count
+
+    async def _tell(self, report: Report) -> bool:
+        why = await self._post(report)
+        if why is None:
+            await dead_letters.told(self._database, report.dead_letter_id)
+        else:
+            log.warning("nobody was told of a dead letter", dead_letter_id=str(report.dead_letter_id), error=why)
+        return why is None
+
+    async def _post(self, report: Report) -> str | None:
+        """Why it failed."""
+        try:
+            posted = await post(self._to, report_json(report), report.dead_letter_id)
+        except PostError as error:
+            return str(error)
+        return None if 200 <= posted.status < 300 else f"the webhook answered {posted.status}"
+
+
+def report_json(report: Report) -> bytes:
+    """`dead_letter.v1`; `text` says it in a sentence, as chats show it."""
+    where = f"Dead letter in team {report.team_id}"
+    text = f"{where}: {report.category} ({report.reason}). See: switchboard dlq show {report.dead_letter_id}"
+    return msgspec.json.encode({"schema_version": SCHEMA_VERSION, **asdict(report), "text": text})
