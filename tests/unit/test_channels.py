@@ -34,6 +34,9 @@ def envelope(
     chat_type: str | None = None,
     endpoint: str = "account",
     provider: str = "internal",
+    text: str = "hello",
+    addressed: bool = False,
+    attachments: tuple[str, ...] = (),
 ) -> Envelope:
     return strict(
         Envelope,
@@ -46,7 +49,12 @@ def envelope(
                 "observed_at": "2026-01-31T12:00:00Z",
             },
             "sender": {"identity": sender, "chat_type": chat_type},
-            "payload": {"raw": raw, "normalized_text": "hello"},
+            "payload": {
+                "raw": raw,
+                "normalized_text": text,
+                "attachments": [{"media_type": one, "size_bytes": 1} for one in attachments],
+            },
+            "control": {"addressed": addressed},
         },
     )
 
@@ -56,12 +64,18 @@ def facts(message: Envelope) -> dict[str, str]:
 
 
 def own(found: Mapping[str, str]) -> dict[str, str]:
-    """Without the keys that every channel has."""
-    return {key: value for key, value in found.items() if key not in ("channel", "endpoint", "sender", "thread")}
+    """Without the keys that every channel, or every chat, has."""
+    every = {"channel", "endpoint", "sender", "thread", "has_attachment", "addressed", "email_parent_domain"}
+    return {key: value for key, value in found.items() if key not in every}
 
 
 def test_common_keys_and_nothing_that_is_not_known() -> None:
-    assert facts(envelope("webhook")) == {"channel": "webhook", "endpoint": "account", "sender": "someone"}
+    assert facts(envelope("webhook")) == {
+        "channel": "webhook",
+        "endpoint": "account",
+        "sender": "someone",
+        "has_attachment": "no",
+    }
     full = facts(envelope("webhook", thread="t", chat_type="group"))
     assert full == {
         "channel": "webhook",
@@ -69,6 +83,7 @@ def test_common_keys_and_nothing_that_is_not_known() -> None:
         "sender": "someone",
         "thread": "t",
         "chat_type": "group",
+        "has_attachment": "no",
     }
 
 
@@ -153,6 +168,7 @@ MAIL: dict[str, tuple[object, str, dict[str, str]]] = {
             "email_sender": "ann@shop.example",
             "email_domain": "shop.example",
             "email_to": "me+shop@example.com\nyou@example.com",
+            "email_tag": "shop",
             "email_list_id": "news.shop.example",
         },
     ),
@@ -310,6 +326,141 @@ def test_other_channels(case: tuple[Envelope, dict[str, str]]) -> None:
     assert own(facts(case[0])) == case[1]
 
 
+# Facts of chats
+
+HOUSE = "bot:@House"
+GROUP_MESSAGE = {"chat": GROUP, "from": {"id": 42}}
+SAID: dict[str, tuple[Envelope, dict[str, str]]] = {
+    "telegram, in private": (
+        envelope("telegram", {"message": {"chat": {"id": 1, "type": "private"}}}),
+        {"addressed": "yes"},
+    ),
+    "telegram, in a group": (envelope("telegram", {"message": GROUP_MESSAGE}), {"addressed": "no"}),
+    "telegram, by name": (
+        envelope("telegram", {"message": GROUP_MESSAGE}, text="hey @house, hi", endpoint=HOUSE),
+        {"addressed": "yes"},
+    ),
+    "telegram, another's name": (
+        envelope("telegram", {"message": GROUP_MESSAGE}, text="@household", endpoint=HOUSE),
+        {"addressed": "no"},
+    ),
+    "telegram, a command with the bot's name": (
+        envelope("telegram", {"message": GROUP_MESSAGE}, text="/Start@house now", endpoint=HOUSE),
+        {"addressed": "yes", "command": "/start"},
+    ),
+    "telegram, an answer to the bot": (
+        envelope(
+            "telegram",
+            {"message": {**GROUP_MESSAGE, "reply_to_message": {"from": {"username": "house"}}}},
+            endpoint=HOUSE,
+        ),
+        {"addressed": "yes"},
+    ),
+    "telegram, a topic": (
+        envelope("telegram", {"message": {**GROUP_MESSAGE, "message_thread_id": 7, "is_topic_message": True}}),
+        {"addressed": "no", "telegram_topic_id": "7"},
+    ),
+    "telegram, a thread of answers is no topic": (
+        envelope("telegram", {"message": {**GROUP_MESSAGE, "message_thread_id": 7}}),
+        {"addressed": "no"},
+    ),
+    "telegram, an animation": (
+        envelope("telegram", {"message": {**GROUP_MESSAGE, "animation": {}, "document": {}}}),
+        {"addressed": "no", "media": "animation", "has_attachment": "yes"},
+    ),
+    "telegram, a video note": (
+        envelope("telegram", {"message": {**GROUP_MESSAGE, "video_note": {}}}),
+        {"addressed": "no", "media": "video", "has_attachment": "yes"},
+    ),
+    "a path is no command": (envelope("sms", text="/etc/hosts"), {"addressed": "yes"}),
+    "a command in another line": (envelope("sms", text="hi\n/start"), {"addressed": "yes"}),
+    "the connector says so": (envelope("matrix", addressed=True), {"addressed": "yes"}),
+    "attachments of the envelope": (
+        envelope("api", attachments=("image/png", "application/pdf", "image/jpeg")),
+        {"media": "document\nphoto", "has_attachment": "yes"},
+    ),
+    "discord, in private": (envelope("discord", {"channel_id": "2", "author": {"id": "3"}}), {"addressed": "yes"}),
+    "discord, a thread": (
+        envelope("discord", {"guild_id": "1", "channel_id": "2", "channel": {"type": 11, "parent_id": "9"}}),
+        {"addressed": "no", "discord_parent_channel_id": "9"},
+    ),
+    "discord, a category is no parent": (
+        envelope("discord", {"guild_id": "1", "channel_id": "2", "channel": {"type": 0, "parent_id": "9"}}),
+        {"addressed": "no"},
+    ),
+    "discord, by mention": (
+        envelope("discord", {"guild_id": "1", "mentions": [{"id": "55"}, 7]}, endpoint="bot:55"),
+        {"addressed": "yes"},
+    ),
+    "discord, a voice message": (
+        envelope("discord", {"guild_id": "1", "flags": 8192, "attachments": [{"content_type": "audio/ogg"}]}),
+        {"addressed": "no", "media": "voice", "has_attachment": "yes"},
+    ),
+    "slack, by mention": (
+        envelope("slack", {"authorizations": [{"user_id": "U9"}], "event": {"type": "message"}}, text="hi <@U9>"),
+        {"addressed": "yes"},
+    ),
+    "slack, another's mention": (
+        envelope("slack", {"authorizations": [{"user_id": "U9"}], "event": {"type": "message"}}, text="hi <@U8>"),
+        {"addressed": "no"},
+    ),
+    "slack, app_mention": (envelope("slack", {"event": {"type": "app_mention"}}), {"addressed": "yes"}),
+    "slack, in private": (envelope("slack", {"event": {"channel_type": "im"}}), {"addressed": "yes"}),
+    "slack, a file": (
+        envelope("slack", {"event": {"files": [{"mimetype": "text/csv"}]}}),
+        {"addressed": "no", "media": "document", "has_attachment": "yes"},
+    ),
+    "matrix, by mention": (
+        envelope(
+            "matrix", {"content": {"m.mentions": {"user_ids": ["@house:x.example"]}}}, endpoint="@house:x.example"
+        ),
+        {"addressed": "yes"},
+    ),
+    "matrix, an image": (
+        envelope("matrix", {"content": {"msgtype": "m.image"}}),
+        {"addressed": "no", "media": "photo", "has_attachment": "yes"},
+    ),
+    "whatsapp, a voice message": (
+        envelope("whatsapp", {"type": "audio", "audio": {"voice": True}}),
+        {"addressed": "yes", "media": "voice", "has_attachment": "yes"},
+    ),
+    "whatsapp, a photo in a group": (
+        envelope("whatsapp_user_client", {"key": {"remoteJid": "1@g.us"}, "message": {"imageMessage": {"url": ""}}}),
+        {"addressed": "no", "media": "photo", "has_attachment": "yes"},
+    ),
+    "irc, by name": (envelope("irc", thread="#home", text="house: hello", endpoint="irc:House"), {"addressed": "yes"}),
+    "irc, in a channel": (envelope("irc", thread="#home", endpoint="irc:House"), {"addressed": "no"}),
+    "signal, a voice message": (
+        envelope(
+            "signal", {"envelope": {"dataMessage": {"attachments": [{"contentType": "audio/aac", "voiceNote": True}]}}}
+        ),
+        {"addressed": "yes", "media": "voice", "has_attachment": "yes"},
+    ),
+    "xmpp, in a room": (
+        envelope("xmpp", thread="home@muc.x.example", chat_type="group"),
+        {"addressed": "no"},
+    ),
+}
+OF_CHATS = ("addressed", "command", "media", "telegram_topic_id", "discord_parent_channel_id")
+
+
+@pytest.mark.parametrize("case", SAID.values(), ids=SAID.keys())
+def test_facts_of_chats(case: tuple[Envelope, dict[str, str]]) -> None:
+    found = facts(case[0])
+    assert {key: found[key] for key in OF_CHATS if key in found} | {"has_attachment": found["has_attachment"]} == {
+        "has_attachment": "no",
+        **case[1],
+    }
+
+
+def test_the_tag_of_an_address_and_the_domains_above_one() -> None:
+    raw = mail(to="me+shop@x.example, Me+a+b@X.example", cc="other+tag@x.example")
+    found = facts(envelope("email", raw, sender="a@mail.b.example", endpoint="gmail:me@x.example"))
+    assert (found["email_tag"], found["email_parent_domain"]) == ("shop\na+b", "mail.b.example\nb.example")
+    plain = facts(envelope("email", mail(to="me@x.example"), sender="a@localhost", endpoint="me@x.example"))
+    assert ("email_tag" in plain, plain["email_parent_domain"]) == (False, "localhost")
+
+
 # Whatever stands in raw
 
 NAMES = ("message", "chat", "from", "id", "type", "headers", "to", "payload", "event", "d", "entry", "key", "list-id")
@@ -359,6 +510,7 @@ def test_huge_headers_take_no_time_and_say_nothing() -> None:
             "email_to",
             "email_list_id",
             "email_automatic",
+            "email_tag",
         }
 
 
@@ -434,16 +586,24 @@ def test_nothing_vouches_for_a_sender_without_a_domain() -> None:
 # Channels and providers
 
 
+B = {"email_parent_domain": "b.example"}
+
+
 @pytest.mark.parametrize(
     ("made_up", "follows"),
     [
-        ({"channel": "email", "email_sender": "a@b.example"}, {"email_domain": "b.example"}),
+        ({"channel": "email", "email_sender": "a@b.example"}, {"email_domain": "b.example", **B}),
         (
             {"channel": "email", "sender": "Ann <Ann@B.example>"},
-            {"email_sender": "ann@b.example", "email_domain": "b.example"},
+            {"email_sender": "ann@b.example", "email_domain": "b.example", **B},
         ),
-        ({"channel": "email", "email_sender": "a@b.example", "email_domain": "c.example"}, {}),
-        ({"channel": "email", "email_domain": "b.example"}, {}),
+        (
+            {"channel": "email", "email_sender": "a@b.example", "email_domain": "c.example"},
+            {"email_parent_domain": "c.example"},
+        ),
+        ({"channel": "email", "email_domain": "b.example"}, B),
+        ({"channel": "email", "email_domain": "a.b.example"}, {"email_parent_domain": "a.b.example\nb.example"}),
+        ({"channel": "slack", "media": "photo\nvoice"}, {"has_attachment": "yes"}),
         ({"channel": "email", "sender": "nobody"}, {}),
         ({"channel": "telegram", "telegram_chat_type": "private"}, {"chat_type": "private"}),
         ({"channel": "api", "sender": "a@b.example"}, {}),

@@ -70,11 +70,20 @@ class Circle:
 
 
 CHAT_TYPES: Final = frozenset(get_args(ChatType))
+YES_OR_NO: Final = frozenset({"yes", "no"})
+MEDIA: Final = Form(
+    re.compile("animation|audio|document|photo|sticker|video|voice"),
+    "animation, audio, document, photo, sticker, video or voice",
+    several=True,
+)
 COMMON_KEYS: Final[dict[str, Values]] = {
     **dict.fromkeys(("channel", "endpoint", "sender", "thread"), "text"),
     "chat_type": CHAT_TYPES,
+    "has_attachment": YES_OR_NO,
+    "media": MEDIA,
 }
 """The facts that messages of every channel may have."""
+COMMON_IMPLIES: Final[Implies] = {"media": ("has_attachment",)}
 
 
 def _nothing(_: Envelope) -> str | None:
@@ -107,7 +116,10 @@ class Channel:
     replied_to: Callable[[Envelope], str | None] = _nothing
     """The platform's id of the message that this one replies to."""
     facts: Callable[[Envelope], Found] = _no_facts
-    """What rules can match on besides the common facts; its keys are among `keys` and the common ones."""
+    """What rules can match on besides the common facts; its keys are among `keys` and the common ones.
+
+    `media` is known from the attachments of the envelope, unless it is said here.
+    """
     keys: dict[str, Values] = field(default_factory=dict)
     """The keys of its own facts, and what values they may have."""
     unknown: Mapping[str, str] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from switchboard.core.mail.auth import MailAuth, mail_auth
 from switchboard.core.mail.head import decoded
 from switchboard.core.mail.headers import address, domain_of, header, headers, list_id, mailboxes, without_tag
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import SEVERAL, Channel, Circle, Form, Found
+from switchboard.ports.channel import SEVERAL, YES_OR_NO, Channel, Circle, Form, Found
 from switchboard.ports.raw import matching, word
 
 Servers = Mapping[str, Collection[str]]
@@ -28,6 +28,7 @@ _IDS = re.compile(r"<[^<>\s]{1,510}>")
 _MAX_REFERENCES: Final = 20
 _MAX_LINES: Final = 10
 _MAX_PEOPLE: Final = 100
+_MAX_PARENTS: Final = 8
 _NO_WORD = re.compile(r"[\W_]+")
 _MAX_SUBJECT: Final = 12_000
 _ADDRESS: Final = Form(re.compile(r"[^A-Z\s<>]+@[^A-Z\s<>@*]+"), "an address in lower case, such as ann@example.org")
@@ -35,6 +36,12 @@ _DOMAIN: Final = Form(
     re.compile(r"[^A-Z\s<>@*.][^A-Z\s<>@*]*"),
     "a domain in lower case; those below it are others",
     lambda value: value.lower().rpartition("@")[2].lstrip("*."),
+)
+_TAG: Final = Form(
+    re.compile(r"[^A-Z\s<>@*]+"),
+    "what follows the + in an address of this mailbox, in lower case",
+    lambda value: value.lower().partition("@")[0].rpartition("+")[2],
+    several=True,
 )
 _LIST_ID: Final = Form(
     re.compile(r"[^A-Z\s<>]+"),
@@ -123,7 +130,9 @@ def _facts(envelope: Envelope, servers: Servers = MappingProxyType({})) -> Found
     return {
         "email_sender": sender,
         "email_domain": domain,
-        "email_to": _recipients(envelope),
+        "email_parent_domain": _parents(domain),
+        "email_to": (recipients := _recipients(envelope)),
+        "email_tag": _tags(envelope, recipients),
         "email_automatic": "no" if _automatic(envelope) is None else "yes",
         "email_list_id": _LIST_ID.fitting(word(list_id(header(raw, "list-id")))),
         # If our own server wrote one of these headers, it is the topmost; strangers wrote the others.
@@ -133,7 +142,31 @@ def _facts(envelope: Envelope, servers: Servers = MappingProxyType({})) -> Found
 
 def _implied(facts: Mapping[str, str]) -> Found:
     sender = facts.get("email_sender") or address(facts.get("sender", ""))
-    return {"email_sender": sender, "email_domain": domain_of(sender or "")}
+    domain = domain_of(sender or "")
+    return {
+        "email_sender": sender,
+        "email_domain": domain,
+        "email_parent_domain": _parents(facts.get("email_domain") or domain),
+    }
+
+
+def _parents(domain: str | None) -> str | None:
+    """A domain and all above it but the topmost: `mail.acme.example`, `acme.example`."""
+    labels = domain.split(".") if domain else []
+    return (
+        SEVERAL.join(".".join(labels[at:]) for at in range(min(max(len(labels) - 1, 1), _MAX_PARENTS)))
+        if labels
+        else None
+    )
+
+
+def _tags(envelope: Envelope, recipients: str | None) -> str | None:
+    """`shop` for a mail to `me+shop@example.org`, if this is the mailbox `me@example.org`."""
+    if recipients is None or "+" not in recipients:
+        return None
+    own = _mailbox(envelope.source.endpoint_identity)
+    tags = (one.partition("@")[0].partition("+")[2] for one in recipients.split(SEVERAL) if without_tag(one) == own)
+    return SEVERAL.join(dict.fromkeys(tag for tag in tags if tag)) or None
 
 
 def _recipients(envelope: Envelope) -> str | None:
@@ -195,17 +228,24 @@ CHANNELS: Final = (
         replied_to=_replied_to,
         facts=_facts,
         keys={
-            "email_automatic": frozenset({"yes", "no"}),
+            "email_automatic": YES_OR_NO,
             "email_sender": _ADDRESS,
             "email_to": replace(_ADDRESS, several=True),
+            "email_tag": _TAG,
             "email_domain": _DOMAIN,
+            "email_parent_domain": replace(
+                _DOMAIN, what="a domain in lower case, for itself and all below it", several=True
+            ),
             "email_list_id": _LIST_ID,
             "email_auth": frozenset(get_args(MailAuth)),
         },
         unknown={
             "email_auth": "no mail server is trusted to authenticate senders; name yours under [email.trusted_servers]"
         },
-        implies={"email_sender": ("email_domain",)},
+        implies={
+            "email_sender": ("email_domain", "email_parent_domain"),
+            "email_domain": ("email_parent_domain",),
+        },
         implied=_implied,
         automatic=_automatic,
         history="email",

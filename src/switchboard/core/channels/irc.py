@@ -7,8 +7,10 @@ from typing import Final
 
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Form, Found
+from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private
 from switchboard.ports.raw import first_word
 
+_MAX_NICK: Final = 64
 _NAME: Final = Form(
     re.compile(r"[#&][^A-Z\s,]+"), "the name of a channel with its #, in lower case", lambda value: f"#{value.lower()}"
 )
@@ -21,10 +23,18 @@ def _channel(envelope: Envelope) -> str | None:
 
 
 def _facts(envelope: Envelope) -> Found:
+    channel = _channel(envelope)
     return {
-        "irc_channel": _channel(envelope),
+        "irc_channel": channel,
         "irc_nick": envelope.sender.identity.partition("!")[0].lower() or None,
+        **chat_facts(envelope, direct=is_private(envelope) or channel is None, named=_named(envelope)),
     }
+
+
+def _named(envelope: Envelope) -> bool:
+    """`house: hello`, as is usual there."""
+    first = envelope.payload.normalized_text[:_MAX_NICK].partition(" ")[0]
+    return is_own(envelope, first.rstrip(":,")) or is_called(envelope)
 
 
 CHANNELS: Final = (
@@ -33,7 +43,7 @@ CHANNELS: Final = (
         providers=frozenset({"irc"}),
         chat=_channel,
         facts=_facts,
-        keys={"irc_channel": _NAME, "irc_nick": "lower"},
+        keys={"irc_channel": _NAME, "irc_nick": "lower", **KEYS},
         history="realtime",
     ),
 )

@@ -7,8 +7,10 @@ from typing import Final
 
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found
-from switchboard.ports.raw import at, first_word, matching, raw_of
+from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private, media_of
+from switchboard.ports.raw import Raw, at, child, first_word, matching, raw_of
 
+_MEDIA: Final = {"m.image": "photo", "m.video": "video", "m.audio": "audio", "m.file": "document"}
 _EVENT = re.compile(r"\$[!-~]{1,255}")
 
 
@@ -29,7 +31,23 @@ def _facts(envelope: Envelope) -> Found:
     return {
         "matrix_room_id": _room(envelope) or (thread if thread.startswith("!") else None),
         "matrix_user_id": first_word(raw, ("sender",)) or envelope.sender.identity,
+        "media": _media(raw_of(envelope)),
+        **chat_facts(envelope, direct=is_private(envelope), named=_named(envelope)),
     }
+
+
+def _named(envelope: Envelope) -> bool:
+    named = at(envelope.payload.raw, "content", "m.mentions", "user_ids")
+    return is_called(envelope) or any(is_own(envelope, one) for one in (named if isinstance(named, list) else ()))
+
+
+def _media(event: Raw) -> str | None:
+    content = child(event, "content")
+    if event.get("type") == "m.sticker":
+        return "sticker"
+    if "org.matrix.msc3245.voice" in content:
+        return "voice"
+    return media_of((_MEDIA.get(str(content.get("msgtype"))),))
 
 
 CHANNELS: Final = (
@@ -40,7 +58,7 @@ CHANNELS: Final = (
         chat=_room,
         replied_to=_replied_to,
         facts=_facts,
-        keys=dict.fromkeys(("matrix_room_id", "matrix_user_id"), "text"),
+        keys={**dict.fromkeys(("matrix_room_id", "matrix_user_id"), "text"), **KEYS},
         history="realtime",
     ),
 )

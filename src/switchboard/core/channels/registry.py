@@ -28,7 +28,7 @@ from switchboard.core.channels import (
 from switchboard.core.words import near, or_list
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, InvalidInput
-from switchboard.ports.channel import COMMON_KEYS, Channel, Form, Implies, Values
+from switchboard.ports.channel import COMMON_IMPLIES, COMMON_KEYS, Channel, Form, Implies, Values
 
 
 class Channels(dict[str, Channel]):
@@ -36,9 +36,10 @@ class Channels(dict[str, Channel]):
 
     def __init__(self, channels: Iterable[Channel]) -> None:
         super().__init__((channel.name, channel) for channel in channels)
-        self.implies: Implies = {key: keys for one in self.values() for key, keys in one.implies.items()}
+        own = {key: keys for one in self.values() for key, keys in one.implies.items()}
+        self.implies: Implies = {**COMMON_IMPLIES, **own}
         """What the keys of all channels pin down besides themselves."""
-        kinds = [kind for one in self.values() for kind in one.keys.items()]
+        kinds = [kind for keys in (COMMON_KEYS, *(one.keys for one in self.values())) for kind in keys.items()]
         self.several = frozenset(key for key, kind in kinds if isinstance(kind, Form) and kind.several)
         """The keys of facts that may have several values."""
         self._keys = {name: COMMON_KEYS | channel.keys for name, channel in self.items()}

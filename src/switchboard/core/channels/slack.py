@@ -7,9 +7,11 @@ from typing import Final
 
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found
-from switchboard.ports.raw import Raw, child, first_word, matching, raw_of
+from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private, kind_of, media_of
+from switchboard.ports.raw import Raw, at, child, first_word, matching, raw_of, word
 
 _ID = re.compile(r"[A-Z0-9]{1,40}", re.ASCII)
+_MENTION = re.compile(r"<@([A-Z0-9]{1,40})[|>]")
 _TS = re.compile(r"\d{1,20}\.\d{1,10}", re.ASCII)
 
 
@@ -51,7 +53,25 @@ def _facts(envelope: Envelope) -> Found:
         "slack_team_id": first_word(raw, ("team_id",), ("team", "id"), ("event", "team")),
         "slack_channel_id": _channel(raw),
         "slack_user_id": user or envelope.sender.identity,
+        "media": _media(_event(raw_of(envelope))),
+        **chat_facts(envelope, direct=_direct(envelope), named=_named(envelope)),
     }
+
+
+def _direct(envelope: Envelope) -> bool:
+    return is_private(envelope) or _event(raw_of(envelope)).get("channel_type") == "im"
+
+
+def _named(envelope: Envelope) -> bool:
+    raw, text = raw_of(envelope), envelope.payload.normalized_text
+    own = word(at(raw, "authorizations", 0, "user_id"))
+    mentioned = any(one == own or is_own(envelope, one) for one in _MENTION.findall(text)) if "<@" in text else False
+    return _event(raw).get("type") == "app_mention" or mentioned or is_called(envelope)
+
+
+def _media(event: Raw) -> str | None:
+    files = event.get("files")
+    return media_of(kind_of(at(one, "mimetype")) or "document" for one in files) if isinstance(files, list) else None
 
 
 CHANNELS: Final = (
@@ -63,7 +83,7 @@ CHANNELS: Final = (
         replied_to=_replied_to,
         facts=_facts,
         implies={"slack_channel_id": ("slack_team_id",)},
-        keys=dict.fromkeys(("slack_team_id", "slack_channel_id", "slack_user_id"), "text"),
+        keys={**dict.fromkeys(("slack_team_id", "slack_channel_id", "slack_user_id"), "text"), **KEYS},
         history="realtime",
     ),
 )

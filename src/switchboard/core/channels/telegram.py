@@ -7,9 +7,14 @@ from typing import Final
 
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import CHAT_TYPES, NUMBER, Channel, Found
+from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, media_of
 from switchboard.ports.raw import Raw, at, child, integer, number, raw_of, word
 
 _WHO: Final = frozenset({"chat", "from", "user"})
+_MEDIA: Final = {
+    **{kind: kind for kind in ("animation", "audio", "document", "photo", "sticker", "video", "voice")},
+    "video_note": "video",
+}
 
 
 def _message(envelope: Envelope) -> Raw:
@@ -51,7 +56,23 @@ def _facts(envelope: Envelope) -> Found:
         "telegram_chat_id": chat or (user if known == "private" else None),
         "telegram_user_id": user,
         "telegram_chat_type": known,
+        "telegram_topic_id": integer(message.get("message_thread_id")) if message.get("is_topic_message") else None,
+        "media": _media(message),
+        **chat_facts(envelope, direct=known == "private", named=_named(envelope, message)),
     }
+
+
+def _media(message: Raw) -> str | None:
+    kinds = _MEDIA.keys() & message.keys()
+    # An animation comes with a document for old clients.
+    return (
+        media_of(_MEDIA[kind] for kind in kinds - ({"document"} if "animation" in kinds else set())) if kinds else None
+    )
+
+
+def _named(envelope: Envelope, message: Raw) -> bool:
+    """By its name, or by an answer to it."""
+    return is_called(envelope) or is_own(envelope, at(message, "reply_to_message", "from", "username"))
 
 
 def _implied(facts: Mapping[str, str]) -> Found:
@@ -65,8 +86,12 @@ _TELEGRAM: Final = Channel(
     chat=_chat,
     replied_to=_replied_to,
     facts=_facts,
-    keys={"telegram_chat_id": NUMBER, "telegram_user_id": NUMBER, "telegram_chat_type": CHAT_TYPES},
-    implies={"telegram_chat_type": ("chat_type",)},
+    keys={
+        **dict.fromkeys(("telegram_chat_id", "telegram_user_id", "telegram_topic_id"), NUMBER),
+        "telegram_chat_type": CHAT_TYPES,
+        **KEYS,
+    },
+    implies={"telegram_chat_type": ("chat_type",), "telegram_topic_id": ("telegram_chat_id",)},
     implied=_implied,
     history="realtime",
 )

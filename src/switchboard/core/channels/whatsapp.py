@@ -10,8 +10,13 @@ from typing import Final
 
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found
-from switchboard.ports.raw import at, first_word, matching, raw_of
+from switchboard.ports.chat import KEYS, chat_facts, is_own, is_private, media_of
+from switchboard.ports.raw import Raw, at, child, first_word, matching, raw_of
 
+_MEDIA: Final = {
+    "image": "photo",
+    **{kind: kind for kind in ("audio", "document", "sticker", "video")},
+}
 _TOKEN = re.compile(r"[!-~]{1,512}")
 
 
@@ -36,7 +41,30 @@ def _facts(envelope: Envelope) -> Found:
         "whatsapp_chat_id": _chat(envelope) or envelope.event.external_thread_id,
         "whatsapp_user_id": first_word(change, ("messages", 0, "from")) or envelope.sender.identity,
         "whatsapp_phone_number_id": first_word(change, ("metadata", "phone_number_id")),
+        "media": _media(raw_of(envelope)),
+        **chat_facts(envelope, direct=_direct(envelope), named=_named(envelope)),
     }
+
+
+def _direct(envelope: Envelope) -> bool:
+    """Only groups are known from `payload.raw`; all other chats are private."""
+    chat = _chat(envelope)
+    return is_private(envelope) or (envelope.sender.chat_type is None and (chat is None or not chat.endswith("@g.us")))
+
+
+def _named(envelope: Envelope) -> bool:
+    named = at(envelope.payload.raw, "message", "extendedTextMessage", "contextInfo", "mentionedJid")
+    those = named if isinstance(named, list) else ()
+    return any(isinstance(one, str) and is_own(envelope, one.partition("@")[0]) for one in those)
+
+
+def _media(raw: Raw) -> str | None:
+    """The Cloud API names the type; a user's own client has a part of that name."""
+    kinds = {
+        kind for name, kind in _MEDIA.items() if raw.get("type") == name or child(raw, "message", f"{name}Message")
+    }
+    audio = child(raw, "audio") or child(raw, "message", "audioMessage")
+    return media_of("voice" if kind == "audio" and (audio.get("voice") or audio.get("ptt")) else kind for kind in kinds)
 
 
 _WHATSAPP: Final = Channel(
@@ -46,7 +74,7 @@ _WHATSAPP: Final = Channel(
     chat=_chat,
     replied_to=_replied_to,
     facts=_facts,
-    keys=dict.fromkeys(("whatsapp_chat_id", "whatsapp_user_id", "whatsapp_phone_number_id"), "text"),
+    keys={**dict.fromkeys(("whatsapp_chat_id", "whatsapp_user_id", "whatsapp_phone_number_id"), "text"), **KEYS},
     history="realtime",
 )
 CHANNELS: Final = (_WHATSAPP, _WHATSAPP.named("whatsapp_user_client"))

@@ -6,6 +6,7 @@ from typing import Final
 
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found
+from switchboard.ports.chat import KEYS, chat_facts, is_called
 
 
 def _room(envelope: Envelope) -> str | None:
@@ -19,7 +20,9 @@ def _chat(envelope: Envelope) -> str | None:
 
 
 def _facts(envelope: Envelope) -> Found:
-    return {"xmpp_jid": _bare(envelope.sender.identity), "xmpp_room": _room(envelope)}
+    room = _room(envelope)
+    said = chat_facts(envelope, direct=room is None, named=is_called(envelope))
+    return {"xmpp_jid": _bare(envelope.sender.identity), "xmpp_room": room, **said}
 
 
 def _bare(jid: str) -> str | None:
@@ -32,7 +35,7 @@ CHANNELS: Final = (
         providers=frozenset({"xmpp"}),
         chat=_chat,
         facts=_facts,
-        keys=dict.fromkeys(("xmpp_jid", "xmpp_room"), "lower"),
+        keys={**dict.fromkeys(("xmpp_jid", "xmpp_room"), "lower"), **KEYS},
         history="realtime",
     ),
 )

@@ -12,23 +12,33 @@ from itertools import product
 
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Filters, FilterValue
-from switchboard.ports.channel import SEVERAL, Channel
+from switchboard.ports.channel import SEVERAL, Channel, Found
+from switchboard.ports.chat import kind_of, media_of
 
 
 def facts(envelope: Envelope, channel: Channel) -> dict[str, str]:
-    """The match keys of a message: `channel`, `endpoint`, `sender`, `thread`, `chat_type` and those of its channel.
+    """The match keys of a message: those that every message has, and those of its channel.
 
     Pure and total: never raises, never adds a key without a value. `channel.all_keys` lists the possible keys.
     """
+    own = channel.facts(envelope)
+    media = own.get("media") or _attached(envelope)
     found = {
         "channel": envelope.source.channel,
         "endpoint": envelope.source.endpoint_identity,
         "sender": envelope.sender.identity,
         "thread": envelope.event.external_thread_id,
         "chat_type": envelope.sender.chat_type,
-        **channel.facts(envelope),
+        **own,
+        "has_attachment": "yes" if media else "no",
+        "media": media,
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _attached(envelope: Envelope) -> str | None:
+    attachments = envelope.payload.attachments
+    return media_of(kind_of(one.media_type) for one in attachments) if attachments else None
 
 
 def has(facts: Mapping[str, str], key: str, wanted: FilterValue) -> bool:
@@ -53,4 +63,9 @@ def with_derived(given: Mapping[str, str], channel: Channel) -> dict[str, str]:
 
     A mail has the address and the domain of its sender, a Telegram message the type of its chat.
     """
-    return {key: value for key, value in channel.implied(given).items() if value is not None} | dict(given)
+    return {key: value for key, value in implied(given, channel).items() if value is not None} | dict(given)
+
+
+def implied(given: Mapping[str, str], channel: Channel) -> Found:
+    """What follows from made-up facts; None where nothing does."""
+    return {"has_attachment": "yes" if "media" in given else None, **channel.implied(given)}

@@ -14,17 +14,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Problem, ProblemCode, check_match, check_targets
 from switchboard.core.routing.explain import in_order, why_first
-from switchboard.core.routing.facts import alternatives, values_of, with_derived
+from switchboard.core.routing.facts import alternatives, has, implied, values_of, with_derived
 from switchboard.core.routing.index import retired
 from switchboard.domain.routing import Rule, RuleChange, SystemId, Target, Team, TeamId
-from switchboard.ports.channel import Implies
+from switchboard.ports.channel import SEVERAL, Implies
 
 Severity = Literal["error", "warning", "note"]
 LintCode = (
@@ -49,7 +49,7 @@ LintCode = (
 
 Teams = Mapping[TeamId, Team]
 _Keys = tuple[str, ...]
-_Values = tuple[str | None, ...]
+_Values = tuple[str, ...]
 
 _NEVER: Final = frozenset(
     {
@@ -322,11 +322,12 @@ def _contradiction(filters: Mapping[str, str], possible: Iterable[str], channels
     """Which filter excludes another, as the domain of a sender does another domain."""
     why = None
     for name in possible:
-        implied = channels[name].implied(filters)
-        wrong = next((key for key, value in implied.items() if value and filters.get(key, value) != value), None)
+        known = {key: value for key, value in implied(filters, channels[name]).items() if value is not None}
+        wrong = next((key for key in known if key in filters and not has(known, key, filters[key])), None)
         if wrong is None:
             return None
-        why = f"its other filters imply {wrong} {implied[wrong]!r}, not {filters[wrong]!r}"
+        meant = known[wrong].partition(SEVERAL)[0]
+        why = f"its other filters imply {wrong} {meant!r}, not {filters[wrong]!r}"
     return why
 
 
@@ -360,18 +361,24 @@ def _shadowed(possible: Sequence[tuple[Rule, Sequence[_Asking]]], implies: Impli
         required = tuple(sorted(asked))
         if required not in parts:
             parts[required] = _parts(required, before.keys())
-        return next((by for part in parts[required] if (by := before[part].get(tuple(map(asked.get, part))))), None)
+        ways = ((part, values) for part in parts[required] for values in _each(asked, part))
+        return next((by for part, values in ways if (by := before[part].get(values))), None)
 
     for rule, ways in possible:
         hiding = [hidden(way.asked) for way in ways]
         for way, by in zip(ways, hiding, strict=True):
             if by is None:
                 # What is hidden need not be kept: whatever it would hide, the earlier rule hides too.
-                before[way.keys][tuple(map(way.asked.get, way.keys))] = rule
+                before[way.keys][tuple(way.asked[key] for key in way.keys)] = rule
         twin = twins.setdefault((rule.channel, frozenset(rule.filters.items()), frozenset(rule.targets)), rule)
         earlier = {by.rule_id: by for by in hiding if by is not None}
         if None not in hiding:
             yield _duplicate(rule, twin) if twin is not rule else _hidden_by(rule, [*earlier.values()], implies)
+
+
+def _each(asked: Mapping[str, str], keys: _Keys) -> Iterator[_Values]:
+    """The values of these keys, in every combination where one follows from another and has several."""
+    return product(*(asked[key].split(SEVERAL) for key in keys))
 
 
 def _parts(keys: _Keys, shapes: Collection[_Keys]) -> tuple[_Keys, ...]:

@@ -1,0 +1,70 @@
+"""Facts of any chat: whether the bot is addressed, which command it is given, and the kinds of media it is sent.
+
+Called by channels, ours and those of third parties. In: an envelope and what the channel found in its `payload.raw`;
+out: facts for rules. Next: `core/channels/telegram.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from switchboard.domain.envelope import Envelope
+from switchboard.ports.channel import SEVERAL, YES_OR_NO, Form, Found, Values
+
+_COMMAND = re.compile(r"/([\w-]{1,64})(?:@\S+)?(?!\S)")
+_KINDS: Final = {"image": "photo", "video": "video", "audio": "audio"}
+"""By the first part of a content type; all others are documents."""
+
+KEYS: Final[dict[str, Values]] = {
+    "addressed": YES_OR_NO,
+    "command": Form(
+        re.compile(r"/[^\sA-Z@/]+"),
+        "a command in lower case with its slash and without the bot's name, such as /start",
+        lambda value: f"/{value.lower().lstrip('/').partition('@')[0]}",
+    ),
+}
+"""The keys of `chat_facts`."""
+
+
+def chat_facts(envelope: Envelope, *, direct: bool, named: bool = False) -> Found:
+    """`addressed`, if the chat is a `direct` one, the bot is `named` or the connector says so; and `command`."""
+    addressed = direct or named or envelope.control.addressed
+    return {"addressed": "yes" if addressed else "no", "command": _command(envelope.payload.normalized_text)}
+
+
+def _command(text: str) -> str | None:
+    """`/start` for `/Start@house_bot now`."""
+    found = _COMMAND.match(text) if text.startswith("/") else None
+    return f"/{found[1].lower()}" if found else None
+
+
+def is_private(envelope: Envelope) -> bool:
+    """Whether the connector says that it is a chat of two."""
+    return envelope.sender.chat_type == "private"
+
+
+def is_own(envelope: Envelope, name: object) -> bool:
+    """Whether a name or an id is that of the account that got the message: `House` is, if that is `bot:@house`."""
+    if not isinstance(name, str) or not name.strip("@"):
+        return False
+    endpoint, name = envelope.source.endpoint_identity.lower(), name.lower().lstrip("@")
+    return endpoint.endswith(name) and endpoint.removesuffix(name).rstrip("@")[-1:] in ("", ":")
+
+
+def is_called(envelope: Envelope) -> bool:
+    """Whether the text has the name of the account after an `@`."""
+    text = envelope.payload.normalized_text.lower()
+    name = envelope.source.endpoint_identity.rpartition(":")[2].lstrip("@").lower()
+    return "@" in text and bool(name) and re.search(rf"@{re.escape(name)}(?!\w)", text) is not None
+
+
+def media_of(kinds: Iterable[str | None]) -> str | None:
+    """The fact `media`: each kind once."""
+    return SEVERAL.join(sorted({kind for kind in kinds if kind})) or None
+
+
+def kind_of(content_type: object) -> str | None:
+    """`photo` for `image/jpeg`; None for what is no content type."""
+    return _KINDS.get(content_type.partition("/")[0].lower(), "document") if isinstance(content_type, str) else None
