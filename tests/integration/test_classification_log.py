@@ -391,10 +391,13 @@ async def test_a_correction_waits_for_another_that_has_begun(opened: Open) -> No
     async with ScriptedLlm([to("System1/health")]) as llm, opened(llm) as house:
         request_id = await house.message("pay the doctor")
         await house.correct(request_id, "System1/nurse", only_note=True)  # so that the first has no row to write there
-        first = "select n from correct_route($1, 'System1/nurse', 'x', null, null, 1, '[]', 2::smallint, 'care')"
+        first = (
+            "select n from correct_decision($1, 'System1/nurse', 'x', null, null, null, 1, '[]', 2::smallint,"
+            " array['System1/nurse'], array['care'], '{}', '{}', '{}', '{}', '{}')"
+        )
         waiting = (
             "select count(*) from pg_stat_activity"
-            " where datname = current_database() and wait_event_type = 'Lock' and query like '%correct_route%'"
+            " where datname = current_database() and wait_event_type = 'Lock' and query like '%correct_decision%'"
         )
 
         async def waits() -> bool:
@@ -425,6 +428,35 @@ async def test_who_has_the_message_or_shall_not_have_it_gets_none(opened: Open) 
         later = (await house.correct(one, "System1/finance")).json()  # the note was there; now it is sent as well
         assert (later["already"], later["decision_n"]) == (False, 2)
         await eventually(lambda: house.over(one))
+        await house.balanced()
+
+
+async def test_a_correction_to_a_team_goes_down_its_tree(opened: Open) -> None:
+    async with ScriptedLlm([to("System1/health"), to("System1/finance")]) as llm, opened(llm) as house:
+        request_id = await house.message("nurse, my head hurts")
+        empty = await house.correct(request_id, "care")
+        assert (empty.status_code, empty.json()["error"]["code"]) == (409, "nobody_takes_it")
+        assert await house.log(corrected=True) == []
+        rule = {"team_id": "care", "name": "chats", "channel": "telegram"}
+        both = {"targets": [{"system_id": "System1/nurse"}, {"system_id": "System1/doctor"}]}
+        assert (await house.http.post("/v1/rules", json={**rule, **both, "reason": "x"})).status_code == 201
+        done = (await house.correct(request_id, "care", reason="it is nursing")).json()
+        assert (done["corrected_to"], done["decision_n"], done["already"]) == ("care", 2, False)
+        await eventually(lambda: house.over(request_id))
+        again = (await house.correct(request_id, "care")).json()
+        assert (again["already"], again["decision_n"], again["deliveries"]) == (True, None, [])
+        taken = [("System1/health", 1), ("System1/nurse", 2), ("System1/doctor", 2)]
+        assert sorted(await house.deliveries(request_id)) == sorted(taken)
+        explained = (await house.http.get(f"/v1/messages/{request_id}/explain")).json()
+        steps = [(step["reason"], step["team_id"]) for step in explained["decisions"][1]["trail"]]
+        assert steps == [("correction", "root"), ("rule", "care")]
+        [case] = (await house.http.get("/v1/classifications/cases")).json()["cases"]
+        assert case["expect"] == ["System1/nurse", "System1/doctor"]
+
+        other = await house.message("and my foot")
+        care3 = await house.agent("System3/care")
+        assert (await house.correct(other, "care", care3)).status_code == 404, "its team was not asked"
+        assert (await house.correct(other, "root", await house.agent("System3/root"))).status_code == 409
         await house.balanced()
 
 

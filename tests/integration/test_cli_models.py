@@ -283,8 +283,10 @@ def test_list_log_usage_and_correction(cli: Cli) -> None:
     assert cli.json("models", "log", "--failed")["classifications"] == []
     assert cli.run("models", "log", "--team", "nowhere")[0] == 5
     said = cli.says("messages", "correct", request_id, "--to", "System1/loud", "--reason", "loud can")
-    assert f"{request_id} is corrected to System1/loud, and delivered to it (decision 2)" in said
-    assert "was already corrected" in cli.says("messages", "correct", request_id, "--to", "System1/loud")
+    assert f"{request_id} is corrected to System1/loud, and delivered to System1/loud (decision 2)" in said
+    assert "was already corrected" in cli.says("messages", "correct", request_id, "--to", "loud")
+    assert cli.json("messages", "correct", request_id, "--to", "root", "--only-note")["corrected_to"] == "root"
+    cli.says("messages", "correct", request_id, "--to", "System1/loud", "--reason", "loud can")
     explained = cli.says("explain", request_id)
     assert "asked for team root" in explained
     assert "corrected by operator-1" in explained

@@ -586,7 +586,7 @@ async def test_what_models_chose_is_read_corrected_and_forgotten_by_index(watche
     for n in range(777, 785):
         correction = Correction(await the_id(database, n), spare.system_id, "olga", "spare can", None)
         step = TrailStep(ROOT, "correction", targets=(Target(spare.system_id),))
-        sending = Sending(spare, 1, step, 2)
+        sending = Sending(Decision(1, (spare,), (), (step,)), 2)
         assert await watched.scanned(partial(classification_log.correct, database, correction, sending)) == set()
     assert await database.value("select count(*) from delivery where system_id = 'System1/spare'") == 8
 

@@ -12,9 +12,10 @@ from datetime import timedelta
 from uuid import UUID
 
 from switchboard.core.storable import storable_text, to_storable_json
-from switchboard.domain.routing import Chosen, TrailStep
+from switchboard.domain.routing import Decision
 from switchboard.domain.shown import Read
 from switchboard.store.database import Database, query, row_as, rows_as
+from switchboard.store.dead_letters import branch_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Sight:
 class Correction:
     """Where a message should have gone, with author and reason; in the log of `teams` (None: of all that asked).
 
-    The butler gets the part that reached the team `of`; None: the whole.
+    Delivered is the part that reached the team `of`; None: the whole.
     """
 
     request_id: UUID
@@ -62,11 +63,9 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """The further decision that brings the message to the right butler."""
+    """The further decision that brings the message where it should have gone."""
 
-    chosen: Chosen
-    version: int
-    step: TrailStep
+    decision: Decision
     tier: int
 
 
@@ -132,14 +131,15 @@ async def correct(database: Database, correction: Correction, sending: Sending |
     c = correction
     teams = None if c.teams is None else list(c.teams)
     reason = None if c.reason is None else storable_text(c.reason)
-    values = (c.request_id, c.to, c.by, reason, teams, *_columns(sending), c.of)
+    values = (c.request_id, c.to, c.by, reason, teams, c.of, *_columns(sending))
     return row_as(Outcome, await database.row(query("classification_log.correct"), *values))
 
 
 def _columns(sending: Sending | None) -> tuple[object, ...]:
     if sending is None:
-        return (None,) * 4
-    return sending.version, to_storable_json((sending.step,)), sending.tier, sending.chosen.team_id
+        return (None, None, None, *([] for _ in range(7)))
+    decision = sending.decision
+    return decision.version, to_storable_json(decision.trail), sending.tier, *branch_columns(decision)
 
 
 # Retention -----------------------------------------------------------------------------------------------------------

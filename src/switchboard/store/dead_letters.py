@@ -201,6 +201,14 @@ async def reroute(database: Database, case: Case, decision: Decision, handling: 
         decision.version,
         to_storable_json(decision.trail),
         TIERS[case.tier],
+        *branch_columns(decision),
+    )
+    return Outcome(row["outcome"], row["n"]) if row else None
+
+
+def branch_columns(decision: Decision) -> tuple[list[object], ...]:
+    """Who gets the message by a further decision, and the dead letters of it, as `decide_again` takes them."""
+    return (
         [c.system_id for c in decision.chosen],
         [c.team_id for c in decision.chosen],
         [new_uuid7() for _ in decision.unrouted],
@@ -209,7 +217,6 @@ async def reroute(database: Database, case: Case, decision: Decision, handling: 
         [u.reason for u in decision.unrouted],
         [u.handler for u in decision.unrouted],
     )
-    return Outcome(row["outcome"], row["n"]) if row else None
 
 
 async def rerouted(database: Database, request_id: UUID, n: int) -> list[MadeDelivery]:

@@ -1,8 +1,8 @@
-"""A model chose the wrong butler: that is put on record, and the message goes to the right one.
+"""A model chose wrongly: that is put on record, and the message goes to the right butler, or down the right team.
 
 HTTP calls `CorrectionService` with the caller's `Principal`: an operator, or the System3 of a team that asked a model,
-or of one above it. Log, decision and delivery are one transaction (`correct_route` in SQL), which shares its steps with
-the reroute of a dead letter. What the wrong butler did is not taken back. Next: `store/classification_log.py`.
+or of one above it. Log, decision and delivery are one transaction (`correct_decision` in SQL), which shares its steps
+with the reroute of a dead letter. What the wrong butler did is not taken back. Next: `store/classification_log.py`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from msgspec import structs
+
 from switchboard.app.access import Access, Principal
 from switchboard.app.messages.receivers import team_of_receiver
 from switchboard.app.runtime import Runtime
+from switchboard.core.routing.decide import decide
 from switchboard.core.routing.scope import editable
 from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
-from switchboard.domain.routing import Chosen, SystemId, Target, TeamId, TrailStep
+from switchboard.domain.routing import Decision, SystemId, Target, TeamId, TrailStep
 from switchboard.domain.shown import Logged, MadeDelivery
 from switchboard.lanes.notifier import WORK
-from switchboard.store import audit, classification, dead_letters, inbox
+from switchboard.store import audit, classification, dead_letters, inbox, ledger
 from switchboard.store import classification_log as store
 from switchboard.store.classification_log import Correction, Outcome, Sending
 from switchboard.store.inbox import TIERS, StoredMessage
@@ -27,9 +30,9 @@ from switchboard.store.inbox import TIERS, StoredMessage
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Which butler should have got the message, and why; with `only_note` it is not delivered to it."""
+    """Which butler or team should have got the message, and why; with `only_note` it is not delivered there."""
 
-    to: SystemId
+    to: str
     reason: str | None = None
     only_note: bool = False
 
@@ -56,18 +59,19 @@ class CorrectionService:
         self._access = access
 
     async def correct(self, caller: Principal, request_id: UUID, wish: Wish) -> Corrected:
-        """Name the right butler of a message, and deliver it unless that butler has it already. Idempotent.
+        """Name the right butler or team of a message, and deliver it to whom of them does not have it. Idempotent.
 
-        Raises NotFound; InvalidInput for a butler that is not there, Forbidden for one out of the caller's reach;
-        Conflict where no model was asked, or while it is not decided.
+        In a team its rules decide, and those of the teams below; no model is asked. Raises NotFound; InvalidInput for a
+        butler or team that is not there, Forbidden for one out of the caller's reach; Conflict where no model was
+        asked, while it is not decided, and where the rules of the team lead to no butler.
         """
         teams = self._teams(caller)
         stored, asked = await self._asked(caller, request_id, teams)
-        chosen = await self._receiver(caller, request_id, wish.to, teams)
+        to = await self._receiver(caller, request_id, wish.to, teams)
         by = caller.system_id or caller.name
         named = None if teams is None else sorted(teams)
         correction = Correction(request_id, wish.to, by, wish.reason, named, self._team_of(caller))
-        sending = None if wish.only_note else self._sending(stored, asked, chosen, correction)
+        sending = None if wish.only_note else await self._sending(stored, asked, to, correction)
         outcome = await store.correct(self._database, correction, sending)
         if outcome is None:
             raise NotFound(f"there is no message {request_id}")
@@ -111,27 +115,43 @@ class CorrectionService:
             )
         return stored, own[-1]
 
-    async def _receiver(
-        self, caller: Principal, request_id: UUID, to: SystemId, teams: frozenset[TeamId] | None
-    ) -> Chosen:
+    async def _receiver(self, caller: Principal, request_id: UUID, to: str, teams: frozenset[TeamId] | None) -> Target:
         rules = self._runtime.rule_book.rules
+        known = any(team.team_id == to for team in rules.teams)
+        target = Target(team_id=TeamId(to)) if known else Target(SystemId(to))
         try:
-            team_id = team_of_receiver(rules, Target(to))
+            team_id = team_of_receiver(rules, target)
         except InvalidInput as error:
-            if to in rules.members:
+            if known or to in rules.members:
                 raise
             raise NotFound(error.message) from error
         if teams is not None and team_id not in teams:
             await self._access.refused(caller, "correct", {"request_id": str(request_id), "to": to})
             raise Forbidden(f"{caller.system_id} may only use its own team and those below as targets", field="to")
-        return Chosen(to, team_id)
+        return target
 
-    def _sending(self, stored: StoredMessage, asked: Logged, chosen: Chosen, correction: Correction) -> Sending:
+    async def _sending(self, stored: StoredMessage, asked: Logged, to: Target, correction: Correction) -> Sending:
         detail = f"by {correction.by}" + (f": {correction.reason}" if correction.reason else "")
-        step = TrailStep(TeamId(asked.team_id), "correction", targets=(Target(chosen.system_id),), detail=detail)
+        step = TrailStep(TeamId(asked.team_id), "correction", targets=(to,), detail=detail)
         tier = TIERS[(stored.envelope.get("control") or {}).get("policy_tier", "default")]
-        version = self._runtime.rule_book.rules.index.version
-        return Sending(chosen, version, step, tier)
+        decision = await self._decided(stored.request_id, to)
+        return Sending(structs.replace(decision, trail=(step, *decision.trail)), tier)
+
+    async def _decided(self, request_id: UUID, to: Target) -> Decision:
+        """The butler, or whom the rules of the team lead to."""
+        index = self._runtime.rule_book.rules.index
+        if to.system_id is not None:
+            chosen = index.butler(to.system_id)
+            return Decision(index.version, () if chosen is None else (chosen,), (), ())
+        made = await ledger.decisions_of(self._database, request_id)
+        decision = decide(index, made[0].facts or {} if made else {}, start=to.team_id)
+        if made and not decision.chosen:
+            raise Conflict(
+                f"the rules of {to.team_id} lead to no butler, and a correction asks no model; name a butler",
+                code="nobody_takes_it",
+                field="to",
+            )
+        return decision
 
     async def _record(self, caller: Principal, correction: Correction, outcome: Outcome) -> None:
         if outcome.n is not None:

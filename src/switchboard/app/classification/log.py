@@ -19,13 +19,14 @@ import msgspec
 from switchboard.app.access import Access, Principal
 from switchboard.app.messages.views import bad_cursor
 from switchboard.app.runtime import Runtime
+from switchboard.core.routing.decide import decide
 from switchboard.core.routing.scope import editable, handled_by
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import SystemId, TeamId
 from switchboard.domain.shown import Read
 from switchboard.store import classification_log as store
-from switchboard.store.classification_log import ClassificationFilter, ClassificationKey, Sight
+from switchboard.store.classification_log import ClassificationFilter, ClassificationKey, Corrected, Sight
 
 __all__ = ["ClassificationFilter", "ClassificationLog"]
 
@@ -51,9 +52,19 @@ class ClassificationLog:
         return [one if one.seen else _without_words(one) for one in page], following
 
     async def cases(self, team_id: str | None, limit: int) -> Sequence[JsonMapping]:
-        """What was corrected, as cases for `rules test`: the facts of a message, and who should have got it."""
+        """What was corrected, as cases for `rules test`: the facts of a message, and who should have got it.
+
+        Of a team these are the butlers to whom its rules lead now; where they lead to none, there is no case.
+        """
         found = await store.corrected(self._database, team_id, limit)
-        return [{"name": _name_of(one), "facts": one.facts, "expect": one.corrected_to} for one in found]
+        expected = ((one, self._expected(one)) for one in found)
+        return [{"name": _name_of(one), "facts": one.facts, "expect": who} for one, who in expected if who]
+
+    def _expected(self, one: Corrected) -> str | Sequence[str]:
+        index, team_id = self._runtime.rule_book.rules.index, TeamId(one.corrected_to)
+        if not index.reaches(team_id):
+            return one.corrected_to
+        return [chosen.system_id for chosen in decide(index, one.facts, start=team_id).chosen]
 
     async def _within(self, caller: Principal, wanted: ClassificationFilter) -> tuple[ClassificationFilter, Sight]:
         """The filter, narrowed to the teams of the caller, and whose messages it may read. Raises Forbidden."""

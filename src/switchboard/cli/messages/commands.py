@@ -13,7 +13,7 @@ from rich.text import Text
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.models.views import attempt_line
-from switchboard.cli.names import butler
+from switchboard.cli.names import targets
 from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json, state, table, when
 from switchboard.domain.shown import MessageState
 
@@ -97,7 +97,7 @@ def correct_message(
     *,
     to: Annotated[
         str,
-        typer.Option(help="The butler that should have got it: NAME or System1/NAME.", metavar="BUTLER"),
+        typer.Option(help="The butler or team that should have got it.", metavar="TARGET"),
     ],
     reason: Annotated[str | None, typer.Option(help="The reason; it is recorded.", metavar="TEXT")] = None,
     only_note: Annotated[
@@ -109,7 +109,8 @@ def correct_message(
 
     What the wrong butler did is not undone. `models log --corrected` lists corrections.
     """
-    body = {"to": butler(to), "only_note": only_note} | ({} if reason is None else {"reason": reason})
+    [target] = targets([to])
+    body = {"to": next(iter(target.values())), "only_note": only_note} | ({} if reason is None else {"reason": reason})
 
     def correct(client: Client, found: UUID) -> Awaitable[Json]:
         return client.post(f"/v1/messages/{found}/correction", body)
@@ -119,7 +120,8 @@ def correct_message(
         print_json(answer)
         return
     was = "was already corrected" if answer["already"] else "is corrected"
-    sent = f", and delivered to it (decision {answer['decision_n']})" if answer["decision_n"] else ""
+    takers = ", ".join(clean(one["system_id"]) for one in answer["deliveries"])
+    sent = f", and delivered to {takers} (decision {answer['decision_n']})" if answer["decision_n"] else ""
     out().print(f"{request_id} {was} to {clean(answer['corrected_to'])}{sent}", soft_wrap=True)
 
 

@@ -13,7 +13,7 @@ from switchboard.server.contracts.messages import Answer, Body, Line, Word
 
 
 class CorrectionBody(Body):
-    """The System1 that the message was for."""
+    """The System1 or the team that the message was for, by its id."""
 
     to: Word
     reason: Line | None = None
@@ -28,11 +28,11 @@ class ClassificationPage(Answer):
 
 
 class CaseView(Answer):
-    """A message as rules see it, and the butler that should have got it."""
+    """A message as rules see it, and who should have got it: a butler, or whom the rules of a team lead to."""
 
     name: str
     facts: Mapping[str, str]
-    expect: str
+    expect: str | list[str]
 
 
 class CaseFile(Answer):

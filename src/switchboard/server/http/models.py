@@ -14,7 +14,6 @@ from switchboard.app.access import Principal
 from switchboard.app.classification.corrections import Corrected, Wish
 from switchboard.app.classification.log import ClassificationFilter
 from switchboard.app.classification.spending import By, ModelsView, UsageView
-from switchboard.domain.routing import SystemId
 from switchboard.server.contracts.dead_letters import Moment
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.models import CaseFile, ClassificationPage, CorrectionBody
@@ -81,6 +80,6 @@ async def list_cases(parts: Parts, team_id: Word | None = None, limit: Limit = 5
     responses=documented(Corrected, 404, 409),
 )
 async def correct(caller: Corrector, parts: Parts, request_id: UUID, body: CorrectionBody) -> Response:
-    """A model had chosen another butler: this one gets it too, unless it has it already, or with `only_note`."""
-    wish = Wish(SystemId(body.to), body.reason, body.only_note)
+    """A model had chosen wrongly: this butler or team gets it too, unless it has it already, or with `only_note`."""
+    wish = Wish(body.to, body.reason, body.only_note)
     return answer(await parts.corrections.correct(caller, request_id, wish))

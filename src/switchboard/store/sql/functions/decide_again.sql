@@ -109,13 +109,16 @@ begin
 end $$;
 
 -- Correct: record where a message should have gone, in the log of the teams that asked a model (_teams; null: all of them);
--- and, unless _team is null, make a further decision by which that butler gets it. This handles the dead letters that these
--- teams have of the message because no model chose. The butler gets the part that reached team _of (null: the whole).
+-- and, unless d_system is empty, make a further decision by which it goes there. This handles the dead letters that these
+-- teams have of the message because no model chose. Delivered is the part that reached team _of (null: the whole). d_*, x_*
+-- as in decide_again.
 -- decided: false while the message waits for a model, and then nothing has changed; noted: the log said something else
--- before; n: the decision, null if the butler has the message already.
-create or replace function correct_route(
-    _request_id uuid, _to text, _by text, _reason text, _teams text[],
-    _version bigint, _trail text, _tier smallint, _team text, _of text default null
+-- before; n: the decision, null if all of them have the message already.
+create or replace function correct_decision(
+    _request_id uuid, _to text, _by text, _reason text, _teams text[], _of text,
+    _version bigint, _trail text, _tier smallint,
+    d_system text[], d_team text[],
+    x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[]
 ) returns table (decided boolean, noted boolean, n smallint)
 language plpgsql as $$
 #variable_conflict use_column
@@ -128,7 +131,7 @@ begin
     if not found then
         return;
     end if;
-    perform hold_message(_request_id, _conversation, case when _team is null then '{}' else array[_to] end, '{}');
+    perform hold_message(_request_id, _conversation, d_system, x_handler);
     if not exists (select from decision d where d.request_id = _request_id and d.n = 1) then
         return query select false, false, null::smallint;
         return;
@@ -139,9 +142,9 @@ begin
         where c.request_id = _request_id and (_teams is null or c.team_id = any (_teams))
           and c.corrected_to is distinct from _to;
     _noted := found;
-    if _team is not null then
-        _n := decide_again(_request_id, _conversation, _version, _trail, _tier, array[_to], array[_team],
-                           '{}', '{}', '{}', '{}', '{}',
+    if cardinality(d_system) > 0 then
+        _n := decide_again(_request_id, _conversation, _version, _trail, _tier, d_system, d_team,
+                           x_id, x_team, x_category, x_reason, x_handler,
                            (select d.parts ->> _of from decision d where d.request_id = _request_id and d.n = 1));
     end if;
     if _n is not null then
@@ -149,7 +152,7 @@ begin
             status = 'handled', handled_by_system_id = _by, handled_at = clock_timestamp(), rerouted_n = _n,
             resolution = coalesce(_reason, 'corrected')
             where x.request_id = _request_id and x.status = 'pending' and x.category = 'classification_failed'
-              and (_teams is null or x.team_id = any (_teams));
+              and x.n <> _n and (_teams is null or x.team_id = any (_teams));
     end if;
     return query select true, _noted, _n;
 end $$;

@@ -34,7 +34,10 @@ select s.request_id, s.corrected_to, s.correction, s.facts from (
 ) s order by s.request_id desc limit $2;
 
 -- name: correct
-select decided, noted, n from correct_route($1, $2, $3, $4, $5::text[], $6, $7, $8::smallint, $9, $10);
+select decided, noted, n from correct_decision(
+    $1, $2, $3, $4, $5::text[], $6, $7, $8, $9::smallint, $10::text[], $11::text[],
+    $12::uuid[], $13::text[], $14::text[], $15::text[], $16::text[]
+);
 
 -- name: forget_sessions
 delete from session_token where session_id in (
