@@ -51,40 +51,68 @@ class MoveBody(OrderBody):
 
 
 @router.post(
-    "/v1/agents/heartbeat", summary="Heartbeat of a remote butler", responses=documented(Standing, 404, 409, 429)
+    "/v1/agents/heartbeat",
+    operation_id="send_butler_heartbeat",
+    summary="Send a remote butler's heartbeat",
+    responses=documented(Standing, 404, 409, 429),
 )
 async def heartbeat(caller: Beating, parts: Parts, body: BeatBody) -> Response:
-    """Come again after `interval_s` seconds."""
+    """Send the next one after `interval_s` seconds."""
     return answer(await parts.remote_agents.beat(caller, body.system_id, announcement(body)))
 
 
-@router.post("/v1/agents/quarantine", summary="Quarantine a butler", responses=documented(Standing, 404, 409))
+@router.post(
+    "/v1/agents/quarantine",
+    operation_id="quarantine_butler",
+    summary="Quarantine a butler",
+    responses=documented(Standing, 404, 409),
+)
 async def quarantine(caller: Operator, parts: Parts, body: OrderBody) -> Response:
-    """Until it is released: no model may choose it, and what rules send it is a dead letter."""
+    """Until it is released, models do not choose it, and messages that rules send to it become dead letters."""
     return answer(await parts.remote_agents.quarantine(caller, body.system_id, body.reason))
 
 
-@router.post("/v1/agents/release", summary="Release a butler", responses=documented(Standing, 404, 409))
+@router.post(
+    "/v1/agents/release",
+    operation_id="release_butler",
+    summary="Release a butler",
+    responses=documented(Standing, 404, 409),
+)
 async def release(caller: Operator, parts: Parts, body: OrderBody) -> Response:
-    """If it is silent, silence counts as before."""
+    """Missing heartbeats count again as before."""
     return answer(await parts.remote_agents.release(caller, body.system_id, body.reason))
 
 
-@router.post("/v1/agents/endpoint", summary="Set a butler's endpoint", responses=documented(Standing, 404, 409))
+@router.post(
+    "/v1/agents/endpoint",
+    operation_id="set_butler_endpoint",
+    summary="Set a butler's endpoint",
+    responses=documented(Standing, 404, 409),
+)
 async def move(caller: Operator, parts: Parts, body: MoveBody) -> Response:
-    """It goes before the team file, also after a start, until it is null again."""
+    """It overrides the team file, also after a restart, until it is set to null."""
     return answer(await parts.remote_agents.move(caller, body.system_id, body.endpoint, body.reason))
 
 
-@router.get("/schemas/route.v1.json", summary="The JSON Schema of route.v1", tags=["public"])
+@router.get(
+    "/schemas/route.v1.json",
+    operation_id="get_route_schema",
+    summary="Get the JSON Schema of route.v1",
+    tags=["public"],
+)
 async def route() -> JsonObject:
-    """What the tool of a remote butler is given."""
+    """What a remote butler receives."""
     return route_schema()
 
 
-@router.get("/schemas/route_response.v1.json", summary="The JSON Schema of route_response.v1", tags=["public"])
+@router.get(
+    "/schemas/route_response.v1.json",
+    operation_id="get_route_response_schema",
+    summary="Get the JSON Schema of route_response.v1",
+    tags=["public"],
+)
 async def route_response() -> JsonObject:
-    """What the tool of a remote butler answers."""
+    """What a remote butler responds."""
     return response_schema()
 
 

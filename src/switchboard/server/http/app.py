@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -18,7 +18,6 @@ from starlette.types import Receive, Scope, Send
 
 from switchboard import __version__
 from switchboard.app.access import SCOPES, AnyRole
-from switchboard.app.messages.intake import ingest_schema
 from switchboard.app.runtime import Switchboard
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.connections import Connections
@@ -40,10 +39,11 @@ from switchboard.server.http import (
     tokens,
 )
 from switchboard.server.http.errors import install_errors, response_to
-from switchboard.server.http.gate import PUBLIC, Gate, Limits
+from switchboard.server.http.gate import Gate, Limits
+from switchboard.server.http.openapi import completed
 from switchboard.server.http.pages import page_routes
 from switchboard.server.http.parameters import only_known_parameters
-from switchboard.server.http.services import SENTENCES, Services
+from switchboard.server.http.services import Services
 from switchboard.server.mcp.server import McpEndpoint
 
 _DESCRIPTION: Final = (
@@ -76,7 +76,7 @@ class Api(FastAPI):
             document = get_openapi(
                 title=self.title, version=self.version, description=self.description, routes=self.routes
             )
-            self.openapi_schema = _completed(document)
+            self.openapi_schema = completed(document)
         return self.openapi_schema
 
 
@@ -134,35 +134,3 @@ def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> N
     sizes = services.switchboard.runtime.settings.accept
     limits = Limits(_LARGE, sizes.batch_bytes, sizes.message_bytes)
     app.gate = Gate(Direct(partial(FastAPI.__call__, app), handlers, response_to), services.access, limits)
-
-
-def _completed(document: JsonObject) -> JsonObject:
-    components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update(_envelope_schemas())
-    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    document["security"] = [{"token": []}]
-    for path, operations in document["paths"].items():
-        for operation in operations.values():
-            if path in PUBLIC:
-                operation["security"] = []
-            if "requestBody" in operation:
-                operation["responses"]["400"] = {**operation["responses"]["422"], "description": SENTENCES[400]}
-    return document
-
-
-def _envelope_schemas() -> JsonObject:
-    """`Envelope` and its parts as components: JSON Schema keeps them under $defs, OpenAPI under components."""
-    schema = dict(ingest_schema())
-    parts = _moved(schema.pop("$defs", {}))
-    for key in ("$schema", "$id"):
-        schema.pop(key, None)
-    return {**parts, "Envelope": _moved(schema)}
-
-
-def _moved(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: inner.replace("#/$defs/", "#/components/schemas/") if key == "$ref" else _moved(inner)
-            for key, inner in value.items()
-        }
-    return [_moved(inner) for inner in value] if isinstance(value, list) else value

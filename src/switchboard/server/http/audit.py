@@ -12,7 +12,7 @@ from switchboard.server.http.services import Parts, answer, documented, needs
 router = APIRouter(prefix="/v1/audit", tags=["audit"], dependencies=[Depends(needs("audit"))])
 
 
-@router.get("", summary="Read the audit trail", responses=documented(AuditList))
+@router.get("", operation_id="list_audit_entries", summary="List audit entries", responses=documented(AuditList))
 async def list_audit(
     parts: Parts, action: Word | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:

@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
 Handler = Annotated[Principal, Depends(needs("dead_letters"))]
 
 
-@router.get("", summary="List dead letters", responses=documented(DeadLetterPage))
+@router.get("", operation_id="list_dead_letters", summary="List dead letters", responses=documented(DeadLetterPage))
 async def list_dead_letters(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
     caller: Handler,
     parts: Parts,
@@ -53,25 +53,45 @@ async def list_dead_letters(  # noqa: PLR0913, PLR0917 - one parameter per filte
     return answer({"dead_letters": page, "next_cursor": following})
 
 
-@router.get("/{dead_letter_id}", summary="One dead letter", responses=documented(DeadLetterDetail, 404))
+@router.get(
+    "/{dead_letter_id}",
+    operation_id="get_dead_letter",
+    summary="Get a dead letter",
+    responses=documented(DeadLetterDetail, 404),
+)
 async def get_dead_letter(caller: Handler, parts: Parts, dead_letter_id: UUID) -> Response:
-    """Whole: the envelope, the bytes as they arrived, who was told, and where it was sent on to."""
+    """In full: the envelope, the original bytes, who was notified, and where it was rerouted."""
     return answer(await parts.dead_letters.get(caller, dead_letter_id))
 
 
-@router.post("/bulk", summary="Reroute or handle many dead letters", responses=documented(BulkOutcome))
+@router.post(
+    "/bulk",
+    operation_id="bulk_dead_letters",
+    summary="Reroute or handle many dead letters",
+    responses=documented(BulkOutcome),
+)
 async def bulk(caller: Handler, parts: Parts, body: BulkBody) -> Response:
-    """Each by itself: what fails stays pending and is listed. Safe to be sent again; go on from `next_cursor`."""
+    """One by one: what fails stays pending and is listed. May be repeated; continue with `next_cursor`."""
     return answer(await parts.dead_letters.bulk(caller, bulk_of(body)))
 
 
-@router.post("/{dead_letter_id}/reroute", summary="Reroute a dead letter", responses=documented(Rerouted, 404, 409))
+@router.post(
+    "/{dead_letter_id}/reroute",
+    operation_id="reroute_dead_letter",
+    summary="Reroute a dead letter",
+    responses=documented(Rerouted, 404, 409),
+)
 async def reroute(caller: Handler, parts: Parts, dead_letter_id: UUID, body: RerouteBody) -> Response:
     """To a butler, to a team, or by the current rules from its own team downward; repeated, it says what was done."""
     return answer(await parts.dead_letters.reroute(caller, dead_letter_id, reroute_of(body)))
 
 
-@router.post("/{dead_letter_id}/handle", summary="Close a dead letter", responses=documented(Handled, 404, 409))
+@router.post(
+    "/{dead_letter_id}/handle",
+    operation_id="handle_dead_letter",
+    summary="Close a dead letter",
+    responses=documented(Handled, 404, 409),
+)
 async def handle(caller: Handler, parts: Parts, dead_letter_id: UUID, body: HandleBody) -> Response:
     """Nothing more is to be done with it; the message stays dead."""
     return answer(await parts.dead_letters.handle(caller, dead_letter_id, body.resolution))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Response
+from fastapi.responses import PlainTextResponse
 
 from switchboard import __version__
 from switchboard.domain.errors import Unavailable
@@ -15,11 +16,12 @@ router = APIRouter(tags=["public"])
 
 @router.get(
     "/health",
-    summary="Health",
+    operation_id="get_health",
+    summary="Check health",
     responses={200: {"model": Health}, 503: {"model": Health, "description": "The database does not respond."}},
 )
 async def health(parts: Parts) -> Response:
-    """No token needed. Asks the database."""
+    """Whether the database can be reached. No token is required."""
     try:
         await parts.switchboard.runtime.database.ping()
     except Unavailable:
@@ -34,13 +36,15 @@ _TEXT: dict[int | str, JsonObject] = {
 
 @router.get(
     "/metrics",
-    summary="Metrics",
-    tags=["ledger"],
+    operation_id="get_metrics",
+    summary="Get metrics",
+    tags=["operations"],
+    response_class=PlainTextResponse,
     responses={**documented(None), **_TEXT},
     dependencies=[Depends(needs("metrics"))],
 )
 async def metrics(parts: Parts) -> Response:
-    """Counters of this process, and gauges of the ledger as it is now."""
+    """Counters of this process, and gauges of what is stored, in the text format of Prometheus."""
     parts.metrics.polls.set(len(parts.polls))
     text = await parts.metrics.render(parts.switchboard.runtime.database)
     return Response(text, media_type="text/plain; version=0.0.4")

@@ -34,6 +34,7 @@ def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
 @router.post(
     "/v1/ingest",
     status_code=202,
+    operation_id="submit_message",
     summary="Submit one message",
     responses=documented(AcceptedBody, 415, 429, status=202, description="Stored and committed."),
     openapi_extra={
@@ -96,6 +97,7 @@ async def ingest(request: Request) -> Response:
 
 @router.post(
     "/v1/ingest/batch",
+    operation_id="submit_messages",
     summary="Submit up to 200 messages",
     responses=documented(BatchAnswer, 415, 429, description="A result or an error per envelope, in order."),
     openapi_extra={
@@ -122,7 +124,7 @@ async def ingest(request: Request) -> Response:
     },
 )
 async def ingest_batch(request: Request) -> Response:
-    """Good ones are kept whatever the others are: look at every result."""
+    """Valid ones are stored even if others are refused: check every result."""
     services, caller = services_of(request), caller_of(request)
     await services.access.check(caller, "ingest")
     if request.scope["query_string"]:
@@ -141,10 +143,11 @@ async def ingest_batch(request: Request) -> Response:
 
 @router.get(
     "/schemas/ingest.v1.json",
-    summary="The JSON Schema of ingest.v1",
+    operation_id="get_ingest_schema",
+    summary="Get the JSON Schema of ingest.v1",
     tags=["public"],
     dependencies=[Depends(only_known_parameters)],
 )
 async def schema() -> JsonObject:
-    """What `POST /v1/ingest` takes."""
+    """The envelope that `POST /v1/ingest` accepts."""
     return dict(ingest_schema())

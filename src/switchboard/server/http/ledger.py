@@ -22,13 +22,15 @@ from switchboard.server.contracts.messages import (
 )
 from switchboard.server.http.services import Parts, answer, documented, needs
 
-router = APIRouter(prefix="/v1", tags=["ledger"])
+router = APIRouter(prefix="/v1", tags=["operations"])
 
 Reader = Annotated[Principal, Depends(needs("deliveries"))]
 _LANES = [Depends(needs("lanes"))]
 
 
-@router.get("/deliveries", summary="List deliveries", responses=documented(DeliveryPage))
+@router.get(
+    "/deliveries", operation_id="list_deliveries", summary="List deliveries", responses=documented(DeliveryPage)
+)
 async def list_deliveries(
     caller: Reader,
     parts: Parts,
@@ -42,19 +44,33 @@ async def list_deliveries(
     return answer({"deliveries": page, "next_cursor": following})
 
 
-@router.get("/ids", summary="Find by id", responses=documented(FoundIds), dependencies=[Depends(needs("explain"))])
+@router.get(
+    "/ids",
+    operation_id="find_ids",
+    summary="Find things by the beginning of an id",
+    responses=documented(FoundIds),
+    dependencies=[Depends(needs("explain"))],
+)
 async def find_ids(parts: Parts, start: Word) -> Response:
     """Messages, dead letters, replies and rules whose id begins with `start`: at most five of each."""
     return answer({"matches": await parts.views.find(start)})
 
 
-@router.get("/lanes", summary="List busy lanes", responses=documented(LaneList), dependencies=_LANES)
+@router.get(
+    "/lanes", operation_id="list_lanes", summary="List busy lanes", responses=documented(LaneList), dependencies=_LANES
+)
 async def list_lanes(parts: Parts) -> Response:
     """Those that are not idle, the longest waiting first, at most 200."""
     return answer({"lanes": await parts.views.lanes()})
 
 
-@router.post("/lanes/resume", summary="Resume a paused lane", responses=documented(Resumed, 404), dependencies=_LANES)
+@router.post(
+    "/lanes/resume",
+    operation_id="resume_lane",
+    summary="Resume a paused lane",
+    responses=documented(Resumed, 404),
+    dependencies=_LANES,
+)
 async def resume_lane(parts: Parts, body: LaneBody) -> Response:
     """It goes on with its next item."""
     await parts.views.resume(body.lane)
@@ -62,7 +78,11 @@ async def resume_lane(parts: Parts, body: LaneBody) -> Response:
 
 
 @router.get(
-    "/books", summary="Balance the books", responses=documented(BooksView), dependencies=[Depends(needs("books"))]
+    "/books",
+    operation_id="get_books",
+    summary="Get the balance of all messages",
+    responses=documented(BooksView),
+    dependencies=[Depends(needs("books"))],
 )
 async def get_books(parts: Parts, now: bool = False) -> Response:
     """Every message and every target accounted for; `problems` are contradictions in what is open, in sentences.

@@ -26,7 +26,7 @@ Wait = Annotated[float, Query(ge=0, le=60, allow_inf_nan=False)]
 Seen = Annotated[int, Field(ge=0, le=2**31)]
 
 
-@router.get("", summary="List messages", responses=documented(MessagePage))
+@router.get("", operation_id="list_messages", summary="List messages", responses=documented(MessagePage))
 async def list_messages(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
     caller: Caller,
     parts: Parts,
@@ -43,7 +43,9 @@ async def list_messages(  # noqa: PLR0913, PLR0917 - one parameter per filter of
     return answer({"messages": page, "next_cursor": following})
 
 
-@router.get("/{request_id}", summary="One message", responses=documented(MessageDetail, 404))
+@router.get(
+    "/{request_id}", operation_id="get_message", summary="Get a message", responses=documented(MessageDetail, 404)
+)
 async def get_message(caller: Caller, parts: Parts, request_id: UUID) -> Response:
     """With its envelope (without `payload.raw`), deliveries, replies and dead letters."""
     return answer(await parts.views.message(caller, request_id))
@@ -60,7 +62,12 @@ _RAW: dict[int | str, JsonObject] = {
 }
 
 
-@router.get("/{request_id}/raw", summary="The original bytes", responses={**documented(None, 404), **_RAW})
+@router.get(
+    "/{request_id}/raw",
+    operation_id="get_message_raw",
+    summary="Get the original bytes of a message",
+    responses={**documented(None, 404), **_RAW},
+)
 async def get_raw(caller: Caller, parts: Parts, request_id: UUID) -> Response:
     """Exactly what was submitted."""
     raw, media_type = await parts.views.raw(caller, request_id)
@@ -69,14 +76,24 @@ async def get_raw(caller: Caller, parts: Parts, request_id: UUID) -> Response:
     return Response(raw, headers=headers)
 
 
-@router.get("/{request_id}/explain", summary="Explain a message", responses=documented(Explanation, 404))
+@router.get(
+    "/{request_id}/explain",
+    operation_id="explain_message",
+    summary="Explain a message",
+    responses=documented(Explanation, 404),
+)
 async def explain_message(caller: Operator, parts: Parts, request_id: UUID) -> Response:
     """Decisions with the rules that were looked at, deliveries with their attempts, replies, dead letters."""
     del caller  # checked; an operator may see all
     return answer(await explain(parts.switchboard.runtime, request_id))
 
 
-@router.get("/{request_id}/replies", summary="Replies to a message", responses=documented(Replies, 404))
+@router.get(
+    "/{request_id}/replies",
+    operation_id="get_message_replies",
+    summary="Get the replies to a message",
+    responses=documented(Replies, 404),
+)
 async def get_replies(
     request: Request, caller: Caller, parts: Parts, request_id: UUID, wait: Wait = 0, seen: Seen = 0
 ) -> Response:

@@ -26,14 +26,24 @@ Corrector = Annotated[Principal, Depends(needs("correct"))]
 _OPERATORS = [Depends(needs("models"))]
 
 
-@router.get("/models", summary="List models", responses=documented(ModelsView), dependencies=_OPERATORS)
+@router.get(
+    "/models",
+    operation_id="list_models",
+    summary="List models",
+    responses=documented(ModelsView),
+    dependencies=_OPERATORS,
+)
 async def list_models(parts: Parts) -> Response:
-    """Those of the server's settings, first those that are asked, with what they did today; and how the caps stand."""
+    """Those that are asked come first; with their usage today and the state of the daily limits."""
     return answer(await parts.spending.models())
 
 
 @router.get(
-    "/models/usage", summary="Usage and cost of models", responses=documented(UsageView), dependencies=_OPERATORS
+    "/models/usage",
+    operation_id="get_model_usage",
+    summary="Get usage and cost of models",
+    responses=documented(UsageView),
+    dependencies=_OPERATORS,
 )
 async def get_usage(
     parts: Parts,
@@ -46,7 +56,12 @@ async def get_usage(
     return answer(await parts.spending.usage(by, since, until, limit))
 
 
-@router.get("/classifications", summary="What models chose", responses=documented(ClassificationPage))
+@router.get(
+    "/classifications",
+    operation_id="list_classifications",
+    summary="List classifications",
+    responses=documented(ClassificationPage),
+)
 async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
     caller: Reader,
     parts: Parts,
@@ -65,7 +80,8 @@ async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per fi
 
 @router.get(
     "/classifications/cases",
-    summary="Corrections as route tests",
+    operation_id="list_classification_cases",
+    summary="List corrections as route tests",
     responses=documented(CaseFile),
     dependencies=_OPERATORS,
 )
@@ -76,6 +92,7 @@ async def list_cases(parts: Parts, team_id: Word | None = None, limit: Limit = 5
 
 @router.post(
     "/messages/{request_id}/correction",
+    operation_id="correct_classification",
     summary="Correct a classification",
     responses=documented(Corrected, 404, 409),
 )

@@ -30,7 +30,9 @@ Connector = Annotated[Principal, Depends(needs("outbox"))]
 Beating = Annotated[Principal, Depends(needs("heartbeat"))]
 
 
-@router.post("/outbox/next", summary="Fetch replies to send", responses=documented(LeasedReplies))
+@router.post(
+    "/outbox/next", operation_id="lease_replies", summary="Lease replies to send", responses=documented(LeasedReplies)
+)
 async def fetch(request: Request, caller: Connector, parts: Parts, body: OutboxNext) -> Response:
     """Leases the next reply of each conversation; waits up to `wait_s` seconds for the first."""
     async with parts.polls.watch(request.receive) as gone:
@@ -39,15 +41,22 @@ async def fetch(request: Request, caller: Connector, parts: Parts, body: OutboxN
 
 
 @router.post(
-    "/outbox/{outbox_id}/receipt", summary="Report the outcome of sending", responses=documented(ReplyState, 404, 409)
+    "/outbox/{outbox_id}/receipt",
+    operation_id="report_receipt",
+    summary="Report the outcome of sending",
+    responses=documented(ReplyState, 404, 409),
 )
 async def receive(caller: Connector, parts: Parts, outbox_id: UUID, body: ReceiptBody) -> Response:
-    """409 when the lease is not held (any more)."""
+    """409 if the lease has expired or was never held."""
     return answer({"state": await parts.connectors.receive(caller, outbox_id, body.lease, receipt(body))})
 
 
 @router.get(
-    "/outbox", summary="List replies", responses=documented(OutboxRows), dependencies=[Depends(needs("replies"))]
+    "/outbox",
+    operation_id="list_replies",
+    summary="List replies",
+    responses=documented(OutboxRows),
+    dependencies=[Depends(needs("replies"))],
 )
 async def list_outbox(parts: Parts, state: OutboxState | None = None, limit: Limit = 100) -> Response:
     """Oldest first, of all endpoints."""
@@ -56,7 +65,8 @@ async def list_outbox(parts: Parts, state: OutboxState | None = None, limit: Lim
 
 @router.get(
     "/outbox/{outbox_id}",
-    summary="One reply",
+    operation_id="get_reply",
+    summary="Get a reply",
     responses=documented(ReplyDetail, 404),
     dependencies=[Depends(needs("replies"))],
 )
@@ -67,25 +77,32 @@ async def get_reply(parts: Parts, outbox_id: UUID) -> Response:
 
 @router.post(
     "/outbox/{outbox_id}/resend",
+    operation_id="resend_reply",
     summary="Resend a reply",
     responses=documented(ReplyState, 404, 409),
     dependencies=[Depends(needs("replies"))],
 )
 async def resend(parts: Parts, outbox_id: UUID) -> Response:
-    """What is uncertain, failed or dead, at the end of its lane."""
+    """An uncertain, failed or dead reply is queued again, behind the others of its conversation."""
     await parts.connectors.resend(outbox_id)
     return answer({"state": "pending"})
 
 
-@router.post("/connectors/heartbeat", summary="Heartbeat of a connector", responses=documented(HeartbeatAnswer))
+@router.post(
+    "/connectors/heartbeat",
+    operation_id="send_connector_heartbeat",
+    summary="Send a connector's heartbeat",
+    responses=documented(HeartbeatAnswer),
+)
 async def heartbeat(caller: Beating, parts: Parts, body: HeartbeatBody) -> Response:
-    """Come again after `interval_s` seconds."""
+    """Send the next one after `interval_s` seconds."""
     await parts.connectors.heartbeat(caller, beat(body))
     return answer({"status": "ok", "interval_s": INTERVAL_S})
 
 
 @router.get(
     "/connectors",
+    operation_id="list_connectors",
     summary="List connectors",
     responses=documented(ConnectorList),
     dependencies=[Depends(needs("connectors"))],

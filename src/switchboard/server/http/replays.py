@@ -31,14 +31,16 @@ Reader = Annotated[Principal, Depends(needs("rules"))]
 Editor = Annotated[Principal, Depends(needs("rules_edit"))]
 
 
-@router.post("/test", summary="Run route tests", responses=documented(TestAnswer))
+@router.post("/test", operation_id="test_rules", summary="Run route tests", responses=documented(TestAnswer))
 async def test_rules(caller: Reader, parts: Parts, body: TestBody) -> Response:
     """Cases: a message, and who shall get it; by the rules in force, or by those of a rule file."""
     del caller
     return answer(await parts.replays.test(body.cases, body.document))
 
 
-@router.post("/explain", summary="Explain a hypothetical message", responses=documented(DryRun))
+@router.post(
+    "/explain", operation_id="explain_rules", summary="Explain a hypothetical message", responses=documented(DryRun)
+)
 async def explain(caller: Reader, parts: Parts, body: DryRunBody) -> Response:
     """Where it would go, and why; nothing is stored."""
     return answer(await parts.replays.dry_run(question(caller, body)))
@@ -73,9 +75,15 @@ _LINES: Final[dict[int | str, JsonObject]] = {
 }
 
 
-@router.post("/backtest", summary="Backtest stored messages", responses={**documented(None, 404), **_LINES})
+@router.post(
+    "/backtest",
+    operation_id="backtest_rules",
+    summary="Backtest stored messages",
+    response_class=StreamingResponse,
+    responses={**documented(None, 404), **_LINES},
+)
 async def backtest(request: Request, caller: Editor, parts: Parts, body: BacktestBody) -> Response:
-    """By the rules in force and by the proposed ones; shows only what would change. Ends when you hang up.
+    """By the rules in force and by the proposed ones; shows only what would change. Ends when the client disconnects.
 
     For those who may edit rules: the examples name messages of others, and who got them.
     """

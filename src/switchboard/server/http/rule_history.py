@@ -20,7 +20,12 @@ router = APIRouter(prefix="/v1/rules", tags=["rules"], dependencies=[Depends(nee
 Before = Annotated[int, Field(ge=1, le=2**53)]
 
 
-@router.get("/versions", summary="List versions", responses=documented(VersionPage))
+@router.get(
+    "/versions",
+    operation_id="list_rule_versions",
+    summary="List versions of the rules",
+    responses=documented(VersionPage),
+)
 async def list_versions(parts: Parts, limit: Limit = 50, before: Before | None = None) -> Response:
     """Who changed the rules when, and why; newest first."""
     versions = await parts.records.versions(before, limit)
@@ -28,13 +33,23 @@ async def list_versions(parts: Parts, limit: Limit = 50, before: Before | None =
     return answer({"versions": versions, "next_before": following})
 
 
-@router.get("/versions/{version}", summary="One version", responses=documented(VersionView, 404))
+@router.get(
+    "/versions/{version}",
+    operation_id="get_rule_version",
+    summary="Get a version of the rules",
+    responses=documented(VersionView, 404),
+)
 async def get_version(parts: Parts, version: Version) -> Response:
     """With what it changed."""
     return answer(await parts.records.version(version))
 
 
-@router.get("/diff", summary="Compare two versions", responses=documented(DiffAnswer, 404))
+@router.get(
+    "/diff",
+    operation_id="diff_rules",
+    summary="Compare two versions of the rules",
+    responses=documented(DiffAnswer, 404),
+)
 async def diff(
     parts: Parts, first: Annotated[Version, Query(alias="from")], last: Annotated[Version, Query(alias="to")]
 ) -> Response:
@@ -43,13 +58,13 @@ async def diff(
     return answer({"from": found.first, "to": found.last, "changed": found.changed, "changes": found.changes})
 
 
-@router.get("/export", summary="Export rules", responses=documented(RuleFile, 404, 409))
+@router.get("/export", operation_id="export_rules", summary="Export rules", responses=documented(RuleFile, 404, 409))
 async def export(parts: Parts, version: Version | None = None, team_id: Word | None = None) -> Response:
     """A rule file of all teams, or of one, as they are or as they were in a version."""
     return answer(await parts.records.export(version, None if team_id is None else TeamId(team_id)))
 
 
-@router.get("/lint", summary="Lint rules", responses=documented(Linted))
+@router.get("/lint", operation_id="lint_rules", summary="Lint rules", responses=documented(Linted))
 async def lint(parts: Parts) -> Response:
     """Rules that never fire, targets that nobody runs, teams that nobody reaches; the worst first."""
     return answer(await parts.records.lint())

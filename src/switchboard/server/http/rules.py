@@ -39,7 +39,9 @@ Editor = Annotated[Principal, Depends(needs("rules_edit"))]
 READER = [Depends(needs("rules"))]
 
 
-@router.get("/rules", summary="List rules", responses=documented(RuleList, 404), dependencies=READER)
+@router.get(
+    "/rules", operation_id="list_rules", summary="List rules", responses=documented(RuleList, 404), dependencies=READER
+)
 async def list_rules(
     parts: Parts,
     team_id: Word | None = None,
@@ -65,6 +67,7 @@ async def rule_page(parts: Services, wanted: Mapping[str, str | None], limit: in
 @router.post(
     "/rules",
     status_code=201,
+    operation_id="create_rule",
     summary="Create a rule",
     responses={
         **documented(WrittenRuleView, 409, status=201, description="The rule is in force."),
@@ -72,12 +75,17 @@ async def rule_page(parts: Services, wanted: Mapping[str, str | None], limit: in
     },
 )
 async def create_rule(caller: Editor, parts: Parts, body: NewRuleBody) -> Response:
-    """It decides from now on, here at once and in other processes within a second."""
+    """It takes effect in this process at once, in others within a second."""
     written = await parts.rules.create(caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
     return answer(written, 201 if written.fresh and not body.dry_run else 200)
 
 
-@router.post("/rules/restore", summary="Restore a version", responses=documented(WrittenView, 404, 409))
+@router.post(
+    "/rules/restore",
+    operation_id="restore_rules",
+    summary="Restore a version of the rules",
+    responses=documented(WrittenView, 404, 409),
+)
 async def restore_rules(caller: Editor, parts: Parts, body: RestoreBody) -> Response:
     """As a new version: the rules, or those of one team, become what they were. Teams and members stay."""
     order = Order(body.reason, body.expected_version, body.dry_run)
@@ -85,7 +93,9 @@ async def restore_rules(caller: Editor, parts: Parts, body: RestoreBody) -> Resp
     return answer(await parts.rules.restore(caller, body.version, team_id, order))
 
 
-@router.post("/rules/import", summary="Import a rule file", responses=documented(WrittenView, 409))
+@router.post(
+    "/rules/import", operation_id="import_rules", summary="Import a rule file", responses=documented(WrittenView, 409)
+)
 async def import_rules(caller: Editor, parts: Parts, body: ImportBody) -> Response:
     """The rules of the teams it names become exactly those of the file; with `tests`, only if all of them pass."""
     cases = None if body.tests is None else body.tests.cases
@@ -93,9 +103,15 @@ async def import_rules(caller: Editor, parts: Parts, body: ImportBody) -> Respon
     return answer(await parts.rules.import_(caller, body.document, cases, order))
 
 
-@router.get("/rules/{rule_id}", summary="One rule", responses=documented(RuleDetail, 404), dependencies=READER)
+@router.get(
+    "/rules/{rule_id}",
+    operation_id="get_rule",
+    summary="Get a rule",
+    responses=documented(RuleDetail, 404),
+    dependencies=READER,
+)
 async def get_rule(parts: Parts, rule_id: UUID) -> Response:
-    """With everything that was ever done to it."""
+    """With its history."""
     return answer(await rule_detail(parts, rule_id))
 
 
@@ -105,17 +121,24 @@ async def rule_detail(parts: Services, rule_id: UUID) -> JsonObject:
     return {"rule": rule, "history": history}
 
 
-@router.patch("/rules/{rule_id}", summary="Change a rule", responses=documented(WrittenRuleView, 404, 409))
+@router.patch(
+    "/rules/{rule_id}",
+    operation_id="update_rule",
+    summary="Change a rule",
+    responses=documented(WrittenRuleView, 404, 409),
+)
 async def update_rule(caller: Editor, parts: Parts, rule_id: UUID, body: RulePatch) -> Response:
-    """Any of its parts; `active: false` switches it off. 409 when it is not any more as you saw it."""
+    """Any of its fields; `active: false` disables it. 409 if it has changed since you read it."""
     return answer(await change_rule(parts, caller, rule_id, body))
 
 
-@router.delete("/rules/{rule_id}", summary="Delete a rule", responses=documented(WrittenView, 404, 409))
+@router.delete(
+    "/rules/{rule_id}", operation_id="delete_rule", summary="Delete a rule", responses=documented(WrittenView, 404, 409)
+)
 async def delete_rule(
     caller: Editor, parts: Parts, rule_id: UUID, version: Version, reason: Line, *, dry_run: bool = False
 ) -> Response:
-    """For good, but for its history; restoring the version before brings it back. 409 when it is not as you saw it."""
+    """Its history is kept; restoring the previous version brings it back. 409 if it has changed since you read it."""
     return answer(await parts.rules.delete(caller, rule_id, version, Order(reason, dry_run=dry_run)))
 
 
@@ -130,19 +153,21 @@ def new_rule(body: NewRuleBody) -> NewRule:
     return NewRule(TeamId(body.team_id), body.fields(), body.rule_id)
 
 
-@router.get("/sops", summary="List SOPs", responses=documented(SopList), dependencies=READER)
+@router.get("/sops", operation_id="list_sops", summary="List SOPs", responses=documented(SopList), dependencies=READER)
 async def list_sops(parts: Parts) -> Response:
     """Every standing operating procedure that has rules here, loaded or not."""
     return answer({"sops": await parts.records.sops()})
 
 
-@router.put("/sops/{name:path}", summary="Load an SOP", responses=documented(WrittenView, 409))
+@router.put("/sops/{name:path}", operation_id="load_sop", summary="Load an SOP", responses=documented(WrittenView, 409))
 async def load_sop(caller: Editor, parts: Parts, name: Word, body: SopBody) -> Response:
     """Registers or brings up to date exactly its own rules; loading the same again changes nothing."""
     return answer(await parts.rules.load_sop(caller, name, body.document, Order(body.reason, dry_run=body.dry_run)))
 
 
-@router.delete("/sops/{name:path}", summary="Unload an SOP", responses=documented(WrittenView, 404, 409))
+@router.delete(
+    "/sops/{name:path}", operation_id="unload_sop", summary="Unload an SOP", responses=documented(WrittenView, 404, 409)
+)
 async def unload_sop(caller: Editor, parts: Parts, name: Word, reason: Line, *, dry_run: bool = False) -> Response:
     """Disables all of its rules; loading it again enables them."""
     return answer(await parts.rules.unload_sop(caller, name, Order(reason, dry_run=dry_run)))

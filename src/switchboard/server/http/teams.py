@@ -10,20 +10,20 @@ from switchboard.server.http.services import Parts, answer, documented, needs
 router = APIRouter(prefix="/v1", tags=["teams"], dependencies=[Depends(needs("teams"))])
 
 
-@router.get("/teams", summary="List teams", responses=documented(TeamList))
+@router.get("/teams", operation_id="list_teams", summary="List teams", responses=documented(TeamList))
 async def list_teams(parts: Parts) -> Response:
-    """With members and, of each, the first 100 rules in the order of looking; those that are switched off come last."""
+    """With members and the first 100 rules of each, in evaluation order; disabled rules come last."""
     version, teams = await parts.views.teams()
     return answer({"version": version, "teams": teams})
 
 
-@router.get("/teams/{team_id}", summary="One team", responses=documented(TeamView, 404))
+@router.get("/teams/{team_id}", operation_id="get_team", summary="Get a team", responses=documented(TeamView, 404))
 async def get_team(parts: Parts, team_id: Word) -> Response:
     """With members and its first 100 rules; all are in `/v1/rules?team_id=…`."""
     return answer(await parts.views.team(team_id))
 
 
-@router.get("/agents", summary="List agents", responses=documented(AgentList))
+@router.get("/agents", operation_id="list_agents", summary="List agents", responses=documented(AgentList))
 async def list_agents(parts: Parts) -> Response:
     """All members of all teams, with what became of their deliveries."""
     return answer({"agents": await parts.views.agents()})

@@ -17,15 +17,27 @@ router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 Operator = Annotated[Principal, Depends(needs("tokens"))]
 
 
-@router.get("", summary="List tokens", responses=documented(TokenList), dependencies=[Depends(needs("tokens"))])
+@router.get(
+    "",
+    operation_id="list_tokens",
+    summary="List tokens",
+    responses=documented(TokenList),
+    dependencies=[Depends(needs("tokens"))],
+)
 async def list_tokens(parts: Parts) -> Response:
-    """All that ever were; never their secrets."""
+    """All tokens, also revoked and expired ones, without their secrets."""
     return answer({"tokens": await parts.access.tokens()})
 
 
-@router.post("", status_code=201, summary="Create a token", responses=documented(TokenIssued, 409, status=201))
+@router.post(
+    "",
+    status_code=201,
+    operation_id="create_token",
+    summary="Create a token",
+    responses=documented(TokenIssued, 409, status=201),
+)
 async def create_token(caller: Operator, parts: Parts, body: NewToken) -> Response:
-    """The secret is in this answer and nowhere else."""
+    """This response is the only one that contains the secret."""
     wanted = Principal(body.role, body.name, body.channel, body.endpoint, body.system_id)
     days = body.expires_in_days
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
@@ -33,8 +45,8 @@ async def create_token(caller: Operator, parts: Parts, body: NewToken) -> Respon
     return answer({**asdict(issued.token), "token": issued.secret}, 201)
 
 
-@router.delete("/{name}", summary="Revoke a token", responses=documented(Revoked, 404))
+@router.delete("/{name}", operation_id="revoke_token", summary="Revoke a token", responses=documented(Revoked, 404))
 async def revoke_token(caller: Operator, parts: Parts, name: Word) -> Response:
-    """It opens nothing any more: here at once, in other processes within two seconds."""
+    """It becomes invalid: in this process at once, in others within two seconds."""
     await parts.access.revoke(caller, name)
     return answer({"name": name, "status": "revoked"})

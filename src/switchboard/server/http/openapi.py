@@ -1,0 +1,91 @@
+"""The OpenAPI document, completed with what FastAPI cannot see.
+
+`app.py` calls `completed` when the document is first asked for. In: FastAPI's document; out: the same with the
+envelope, the token, one tag per operation, an example of each, and names for readers who do not know the code. Next:
+`docs.py`.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+
+from switchboard.app.messages.intake import ingest_schema
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.server.http.gate import PUBLIC
+from switchboard.server.http.schema_names import SCHEMAS, TAGS
+from switchboard.server.http.services import SENTENCES
+
+_REF: Final = "#/components/schemas/"
+_ERROR: Final = {"error": {"code": "missing_field", "message": "source is required (and 3 more)", "field": "source"}}
+
+
+def completed(document: JsonObject) -> JsonObject:
+    """`document` as it is published."""
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {}).update(_envelope_schemas())
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"token": []}]
+    document["tags"] = [{"name": name, "description": told} for name, told in TAGS.items()]
+    examples = msgspec.json.decode(files(__package__).joinpath("examples.json").read_bytes(), type=dict[str, Any])
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            _complete(operation, examples.get(operation["operationId"], {}))
+            if path in PUBLIC:
+                operation["security"] = []
+    document["paths"] = _published(document["paths"])
+    components["schemas"] = _named(_published(components["schemas"]))
+    return document
+
+
+def _complete(operation: JsonObject, example: JsonMapping) -> None:
+    operation["tags"] = operation["tags"][-1:]  # the router's, unless the operation has its own
+    if "requestBody" in operation:
+        operation["responses"]["400"] = {**operation["responses"]["422"], "description": SENTENCES[400]}
+        _illustrate(operation["requestBody"], example.get("request", {}))
+    for status, response in operation["responses"].items():
+        if status.startswith("2"):
+            _illustrate(response, example.get("response", {}))
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] in example.get("parameters", {}):
+            parameter["example"] = example["parameters"][parameter["name"]]
+
+
+def _illustrate(body: JsonMapping, by_media_type: JsonMapping) -> None:
+    for media_type, example in by_media_type.items():
+        body["content"][media_type]["example"] = example
+
+
+def _envelope_schemas() -> JsonObject:
+    """`Envelope` and its parts as components: JSON Schema keeps them under $defs, OpenAPI under components."""
+    schema = dict(ingest_schema())
+    parts = schema.pop("$defs", {})
+    for key in ("$schema", "$id"):
+        schema.pop(key, None)
+    return {**parts, "Envelope": schema}
+
+
+def _named(schemas: JsonMapping) -> JsonObject:
+    """Under their published names, in the order of these."""
+    named = {}
+    for key, schema in schemas.items():
+        name, description = SCHEMAS.get(key, (key, schema.get("description", "")))
+        named[name] = {**schema, "title": name, "description": description}
+    named["Error"]["example"] = _ERROR
+    return dict(sorted(named.items()))
+
+
+def _published(value: Any) -> Any:
+    """References by published name; without the titles that pydantic makes of the names of fields."""
+    if isinstance(value, dict):
+        return {key: _inner(key, inner) for key, inner in value.items() if key != "title" or isinstance(inner, dict)}
+    return [_published(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _inner(key: str, value: Any) -> Any:
+    if key == "$ref":
+        name = value.rpartition("/")[2]
+        return _REF + SCHEMAS.get(name, (name, ""))[0]
+    return value if key == "example" else _published(value)

@@ -1,0 +1,117 @@
+"""The OpenAPI as foreign developers read it: names written by hand, a valid example of everything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.resources import files
+from typing import Any
+from unittest.mock import Mock
+
+import msgspec
+import pytest
+
+from switchboard.app.runtime import Runtime, Switchboard
+from switchboard.app.settings import Settings
+from switchboard.server.http import create_app
+from switchboard.server.http.schema_names import SCHEMAS, TAGS
+
+# jsonschema has no type stubs.
+JsonSchema: Any = import_module("jsonschema")
+Operation = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def openapi() -> dict[str, Any]:
+    """The real one; the parts behind the interfaces are not used."""
+    runtime = Runtime(Settings(), Mock(), Mock(), Mock())
+    return create_app(Switchboard(runtime, Mock(), Mock(), Mock())).openapi()
+
+
+def operations(openapi: Mapping[str, Any]) -> Iterator[tuple[str, Operation]]:
+    """Each with its method and path."""
+    for path, methods in openapi["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def bodies(operation: Operation) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What it takes and what it answers if all is well: each form, with where it stands."""
+    forms = {"request": operation.get("requestBody", {})}
+    forms |= {status: answer for status, answer in operation["responses"].items() if status.startswith("2")}
+    for where, form in forms.items():
+        for media_type, content in form.get("content", {}).items():
+            yield f"{where} {media_type}", content
+
+
+def test_every_operation_has_a_name_a_summary_and_one_tag_that_is_described(openapi: Mapping[str, Any]) -> None:
+    names = [operation["operationId"] for _, operation in operations(openapi)]
+    assert len(names) == len(set(names))
+    for place, operation in operations(openapi):
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)+", operation["operationId"]), place
+        assert not operation["operationId"].endswith(("_get", "_post", "_put", "_patch", "_delete")), place
+        assert operation["summary"][0].isupper(), place
+        assert operation["description"], place
+        [tag] = operation["tags"]
+        assert tag in TAGS, place
+    assert {tag for _, operation in operations(openapi) for tag in operation["tags"]} == TAGS.keys()
+    assert {tag["name"]: tag["description"] for tag in openapi["tags"]} == TAGS
+
+
+def test_the_name_of_every_operation_is_written_by_hand(openapi: Mapping[str, Any]) -> None:
+    written = "".join(
+        file.read_text() for file in files("switchboard.server.http").iterdir() if file.name[-3:] == ".py"
+    )
+    for place, operation in operations(openapi):
+        assert f'operation_id="{operation["operationId"]}"' in written, place
+        assert f'summary="{operation["summary"]}"' in written, place
+
+
+def test_every_operation_has_an_example_of_what_it_takes_and_answers(openapi: Mapping[str, Any]) -> None:
+    for place, operation in operations(openapi):
+        found = dict(bodies(operation))
+        assert found, place
+        assert {where for where, content in found.items() if "example" not in content} == set(), place
+        for parameter in operation.get("parameters", ()):
+            assert not parameter["required"] or "example" in parameter, (place, parameter["name"])
+
+
+def test_every_example_is_valid_and_has_nothing_that_is_not_documented(openapi: Mapping[str, Any]) -> None:
+    components = _closed(openapi["components"])
+    for place, operation in operations(openapi):
+        contents = [*bodies(operation), *((p["name"], p) for p in operation.get("parameters", ()) if "example" in p)]
+        for where, content in contents:
+            schema = {**_closed(content["schema"]), "components": components}
+            validator = JsonSchema.Draft202012Validator(schema, format_checker=JsonSchema.FormatChecker())
+            problems = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(content["example"])]
+            assert problems == [], (place, where)
+
+
+def _closed(value: Any) -> Any:
+    """The schema, where what is not documented is refused too."""
+    if isinstance(value, dict):
+        inner = {key: _closed(one) for key, one in value.items() if key != "example"}
+        is_schema = value.get("type") == "object" and "properties" in value
+        return {"additionalProperties": False, **inner} if is_schema else inner
+    return [_closed(one) for one in value] if isinstance(value, list) else value
+
+
+def test_there_are_examples_of_operations_only(openapi: Mapping[str, Any]) -> None:
+    written = msgspec.json.decode(files("switchboard.server.http").joinpath("examples.json").read_bytes())
+    assert written.keys() == {operation["operationId"] for _, operation in operations(openapi)}
+
+
+def test_every_schema_has_a_published_name_and_description(openapi: Mapping[str, Any]) -> None:
+    published = openapi["components"]["schemas"]
+    assert {name: schema["description"] for name, schema in published.items()} == dict(SCHEMAS.values())
+    assert len(SCHEMAS) == len(published)
+    for name, schema in published.items():
+        assert schema["title"] == name
+        assert not name.endswith(("View", "Body", "Answer")), name
+        assert not name.startswith("Shown"), name
+        told = schema["description"]
+        assert told.endswith("."), name
+        assert not re.search(r"\bNone\b|\bTrue\b|\bFalse\b|\bjournal|^The same\b", told), name
+    used = set(re.findall(r"#/components/schemas/(\w+)", str(openapi)))
+    assert used <= published.keys()
