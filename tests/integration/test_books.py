@@ -13,10 +13,22 @@ import pytest
 from switchboard.domain.routing import Team
 from switchboard.journey.reply import pull_pool
 from switchboard.ports.channel import Receipt
+from switchboard.ports.engine import Journal, Refusal, Turn, TurnResult
 from switchboard.store import outbox
-from switchboard.store.books import Balance, Books, DayBooks, audit_books, balance_books, check_books, kept_books
+from switchboard.store.books import (
+    Balance,
+    Books,
+    DayBooks,
+    Outcomes,
+    audit_books,
+    balance_books,
+    check_books,
+    kept_books,
+    outcomes_of,
+)
 from switchboard.store.database import Database
 from switchboard.testing.echo import Echo
+from tests.hands import Scripted, at_work, settled
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.postgres import AN_ID
 from tests.waiting import eventually
@@ -283,3 +295,23 @@ async def _many(database: Database, count: int) -> None:
     ):
         await database.run(statement, count)
     await database.run("analyze")
+
+
+async def test_what_became_of_the_messages_of_a_day_is_counted(database_url: str) -> None:
+    """By a rule, by no rule, and by a rule to a butler that refuses: two of three are dead letters."""
+    today = datetime.now(UTC).date()
+
+    async def refuse(_: Turn, __: Journal) -> TurnResult:
+        return Refusal("not mine")
+
+    teams = (Team(ROOT, None, members=(butler("echo"), butler("sulk", "sulk"))),)
+    rules = (rule(ROOT, [to("System1/echo")], channel="telegram"), rule(ROOT, [to("System1/sulk")], channel="slack"))
+    async with lab(database_url, teams, rules) as parts:
+        assert await outcomes_of(parts.database, today) == Outcomes()
+        for channel in ("telegram", "slack", "email"):
+            await parts.accept.accept(submission(channel=channel))
+        async with at_work(parts.worker({"echo": Echo(), "sulk": Scripted(refuse)})):
+            await eventually(lambda: settled(parts))
+        await balance_books(parts.database)
+        assert await outcomes_of(parts.database, today) == Outcomes(routed=1, classified=0, dead=2)
+        assert await outcomes_of(parts.database, today - timedelta(days=1)) == Outcomes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -323,6 +324,10 @@ async def test_a_reached_cap_is_seen_by_doctor_metrics_list_and_trail(
         metrics = (await house.http.get("/metrics")).text
         assert "switchboard_model_refused_today 1.0" in metrics
         assert "switchboard_model_tokens_today 5000.0" in metrics
+        assert 'switchboard_outcomes_today{outcome="classified"} 0.0' in metrics, "as a worker counted them last"
+        await house.http.get("/v1/books", params={"now": True})
+        outcomes = re.findall(r'outcomes_today{outcome="(\w+)"} (\d)', (await house.http.get("/metrics")).text)
+        assert dict(outcomes) == {"routed": "0", "classified": "1", "dead": "1"}
         found = {one.name: one for one in await check_database(house.settings)}
         assert found["classify.tokens_per_day"].detail.startswith("5000 tokens of 5000 are spent")
         assert found["refused today"].status == "note"

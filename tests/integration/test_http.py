@@ -9,15 +9,19 @@ import time
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
+from pydantic import SecretStr
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
+from switchboard.app.ops.doctor import check_database
+from switchboard.app.settings import Settings
 from switchboard.core.routing.explain import in_order
 from switchboard.domain.errors import ConfigurationError
 from switchboard.server.listener import bind
@@ -422,6 +426,73 @@ async def test_metrics_count_what_the_server_did(server: Opened) -> None:
     assert 'switchboard_lanes{state="ready"} 1.0' in text
     assert 'switchboard_books_difference{kind="messages"} 0.0' in text
     assert "switchboard_books_age_seconds +Inf" in text
+
+
+async def metric(server: Opened, name: str) -> float:
+    """One value, by its name with labels."""
+    text = (await server.http.get("/metrics")).text
+    [line] = [line for line in text.splitlines() if line.startswith(f"switchboard_{name} ")]
+    return float(line.rpartition(" ")[2])
+
+
+async def test_the_oldest_waiting_is_what_waits_for_a_worker(server: Opened) -> None:
+    assert await metric(server, "oldest_waiting_seconds") == 0
+    await server.submit(envelope_json("a", sender="a"))
+    await server.submit(envelope_json("b", sender="b"))
+    an_hour_ago = "update lane set ready_at = clock_timestamp() - interval '1 hour' where kind = 'turn' and key = $1"
+    key = await server.lab.database.value("select min(key::text)::uuid from lane where kind = 'turn'")
+    await server.lab.database.run(an_hour_ago, key)
+    assert await metric(server, "oldest_waiting_seconds") >= 3600
+
+
+async def test_replies_that_wait_are_measured_apart_from_what_waits_for_a_worker(answering: Opened) -> None:
+    database = answering.lab.database
+    ids = [(await answering.submit(envelope_json("a", sender=name))).json()["request_id"] for name in "abc"]
+    for request_id in ids:
+        assert (await answering.http.get(f"/v1/messages/{request_id}/replies?wait=30")).json()["replies"]
+    old = "update outbox set created_at = created_at - interval '1 hour' where request_id = $1"
+    await database.run(old, UUID(ids[0]))
+    await database.run("update lane set ready_at = ready_at - interval '1 hour' where kind = 'send'")
+    assert await metric(answering, "replies_waiting") == 3
+    assert await metric(answering, "oldest_reply_seconds") >= 3600
+    assert await metric(answering, "oldest_waiting_seconds") == 0
+    pull = {"channel": "telegram", "endpoint": "bot:house", "limit": 2}
+    leased = (await answering.http.post("/v1/outbox/next", json=pull)).json()["replies"]
+    assert await metric(answering, "replies_waiting") == 3, "they are on their way"
+    for one, outcome in zip(leased, ("uncertain", "sent"), strict=True):
+        receipt = {"lease": one["lease"], "outcome": outcome}
+        assert (await answering.http.post(f"/v1/outbox/{one['outbox_id']}/receipt", json=receipt)).status_code == 200
+    assert await metric(answering, "replies_waiting") == 1
+    unsent = [
+        await metric(answering, f'replies_unsent{{state="{state}"}}') for state in ("uncertain", "failed", "dead")
+    ]
+    assert unsent == [1, 0, 0]
+
+
+def _beat(endpoint: str, state: str) -> dict[str, object]:
+    return {"channel": "telegram", "endpoint": endpoint, "instance_id": "1", "state": state}
+
+
+async def test_connectors_are_counted_by_state_and_doctor_names_those_that_are_missed(answering: Opened) -> None:
+    database = answering.lab.database
+    for endpoint, state in (("well", "healthy"), ("ill", "degraded"), ("late", "healthy"), ("gone", "healthy")):
+        await answering.http.post("/v1/connectors/heartbeat", json=_beat(endpoint, state))
+    silent = "update connector set last_seen_at = last_seen_at - $1::interval where endpoint = $2"
+    await database.run(silent, timedelta(seconds=300), "late")
+    await database.run(silent, timedelta(days=31), "gone")
+    states = ("healthy", "degraded", "error", "stale", "offline")
+    found = [await metric(answering, f'connectors{{state="{state}"}}') for state in states]
+    assert found == [1, 1, 0, 1, 1]
+
+    request_id = (await answering.submit(envelope_json("a"))).json()["request_id"]
+    assert (await answering.http.get(f"/v1/messages/{request_id}/replies?wait=30")).json()["replies"]
+    settings = Settings(data_dir=Path("/nowhere"), database_url=SecretStr(database.url))
+    named = [one for one in await check_database(settings) if one.name == "connector"]
+    assert {one.status for one in named} == {"note"}
+    told = [one.detail.partition(" ")[0] for one in named]
+    assert told == ["telegram/ill", "telegram/late", "telegram/bot:house:"]
+    assert "1 reply waiting since" in named[-1].detail
+    assert "no connector has ever reported there" in named[-1].detail
 
 
 async def test_books_are_read_as_a_worker_wrote_them_down(server: Opened) -> None:

@@ -345,6 +345,8 @@ async def test_whatever_is_shown_of_one_message_or_of_the_newest_is_read_by_inde
         lambda: inbox.list_messages(database, before=request_id, limit=20),
         lambda: inbox.list_messages(database, channel="telegram", endpoint="bot", limit=20),
         lambda: outbox.list_receipts(database, request_id),
+        lambda: outbox.count_open(database),
+        lambda: outbox.waiting_for_connectors(database, 20),
         lambda: dead_letters.dead_letters_of(database, request_id),
         lambda: dead_letters.notices_of(database, request_id),
         lambda: database.rows(query("ledger.of_message"), request_id),
@@ -606,7 +608,7 @@ async def test_the_books_of_a_day_are_checked_by_index(watched: Watched) -> None
     lowest = UUID(int=highest.int - (int(day.total_seconds() * 1000) << 80))
     names = re.findall(r"^-- name: (\w+)$", SQL.joinpath("queries/books.sql").read_text(), re.MULTILINE)
     of_a_day = [f"books.{name}" for name in names if "between $1 and $2" in query(f"books.{name}")]
-    assert len(of_a_day) == 14
+    assert len(of_a_day) == 15
     for name in of_a_day:
         act = partial(watched.database.rows, query(name), lowest, UUID(int=(highest.int >> 80 << 80) - 1))
         for _ in range(8):

@@ -6,15 +6,19 @@ process leak in, and two servers in one process (tests) do not conflict. Next: P
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from datetime import UTC, datetime
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from switchboard.store import books, dead_letters, inbox, ledger, model_usage, processes
+from switchboard.store import books, connectors, dead_letters, inbox, ledger, model_usage, outbox, processes
 from switchboard.store.database import Database
+from switchboard.store.outbox import OpenReplies
 
 _LANE_STATES: Final = ("ready", "running", "paused")
+_UNSENT_STATES: Final = ("uncertain", "failed", "dead")
+_CONNECTOR_STATES: Final = ("healthy", "degraded", "error", "stale", "offline")
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -37,7 +41,12 @@ class Metrics:
         self._workers = self._gauge("workers_alive", "Registered workers with a recent heartbeat.")
         self._servers = self._gauge("servers_alive", "Registered servers with a recent heartbeat.")
         self._dead = self._gauge("dead_letters_pending", "Dead letters not handled yet.")
-        self._oldest = self._gauge("oldest_waiting_seconds", "The longest time that a ready lane has been waiting.")
+        self._oldest = self._gauge("oldest_waiting_seconds", "The longest time that a lane has waited for a worker.")
+        self._waiting = self._gauge("replies_waiting", "Replies not sent yet.")
+        self._oldest_reply = self._gauge("oldest_reply_seconds", "Since the oldest of these replies was made.")
+        self._unsent = self._gauge("replies_unsent", "Replies that an operator may send again, by state.", "state")
+        self._connectors = self._gauge("connectors", "Connectors, by what is known of them.", "state")
+        self._outcomes = self._gauge("outcomes_today", "What became of the messages of today (UTC).", "outcome")
         self._tokens = self._gauge("model_tokens_today", "Tokens used by models today (UTC).")
         self._cost = self._gauge("model_cost_today_dollars", "Usage and cost of models today (UTC), by their prices.")
         self._capped = self._gauge("model_refused_today", "Calls to models prevented by a daily limit today.")
@@ -70,9 +79,23 @@ class Metrics:
         self._workers.set(await processes.count_alive(database, "worker"))
         self._servers.set(await processes.count_alive(database, "server"))
         self._dead.set(await dead_letters.count_pending(database))
+        await self._render_replies(database)
         await self._render_models(database)
         await self._render_books(database)
         return generate_latest(self._registry)
+
+    async def _render_replies(self, database: Database) -> None:
+        found = await outbox.count_open(database)
+        waiting = [found.get(state, OpenReplies()) for state in ("pending", "sending")]
+        self._waiting.set(sum(one.replies for one in waiting))
+        self._oldest_reply.set(max(one.oldest_s for one in waiting))
+        for state in _UNSENT_STATES:
+            self._unsent.labels(state).set(found.get(state, OpenReplies()).replies)
+        # What a connector last said of itself says nothing once it is silent.
+        known = await connectors.list_connectors(database)
+        states: Counts[str] = Counts(one.state if one.liveness == "online" else one.liveness for one in known)
+        for state in _CONNECTOR_STATES:
+            self._connectors.labels(state).set(states[state])
 
     async def _render_models(self, database: Database) -> None:
         day = await model_usage.spending_of(database, datetime.now(UTC).date())
@@ -86,3 +109,6 @@ class Metrics:
         self._difference.labels("messages").set(kept.books.messages.difference)
         self._difference.labels("targets").set(kept.books.targets.difference)
         self._books_age.set(kept.age)
+        outcomes = await books.outcomes_of(database, datetime.now(UTC).date())
+        for name in ("routed", "classified", "dead"):
+            self._outcomes.labels(name).set(getattr(outcomes, name))

@@ -2,8 +2,8 @@
 
 They are checked in ranges of request_ids, which begin with their time: no statement reads more than a day, and each day
 is a snapshot of its own. One worker balances them every minute for `GET /v1/books` and the metrics, see
-`app/ops/maintenance.py`; `app/ops/doctor.py` checks them. Only the tables `book` and `balance` are written. Next: an
-operator.
+`app/ops/maintenance.py`; `app/ops/doctor.py` checks them. Only the tables `book`, `outcome` and `balance` are written.
+Next: an operator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
 
-from switchboard.store.database import Database, Row, part_as, query, rows_as, seconds
+from switchboard.store.database import Database, Row, part_as, query, row_as, rows_as, seconds
 
 PATIENCE_S: Final = 300.0
 """How long a lane or a dead letter may wait, a lease be over, or a balance be old."""
@@ -94,6 +94,15 @@ class KeptBooks:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Decided messages: brought to butlers by rules, or by a model, and those that became a dead letter."""
+
+    routed: int = 0
+    classified: int = 0
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class DayBooks:
     """The books of one day (UTC)."""
 
@@ -168,8 +177,20 @@ async def balance_books(database: Database) -> int:
     due = [*await _longest_ago(database, days[:-2], "checked_at", _PAST_DAYS_PER_MINUTE), *days[-2:]]
     for day in due:
         await _write(database, day, await _books_of(database, _range_of(day, days), audit=False), audited=False)
+    for day in days[-2:]:
+        await _count_outcomes(database, day, _range_of(day, days))
     await database.run(query("books.write_balance"), await _open_problems(database, PATIENCE_S))
     return len(due)
+
+
+async def _count_outcomes(database: Database, day: date, span: _Range) -> None:
+    [found] = rows_as(Outcomes, await database.rows(query("books.outcomes"), span.lowest, span.highest))
+    await database.run(query("books.write_outcomes"), day, found.routed, found.classified, found.dead)
+
+
+async def outcomes_of(database: Database, day: date) -> Outcomes:
+    """What became of the messages accepted on a day (UTC), as written down last. Raises Unavailable."""
+    return row_as(Outcomes, await database.row(query("books.outcomes_of"), day)) or Outcomes()
 
 
 async def balance_now(database: Database) -> KeptBooks:

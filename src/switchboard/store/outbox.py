@@ -6,7 +6,9 @@ Called by `journey/reply.py`; rows come from the turn's settlement (`store/lanes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from switchboard.core.storable import storable_text
@@ -17,6 +19,23 @@ from switchboard.store.database import Database, query, row_as, rows_as, seconds
 
 MAX_SENDS: Final = 8
 """Attempts to send before a reply is given up (and can be sent again by an operator)."""
+
+
+class OpenReplies(NamedTuple):
+    """How many replies, and seconds since the first of them was made."""
+
+    replies: int = 0
+    oldest_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingReplies:
+    """How many replies wait for the connector of an endpoint, and since when."""
+
+    channel: str
+    endpoint: str
+    replies: int
+    since: datetime
 
 
 async def lease(database: Database, pool: str, *, limit: int, lease_s: float, idempotent: bool) -> list[OutboxRow]:
@@ -74,6 +93,17 @@ async def list_replies(
 async def count_unsent(database: Database) -> dict[str, int]:
     """Replies that wait for an operator, by state: uncertain, failed, dead."""
     return {row["state"]: row["replies"] for row in await database.rows(query("outbox.unsent"))}
+
+
+async def count_open(database: Database) -> dict[str, OpenReplies]:
+    """Replies that are not sent, by state."""
+    rows = await database.rows(query("outbox.open"))
+    return {row["state"]: OpenReplies(row["replies"], row["oldest_s"]) for row in rows}
+
+
+async def waiting_for_connectors(database: Database, limit: int) -> list[WaitingReplies]:
+    """Endpoints with replies that their connectors are to fetch, up to `limit`, those that wait longest first."""
+    return rows_as(WaitingReplies, await database.rows(query("outbox.waiting"), limit))
 
 
 async def list_receipts(database: Database, request_id: UUID) -> list[JsonObject]:

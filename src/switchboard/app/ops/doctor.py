@@ -12,6 +12,7 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -30,14 +31,26 @@ from switchboard.core.routing.lint import LintCode, lint_handlers
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Rule, Team
+from switchboard.domain.shown import Connector
 from switchboard.llm.build import flaw
-from switchboard.store import dead_letters, lanes, model_usage, outbox, partitions, processes, remote_agents, teams
+from switchboard.store import (
+    connectors,
+    dead_letters,
+    lanes,
+    model_usage,
+    outbox,
+    partitions,
+    processes,
+    remote_agents,
+    teams,
+)
 from switchboard.store.books import Balance, Books, DayBooks, audit_books, check_books, kept_books
 from switchboard.store.checkup import schema_facts, server_facts
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrations
 from switchboard.store.model_usage import Cooldown
+from switchboard.store.outbox import WaitingReplies
 from switchboard.store.processes import RunningProcess
 
 Status = Literal["good", "bad", "note"]
@@ -47,6 +60,8 @@ MAX_SKEW: Final = 2.0
 """Seconds that this machine's clock and the database's may differ."""
 _OLDEST_PYTHON: Final = (3, 11)
 _MANY: Final = 20
+_GONE: Final = timedelta(days=30)
+"""A connector that has been silent for longer, and for which nothing waits, has been taken out of service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +175,7 @@ async def _look(database: Database, settings: Settings, told: Told | None) -> As
         _teams,
         _classifying,
         _remote,
+        _connectors,
         _processes,
         _books if told is None else partial(_all_books, told),
         _balancing,
@@ -333,6 +349,39 @@ def _silent(one: RemoteAgent) -> Finding:
         return Finding("remote butler", "bad", f"{one.system_id} is quarantined: {seen}", mend)
     return Finding(
         "remote butler", "note", f"{one.system_id} is stale: {seen}", "it will be quarantined if it stays silent"
+    )
+
+
+async def _connectors(database: Database, _: Settings) -> list[Finding]:
+    """Connectors that are silent or ill, and replies that wait for one."""
+    waiting = {(one.channel, one.endpoint): one for one in await outbox.waiting_for_connectors(database, _MANY)}
+    known = await connectors.list_connectors(database)
+    ill = [_connector(one, waiting.get((one.channel, one.endpoint))) for one in known]
+    never = waiting.keys() - {(one.channel, one.endpoint) for one in known}
+    found = [finding for finding in ill if finding is not None][:_MANY]
+    return found + [_no_connector(waiting[key]) for key in sorted(never)]
+
+
+def _connector(one: Connector, waiting: WaitingReplies | None) -> Finding | None:
+    """What is wrong with a connector; None also for one that has been away for long, and is not missed."""
+    account, said = f"{one.channel}/{one.endpoint}", one.error_message or one.state
+    missed = f"; {_many_replies(waiting.replies)} waiting" if waiting else ""
+    if one.liveness != "online":
+        if not waiting and datetime.now(UTC) - one.last_seen_at > _GONE:
+            return None
+        detail = f"{account} is {one.liveness}: last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}{missed}"
+        return Finding("connector", "note", detail, "start it, and see its log")
+    if one.state == "healthy":
+        return None
+    return Finding("connector", "note", f"{account} reports {one.state}: {said}{missed}", "see its log")
+
+
+def _no_connector(waiting: WaitingReplies) -> Finding:
+    since = f"since {waiting.since:%Y-%m-%d %H:%M:%S %Z}"
+    account = f"{waiting.channel}/{waiting.endpoint}"
+    detail = f"{account}: {_many_replies(waiting.replies)} waiting {since}, and no connector has ever reported there"
+    return Finding(
+        "connector", "note", detail, "start its connector; it should send heartbeats, see docs/connectors.md"
     )
 
 

@@ -496,6 +496,15 @@ create table book (
     primary key (day, kind)
 );
 
+-- Of the messages accepted on a day that were decided: those with a dead letter, else those for which a model chose, else
+-- those that rules brought to their butlers. As counted when the books of the day were balanced last.
+create table outcome (
+    day date primary key,
+    routed bigint not null,
+    classified bigint not null,
+    dead bigint not null
+);
+
 -- When a worker balanced the books last, and what of all that is open contradicted itself then.
 create table balance (
     one boolean primary key default true check (one),

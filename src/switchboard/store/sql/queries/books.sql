@@ -46,6 +46,26 @@ from (
     select r.state from routing r where r.state = 'pending' and r.request_id between $1 and $2
 ) s;
 
+-- name: outcomes
+with dead as (
+    select distinct x.request_id from dead_letter x where x.request_id between $1 and $2
+), classified as (
+    select distinct c.request_id from classification c where c.request_id between $1 and $2 and c.error is null
+), decided as (
+    select d.request_id from decision d where d.request_id between $1 and $2 and d.n = 1
+)
+select count(*) filter (where x.request_id is null and c.request_id is null) as routed,
+       count(*) filter (where x.request_id is null and c.request_id is not null) as classified,
+       count(x.request_id) as dead
+from decided d left join dead x using (request_id) left join classified c using (request_id);
+
+-- name: write_outcomes
+insert into outcome (day, routed, classified, dead) values ($1, $2, $3, $4)
+on conflict (day) do update set routed = excluded.routed, classified = excluded.classified, dead = excluded.dead;
+
+-- name: outcomes_of
+select routed, classified, dead from outcome where day = $1;
+
 -- name: problem_no_decision
 select format('message %s has no decision', m.request_id) as problem
 from message_inbox m

@@ -40,6 +40,16 @@ order by o.outbox_id;
 -- name: unsent
 select state, count(*) as replies from outbox where state in ('uncertain', 'failed', 'dead') group by state order by state;
 
+-- name: open
+select state, count(*) as replies, extract(epoch from clock_timestamp() - min(created_at))::float8 as oldest_s
+from outbox where state <> 'sent' group by state;
+
+-- name: waiting
+select o.channel, o.endpoint, count(*) as replies, min(o.created_at) as since
+from outbox o join lane l on l.key = o.lane
+where o.state <> 'sent' and o.state in ('pending', 'sending') and l.pool like 'pull:%'
+group by o.channel, o.endpoint order by min(o.created_at) limit $1;
+
 -- name: receipts
 select r.outbox_id, r.epoch, r.outcome, r.platform_message_id, r.error, r.at
 from outbox o join receipt r on r.request_id = o.request_id and r.outbox_id = o.outbox_id
