@@ -228,7 +228,7 @@ def _after_a_while(look: Callable[[], list[Left]]) -> list[Left]:
 
 
 def _end(pids: list[int]) -> None:
-    """SIGTERM, so that a database is closed in good order, then SIGKILL."""
+    """SIGTERM, so that a database shuts down cleanly, then SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):

@@ -136,7 +136,7 @@ class Walkthrough:
         return "".join(parts).replace(re.escape("it:") + r"[\s│]+", "it:.*?"), ids
 
     def close(self) -> None:
-        """End the server in good order, then the shell."""
+        """Shut the server down cleanly, then the shell."""
         pid = self._place / "pid"
         if pid.exists():
             self._type("kill $(jobs -p); wait")

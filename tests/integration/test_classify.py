@@ -212,7 +212,7 @@ async def test_a_failure_is_tried_again_and_nothing_overtakes_it(database_url: s
 
 async def test_an_attempt_in_which_nobody_was_asked_is_none(database_url: str) -> None:
     """A short outage: whoever is turned away by the breaker has all of his attempts afterwards."""
-    turned_away = [ClassifierBusy("it is left alone", asked=False)] * 4
+    turned_away = [ClassifierBusy("it is in cooldown", asked=False)] * 4
     failures = iter([*turned_away, ClassifierFailure("down"), *turned_away, ClassifierFailure("down"), *turned_away])
     attempts: list[int] = []
 
@@ -261,7 +261,7 @@ async def test_what_nobody_foresaw_counts_though_nobody_was_asked_before(
 
 async def test_a_message_that_has_waited_long_enough_waits_no_more_for_who_turns_it_away(database_url: str) -> None:
     async def play(_: Question) -> Classified:
-        raise ClassifierBusy("it is left alone", retry_in=3600.0, asked=False)
+        raise ClassifierBusy("it is in cooldown", retry_in=3600.0, asked=False)
 
     model = Model(play)
     limits = RouteLimits(attempts=3, backoff_base=0.02, backoff_cap=0.05, patience=0.0)
@@ -361,7 +361,7 @@ async def test_an_answer_is_paid_for_once_even_if_the_rules_change_between_two_a
         async with at_work(parts.worker(classifier=model)):
             await eventually(lambda: settled(parts))
         assert asked == 3
-        assert await delivered(parts) == [("e", "1")], "decided by the rules of now, all of it"
+        assert await delivered(parts) == [("e", "1")], "decided by the current rules, all of it"
         assert await parts.count("select version from decision where request_id = $1", message.request_id) == 2
         await assert_balanced(parts)
 

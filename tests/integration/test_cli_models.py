@@ -218,7 +218,7 @@ def test_a_command_line_is_tried_at_the_endpoints_of_the_running_server(
 
 def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture[str]) -> None:
     row = ClassificationRow(uuid4(), "x", "root", ())
-    tried = (Attempt("a", "timeout", "late", Usage(10)), Attempt("b", "cooldown", "left alone"))
+    tried = (Attempt("a", "timeout", "late", Usage(10)), Attempt("b", "cooldown", "paused for 26 s"))
     assert [_billed(row, one).cost for one in tried] == [None, None]
     assert _last_billed(row, Report(None, tried)).cost is None
     print_models({"models": [], "day": "d", "tokens": 5, "cost": 0, "caps": [], "tokens_per_message": 1, "refused": 0})

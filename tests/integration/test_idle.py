@@ -161,7 +161,7 @@ async def _leave_halves(database: Database) -> None:
 
 @pytest.mark.slow
 async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tmp_path: Path, day: Day) -> None:
-    """After some trouble: a model that is left alone, a dead letter, what a killed process left behind."""
+    """After some trouble: a model in cooldown, a dead letter, what a killed process left behind."""
     ill = True
 
     def brain(request: Request) -> Reply:
@@ -193,7 +193,7 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
             assert [await message(switchboard, text) for text in ("one", "two", "ghost")] == ["answered"] * 2 + ["dead"]
             assert _asked(llm) == 6, "each was asked of both"
             assert await message(switchboard, "four") == "answered"
-            assert _asked(llm) == 7, "who failed three times is left alone"
+            assert _asked(llm) == 7, "who failed three times is in cooldown"
             await _leave_halves(database)
             asked, spent = _asked(llm), await spent_on(database, TODAY)
 

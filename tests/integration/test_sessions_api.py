@@ -579,6 +579,7 @@ async def test_a_breaker_opens_and_one_of_fifty_is_the_probe() -> None:
     clock.now += 29
     report = await one.run(request())
     assert outcomes(report.attempts) == [("sick", "cooldown"), ("spare", "answered")]
+    assert report.attempts[0].message == "paused for 1 s after repeated failures"
     clock.now += 2
     healthy = True
     running = [asyncio.create_task(one.run(request())) for _ in range(50)]
@@ -592,7 +593,7 @@ async def test_a_breaker_opens_and_one_of_fifty_is_the_probe() -> None:
 
 @pytest.mark.parametrize("healthy", [True, False])
 async def test_who_has_no_other_model_waits_for_what_comes_of_the_probe(healthy: bool) -> None:
-    """And for no longer: all of them are asked as soon as it has answered, or know how long it is left alone."""
+    """And for no longer: all of them are asked as soon as it has answered, or know how long its cooldown lasts."""
     clock, gate = Clock(), asyncio.Event()
     acts: list[Any] = [DOWN, gate.wait]
 
@@ -740,6 +741,7 @@ async def test_a_pause_that_was_asked_for_is_kept() -> None:
     report = await one.run(request())
     assert outcomes(report.attempts) == [("limited", "cooldown")]
     assert report.failure is not None
+    assert str(report.failure) == "model limited paused for 1 s as its provider asked"
     assert report.failure.retry_after == pytest.approx(1)
     clock.now += 2
     assert by(await one.run(request())) == "limited"

@@ -56,7 +56,7 @@ def home() -> Iterator[Path]:
 
 @asynccontextmanager
 async def switchboard(place: Path, *arguments: str, more: Mapping[str, str] = _NOTHING) -> AsyncIterator[Running]:
-    """`switchboard ARGUMENTS --json` in a process of its own, ended in good order. `more` goes into its environment."""
+    """`switchboard ARGUMENTS --json` in a process of its own, shut down cleanly. `more` goes into its environment."""
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")},
         "SWITCHBOARD_DATA_DIR": str(place / "data"),

@@ -60,7 +60,9 @@ async def _server(settings: Settings) -> Finding:
     except NoServer as error:
         return Finding("server", "bad", error.message.partition(";")[0], "switchboard up")
     except (Unauthenticated, Forbidden) as error:
-        return Finding("server", "bad", f"it refuses access: {error.message}", "set SWITCHBOARD_TOKEN to a valid token")
+        return Finding(
+            "server", "bad", f"the server rejected the token: {error.message}", "set SWITCHBOARD_TOKEN to a valid token"
+        )
     except SwitchboardError as error:
         return Finding("server", "bad", error.message, "see the log of the server")
 

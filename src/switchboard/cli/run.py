@@ -2,7 +2,7 @@
 
 Called by `main.py`. Settings enter; nothing leaves but logs, and on stdout where it listens. This module is light, for
 the sake of `--help`: it reads options and settings, then imports `running.py`, which does the work. SIGINT or SIGTERM
-ends in good order, a second one at once.
+shuts down cleanly, a second one at once.
 """
 
 from __future__ import annotations

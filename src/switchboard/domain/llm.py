@@ -295,7 +295,13 @@ class Report:
             return None
         asked = [one for one in self.attempts if one.asked]
         kind = _KINDS.get(asked[-1].outcome, "unavailable") if asked else "unavailable"
-        told = "; ".join(f"{one.name}: {one.outcome}: {one.message}" for one in self.attempts) or "there is no model"
+        told = "; ".join(map(_told, self.attempts)) or "there is no model"
         waits = [one.retry_after for one in self.attempts if one.retry_after is not None]
         retryable = any(one.retryable for one in self.attempts)
         return ModelFailure(kind, told[:2000], retryable=retryable, retry_after=min(waits, default=None))
+
+
+def _told(attempt: Attempt) -> str:
+    if attempt.outcome == "cooldown":
+        return f"model {attempt.name} {attempt.message}"
+    return f"{attempt.name}: {attempt.outcome}: {attempt.message}"

@@ -322,7 +322,10 @@ async def _judged(database: Database, session: Session, report: Report) -> Answe
     found = parse_calls(reply, session.candidates)
     recorded = await store.calls_of(database, session.request_id, session.session_id)
     if reply.by_program:
-        return Answer(reconcile(found, recorded), report, session.session_id)
+        found = reconcile(found, recorded)
+        if failure is not None and not found.routed and not found.failed:
+            found = replace(found, error=failure.message)  # there was no session that could have broken off
+        return Answer(found, report, session.session_id)
     # If the reply names a butler with a good result and our record does not, the session has served it by itself.
     served = frozenset(found.acked) - {one.butler for one in recorded}
     return Answer(found, report, session.session_id, served)

@@ -178,7 +178,8 @@ class Dispatcher:
     def _in_cooldown(self, run: _Run, model: _Model) -> bool:
         wait = model.pause_ends - self._clock() if _awaits_probe(run, model) else self._wait(model)
         if wait > 0:
-            _not_asked(run, model, "cooldown", f"for another {wait:.0f} s", wait=wait)
+            why = "as its provider asked" if model.pause_ends - self._clock() >= wait else "after repeated failures"
+            _not_asked(run, model, "cooldown", f"paused for {wait:.0f} s {why}", wait=wait)
         return wait > 0
 
     def _wait(self, model: _Model) -> float:

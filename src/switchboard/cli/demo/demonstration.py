@@ -263,7 +263,7 @@ def _epilogue(show: Show, outcome: Outcome) -> int:
 async def _process(
     home: Path, environment: Mapping[str, str], *arguments: str, module: str = _MAIN
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A command of ours in a process of its own; ended in good order, or at once if it does not.
+    """A command of ours in a process of its own; shut down cleanly, or at once if it does not.
 
     It runs in `home`: a `switchboard.toml` where the demo was started may name a real database.
     """

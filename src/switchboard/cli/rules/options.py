@@ -27,7 +27,7 @@ File = Annotated[Path, typer.Argument(help="JSON or YAML; - is stdin.", metavar=
 
 
 def reason_for(given: str | None, *, dry_run: bool = False) -> str:
-    """The reason as given, else as asked for on a terminal. Usage error where nobody can be asked."""
+    """The reason as given, else as asked for on a terminal. Usage error without a terminal."""
     if given is None and dry_run:
         return "dry run"
     return said_or_asked(given, "Reason for the change?", "an edit needs a reason", "--reason")

@@ -37,7 +37,7 @@ begin
     return _count;
 end $$;
 
--- A worker that leaves in good order: what it could not finish is taken over at once, and does not count as an attempt.
+-- A worker that shuts down cleanly: what it could not finish is taken over at once, and does not count as an attempt.
 create or replace function release_worker(_worker bigint) returns bigint
 language plpgsql as $$
 declare
