@@ -58,12 +58,12 @@ def conversation(envelope: Envelope, channel: Channel) -> Conversation:
 
 def named_in(envelope: Envelope, channel: Channel) -> Named | None:
     """The conversations that the message names, if anybody could; None if who names one is in it."""
-    circle = channel.circle(envelope)
-    if circle is None:
+    correspondence = channel.correspondence(envelope)
+    if correspondence is None:
         return None
-    threads = tuple(_conversation(envelope, thread) for thread in circle.threads)
-    apart = _conversation(envelope, f"{circle.threads[-1]} {circle.author}")
-    return Named(threads[0], apart, circle.author, circle.addressed, threads)
+    threads = tuple(_conversation(envelope, thread) for thread in correspondence.threads)
+    apart = _conversation(envelope, f"{correspondence.threads[-1]} {correspondence.author}")
+    return Named(threads[0], apart, correspondence.author, correspondence.addressed, threads)
 
 
 def thread_of(envelope: Envelope, channel: Channel) -> str | None:

@@ -61,7 +61,7 @@ Strategy = Literal["realtime", "email", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Circle:
+class Correspondence:
     """Who wrote a message, to whom, and in which threads: first the one it is said to belong to, last its own."""
 
     author: str
@@ -90,7 +90,7 @@ def _nothing(_: Envelope) -> str | None:
     return None
 
 
-def _open(_: Envelope) -> Circle | None:
+def _open(_: Envelope) -> Correspondence | None:
     return None
 
 
@@ -111,7 +111,7 @@ class Channel:
     """What besides the id must be equal for two messages to be one, where strangers choose ids; None: nothing."""
     chat: Callable[[Envelope], str | None] = _nothing
     """The chat a message belongs to where it names no thread; None: the conversation is that of its sender."""
-    circle: Callable[[Envelope], Circle | None] = _open
+    correspondence: Callable[[Envelope], Correspondence | None] = _open
     """Where anybody can name any thread: who may then speak in it; None: who names a thread is in it."""
     replied_to: Callable[[Envelope], str | None] = _nothing
     """The platform's id of the message that this one replies to."""

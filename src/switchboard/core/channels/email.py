@@ -17,7 +17,7 @@ from switchboard.core.mail.auth import MailAuth, mail_auth
 from switchboard.core.mail.head import decoded
 from switchboard.core.mail.headers import address, domain_of, header, headers, list_id, mailboxes, without_tag
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import SEVERAL, YES_OR_NO, Channel, Circle, Form, Found
+from switchboard.ports.channel import SEVERAL, YES_OR_NO, Channel, Correspondence, Form, Found
 from switchboard.ports.raw import matching, word
 
 Servers = Mapping[str, Collection[str]]
@@ -84,7 +84,7 @@ def _chat(envelope: Envelope) -> str:
     return next(iter((*_references(envelope), *_answered(envelope), _own(envelope))))
 
 
-def _circle(envelope: Envelope) -> Circle:
+def _correspondence(envelope: Envelope) -> Correspondence:
     """Anybody can refer to any mail: only who wrote or was addressed in a thread is in it."""
     named = envelope.event.external_thread_id
     older = reversed(_references(envelope)[-_MAX_REFERENCES:])
@@ -93,7 +93,7 @@ def _circle(envelope: Envelope) -> Circle:
     author, own = without_tag(_bare(envelope.sender.identity)), _mailbox(envelope.source.endpoint_identity)
     known = dict.fromkeys(without_tag(one) for one in (*_addresses(envelope, "to", "cc", "reply-to"), *others))
     threads = dict.fromkeys((*said, *_answered(envelope), *older))
-    return Circle(
+    return Correspondence(
         author,
         tuple(one for one in known if one not in {author, own}),
         (*(thread for thread in threads if thread != _own(envelope) or thread == said[0]), _own(envelope)),
@@ -224,7 +224,7 @@ CHANNELS: Final = (
         event_id=_event_id,
         content=_content,
         chat=_chat,
-        circle=_circle,
+        correspondence=_correspondence,
         replied_to=_replied_to,
         facts=_facts,
         keys={
