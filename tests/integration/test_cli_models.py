@@ -143,12 +143,14 @@ def test_models_that_fail_and_what_to_do(cli: Cli, provider: Provider, monkeypat
     said = tried(
         *(cli, monkeypatch, nowhere, provider.model("silent"), provider.model("locked", api_key_env="A_KEY")),
         *(provider.model("gone"), provider.model("broken"), provider.model("odd"), {**nowhere, "name": "keyless"}),
+        provider.model("silent", profile="local") | {"name": "quiet"},
         {"name": "no url", "kind": "openai", "model": "m"},
         {"name": "no program", "kind": "codex", "model": "m", "base_url": "http://127.0.0.1:9", "program": "not-there"},
     )
     assert {name: one["outcome"] for name, one in said.items()} == {
         "nowhere": "unavailable",
         "silent": "unfit",
+        "quiet": "unfit",
         "locked": "settings",
         "gone": "defect",
         "broken": "garbage",
@@ -161,6 +163,7 @@ def test_models_that_fail_and_what_to_do(cli: Cli, provider: Provider, monkeypat
     assert "variable A_KEY holds no secret" in said["locked"]["detail"]
     assert "is http://127.0.0.1:9/v1 running" in said["nowhere"]["remedy"]
     assert "did not call the tool" in said["silent"]["remedy"]
+    assert [name for name in ("silent", "quiet") if 'profile = "local"' in said[name]["remedy"]] == ["silent"]
     assert "model and base_url" in said["gone"]["remedy"]
     assert "a key is needed" in said["no url"]["detail"]
     assert "not-there is not installed" in said["no program"]["detail"]
