@@ -175,7 +175,14 @@ def _settle_in(directory: Path, database: str, model: str, rate: float) -> Setti
         "port": port,
         "log_level": "info",
         "models": [api, cli | {"program": str(program)}],
-        "classify": {"models": ["api", "cli"], "attempts": 4, "timeout": 12.0, "tokens_per_message": 100_000},
+        "classify": {
+            "models": ["api", "cli"],
+            "attempts": 4,
+            "timeout": 12.0,
+            "tokens_per_message": 100_000,
+            **dict.fromkeys(("sender_per_minute", "sender_tokens_per_day", "newcomer_tokens_per_day"), 0),
+            "tokens_per_day": 0,
+        },
     }
     (directory / "switchboard.toml").write_text(_toml(given), encoding="utf-8")
     return Settings.model_validate(given)

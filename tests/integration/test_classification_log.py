@@ -269,10 +269,12 @@ async def test_models_are_listed_in_their_order_with_what_is_left_of_the_day(ope
         assert datetime.fromisoformat(first["until"]) > datetime.now(UTC)
         assert (second["order"], second["state"], second["attempts"]) == (2, "ready", 3)
         assert (second["tokens_in"], second["tokens_out"], second["cost"]) == (300, 33, 300)
-        tokens, cost = found["caps"]
+        tokens, cost, newcomers = found["caps"]
         assert (tokens["cap"], tokens["left"] + tokens["spent"]) == (100_000, 100_000)
         assert tokens["spent"] == found["tokens"] >= 333
         assert (cost["name"], cost["cap"], cost["reached"]) == ("cost_per_day", 1_000_000, False)
+        assert (newcomers["name"], newcomers["spent"], newcomers["left"]) == ("newcomer_tokens_per_day", 333, 1_999_667)
+        assert (found["sender_per_minute"], found["sender_tokens_per_day"]) == (30, 1_000_000)
         [finding] = [one for one in await check_database(house.settings) if one.name == "model in cooldown"]
         assert (finding.status, "first, until" in finding.detail) == ("note", True)
         assert "switchboard_models_in_cooldown 1.0" in (await house.http.get("/metrics")).text
@@ -331,6 +333,28 @@ async def test_a_reached_cap_is_seen_by_doctor_metrics_list_and_trail(
         found = {one.name: one for one in await check_database(house.settings)}
         assert found["classify.tokens_per_day"].detail.startswith("5000 tokens of 5000 are spent")
         assert found["refused today"].status == "note"
+
+
+async def test_what_a_sender_may_use_is_seen_by_doctor_list_and_trail(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.app.wiring._route_limits", lambda _: RouteLimits(attempts=1, patience=0.0))
+    caps = {"sender_tokens_per_day": 100, "newcomer_tokens_per_day": 200}
+    async with ScriptedLlm(lambda _: to("System1/health")) as llm, opened(llm, **caps) as house:
+        await house.message("my head hurts", sender="a")
+        request_id = await house.message("my head hurts", sender="a")
+        assert len(llm.requests) == 1
+        [dead_letter] = (await house.http.get("/v1/dead-letters")).json()["dead_letters"]
+        assert (dead_letter["request_id"], dead_letter["category"]) == (request_id, "classification_failed")
+        assert "may use for one in a day (classify.sender_tokens_per_day)" in dead_letter["reason"]
+        await house.message("my foot hurts", sender="b")
+        found = (await house.http.get("/v1/models")).json()
+        [cap] = [one for one in found["caps"] if one["name"] == "newcomer_tokens_per_day"]
+        assert (cap["spent"], cap["left"], cap["reached"]) == (222, 0, True)
+        assert (found["senders_refused"], found["refused"]) == (1, 0)
+        findings = {one.name: one for one in await check_database(house.settings)}
+        assert "for senders who are new today" in findings["classify.newcomer_tokens_per_day"].detail
+        assert findings["senders refused today"].detail.startswith("1 calls prevented")
 
 
 async def test_doctor_hints_at_teams_that_would_ask_a_model_where_there_is_none(opened: Open) -> None:
@@ -612,6 +636,8 @@ async def test_what_is_old_goes_but_for_corrections_and_the_account_of_days(open
         assert {row["request_id"] for row in await house.log()} == {corrected, new}
         kept = {row["request_id"] for row in await database.rows("select request_id from route_call")}
         assert kept == {UUID(corrected), UUID(new)}
+        await database.run("insert into model_flow select 1, current_date - n, true from unnest(array[29, 31]) n")
+        assert await retention_tasks.classifications(30) == 1
         assert await retention_tasks.classifications(30) == 0
         assert await retention_tasks.sessions() == 0, "they may still be looked at"
         await database.run(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -275,6 +276,47 @@ async def test_a_message_waits_for_the_cap_of_the_day_and_uses_up_no_attempt(ope
         await database.run("update model_day set tokens = 0")
         await eventually(lambda: house.over(accepted.request_id), within=30)
         assert await house.deliveries(accepted.request_id) == [("System1/health", None)]
+
+
+async def test_a_sender_over_the_rate_waits_and_nobody_waits_with_them(opened: Open) -> None:
+    async with ScriptedLlm(Script(otherwise=to("health"))) as llm, opened(llm, sender_per_minute=1) as house:
+        database = house.runtime.database
+        first, second = [
+            await house.switchboard.accept.accept(submission(f"{n}", sender="mallory", thread=f"t{n}")) for n in "12"
+        ]
+
+        async def one_waits() -> bool:
+            waits = await database.value("select count(*) from attempt where error_class = 'not_asked'")
+            return int(waits) == 1 and len(llm.requests) == 1
+
+        await eventually(one_waits, within=30)
+        assert await house.deliveries(await house.message("my head hurts", sender="anna"))
+        assert await house.deliveries(await house.message("mine too", sender="mallory", endpoint="bot:other"))
+        assert len(llm.requests) == 3
+        await database.run("update model_flow set even_until = clock_timestamp()")
+        await database.run("update lane set ready_at = clock_timestamp() where delayed")
+        for one in (first, second):
+            await eventually(partial(house.over, one.request_id), within=30)
+            assert await house.deliveries(one.request_id) == [("System1/health", None)]
+
+
+async def test_strangers_do_not_use_up_what_those_who_are_known_may_use(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.app.wiring._route_limits", lambda _: RouteLimits(attempts=1, patience=0.0))
+    more = {"newcomer_tokens_per_day": 1, "tokens_per_day": 100_000}
+    async with ScriptedLlm(Script(otherwise=to("health"))) as llm, opened(llm, **more) as house:
+        await house.message("hello", sender="anna")
+        await house.runtime.database.run("update model_flow set day = day - 1, newcomer = true")
+        await house.runtime.database.run("update model_day set newcomer_tokens = 0")
+        outcomes = {
+            sender: await house.dead_letters(await house.message("hello again", sender=sender))
+            for sender in ("stranger 1", "stranger 2", "anna")
+        }
+        assert (outcomes["stranger 1"], outcomes["anna"]) == ([], [])
+        [(category, reason)] = outcomes["stranger 2"]
+        assert (category, "classify.newcomer_tokens_per_day" in reason) == ("classification_failed", True)
+        assert len(llm.requests) == 3
 
 
 async def test_a_long_message_in_a_group_keeps_nobody_else_out(opened: Open) -> None:

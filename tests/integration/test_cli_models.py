@@ -224,8 +224,12 @@ def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture
     tried = (Attempt("a", "timeout", "late", Usage(10)), Attempt("b", "cooldown", "paused for 26 s"))
     assert [_billed(row, one).cost for one in tried] == [None, None]
     assert _last_billed(row, Report(None, tried)).cost is None
-    print_models({"models": [], "day": "d", "tokens": 5, "cost": 0, "caps": [], "tokens_per_message": 1, "refused": 0})
-    assert "5 tokens, cost unknown" in capsys.readouterr().out
+    limits = {"tokens_per_message": 1, "sender_per_minute": 30, "sender_tokens_per_day": 0}
+    refused = {"refused": 0, "senders_refused": 7}
+    print_models({"models": [], "day": "d", "tokens": 5, "cost": 0, "caps": [], **limits, **refused})
+    shown = capsys.readouterr().out
+    assert "5 tokens, cost unknown" in shown
+    assert "one sender: 30 sessions a minute\n7 calls prevented today by limits per sender" in shown
 
 
 def test_what_to_do_about_a_provider_that_a_command_line_does_not_reach() -> None:

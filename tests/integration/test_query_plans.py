@@ -53,7 +53,7 @@ from switchboard.store.dead_letters import DeadLetterFilter, Handling
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import NewDeadLetter, Settlement
 from switchboard.store.migrate import migrate
-from switchboard.store.model_usage import Span
+from switchboard.store.model_usage import SenderCaps, Span
 from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.routing import Routed
 from switchboard.store.steps import Step, StepWrite, load_steps, write_steps
@@ -74,7 +74,7 @@ GROWING: Final = (
         "outbox",
         "receipt",
     ),
-    *("dead_letter", "notice", "memo", "routing", "classification", "route_call", "session_token"),
+    *("dead_letter", "notice", "memo", "routing", "classification", "route_call", "session_token", "model_flow"),
 )
 SYSTEM4 = SystemId("System4/root")
 PULL = "pull:telegram:bot"
@@ -138,6 +138,7 @@ select request_id, decode(md5(request_id::text), 'hex'), conversation, request_i
 insert into route_call
 select request_id, 1, request_id, 'health', null, '', true, '',
        now() - row_number() over () * interval '1 hour' from message_inbox;
+insert into model_flow select n, current_date - n % 9, true from generate_series(1, 6000) n;
 insert into team select 'team' || n, case when n > 0 then 'team0' end, '' from generate_series(0, 99) n;
 insert into member (system_id, team_id, number, engine)
 select 'System1/m' || n, 'team' || n % 100, 1, case when n < 5 then 'mcp' else 'memo' end
@@ -248,6 +249,19 @@ async def test_routing_from_claim_to_settlement_reads_by_index(watched: Watched)
 
     for _ in range(8):
         assert await watched.scanned(route) == set()
+
+
+async def test_what_a_sender_may_use_of_models_is_read_and_booked_by_index(watched: Watched) -> None:
+    today, caps = datetime.now(UTC).date(), SenderCaps(10_000, 10_000, 10_000)
+
+    async def session() -> None:
+        found = await model_usage.admit(watched.database, await watched.a_request(), today, caps)
+        assert found.flow is not None
+        await model_usage.book(watched.database, found.flow, today, 5)
+        await model_usage.forget_flows(watched.database, 300)
+
+    for _ in range(8):
+        assert await watched.scanned(session) == set()
 
 
 async def test_who_of_the_remote_butlers_is_there_reads_by_index(watched: Watched) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from switchboard.app.settings import Settings, load_settings
+from switchboard.core.policy.budget import Cap
 from switchboard.domain.errors import ConfigurationError
+from switchboard.store.model_usage import SenderCaps
 
 
 @pytest.mark.parametrize(
@@ -124,3 +126,20 @@ def test_what_is_wrong_with_models_is_said_in_words_of_the_file(tmp_path: Path, 
     with pytest.raises(ConfigurationError) as caught:
         load_settings(file)
     assert said in caught.value.message
+
+
+def test_a_fresh_installation_limits_what_models_may_use() -> None:
+    classify = Settings().classify
+    assert classify.day_cap == Cap(5_000_000)
+    assert classify.sender_caps == SenderCaps(30, 1_000_000, 2_000_000)
+    without = classify.model_copy(update={"tokens_per_day": 0})
+    assert without.day_cap == Cap()
+
+
+def test_a_worker_takes_no_more_questions_than_its_models_may_be_asked_at_a_time() -> None:
+    models = [{"name": name, "kind": "openai", "model": "m", "concurrency": 3} for name in ("a", "b", "unused")]
+    one = Settings.model_validate({"models": models, "classify": {"models": ["a"]}})
+    two = Settings.model_validate(
+        {"models": models, "classify": {"models": ["a", "b"]}, "worker": {"pools": {"route": 5}}}
+    )
+    assert [one.places["route"], two.places["route"], Settings().places["route"]] == [3, 5, 16]

@@ -49,7 +49,7 @@ class Metrics:
         self._outcomes = self._gauge("outcomes_today", "What became of the messages of today (UTC).", "outcome")
         self._tokens = self._gauge("model_tokens_today", "Tokens used by models today (UTC).")
         self._cost = self._gauge("model_cost_today_dollars", "Usage and cost of models today (UTC), by their prices.")
-        self._capped = self._gauge("model_refused_today", "Calls to models prevented by a daily limit today.")
+        self._capped = self._gauge("model_refused_today", "Calls to models prevented by a limit today.")
         self._cooldowns = self._gauge("models_in_cooldown", "Models in cooldown on some worker.")
         self._difference = self._gauge("books_difference", "Accepted minus accounted for; must be 0.", "kind")
         self._books_age = self._gauge("books_age_seconds", "Since a worker balanced the books; infinite if never.")
@@ -101,7 +101,7 @@ class Metrics:
         day = await model_usage.spending_of(database, datetime.now(UTC).date())
         self._tokens.set(day.tokens)
         self._cost.set(day.micros / 1e6)
-        self._capped.set(day.refused)
+        self._capped.set(day.refused + day.senders_refused)
         self._cooldowns.set(len(await model_usage.cooldowns(database)))
 
     async def _render_books(self, database: Database) -> None:

@@ -26,6 +26,7 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.llm.port import Kind
 from switchboard.llm.spec import ModelSpec, Passed
+from switchboard.store.model_usage import SenderCaps
 
 FILE_NAME: Final = "switchboard.toml"
 _PREFIX: Final = "SWITCHBOARD_"
@@ -42,6 +43,8 @@ ADDRESS_FILE: Final = "server.url"
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+Limit = Annotated[int, Field(ge=0)]
+"""0: no limit."""
 Price = Annotated[float, Field(ge=0)] | None
 """In dollars per million tokens."""
 
@@ -66,7 +69,7 @@ class AcceptSettings(_Group):
     backlog: Count = 100_000
     message_bytes: Count = 1_048_576
     batch_bytes: Count = 16_777_216
-    sender_per_minute: Annotated[int, Field(ge=0)] = 1200
+    sender_per_minute: Limit = 1200
 
 
 class PoolSettings(_Group):
@@ -170,8 +173,13 @@ class ClassifySettings(_Group):
     attempts: Count = 5
     timeout: Positive = 120.0
     tokens_per_message: Count = 250_000
-    tokens_per_day: Count | None = None
+    tokens_per_day: Limit = 5_000_000
     cost_per_day: Annotated[float, Field(ge=0)] | None = None
+    sender_tokens_per_day: Limit = 1_000_000
+    newcomer_tokens_per_day: Limit = 2_000_000
+    """Of all senders together who had asked no model before that day."""
+    sender_per_minute: Limit = 30
+    """Sessions with models for the messages of one sender at one endpoint."""
     mcp_url: str | None = None
     """Where command lines find our MCP server, if not at `host` and `port`."""
     keep_days: Annotated[int, Field(ge=1, le=36_500)] = 365
@@ -181,7 +189,12 @@ class ClassifySettings(_Group):
     def day_cap(self) -> Cap:
         """The most of a day, in tokens and micro-dollars."""
         cost = None if self.cost_per_day is None else round(self.cost_per_day * 1_000_000)
-        return Cap(self.tokens_per_day, cost)
+        return Cap(self.tokens_per_day or None, cost)
+
+    @property
+    def sender_caps(self) -> SenderCaps:
+        """The limits per sender."""
+        return SenderCaps(self.sender_per_minute, self.sender_tokens_per_day, self.newcomer_tokens_per_day)
 
 
 class CallbackSettings(WebhookSettings):
@@ -221,6 +234,16 @@ class Settings(BaseSettings):
     email: EmailSettings = EmailSettings()
     channels: dict[str, list[str]] = Field(default_factory=dict)
     """Further channels and their providers, beside those that Switchboard knows."""
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The places of each pool of a worker.
+
+        No more wait for models than these may run at a time: who waits for one in a place keeps others out of it.
+        """
+        sessions = sum(model.concurrency for model in self.models if model.name in self.classify.models)
+        given = self.worker.pools
+        return {"work": given.work, "route": min(given.route, sessions or given.route)}
 
     @model_validator(mode="after")
     def _a_direct_url_is_the_second(self) -> Self:

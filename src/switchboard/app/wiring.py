@@ -134,7 +134,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
         runtime.notifier,
         {TURN: turn, NOTICE: turn, SEND: send, ROUTE: route},
         WorkerSettings(
-            pools=group.pools.model_dump() | ({WORK_POOL.name: concurrency} if concurrency else {}),
+            pools=settings.places | ({WORK_POOL.name: concurrency} if concurrency else {}),
             ttl=group.ttl,
             drain=group.drain,
             use_lock=group.advisory_locks,

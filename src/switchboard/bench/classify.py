@@ -109,7 +109,11 @@ class _Place:
     async def up(self, spec: ModelSpec) -> AsyncIterator[lab.Running]:
         """A switchboard that asks this model."""
         known = {name: getattr(spec, name) for name in ("name", "kind", "model", "base_url", "program")}
-        more = {"SWITCHBOARD_MODELS": json.dumps([known]), "SWITCHBOARD_CLASSIFY__MODELS": json.dumps([spec.name])}
+        more = {
+            "SWITCHBOARD_MODELS": json.dumps([known]),
+            "SWITCHBOARD_CLASSIFY__MODELS": json.dumps([spec.name]),
+            "SWITCHBOARD_CLASSIFY__SENDER_PER_MINUTE": "0",
+        }
         async with lab.switchboard(self.directory, "up", more=more) as running:
             yield running
 

@@ -13,6 +13,7 @@ from typing import Literal
 from uuid import UUID
 
 from switchboard.core.storable import storable_text
+from switchboard.domain.ledger import Flow
 from switchboard.store.database import Database, query, rows_as
 
 By = Literal["day", "model", "butler", "team", "message", "asker"]
@@ -47,11 +48,16 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """The spending of a day: spent, reserved by running sessions, and how often its cap prevented asking a model."""
+    """The spending of a day: spent, reserved by running sessions, and how often its cap prevented asking a model.
+
+    `newcomer_tokens`: for senders who had asked no model before; `senders_refused`: by limits per sender.
+    """
 
     tokens: int
     micros: int
     refused: int
+    newcomer_tokens: int
+    senders_refused: int
     held_tokens: int
     held_micros: int
 
@@ -85,6 +91,47 @@ async def spending_of(database: Database, day: date) -> Day:
     """The spending of a day (UTC)."""
     [found] = rows_as(Day, await database.rows(query("model_usage.day"), day))
     return found
+
+
+# Limits per sender ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SenderCaps:
+    """Sessions of one sender a minute; tokens of one sender a day, and of all who are new that day. 0: no limit."""
+
+    per_minute: int = 0
+    tokens: int = 0
+    newcomer_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether a model may be asked for a message. `flow` None: nobody is known to be its sender.
+
+    `reached`: the limit that forbids it, by its name in the settings; `wait_s`: when to try again, None: not today.
+    """
+
+    flow: Flow | None
+    reached: str | None
+    wait_s: float | None
+
+
+async def admit(database: Database, request_id: UUID, day: date, caps: SenderCaps) -> Admission:
+    """Ask whether its sender may have a model asked; if so, it counts."""
+    limits = (caps.per_minute, caps.tokens, caps.newcomer_tokens)
+    [found] = rows_as(Admission, await database.rows(query("model_usage.admit"), request_id, day, *limits))
+    return found
+
+
+async def book(database: Database, flow: Flow, day: date, tokens: int) -> None:
+    """Book what was used for a sender who was admitted."""
+    await database.run(query("model_usage.book"), flow, day, tokens)
+
+
+async def forget_flows(database: Database, keep_days: int) -> int:
+    """Forget which senders asked models before that many days; who comes back is new."""
+    return _count(await database.run(query("model_usage.forget_flows"), keep_days))
 
 
 # Models in cooldown --------------------------------------------------------------------------------------------------

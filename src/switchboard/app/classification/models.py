@@ -6,7 +6,8 @@ at the end. Next: `journey/ask.py`, which is given the dispatcher of `llm/`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -15,9 +16,10 @@ from uuid import UUID
 
 from switchboard.app.channels import known_channels
 from switchboard.app.settings import Settings
-from switchboard.core.policy.budget import Amount, Cap, Refusal
+from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, reserve
+from switchboard.core.tokens import asked_tokens
 from switchboard.domain.errors import ConfigurationError, Unavailable
-from switchboard.domain.llm import Bill, Report
+from switchboard.domain.llm import Attempt, Bill, Report, Request
 from switchboard.journey.ask import AskModels, ModelClassifier, RoutingTask
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, Limits, OnCooldown, Terms
@@ -27,20 +29,32 @@ from switchboard.store import model_usage
 from switchboard.store.classification import Reservation
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.model_usage import SenderCaps
 
 ASKER: Final = "classification"
 """What models are asked for, in the rows of usage."""
+_REACHED: Final = {
+    "sender_per_minute": "too many messages of this sender need a model within a minute",
+    "sender_tokens_per_day": "models have used for this sender what they may use for one in a day",
+    "newcomer_tokens_per_day": "models have used for new senders what they may use for all of them in a day",
+}
 _RESERVED_FOR: Final = timedelta(minutes=10)
 _NO_CAP: Final = Cap()
+_NO_SENDER_CAPS: Final = SenderCaps()
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How models are asked: the most that one message may cost, seconds for all of them, where our MCP server is."""
+    """How models are asked: the most that one message may cost, seconds for all of them, where our MCP server is.
+
+    `senders`: what the sender of a message may use; `model`: who would be asked first.
+    """
 
     cap: Cap = _NO_CAP
     timeout: float = 120.0
     mcp_url: str | None = None
+    senders: SenderCaps = _NO_SENDER_CAPS
+    model: str = ""
 
 
 class StoredSpending:
@@ -79,7 +93,11 @@ def open_classifier(settings: Settings, database: Database, closing: AsyncExitSt
     closing.push_async_callback(sessions.aclose)
     spending = StoredSpending(database)
     dispatcher = Dispatcher(sessions.models, spending, Limits(classify.day_cap), on_cooldown=_on_record(database))
-    asking = Asking(Cap(classify.tokens_per_message), classify.timeout, mcp_url(settings))
+    asking = Asking(
+        Cap(classify.tokens_per_message),
+        *(classify.timeout, mcp_url(settings)),
+        *(classify.sender_caps, classify.models[0]),
+    )
     return ModelClassifier(
         database, by_dispatcher(dispatcher, database, asking), classify.attempts, known_channels(settings)
     )
@@ -89,17 +107,47 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: Asking) ->
     """Sessions of classification run by a dispatcher. What a message has cost before counts, for all its teams."""
 
     async def ask(task: RoutingTask) -> Report:
+        request_id = UUID(task.request_id)
         terms = Terms(
             ASKER,
             cap=asking.cap,
-            spent=await _spent(database, UUID(task.request_id)),
+            spent=await _spent(database, request_id),
             unfit=task.unfit,
             taken=task.taken,
             shorter=task.shorter,
         )
-        return await dispatcher.run(task.request(asking.mcp_url, asking.timeout), terms)
+        request = task.request(asking.mcp_url, asking.timeout)
+        if isinstance(reserve(Account(spent=terms.spent), Amount(1), asking.cap), Refusal):
+            return await dispatcher.run(
+                request, terms
+            )  # which refuses it for good: it need not wait for its sender's turn
+        return await _for_sender(database, request_id, asking, request, lambda: dispatcher.run(request, terms))
 
     return ask
+
+
+async def _for_sender(
+    database: Database, request_id: UUID, asking: Asking, request: Request, run: Callable[[], Awaitable[Report]]
+) -> Report:
+    """Run a session if the sender of the message has not used up their share, and book it."""
+    if asking.senders == _NO_SENDER_CAPS:
+        return await run()
+    today = datetime.now(UTC).date()
+    sender = await model_usage.admit(database, request_id, today, asking.senders)
+    if sender.reached is not None:
+        return Report(None, (_refused(asking, sender.reached, sender.wait_s),))
+    used = asked_tokens(request)  # unless it ends with a report, which knows better
+    try:
+        report = await run()
+        used = sum(attempt.usage.tokens for attempt in report.attempts)
+        return report
+    finally:
+        if sender.flow is not None:
+            await asyncio.shield(model_usage.book(database, sender.flow, today, used))
+
+
+def _refused(asking: Asking, reached: str, wait: float | None) -> Attempt:
+    return Attempt(asking.model, "budget", f"{_REACHED[reached]} (classify.{reached})", retry_after=wait)
 
 
 async def _spent(database: Database, request_id: UUID) -> Amount:

@@ -19,7 +19,7 @@ from switchboard.store.model_usage import By, Day, Span, Totals, Usage
 
 __all__ = ["By", "CapView", "Spending", "standing"]
 
-CapName = Literal["tokens_per_day", "cost_per_day"]
+CapName = Literal["tokens_per_day", "cost_per_day", "newcomer_tokens_per_day"]
 _USUAL: Final = timedelta(days=30)
 
 
@@ -58,13 +58,20 @@ class ModelView:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the day stands. `refused`: how often a cap of the day forbade to ask a model."""
+    """How the day stands. `refused`: how often a cap of the day forbade to ask a model.
+
+    Of one sender: sessions a minute and tokens a day, 0 for no limit; `senders_refused`: how often one of these, or the
+    cap of senders who had asked no model before today, forbade to ask.
+    """
 
     day: date
     tokens: int
     cost: int
     refused: int
     tokens_per_message: int
+    sender_per_minute: int
+    sender_tokens_per_day: int
+    senders_refused: int
     caps: Sequence[CapView]
 
 
@@ -121,14 +128,16 @@ async def standing(classify: ClassifySettings, database: Database) -> Standing:
     today = datetime.now(UTC).date()
     day = await store.spending_of(database, today)
     caps = [cap for cap in _caps(classify, day) if cap is not None]
-    return Standing(today, day.tokens, day.micros, day.refused, classify.tokens_per_message, caps)
+    senders = (classify.sender_per_minute, classify.sender_tokens_per_day, day.senders_refused)
+    return Standing(today, day.tokens, day.micros, day.refused, classify.tokens_per_message, *senders, caps)
 
 
-def _caps(classify: ClassifySettings, day: Day) -> tuple[CapView | None, CapView | None]:
+def _caps(classify: ClassifySettings, day: Day) -> tuple[CapView | None, ...]:
     most = classify.day_cap
     return (
         _cap("tokens_per_day", most.tokens, day.tokens, day.held_tokens),
         _cap("cost_per_day", most.micros, day.micros, day.held_micros),
+        _cap("newcomer_tokens_per_day", classify.newcomer_tokens_per_day or None, day.newcomer_tokens, 0),
     )
 
 

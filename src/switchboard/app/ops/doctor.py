@@ -317,6 +317,10 @@ async def _classifying(database: Database, settings: Settings) -> list[Finding]:
     if stood.refused:
         mend = "raise the limit in [classify], or wait for the next day (UTC)"
         found.append(Finding("refused today", "note", f"{stood.refused} calls prevented today by a daily limit", mend))
+    if stood.senders_refused:
+        detail = f"{stood.senders_refused} calls prevented today by limits per sender"
+        mend = "see who writes so much: switchboard messages list; or raise classify.sender_per_minute and its like"
+        found.append(Finding("senders refused today", "note", detail, mend))
     return found + [_in_cooldown(one) for one in await model_usage.cooldowns(database)]
 
 
@@ -326,8 +330,9 @@ def _in_cooldown(cooldown: Cooldown) -> Finding:
 
 
 def _cap(cap: CapView) -> Finding:
-    unit = "tokens" if cap.name == "tokens_per_day" else "micro-dollars"
-    detail = f"{cap.spent} {unit} of {cap.cap} are spent: no model is used until tomorrow (UTC)"
+    unit = "micro-dollars" if cap.name == "cost_per_day" else "tokens"
+    whose = " for senders who are new today" if cap.name == "newcomer_tokens_per_day" else ""
+    detail = f"{cap.spent} {unit} of {cap.cap} are spent: no model is used{whose} until tomorrow (UTC)"
     return Finding(
         f"classify.{cap.name}", "note", detail, "raise the limit, or see what used it up: switchboard models usage"
     )

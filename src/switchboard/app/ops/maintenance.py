@@ -96,6 +96,7 @@ class Retention:
         age = timedelta(days=keep_days)
         gone = await _all(lambda: classification_log.forget_classifications(self._database, age, _EMPTIED_AT_ONCE))
         gone += await _all(lambda: classification_log.forget_calls(self._database, age, _EMPTIED_AT_ONCE))
+        gone += await model_usage.forget_flows(self._database, keep_days)
         below = _first_id(age)
         return gone + await _all(lambda: classification_log.forget_keys(self._database, below, _EMPTIED_AT_ONCE))
 

@@ -36,8 +36,20 @@ def print_models(found: Json) -> None:
     for cap in found["caps"]:
         out().print(_cap(cap))
     out().print(f"a message may take {found['tokens_per_message']:,} tokens", style="dim")
+    if limits := _sender_limits(found):
+        out().print(f"one sender: {limits}", style="dim")
     if found["refused"]:
         out().print(f"{found['refused']:,} calls prevented today by a daily limit", style="yellow")
+    if found["senders_refused"]:
+        out().print(f"{found['senders_refused']:,} calls prevented today by limits per sender", style="yellow")
+
+
+def _sender_limits(found: Json) -> str:
+    limits = {
+        "sessions a minute": found["sender_per_minute"],
+        "tokens a day": found["sender_tokens_per_day"],
+    }
+    return ", ".join(f"{most:,} {what}" for what, most in limits.items() if most)
 
 
 def _state(one: Json) -> Text:
@@ -52,7 +64,9 @@ def _cap(cap: Json) -> Text:
 
     held = f" ({shown(cap['held'])} reserved by running sessions)" if cap["held"] else ""
     text = f"{cap['name']}: {shown(cap['left'])} left of {shown(cap['cap'])}{held}"
-    return Text(text + (", reached: no model is used until tomorrow" if cap["reached"] else ""), style=_style(cap))
+    whose = " for senders who are new today" if cap["name"] == "newcomer_tokens_per_day" else ""
+    reached = f", reached: no model is used{whose} until tomorrow" if cap["reached"] else ""
+    return Text(text + reached, style=_style(cap))
 
 
 def _style(cap: Json) -> str:

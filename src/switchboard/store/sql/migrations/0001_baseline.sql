@@ -614,13 +614,27 @@ create index classification_at on classification (at);
 create index classification_corrected on classification (request_id) where corrected_to is not null;
 
 -- What models have cost on a day, and what running sessions have set aside; what nobody settled is free again at `until`.
--- refused: how often a model was not asked because of a cap of the day.
+-- refused: how often a model was not asked because of a cap of the day; senders_refused: because of a limit per sender.
+-- newcomer_tokens: spent for senders who had asked no model before that day.
 create table model_day (
     day date primary key,
     tokens bigint not null default 0,
     micros bigint not null default 0,
-    refused bigint not null default 0
+    refused bigint not null default 0,
+    newcomer_tokens bigint not null default 0,
+    senders_refused bigint not null default 0
 );
+
+-- What models have used for a sender on a day. even_until: until when the sessions would have taken, had they come evenly.
+create table model_flow (
+    flow bigint not null,
+    day date not null,
+    newcomer boolean not null,
+    tokens bigint not null default 0,
+    even_until timestamptz not null default clock_timestamp(),
+    primary key (flow, day)
+);
+create index model_flow_day on model_flow (day);
 create table model_reservation (
     reservation_id uuid primary key,
     day date not null,

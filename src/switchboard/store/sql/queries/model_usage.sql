@@ -53,6 +53,7 @@ from classification c where c.at >= $1 and c.at < $2;
 
 -- name: day
 select coalesce(d.tokens, 0) as tokens, coalesce(d.micros, 0) as micros, coalesce(d.refused, 0) as refused,
+       coalesce(d.newcomer_tokens, 0) as newcomer_tokens, coalesce(d.senders_refused, 0) as senders_refused,
        coalesce(r.tokens, 0)::bigint as held_tokens, coalesce(r.micros, 0)::bigint as held_micros
 from (select $1::date as day) t
 left join model_day d on d.day = t.day
@@ -74,3 +75,12 @@ delete from model_reservation where until < clock_timestamp();
 
 -- name: forget_cooldowns
 delete from model_cooldown where until < clock_timestamp();
+
+-- name: admit
+select flow, reached, wait_s from admit_to_models($1, $2, $3, $4, $5);
+
+-- name: book
+select book_for_flow($1, $2, $3);
+
+-- name: forget_flows
+delete from model_flow where day < (now() at time zone 'UTC')::date - $1::integer;

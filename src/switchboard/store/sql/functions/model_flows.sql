@@ -1,0 +1,50 @@
+-- Whether a model may be asked for this message now, by the limits per sender; if so, it counts. A limit of 0 is none.
+-- reached: the limit that forbids it, or null; wait_s: seconds until it may be tried again, null: not today. A message that is
+-- in no inbox has no flow, and no limit.
+create or replace function admit_to_models(_request_id uuid, _day date, _per_minute integer, _tokens bigint, _newcomer_tokens bigint)
+returns table (flow bigint, reached text, wait_s float8)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _flow bigint := flow_of(_request_id);
+    _own model_flow;
+    _each interval := interval '1 minute' / nullif(_per_minute, 0);
+    _now timestamptz := clock_timestamp();
+    _even timestamptz;
+    _reached text;
+begin
+    if _flow is null then
+        return query select null::bigint, null, null::float8;
+        return;
+    end if;
+    insert into model_flow (flow, day, newcomer)
+        select _flow, _day, not exists (select from model_flow f where f.flow = _flow and f.day < _day)
+        on conflict do nothing;
+    select * into _own from model_flow f where f.flow = _flow and f.day = _day for no key update;
+    _even := greatest(_own.even_until, _now) + _each;
+    _reached := case
+        when _tokens > 0 and _own.tokens >= _tokens then 'sender_tokens_per_day'
+        when _newcomer_tokens > 0 and _own.newcomer
+             and (select d.newcomer_tokens from model_day d where d.day = _day) >= _newcomer_tokens then 'newcomer_tokens_per_day'
+        when _even - _now > interval '1 minute' + _each / 2 then 'sender_per_minute'
+    end;
+    if _reached is null then
+        update model_flow f set even_until = coalesce(_even, _now) where f.flow = _flow and f.day = _day;
+    else
+        insert into model_day (day, senders_refused) values (_day, 1)
+            on conflict (day) do update set senders_refused = model_day.senders_refused + 1;
+    end if;
+    return query
+        select _flow, _reached,
+               case when _reached = 'sender_per_minute' then extract(epoch from _even - _now - interval '1 minute')::float8 end;
+end $$;
+
+-- What a model has used for a sender who was admitted.
+create or replace function book_for_flow(_flow bigint, _day date, _tokens bigint) returns void
+language plpgsql as $$
+begin
+    update model_flow f set tokens = f.tokens + _tokens where f.flow = _flow and f.day = _day;
+    insert into model_day as d (day, newcomer_tokens)
+        select _day, _tokens from model_flow f where f.flow = _flow and f.day = _day and f.newcomer
+        on conflict (day) do update set newcomer_tokens = d.newcomer_tokens + excluded.newcomer_tokens;
+end $$;
