@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
+from switchboard.app.ops.doctor import check_database, check_machine
 from switchboard.app.rules.seed import read_seed, seed_teams
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime
@@ -19,6 +20,7 @@ from switchboard.domain.routing import RuleSet
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
 from switchboard.store.teams import load_rule_set, rule_set_version
+from tests.hands import a_hand
 from tests.processes import butler, write_teams
 
 
@@ -138,6 +140,70 @@ async def test_wrong_options_of_an_engine_stop_the_start_of_a_worker(database_ur
     async with open_runtime(settings) as runtime:
         with pytest.raises(ConfigurationError, match=wrong):
             make_worker(runtime)
+
+
+HOOK = {"url": "https://hook.example/", "secret_env": "NO_SUCH_SECRET"}
+
+
+async def test_a_missing_secret_is_told_with_its_butler_and_its_file(database_url: str, tmp_path: Path) -> None:
+    hook = butler("hook") | {"engine": "http", "config": HOOK}
+    write_teams(tmp_path, root(systems=[butler("memo"), hook]))
+    settings = Settings(database_url=SecretStr(database_url), teams_dir=tmp_path)
+    told = r"root\.json: System1/hook: the environment variable NO_SUCH_SECRET holds no secret"
+    with pytest.raises(ConfigurationError, match=told):
+        await _open_for_work(settings)
+    async with open_runtime(settings) as runtime:
+        with pytest.raises(ConfigurationError, match=r"^System1/hook: the environment variable NO_SUCH_SECRET"):
+            make_worker(runtime)
+
+
+async def test_doctor_sees_what_would_keep_a_worker_from_starting(database_url: str, tmp_path: Path) -> None:
+    """Wrong options, secrets, programs, webhooks; no more than a hint once a worker runs, for it has all of it."""
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    systems = [
+        butler("memo"),
+        butler("hook") | {"engine": "http", "config": HOOK},
+        butler("gone") | {"engine": "command", "config": {"command": ["no-such-program"]}},
+        butler("lost") | {"engine": "command", "config": {"command": ["./tool"], "cwd": "nowhere"}},
+        butler("wrong") | {"engine": "command", "config": {"comand": ["./tool"]}},
+        butler("tool") | {"engine": "command", "config": {"command": ["./tool"]}},
+        butler("sh") | {"engine": "command", "config": {"command": ["sh"]}},
+        butler("away") | {"engine": "http", "config": HOOK, "active": False},
+    ]
+    write_teams(tmp_path, root(systems=systems))
+    shop = [{"endpoint": "shop", "url": "https://shop.example/", "secret_env": "NO_SUCH_SECRET"}]
+    given = {"database_url": database_url, "teams_dir": tmp_path, "data_dir": tmp_path, "callbacks": shop}
+    settings = Settings.model_validate(given)
+    assert {one.name: one.status for one in check_machine(settings)}["team files"] == "good"
+    async with open_runtime(settings) as runtime:
+        found = [one for one in await check_database(settings) if one.name in {"butlers", "webhooks"}]
+        assert {one.status for one in found} == {"bad"}
+        [webhook, *butlers] = [one.detail for one in found]
+        assert webhook.startswith("callback of the api endpoint 'shop': the environment variable NO_SUCH_SECRET")
+        file = tmp_path / "root.json"
+        expected = {
+            f"{file}: System1/hook: the environment variable NO_SUCH_SECRET",
+            f"{file}: the options of System1/wrong are wrong:",
+            f"{file}: System1/gone: the program no-such-program is not there",
+            f"{file}: System1/lost: the directory {tmp_path / 'nowhere'} does not exist",
+        }
+        assert len(butlers) == len(expected)
+        assert {start for start in expected for told in butlers if told.startswith(start)} == expected
+        async with a_hand(runtime.database):
+            found = [one for one in await check_database(settings) if one.name in {"butlers", "webhooks"}]
+            assert [one.status for one in found] == ["note"] * 5
+
+
+def test_doctor_reads_team_files_as_the_start_does(tmp_path: Path) -> None:
+    write_teams(tmp_path, root(), home(team={"name": "home", "parent": "rot"}))
+    settings = Settings(teams_dir=tmp_path, data_dir=tmp_path)
+    found = [one for one in check_machine(settings) if one.name == "team files"]
+    assert {one.status for one in found} == {"bad"}
+    assert "home.json" in found[0].detail
+    gone = Settings(teams_dir=tmp_path / "nowhere", data_dir=tmp_path)
+    assert "is not a directory" in {one.name: one.detail for one in check_machine(gone)}["team files"]
 
 
 @pytest.mark.parametrize(

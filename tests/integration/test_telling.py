@@ -14,9 +14,9 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from switchboard.app.dead_letters.telling import Teller
+from switchboard.app.ops.engines import check_calls
 from switchboard.app.ops.maintenance import maintenance_tasks
 from switchboard.app.settings import DeadLetterSettings, Settings, WebhookSettings
-from switchboard.app.wiring import check_calls
 from switchboard.domain.errors import ConfigurationError
 from switchboard.store import dead_letters
 from switchboard.store.dead_letters import Handling

@@ -20,8 +20,10 @@ systems nothing is killed.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Final, Literal
 from uuid import UUID
 
@@ -80,6 +82,16 @@ class CommandEngine:
         except ValueError as error:
             message = f"the options of {member.system_id} are wrong: user: {error}"
             raise EngineFailure(message, error_class="validation", retryable=False) from error
+
+    def lacking(self, member: Member) -> str | None:
+        """The program or the directory that is not here; None: nothing."""
+        options = read_options(CommandOptions, member)
+        program, directory = options.command[0], Path(options.cwd or "")
+        if not directory.is_dir():
+            return f"the directory {directory} does not exist"
+        path = options.env.get("PATH", os.environ.get("PATH", os.defpath))
+        found = shutil.which(directory / program if os.sep in program else program, path=path)
+        return None if found else f"the program {program} is not there, or must not be run"
 
     def _account(self, options: CommandOptions) -> Account | None:
         user = options.user or self._user

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib.metadata import entry_points
 
 import structlog
 
@@ -18,14 +17,13 @@ from switchboard.agents.callback import callbacks_from
 from switchboard.app.background import run_in_background
 from switchboard.app.channels import known_channels
 from switchboard.app.database import open_database
-from switchboard.app.dead_letters.telling import destination_of
+from switchboard.app.ops.engines import check_calls, check_options, engine_context, load_engines
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import read_seed, seed_teams
 from switchboard.app.runtime import Runtime, Switchboard
-from switchboard.app.settings import ENGINES, Settings
-from switchboard.domain.errors import ConfigurationError, Unavailable
-from switchboard.domain.routing import Member
+from switchboard.app.settings import Settings
+from switchboard.domain.errors import Unavailable
 from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.ask import Classifier
@@ -37,12 +35,9 @@ from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
-from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure, OpenEngine
 from switchboard.store import remote_agents
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
-from switchboard.store.memos import StoredMemos
-from switchboard.store.remote_agents import StoredRemoteAgents
 from switchboard.transport.mail_reading import MailReader
 
 log = structlog.get_logger(__name__)
@@ -61,9 +56,8 @@ async def open_runtime(settings: Settings, *, for_worker: bool = False) -> Async
             check_calls(settings)
         database = await stack.enter_async_context(open_database(settings))
         if for_worker and seed is not None:
-            _check_options(
-                load_engines(_engine_context(settings, database)), (m for team in seed.teams for m in team.members)
-            )
+            engines = load_engines(engine_context(settings, database))
+            check_options(engines, (m for team in seed.teams for m in team.members), seed.files)
         notifier = Notifier(database)
         if await seed_teams(database, seed):
             notifier.notify(RULES)
@@ -113,9 +107,9 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     limits = TurnLimits(
         settings.turn.attempts, settings.turn.timeout, settings.turn.backoff_base, settings.turn.backoff_cap
     )
-    engines = load_engines(_engine_context(settings, runtime.database))
+    engines = load_engines(engine_context(settings, runtime.database))
     members = runtime.rule_book.rules.members.values()
-    _check_options(engines, members)
+    check_options(engines, members)
     # Rules that name a butler without an engine make dead letters that say so; a model is not to choose one at all.
     runtime.rule_book.avoid([member.system_id for member in members if member.engine not in engines])
     ways = ReplyWays(runtime.database, callbacks, runtime.channels)
@@ -143,17 +137,6 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     )
 
 
-def check_calls(settings: Settings) -> None:
-    """Raise ConfigurationError where a webhook or a model cannot be called from here as the settings say."""
-    callbacks_from(settings.callbacks)
-    if settings.dead_letters.tell is not None:
-        destination_of(settings.dead_letters.tell)
-    if settings.classify.models:
-        from switchboard.app.classification.models import check_models
-
-        check_models(settings)
-
-
 def make_classifier(runtime: Runtime) -> Classifier | None:
     """What asks the models that the settings name; None without any. Closed with the core.
 
@@ -170,33 +153,3 @@ def make_classifier(runtime: Runtime) -> Classifier | None:
 def _route_limits(settings: Settings) -> RouteLimits:
     """The leg waits a little longer than the models may take: their own limit says more."""
     return RouteLimits(settings.classify.attempts, settings.classify.timeout + 30.0)
-
-
-def _engine_context(settings: Settings, database: Database) -> EngineContext:
-    return EngineContext(StoredMemos(database), StoredRemoteAgents(database), settings.program_user)
-
-
-def load_engines(context: EngineContext) -> dict[str, Engine]:
-    """Every engine that is installed, by its entry point's name in `switchboard.engines`."""
-    engines: dict[str, Engine] = {}
-    for entry in entry_points(group=ENGINES):
-        try:
-            open_engine: OpenEngine = entry.load()
-            engines[entry.name] = open_engine(context)
-        except ImportError as error:
-            raise ConfigurationError(f"the engine {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
-    return engines
-
-
-def _check_options(engines: Mapping[str, Engine], members: Iterable[Member]) -> None:
-    """Wrong options stop the start of a worker: otherwise the first message would show them, as a dead letter."""
-    problems: list[str] = []
-    for member in members:
-        engine: object = engines.get(member.engine)
-        if member.active and isinstance(engine, ChecksOptions):
-            try:
-                engine.check(member)
-            except EngineFailure as error:
-                problems.append(str(error))
-    if problems:
-        raise ConfigurationError("\n".join(problems))

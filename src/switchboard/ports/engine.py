@@ -253,5 +253,14 @@ class ChecksOptions(Protocol):
         ...
 
 
+@runtime_checkable
+class ChecksMachine(Protocol):
+    """An engine that needs something of the machine it runs on, such as a program."""
+
+    def lacking(self, member: Member) -> str | None:
+        """What this machine lacks for a member whose options are right; None: nothing."""
+        ...
+
+
 OpenEngine = Callable[[EngineContext], Engine]
 """The entry point."""

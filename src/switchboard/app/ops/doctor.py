@@ -23,7 +23,9 @@ import asyncpg
 from switchboard.app.channels import known_channels
 from switchboard.app.classification.spending import CapView, standing
 from switchboard.app.database import connect_pooled, existing_database
+from switchboard.app.ops.engines import blamed, check_webhooks, engine_context, load_engines, option_problems
 from switchboard.app.ownership import require_ours
+from switchboard.app.rules.seed import Seed, read_seed
 from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.core.channels.registry import Channels
 from switchboard.core.routing.check import Teams, check_rule, check_teams
@@ -33,6 +35,7 @@ from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Rule, Team
 from switchboard.domain.shown import Connector
 from switchboard.llm.build import flaw
+from switchboard.ports.engine import ChecksMachine
 from switchboard.store import (
     connectors,
     dead_letters,
@@ -77,7 +80,8 @@ class Finding:
 def check_machine(settings: Settings) -> list[Finding]:
     """What can be seen without the database: Python, settings, models, data directory, token file."""
     place = settings.data_dir
-    return [_python(), _settings(settings), *_models(settings), _data_dir(place), _token_file(place)]
+    read = [_python(), _settings(), *_team_files(settings), *_models(settings)]
+    return [*read, _data_dir(place), _token_file(place)]
 
 
 def _python() -> Finding:
@@ -87,14 +91,27 @@ def _python() -> Finding:
     return Finding("python", "bad", f"{version} is too old", "install Python 3.11 or newer")
 
 
-def _settings(settings: Settings) -> Finding:
+def _settings() -> Finding:
     file = Path(FILE_NAME)
     where = str(file.absolute()) if file.is_file() else f"no {FILE_NAME} here, so defaults and the environment"
-    if settings.teams_dir is not None and not settings.teams_dir.is_dir():
-        return Finding(
-            "settings", "bad", f"teams_dir {settings.teams_dir} does not exist", "create it, or name another"
-        )
     return Finding("settings", "good", where)
+
+
+def _team_files(settings: Settings) -> list[Finding]:
+    """As the start reads them, and would refuse to go on."""
+    seed = _seed(settings)
+    if isinstance(seed, str):
+        problems = seed.splitlines()[:_MANY]
+        return [Finding("team files", "bad", one, "correct it: `switchboard up` does not start") for one in problems]
+    return [] if seed is None else [Finding("team files", "good", f"{_many(len(seed.teams), 'team')} in {seed.origin}")]
+
+
+def _seed(settings: Settings) -> Seed | str | None:
+    """The teams of files and settings, or what is wrong with them."""
+    try:
+        return read_seed(settings.teams_dir, known_channels(settings), written=settings.teams)
+    except ConfigurationError as error:
+        return error.message
 
 
 def _models(settings: Settings) -> list[Finding]:
@@ -177,6 +194,7 @@ async def _look(database: Database, settings: Settings, told: Told | None) -> As
         _remote,
         _connectors,
         _processes,
+        _calls,
         _books if told is None else partial(_all_books, told),
         _balancing,
         _waiting,
@@ -397,6 +415,42 @@ async def _processes(database: Database, _: Settings) -> list[Finding]:
         _alive(workers, Finding("workers", "bad", lost, "switchboard up, or switchboard work")),
         _alive(servers, Finding("servers", "note", "none is registered", "switchboard up, or switchboard serve")),
     ]
+
+
+async def _calls(database: Database, settings: Settings) -> list[Finding]:
+    """What a worker looks at before it starts. One that runs has found all of it, perhaps in another environment."""
+    workers = await processes.list_processes(database, "worker")
+    problems = [("webhooks", problem) for problem in _webhook_problems(settings)]
+    problems += [("butlers", problem) for problem in await _butler_problems(database, settings)]
+    if any(worker.alive for worker in workers):
+        mend = "as seen from here; see that it is there where the workers run"
+        return [Finding(name, "note", problem, mend) for name, problem in problems[:_MANY]]
+    mend = "correct it: without it workers do not start, or messages become dead letters"
+    return [Finding(name, "bad", problem, mend) for name, problem in problems[:_MANY]]
+
+
+def _webhook_problems(settings: Settings) -> list[str]:
+    try:
+        check_webhooks(settings)
+    except ConfigurationError as error:
+        return [error.message]
+    return []
+
+
+async def _butler_problems(database: Database, settings: Settings) -> list[str]:
+    """Wrong options of active members, and secrets and programs that are not on this machine."""
+    seed = _seed(settings)
+    files = {} if isinstance(seed, str) or seed is None else seed.files
+    engines = load_engines(engine_context(settings, database))
+    async with teams.open_rules(database) as stored:
+        members = [member for team in stored.teams for member in team.members if member.active]
+    problems = [(member, option_problems(engines, [member], files)) for member in members]
+    found = [problem for _, some in problems for problem in some]
+    for member in (member for member, some in problems if not some):
+        engine: object = engines.get(member.engine)
+        if isinstance(engine, ChecksMachine) and (lacking := engine.lacking(member)):
+            found.append(blamed(lacking, member, files))
+    return found
 
 
 def _alive(registered: Sequence[RunningProcess], none: Finding) -> Finding:

@@ -22,7 +22,7 @@ from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Teams, check_rule, check_teams
 from switchboard.core.routing.teamfile import DEFAULT_TEAM, TeamFile, parse_team_file
 from switchboard.domain.errors import ConfigurationError, InvalidInput
-from switchboard.domain.routing import Member, Rule, RuleDraft, Team, TeamId
+from switchboard.domain.routing import Member, Rule, RuleDraft, SystemId, Team, TeamId
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.rules import list_rules
@@ -48,6 +48,11 @@ class Seed:
     teams: Sequence[Team]
     rules: Sequence[Rule]
     origin: str
+
+    @property
+    def files(self) -> Mapping[SystemId, Path]:
+        """Where each member is defined."""
+        return {member.system_id: one.file for one in self.sources for member in one.content.team.members}
 
 
 def read_seed(

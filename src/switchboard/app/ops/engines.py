@@ -1,0 +1,82 @@
+"""What a worker looks at before it starts, and doctor without starting one: webhooks, engines, options of butlers.
+
+Called by `app/wiring.py` and `doctor.py`. In: settings and members; out: engines, or what is wrong, with the fix.
+Nothing is called and nothing written. Next: the engines in `agents`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from switchboard.agents.callback import callbacks_from
+from switchboard.app.dead_letters.telling import destination_of
+from switchboard.app.settings import ENGINES, Settings
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.routing import Member, SystemId
+from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure, OpenEngine
+from switchboard.store.database import Database
+from switchboard.store.memos import StoredMemos
+from switchboard.store.remote_agents import StoredRemoteAgents
+
+
+def check_calls(settings: Settings) -> None:
+    """Raise ConfigurationError where a webhook or a model cannot be called from here as the settings say."""
+    check_webhooks(settings)
+    if settings.classify.models:
+        from switchboard.app.classification.models import check_models
+
+        check_models(settings)
+
+
+def check_webhooks(settings: Settings) -> None:
+    """Raise ConfigurationError where one of the settings cannot be called from here: its URL, or its secret."""
+    callbacks_from(settings.callbacks)
+    if settings.dead_letters.tell is not None:
+        destination_of(settings.dead_letters.tell)
+
+
+def engine_context(settings: Settings, database: Database) -> EngineContext:
+    return EngineContext(StoredMemos(database), StoredRemoteAgents(database), settings.program_user)
+
+
+def load_engines(context: EngineContext) -> dict[str, Engine]:
+    """Every engine that is installed, by its entry point's name in `switchboard.engines`."""
+    engines: dict[str, Engine] = {}
+    for entry in entry_points(group=ENGINES):
+        try:
+            open_engine: OpenEngine = entry.load()
+            engines[entry.name] = open_engine(context)
+        except ImportError as error:
+            raise ConfigurationError(f"the engine {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
+    return engines
+
+
+def check_options(
+    engines: Mapping[str, Engine], members: Iterable[Member], files: Mapping[SystemId, Path] | None = None
+) -> None:
+    """Wrong options stop the start of a worker: otherwise the first message would show them, as a dead letter."""
+    if problems := option_problems(engines, members, files or {}):
+        raise ConfigurationError("\n".join(problems))
+
+
+def option_problems(
+    engines: Mapping[str, Engine], members: Iterable[Member], files: Mapping[SystemId, Path]
+) -> list[str]:
+    """What is wrong with active members, missing secrets included; each names the member and its file."""
+    problems: list[str] = []
+    for member in members:
+        engine: object = engines.get(member.engine)
+        if member.active and isinstance(engine, ChecksOptions):
+            try:
+                engine.check(member)
+            except EngineFailure as error:
+                problems.append(blamed(str(error), member, files))
+    return problems
+
+
+def blamed(problem: str, member: Member, files: Mapping[SystemId, Path]) -> str:
+    """The problem with the member it is about, and the file that defines it, where that is known."""
+    named = problem if member.system_id in problem else f"{member.system_id}: {problem}"
+    return f"{files[member.system_id]}: {named}" if member.system_id in files else named
