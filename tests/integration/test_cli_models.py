@@ -279,6 +279,11 @@ def test_list_log_usage_and_correction(cli: Cli) -> None:
     assert "router" in listed
     assert "not used" in listed
     assert "tokens_per_day" in listed
+    assert cli.json("models", "show", "router") in cli.json("models", "list")["models"]
+    shown = cli.says("models", "show", "router")
+    assert [word for word in ("router", "ready", "tokens in", "attempts today") if word not in shown] == []
+    code, _, err = cli.run("models", "show", "rooter")
+    assert (code, "did you mean router?" in err) == (5, True)
     log = cli.says("models", "log", "--butler", "System1/memo")
     assert request_id in log
     assert "where is my cat" in log

@@ -228,6 +228,15 @@ def test_only_who_may_edits_and_refusals_are_on_record(cli: Cli, monkeypatch: py
     [kind] = {entry["action"] for entry in entries if entry["actor"] == "outlook"
               and "rules_edit" in json.dumps(entry)}  # fmt: skip
     assert {e["action"] for e in cli.json("audit", "list", "--action", kind)["entries"]} == {kind}
+    for entry in (entries[0], entries[len(entries) // 2], entries[-1]):
+        assert entry["audit_id"] in said
+        assert cli.json("audit", "show", entry["audit_id"]) == entry
+        assert cli.json("audit", "show", entry["audit_id"][:35]) in entries
+        shown = cli.says("audit", "show", entry["audit_id"])
+        assert [word for word in (entry["actor"], entry["action"], entry["audit_id"]) if word not in shown] == []
+    assert cli.json("audit", "show", entries[0]["audit_id"][:4], code=1)["error"]["code"] == "ambiguous_id"
+    assert cli.run("audit", "show", "00000000")[0] == 5
+    assert cli.run("audit", "show", "everything")[0] == 2
 
 
 # Try ----------------------------------------------------------------------------------------------------------------
@@ -444,6 +453,11 @@ def test_an_sop_registers_and_takes_out_its_own_rules(cli: Cli, tmp_path: Path) 
     assert "sop:First run" in cli.says("rules", "list")
     assert "First run" in cli.says("sops", "list")
     assert [one["source"] for one in cli.json("sops", "list")["sops"]] == ["sop:First run"]
+    shown = cli.says("sops", "show", "First run")
+    assert [word for word in ("2 of 2 rules", "finance", "letters", "books") if word not in shown] == []
+    assert {one["name"] for one in cli.json("sops", "show", "First run")["rules"]} == {"letters", "books"}
+    code, _, err = cli.run("sops", "show", "First rum")
+    assert (code, "did you mean First run?" in err) == (5, True)
     assert cli.says("sops", "unload", "First run", *WHY).count("active  true → false") == 2
     assert not any(one["active"] for one in cli.json("rules", "list", "--source", "sop:First run")["rules"])
     assert cli.run("sops", "unload", "nobody", *WHY)[0] == 5

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Final
+from uuid import UUID
 
 import typer
+from rich.text import Text
 
 from switchboard.cli.client import ask
-from switchboard.cli.output import AsJson, more, one_line, out, print_json, table, when
+from switchboard.cli.output import AsJson, Json, details, more, one_line, out, print_json, table, when
+from switchboard.domain.errors import InvalidInput, NotFound
 
 app = typer.Typer(help="Refused requests and administrative actions.", no_args_is_help=True)
+
+_BEGINNING: Final = re.compile(r"[0-9a-f]{4,32}")
+_ID: Final = 36
 
 
 @app.command("list")
@@ -30,11 +37,42 @@ def list_entries(
     if as_json:
         print_json(found)
         return
-    rows = ((when(e["at"], short=True), e["actor"], e["action"], _detail(e["detail"])) for e in found["entries"])
-    out().print(table("at", "who", "what", "detail", rows=rows, keep=("at", "who", "what"), wrap=True))
+    rows = ((when(e["at"], short=True), e["actor"], e["action"], _detail_and_id(e)) for e in found["entries"])
+    out().print(table("at", "who", "what", "detail, id", rows=rows, keep=("at", "who", "what"), wrap=True, room=_ID))
     if found.get("next_cursor"):
         again = more("audit list", cursor=found["next_cursor"], limit=limit, action=action)
         out().print(again, style="dim", soft_wrap=True)
+
+
+@app.command("show")
+def show_entry(
+    entry_id: Annotated[str, typer.Argument(help="The entry's id, or the beginning of it.", metavar="ID")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show one entry in full."""
+    digits = entry_id.replace("-", "").lower()
+    if not _BEGINNING.fullmatch(digits):
+        raise typer.BadParameter(f"{entry_id!r} is no id; see `switchboard audit list`", param_hint="ID")
+    # What has a lower id than the next one: the newest of these is it, if there is one that begins so.
+    after = UUID(int=min(int(digits.ljust(32, "f"), 16) + 1, 2**128 - 1))
+    entries = ask(lambda client: client.get("/v1/audit", {"limit": 2, "cursor": str(after)}))["entries"]
+    found = [one for one in entries if str(one["audit_id"]).replace("-", "").startswith(digits)]
+    if not found:
+        raise NotFound(f"no entry of the audit log has an id that begins with {entry_id}; see `switchboard audit list`")
+    if len(found) > 1:
+        raise InvalidInput(f"{entry_id} is the beginning of several ids; give more of it", code="ambiguous_id")
+    if as_json:
+        print_json(found[0])
+        return
+    [entry] = found
+    rows: list[tuple[str, object]] = [("id", entry["audit_id"]), ("at", when(entry["at"])), ("who", entry["actor"])]
+    out().print(details([*rows, ("what", entry["action"]), *entry["detail"].items()]))
+
+
+def _detail_and_id(entry: Json) -> Text:
+    told = _detail(entry["detail"])
+    return Text(f"{told}  " if told else "").append(str(entry["audit_id"]), style="dim")
 
 
 def _detail(detail: Mapping[str, object]) -> str:

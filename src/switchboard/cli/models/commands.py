@@ -17,8 +17,8 @@ import typer
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli import names
 from switchboard.cli.client import ask, ask_about_team, server_url
-from switchboard.cli.models.views import print_log, print_models, print_tried, print_usage
-from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, out, print_json
+from switchboard.cli.models.views import print_log, print_model, print_models, print_tried, print_usage
+from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, one_of, out, print_json
 from switchboard.cli.reading import rendered
 from switchboard.cli.rules.options import moment
 
@@ -38,6 +38,20 @@ def list_models(*, as_json: AsJson = False) -> None:
         print_json(found)
     else:
         print_models(found)
+
+
+@app.command("show")
+def show_model(
+    name: Annotated[str, typer.Argument(help="A model of the server's settings.", metavar="NAME")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show one model with what it did today."""
+    found = one_of(ask(lambda client: client.get("/v1/models"))["models"], "name", name, "model")
+    if as_json:
+        print_json(found)
+    else:
+        print_model(found)
 
 
 @app.command("test")

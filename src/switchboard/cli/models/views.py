@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
-from switchboard.cli.output import Json, clean, one_line, out, table, when
+from switchboard.cli.output import Json, clean, details, one_line, out, table, when
 
 
 def dollars(micros: int | None) -> str:
@@ -50,6 +50,18 @@ def _sender_limits(found: Json) -> str:
         "tokens a day": found["sender_tokens_per_day"],
     }
     return ", ".join(f"{most:,} {what}" for what, most in limits.items() if most)
+
+
+def print_model(one: Json) -> None:
+    """One model, a line per value."""
+    rows: list[tuple[str, object]] = [(name, one[name]) for name in ("name", "kind", "model", "order")]
+    rows += [("state", _state(one)), ("why", one["why"]), ("attempts today", one["attempts"])]
+    rows += [
+        ("failed", one["failed"]),
+        ("tokens in", f"{one['tokens_in']:,}"),
+        ("tokens out", f"{one['tokens_out']:,}"),
+    ]
+    out().print(details([*rows, ("cost", dollars(one["cost"]))]))
 
 
 def _state(one: Json) -> Text:

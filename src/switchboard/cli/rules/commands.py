@@ -23,11 +23,9 @@ from switchboard.cli.rules import history as rule_history
 from switchboard.cli.rules.options import DryRun, Reason, RuleId, pairs, reason_for
 from switchboard.cli.rules.views import (
     change_lines,
-    conditions_of,
     filters_of,
-    looking_order,
     print_edit,
-    targets_after,
+    print_rules,
     targets_of,
 )
 from switchboard.domain.errors import Conflict, NotFound
@@ -35,9 +33,6 @@ from switchboard.domain.errors import Conflict, NotFound
 app = typer.Typer(help="Rules: list, edit, test and restore them.", no_args_is_help=True)
 
 _PAGE: Final = 500
-_ID: Final = 36
-"""Cells of an id, which is never broken: people copy it."""
-_NAME: Final = 40
 
 Filters = Annotated[
     list[str] | None,
@@ -73,28 +68,10 @@ def list_rules(
         print_json(page)
         return
     whole = cursor is None and not page["next_cursor"]
-    _print_rules(sorted(page["rules"], key=_place) if whole else page["rules"])
+    print_rules(page["rules"], sort=whole)
     if page["next_cursor"]:
         again = more("rules list", cursor=page["next_cursor"], limit=limit, team=team, source=source)
         out().print(again, style="dim", soft_wrap=True)
-
-
-def _place(rule: Json) -> tuple[object, ...]:
-    return rule["team_id"], *looking_order(rule)
-
-
-def _print_rules(rules: Sequence[Json]) -> None:
-    names = ("team", "state", "prio", "rule", "when and where to, id")
-    out().print(table(*names, rows=map(_row, rules), keep=names[:-1], wrap=True, room=_ID))
-
-
-def _row(rule: Json) -> tuple[object, ...]:
-    on = Text("on", style="green") if rule["active"] else Text("off", style="red")
-    leads = conditions_of(rule).append_text(targets_after(rule))
-    if rule["source"]:
-        leads.append(f"  {one_line(rule['source'])}", style="dim")
-    leads.append(f"  {rule['rule_id']}", style="dim")
-    return rule["team_id"], on, rule["priority"], one_line(rule["name"], _NAME), leads
 
 
 @app.command("show")

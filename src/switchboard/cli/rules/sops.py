@@ -6,18 +6,20 @@ the server's `RuleService`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from switchboard.cli.client import ask, part
-from switchboard.cli.output import AsJson, out, print_json, table
+from switchboard.cli.client import Client, ask, part
+from switchboard.cli.output import AsJson, Json, details, one_of, out, print_json, table
 from switchboard.cli.reading import read_object
 from switchboard.cli.rules.options import DryRun, File, Reason, reason_for
-from switchboard.cli.rules.views import print_edit
+from switchboard.cli.rules.views import print_edit, print_rules
 from switchboard.domain.errors import InvalidInput
 
 app = typer.Typer(help="Rules of standard operating procedures: load and unload them.", no_args_is_help=True)
+
+_MOST: Final = 500
 
 
 @app.command("list")
@@ -31,6 +33,31 @@ def list_sops(*, as_json: AsJson = False) -> None:
         (str(s["source"]).removeprefix("sop:"), s["rules"], s["active"], ", ".join(s["teams"])) for s in found["sops"]
     )
     out().print(table("sop", "rules", "in force", "teams", rows=rows, keep=("sop",)))
+
+
+@app.command("show")
+def show_sop(
+    name: Annotated[str, typer.Argument(help="The SOP's name.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show one procedure with its rules."""
+    source = f"sop:{name}"
+
+    async def look(client: Client) -> Json:
+        sops = (await client.get("/v1/sops"))["sops"]
+        found = one_of([{**one, "name": str(one["source"]).removeprefix("sop:")} for one in sops], "name", name, "SOP")
+        rules = (await client.get("/v1/rules", {"source": source, "limit": _MOST}))["rules"]
+        return {"sop": found, "rules": rules}
+
+    found = ask(look)
+    if as_json:
+        print_json(found)
+        return
+    sop = found["sop"]
+    in_force = f"{sop['active']} of {sop['rules']} rules"
+    out().print(details([("sop", sop["name"]), ("in force", in_force), ("teams", ", ".join(sop["teams"]))]))
+    print_rules(found["rules"], sort=True)
 
 
 @app.command("load")

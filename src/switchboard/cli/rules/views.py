@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from switchboard.cli.output import Json, clean, one_line, out
+from switchboard.cli.output import Json, clean, one_line, out, table
 from switchboard.core.routing.rulefile import changed_fields, rule_from_json
 from switchboard.domain.routing import RuleChange
 
@@ -21,6 +21,31 @@ SEVERITIES: Final[Mapping[str, str]] = {"error": "bold red", "warning": "yellow"
 """How bad a finding is, the worst first, and its style."""
 
 _SIGNS: Final[Mapping[str, str]] = {"+": "green", "-": "red", "~": "yellow"}
+
+
+_ID: Final = 36
+"""Cells of an id, which is never broken: people copy it."""
+_NAME: Final = 40
+
+
+def print_rules(rules: Sequence[Json], *, sort: bool) -> None:
+    """Rules as a table; `sort`: team by team in the order of looking."""
+    names = ("team", "state", "prio", "rule", "when and where to, id")
+    shown = sorted(rules, key=_place) if sort else rules
+    out().print(table(*names, rows=map(_row, shown), keep=names[:-1], wrap=True, room=_ID))
+
+
+def _place(rule: Json) -> tuple[object, ...]:
+    return rule["team_id"], *looking_order(rule)
+
+
+def _row(rule: Json) -> tuple[object, ...]:
+    on = Text("on", style="green") if rule["active"] else Text("off", style="red")
+    leads = conditions_of(rule).append_text(targets_after(rule))
+    if rule["source"]:
+        leads.append(f"  {one_line(rule['source'])}", style="dim")
+    leads.append(f"  {rule['rule_id']}", style="dim")
+    return rule["team_id"], on, rule["priority"], one_line(rule["name"], _NAME), leads
 
 
 def counted(number: int, noun: str) -> str:
