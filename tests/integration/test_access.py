@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import stat
+from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -15,6 +17,7 @@ from switchboard.store import audit, tokens
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
 from tests.lab import envelope_json
+from tests.ruling import tool
 from tests.servers import AGENT, CONNECTOR, HANDLER, Opened, open_server
 
 OPERATOR = Principal("operator", "boss")
@@ -172,7 +175,7 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", "/v1/ingest/batch", {"envelopes": [envelope_json("x", event="scope")]}, "connector"),
     ("GET", "/v1/messages", None, "connector"),
     ("GET", "/v1/messages/{own}", None, "connector"),
-    ("GET", "/v1/messages/{own}/raw", None, "connector"),
+    ("GET", "/v1/messages/{own}/raw", None, "connector agent"),
     ("GET", "/v1/messages/{own}/replies", None, "connector"),
     ("GET", "/v1/messages/{own}/explain", None, ""),
     ("GET", "/v1/deliveries", None, "agent handler"),
@@ -317,6 +320,36 @@ async def test_a_connector_cannot_settle_the_reply_of_another(database_url: str,
         url = f"/v1/outbox/{reply['outbox_id']}/receipt"
         assert (await server.http.post(url, json=receipt, headers=await server.token_for(CONNECTOR))).status_code == 404
         assert (await server.http.post(url, json=receipt)).json() == {"state": "sent"}
+
+
+async def test_a_butler_reads_the_original_of_what_was_delivered_to_it_whole(server: Opened) -> None:
+    sent = envelope_json("to echo")
+    own = (await server.submit(sent)).json()["request_id"]
+    source = {"channel": "slack", "provider": "slack", "endpoint_identity": "team"}
+    other = (await server.submit({**envelope_json("to side"), "source": source})).json()["request_id"]
+    echo = await server.token_for(AGENT)
+    assert (await server.http.get(f"/v1/messages/{own}/raw", headers=echo)).json() == sent
+    read = await tool(server, "messages_raw", {"request_id": own}, echo)
+    assert json.loads(b64decode(read["result"]["structuredContent"]["raw_base64"])) == sent
+    for header in (await server.token_for(HANDLER), {}):
+        assert (await server.http.get(f"/v1/messages/{own}", headers=header)).status_code == (403 if header else 200)
+    hidden = [await server.http.get(f"/v1/messages/{one}/raw", headers=echo) for one in (other, _NEW)]
+    assert [one.status_code for one in hidden] == [404, 404]
+    assert hidden[0].text.replace(other, _NEW) == hidden[1].text
+    assert (await tool(server, "messages_raw", {"request_id": other}, echo))["result"]["isError"]
+    assert "error" in await tool(server, "messages_get", {"request_id": own}, echo)
+    await server.lab.database.run("update delivery set text = 'a part' where request_id = $1", UUID(own))
+    assert (await server.http.get(f"/v1/messages/{own}/raw", headers=echo)).status_code == 404
+
+
+async def test_a_message_is_shown_with_its_facts(server: Opened) -> None:
+    own = (await server.submit(envelope_json("/start"))).json()["request_id"]
+    shown = (await server.http.get(f"/v1/messages/{own}")).json()
+    assert {"channel": "telegram", "command": "/start", "has_attachment": "no"}.items() <= shown["facts"].items()
+    read = await tool(server, "messages_get", {"request_id": own})
+    assert read["result"]["structuredContent"]["facts"] == shown["facts"]
+    explained = (await server.http.get(f"/v1/messages/{own}/explain")).json()
+    assert explained["decisions"][0]["facts"] == shown["facts"]
 
 
 async def test_an_agent_sees_only_its_own(server: Opened) -> None:

@@ -77,7 +77,7 @@ async def test_a_filter_may_have_several_values(server: Opened) -> None:
     assert rule["filters"] == written["rule"]["filters"]
     question = {"channel": "email", "email_domain": "a.example", "sender": "x@a.example", "email_to": ["q@r", "m@n"]}
     asked = await explain(server, facts=question)
-    assert (asked["receivers"]["butlers"], asked["facts"]["email_to"]) == (["System1/root"], "m@n\nq@r")
+    assert (asked["receivers"]["butlers"], asked["facts"]["email_to"]) == (["System1/root"], ["m@n", "q@r"])
     other = await explain(server, facts=question | {"email_domain": "c.example"})
     [missed] = [one for one in other["trail"][0]["considered"] if one["failed_filter"] == "email_domain"]
     assert missed["expected"] == ["a.example", "b.example"]

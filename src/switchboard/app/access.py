@@ -53,6 +53,7 @@ _OPERATOR_FORM = re.compile(r"sb_o_[A-Za-z0-9_-]{43}")
 Action = Literal[
     "ingest",
     "messages",
+    "raw",
     "explain",
     "deliveries",
     "outbox",
@@ -89,6 +90,7 @@ _SESSION: Final[frozenset[AnyRole]] = frozenset({"session"})
 SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
     "ingest": _CONNECTOR,
     "messages": _CONNECTOR,
+    "raw": _CONNECTOR | _AGENT,
     "outbox": _CONNECTOR,
     "heartbeat": _CONNECTOR,
     "deliveries": _AGENT,

@@ -74,6 +74,11 @@ async def decisions_of(database: Database, request_id: UUID) -> list[ShownDecisi
     return rows_as(ShownDecision, await database.rows(query("ledger.decisions"), request_id))
 
 
+async def was_delivered(database: Database, request_id: UUID, system_id: str) -> bool:
+    """Whether this butler was given the whole message, not only a part of it."""
+    return bool(await database.value(query("ledger.was_delivered"), request_id, system_id))
+
+
 async def tallies(database: Database) -> dict[str, Tally]:
     """Per system what became of its deliveries; one pass over the table."""
     rows = await database.rows(query("ledger.per_system"))

@@ -20,7 +20,7 @@ from switchboard.app.runtime import Runtime
 from switchboard.core.identity import content_of, dedupe_key, named_in
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.explain import Beaten, Considered, Survey, TieBreak
-from switchboard.core.routing.facts import facts
+from switchboard.core.routing.facts import facts, shown_fact, shown_facts
 from switchboard.core.routing.index import retired
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import NotFound
@@ -61,7 +61,7 @@ class LookedAt:
     fired: bool
     failed_filter: str | None
     expected: str | Sequence[str] | None
-    actual: str | None
+    actual: str | Sequence[str] | None
     failed: int
 
 
@@ -103,6 +103,8 @@ class ExplainedDecision:
     branches: int
     decided_at: datetime
     trail: tuple[ExplainedStep, ...]
+    facts: Mapping[str, str | Sequence[str]] | None
+    """What the rules saw; None if nobody kept it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,8 @@ async def _decision(runtime: Runtime, message: StoredMessage, decision: ShownDec
     # Decisions of an earlier release did not keep their facts; most of them can be told from the bytes.
     known = await _facts(runtime, message) if decision.facts is None else decision.facts
     trail = await _explained(runtime, decision.version, decision.trail, known)
-    return ExplainedDecision(decision.n, decision.version, decision.branches, decision.decided_at, trail)
+    shown = None if known is None else shown_facts(known)
+    return ExplainedDecision(decision.n, decision.version, decision.branches, decision.decided_at, trail, shown)
 
 
 async def explained_trail(runtime: Runtime, decision: Decision) -> tuple[ExplainedStep, ...]:
@@ -294,8 +297,8 @@ def _step(step: JsonMapping, looked_at: tuple[LookedAt, ...] | None) -> Explaine
 
 
 def _looked_at(one: Considered) -> LookedAt:
-    rule = one.rule
-    return LookedAt(rule.rule_id, rule.name, one.fired, one.failed_filter, one.expected, one.actual, one.failed)
+    rule, actual = one.rule, None if one.actual is None else shown_fact(one.actual)
+    return LookedAt(rule.rule_id, rule.name, one.fired, one.failed_filter, one.expected, actual, one.failed)
 
 
 def _beaten(one: Beaten) -> BeatenRule:

@@ -21,6 +21,7 @@ import msgspec
 from switchboard.app.access import Access, Principal, owns_endpoint
 from switchboard.app.remote_agents import shown_endpoint
 from switchboard.app.runtime import Runtime
+from switchboard.core.routing.facts import shown_facts
 from switchboard.core.routing.rulefile import target_json
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonObject
@@ -97,6 +98,8 @@ class MessageDetail(MessageView):
     """A message with all that became of it. `envelope` is without `payload.raw`, which `…/raw` gives."""
 
     envelope: Any
+    facts: Mapping[str, str | Sequence[str]] | None
+    """What the rules saw when it was decided last; None as long as it is not."""
     deliveries: Sequence[ShownDelivery]
     replies: Sequence[ReplyView]
     dead_letters: Sequence[ShownDeadLetter]
@@ -207,9 +210,11 @@ class Views:
         """One message with all that became of it. Raises NotFound."""
         stored = await self._own(caller, request_id)
         shown = message_view(stored)
+        known = next((one.facts for one in reversed(await ledger.decisions_of(self._database, request_id))), None)
         return MessageDetail(
             **{name: getattr(shown, name) for name in MessageView.__slots__},
             envelope=stored.envelope,
+            facts=None if known is None else shown_facts(known),
             deliveries=await ledger.deliveries_of(self._database, request_id),
             replies=await self._replies(request_id),
             dead_letters=await dead_letters.dead_letters_of(self._database, request_id),
@@ -220,8 +225,14 @@ class Views:
         return await classification.attempts(self._database, request_id) if caller.role == "operator" else ()
 
     async def raw(self, caller: Principal, request_id: UUID) -> tuple[bytes, str]:
-        """The original bytes, and their media type. Raises NotFound."""
-        await self._own(caller, request_id)
+        """The original bytes, and their media type. Raises NotFound.
+
+        A butler may read what was delivered to it whole, and nothing else.
+        """
+        if caller.role != "agent":
+            await self._own(caller, request_id)
+        elif not await ledger.was_delivered(self._database, request_id, caller.system_id or ""):
+            raise await self._access.hide(caller, "raw", f"message {request_id}")
         kept = await inbox.get_raw(self._database, request_id)
         if kept is None:
             raise NotFound(f"there is no message {request_id}")

@@ -31,7 +31,7 @@ from switchboard.core.identity import conversation, named_in
 from switchboard.core.routing.backtest import NEWEST, Blast, Receivers, Tally, receivers
 from switchboard.core.routing.check import check_facts
 from switchboard.core.routing.decide import simulate
-from switchboard.core.routing.facts import facts, with_derived
+from switchboard.core.routing.facts import facts, shown_facts, with_derived
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.routetests import Outcome, RouteCase, parse_cases, run_cases
 from switchboard.domain.envelope import Envelope
@@ -68,7 +68,7 @@ class DryRun:
     """What the rules in force say of a message that nobody sent."""
 
     version: int
-    facts: Mapping[str, str]
+    facts: Mapping[str, str | Sequence[str]]
     pinned: str | None
     trail: tuple[ExplainedStep, ...]
     receivers: Receivers
@@ -140,7 +140,7 @@ class Replays:
         known, pinned = await self._asked(question)
         decision = simulate(self._runtime.rule_book.rules.index, known, pinned)
         trail = await explained_trail(self._runtime, decision)
-        return DryRun(decision.version, known, pinned, trail, receivers(decision))
+        return DryRun(decision.version, shown_facts(known), pinned, trail, receivers(decision))
 
     async def _asked(self, question: Question) -> tuple[Mapping[str, str], SystemId | None]:
         if question.envelope is None:

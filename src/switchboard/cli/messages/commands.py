@@ -15,6 +15,7 @@ from switchboard.cli.ids import ask_about
 from switchboard.cli.models.views import attempt_line
 from switchboard.cli.names import targets
 from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json, state, table, when
+from switchboard.cli.rules.views import pairs_of
 from switchboard.domain.shown import MessageState
 
 app = typer.Typer(help="List messages, show or correct one, or get its original bytes.", no_args_is_help=True)
@@ -76,6 +77,7 @@ def _show(message: Json) -> None:
     rows: list[tuple[object, object]] = [("id", message["request_id"]), ("state", state(message["state"]))]
     rows.append(("received", when(message["received_at"])))
     rows += [(name, message.get(name)) for name in ("channel", "endpoint", "sender", "thread", "conversation")]
+    rows.append(("facts", pairs_of(message["facts"] or {})))
     rows += [("delivery", _became(d["system_id"], d["state"], d["error_class"])) for d in message["deliveries"]]
     rows += [("reply", _became(r["system_id"], r["state"], r["text"])) for r in message["replies"]]
     rows += [

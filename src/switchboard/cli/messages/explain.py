@@ -23,7 +23,7 @@ from switchboard.cli.models.views import attempt_line, dollars
 from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, when
 from switchboard.cli.reading import read_bytes, read_object
 from switchboard.cli.rules.options import pairs
-from switchboard.cli.rules.views import counted, receivers_of
+from switchboard.cli.rules.views import counted, pairs_of, receivers_of
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.words import or_list
 from switchboard.domain.json_values import JsonObject
@@ -92,7 +92,7 @@ def _would(found: Json) -> Tree:
     """A DryRun as JSON -> what the rules see of the message, the decision, and who would get it."""
     label = Text("dry run", style="bold").append("  nothing is sent", style="not bold dim")
     for name, value in found["facts"].items():
-        label.append(f"\n{clean(name)} = {one_line(value)}", style="not bold dim")
+        label.append(f"\n{clean(name)} = {_all_of(value)}", style="not bold dim")
     tree = Tree(label, guide_style="dim")
     branch = tree.add(_label("decision", (f"by version {found['version']} of the rules", "dim")))
     for step in found["trail"]:
@@ -162,7 +162,10 @@ def _classification(tree: Tree, attempt: Json) -> None:
 
 def _decision(tree: Tree, decision: Json) -> None:
     title = f"decision {decision['n']}" if decision["n"] != 1 else "decision"
-    branch = tree.add(_label(title, (f"by version {decision['version']} of the rules", "dim")))
+    label = _label(title, (f"by version {decision['version']} of the rules", "dim"))
+    if decision["facts"]:
+        label.append(f"\n{pairs_of(decision['facts'])}", style="not bold dim")
+    branch = tree.add(label)
     for step in decision["trail"]:
         _step(branch, step)
 
@@ -207,7 +210,7 @@ def _considered(team: Tree, rules: Sequence[Json], left_out: int) -> None:
 def _rule(rule: Json) -> Text:
     if rule["fired"]:
         return Text("✓ ", style="green").append(one_line(rule["name"]), style="bold")
-    actual = "the message has none" if rule["actual"] is None else f"it is {one_line(rule['actual'], 60)!r}"
+    actual = "the message has none" if rule["actual"] is None else f"it is {_actual(rule['actual'])}"
     why = f"  {clean(rule['failed_filter'])} should be {_any_of(rule['expected'])}, {actual}"
     more = f" (and {rule['failed'] - 1} more)" if rule["failed"] > 1 else ""
     return Text("✗ ", style="dim").append(one_line(rule["name"])).append(why + more, style="dim")
@@ -217,6 +220,14 @@ def _any_of(expected: str | Sequence[str]) -> str:
     values = [expected] if isinstance(expected, str) else expected
     said = or_list([repr(one_line(value, 60)) for value in values[:_SHOWN]])
     return said if len(values) <= _SHOWN else f"{said} (and {len(values) - _SHOWN} more)"
+
+
+def _actual(value: str | Sequence[str]) -> str:
+    return repr(one_line(value, 60)) if isinstance(value, str) else f"none of {_all_of(value)}"
+
+
+def _all_of(value: str | Sequence[str]) -> str:
+    return one_line(value if isinstance(value, str) else ", ".join(value))
 
 
 def _delivery(tree: Tree, entry: Json) -> None:

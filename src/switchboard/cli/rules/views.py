@@ -62,7 +62,7 @@ def looking_order(rule: Json) -> tuple[object, ...]:
 
 def filters_of(rule: Json) -> str:
     """`telegram_chat_id=5 chat_type=private`."""
-    return _pairs(rule["filters"])
+    return pairs_of(rule["filters"])
 
 
 def targets_of(rule: Json) -> str:
@@ -70,7 +70,8 @@ def targets_of(rule: Json) -> str:
     return _receivers(rule["targets"])
 
 
-def _pairs(filters: Mapping[str, object]) -> str:
+def pairs_of(filters: Mapping[str, object]) -> str:
+    """`sender=ann media=photo media=voice`: one pair for each value."""
     each = (
         (name, value)
         for name, any_of in filters.items()
@@ -140,7 +141,7 @@ def field_lines(before: Json, after: Json) -> Iterator[Text]:
 def _value(name: str, value: Any) -> str:
     match name:
         case "filters":
-            return _pairs(value) or "none"
+            return pairs_of(value) or "none"
         case "targets":
             return _receivers(value)
         case "active":

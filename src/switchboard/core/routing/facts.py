@@ -58,6 +58,16 @@ def alternatives(filters: Filters) -> Iterator[dict[str, str]]:
         yield dict(zip(filters, values, strict=True))
 
 
+def shown_facts(facts: Mapping[str, str]) -> dict[str, str | list[str]]:
+    """As an interface shows them: a list where a fact has several values."""
+    return {key: shown_fact(value) for key, value in facts.items()}
+
+
+def shown_fact(value: str) -> str | list[str]:
+    """One value, or a list of several."""
+    return value.split(SEVERAL) if SEVERAL in value else value
+
+
 def with_derived(given: Mapping[str, str], channel: Channel) -> dict[str, str]:
     """Made-up facts, and those that follow from them as in every message; given facts take precedence.
 

@@ -21,6 +21,7 @@ from switchboard.server.http.services import Parts, answer, documented, needs
 router = APIRouter(prefix="/v1/messages", tags=["messages"])
 
 Caller = Annotated[Principal, Depends(needs("messages"))]
+RawReader = Annotated[Principal, Depends(needs("raw"))]
 Operator = Annotated[Principal, Depends(needs("explain"))]
 Wait = Annotated[float, Query(ge=0, le=60, allow_inf_nan=False)]
 Seen = Annotated[int, Field(ge=0, le=2**31)]
@@ -68,8 +69,8 @@ _RAW: dict[int | str, JsonObject] = {
     summary="Get the original bytes of a message",
     responses={**documented(None, 404), **_RAW},
 )
-async def get_raw(caller: Caller, parts: Parts, request_id: UUID) -> Response:
-    """Exactly what was submitted."""
+async def get_raw(caller: RawReader, parts: Parts, request_id: UUID) -> Response:
+    """Exactly what was submitted; a butler reads what was delivered to it."""
     raw, media_type = await parts.views.raw(caller, request_id)
     # Strangers wrote it: no browser shall guess that it is something to run.
     headers = {"content-type": media_type, "x-content-type-options": "nosniff", "content-security-policy": "sandbox"}

@@ -2,7 +2,7 @@
 
 `mcp.py` imports it late. In: arguments as JSON, the caller in the request's state; out: the shapes of the HTTP API. An
 error is a result marked as one, whose text is `{"error": {"code", "message", "field"?}}`. Next: `connectors.py`,
-`agents.py`, `rules.py`, `dead_letters.py`, `route.py`.
+`messages.py`, `agents.py`, `rules.py`, `dead_letters.py`, `route.py`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from switchboard.server.http.services import Services
 from switchboard.server.mcp.agents import agent_tools
 from switchboard.server.mcp.connectors import connector_tools
 from switchboard.server.mcp.dead_letters import dead_letter_tools
+from switchboard.server.mcp.messages import message_tools
 from switchboard.server.mcp.route import route_tools
 from switchboard.server.mcp.rules import rule_tools
 from switchboard.server.mcp.tool_spec import Call, Context, ToolSpec, caller_of, result_of, state_of
@@ -92,6 +93,7 @@ def _tool_specs(services: Services) -> tuple[ToolSpec, ...]:
     """Every tool there is; each family stands in a module of its own."""
     return (
         *connector_tools(services),
+        *message_tools(services),
         *agent_tools(services),
         *rule_tools(services),
         *dead_letter_tools(services),

@@ -54,3 +54,6 @@ from delivery group by system_id;
 select state, count(*) as lanes,
        coalesce(extract(epoch from clock_timestamp() - min(ready_at) filter (where state = 'ready' and pool in ('work', 'route'))), 0)::float8 as oldest_s
 from lane where state <> 'idle' group by state;
+
+-- name: was_delivered
+select exists (select from delivery where request_id = $1 and system_id = $2 and text is null);

@@ -1,0 +1,48 @@
+"""The MCP tools for looking at a message: messages_get, messages_raw.
+
+`tools.py` offers the first to connectors and operators, the second to butlers too, for what was delivered to them. In:
+the id of a message; out: the answers of the HTTP API, bytes as base64. Next: `app/messages/views.py`.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Final
+
+from switchboard.app.messages.views import Views
+from switchboard.server.contracts.messages import Body, Id
+from switchboard.server.http.services import Services
+from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool, read, schema_of
+
+_GET: Final = "Show one message: its envelope and facts, deliveries, replies and dead letters."
+_RAW: Final = "The original bytes of a message, in base64, with their media type; a butler's are those delivered to it."
+
+
+class OneMessage(Body):
+    """Which message."""
+
+    request_id: Id
+
+
+def message_tools(services: Services) -> tuple[ToolSpec, ...]:
+    """The tools over the views."""
+    tools = _MessageTools(services.views)
+    schema = schema_of(OneMessage)
+    return (
+        ToolSpec(make_tool("messages_get", _GET, schema), "messages", tools.get),
+        ToolSpec(make_tool("messages_raw", _RAW, schema), "raw", tools.raw),
+    )
+
+
+class _MessageTools:
+    """What the tools do."""
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
+
+    async def get(self, call: Call) -> object:
+        return await self._views.message(call.caller, read(OneMessage, call.arguments).request_id)
+
+    async def raw(self, call: Call) -> object:
+        raw, media_type = await self._views.raw(call.caller, read(OneMessage, call.arguments).request_id)
+        return {"media_type": media_type, "raw_base64": b64encode(raw).decode()}
