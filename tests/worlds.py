@@ -101,6 +101,7 @@ def a_rule(random: Random, teams: Sequence[Team], rule_id: UUID) -> Rule:
         NEW_YEAR + timedelta(days=random.randrange(2)),
         random.randrange(-1, 2),
         random.random() < 0.9,
+        copy=random.random() < 0.1,
     )
 
 

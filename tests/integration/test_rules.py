@@ -101,6 +101,37 @@ async def test_a_filter_may_have_several_values(server: Opened) -> None:
         assert (await server.http.post("/v1/rules", json=new("root", filters={"sender": values}))).status_code == 422
 
 
+async def test_a_rule_that_copies_delivers_beside_the_one_that_decides(server: Opened) -> None:
+    copy = {"name": "archive", "channel": "*", "copy": True}
+    written = await made(server, "sales", **copy)
+    assert (written["rule"]["copy"], {one["code"] for one in written["warnings"]}) == (
+        True,
+        {"target_without_live_member"},
+    )
+    down = await explain(server, envelope=envelope_json("hello", channel="slack"))
+    assert down["receivers"]["butlers"] == ["System1/sales"]
+    assert [one["team"] for one in down["receivers"]["dead_letters"]] == ["desk"], "not routed by a copy alone"
+    assert [(one["team_id"], one["reason"], one["rule_name"]) for one in down["trail"]][-1] == (
+        "sales",
+        "copy",
+        "archive",
+    )
+    sent = (await server.submit(envelope_json("hello", channel="slack"))).json()
+    deliveries = (await server.http.get(f"/v1/messages/{sent['request_id']}")).json()["deliveries"]
+    assert [one["system_id"] for one in deliveries] == ["System1/sales"]
+    explained = (await server.http.get(f"/v1/messages/{sent['request_id']}/explain")).json()
+    assert explained["decisions"][0]["trail"][-1]["reason"] == "copy"
+    wrong = await server.http.post("/v1/rules", json=new("sales", **copy | {"targets": [{"team_id": "desk"}]}))
+    assert error_of(wrong) == (422, "target_not_for_copies")
+    [rule] = [one for one in await rules_of(server, "sales") if one["copy"]]
+    tried = (await backtest(server, changes=[{"rule_id": rule["rule_id"], "copy": False}]))[-1]["result"]
+    assert tried["changed"] == 1, "then it is a catch-all, which another rule comes before"
+    ended = await server.http.patch(
+        f"/v1/rules/{rule['rule_id']}", json={"version": rule["version"], "reason": "enough", "active": False}
+    )
+    assert ended.json()["blast"]["changed"] == 1
+
+
 async def test_a_rule_is_made_once_however_often_it_is_asked_for(server: Opened) -> None:
     body = new("root", rule_id=str(uuid4()))
     answers = await asyncio.gather(*(server.http.post("/v1/rules", json=body) for _ in range(4)))

@@ -59,6 +59,7 @@ def blast(looked_at: int, changed: int, *, complete: bool = True, shown: int | N
 def test_filters_are_key_and_value() -> None:
     assert pairs(["sender=a=b", "thread="]) == {"sender": "a=b", "thread": ""}
     assert pairs(["a=1", "b=3", "a=2"]) == {"a": ["1", "2"], "b": "3"}, "a key given twice: any of the values"
+    assert rule_line(rule(copy=True)).plain.endswith("System1/memo  copy")
     assert filters_of(rule(filters={"a": ["1", "2"], "b": "3"})) == "a=1 a=2 b=3"
 
 
@@ -244,7 +245,7 @@ def test_a_failed_case_says_what_was_expected_and_what_decided(capsys: pytest.Ca
 
 
 def _shown(step: dict[str, Any]) -> str:
-    return _told([{"n": 1, "version": 1, "trail": [_step(**step)]}], [])
+    return _told([{"n": 1, "version": 1, "facts": None, "trail": [_step(**step)]}], [])
 
 
 def _explained(dead_letter: dict[str, Any]) -> str:

@@ -229,6 +229,17 @@ def test_values_that_contradict_another_filter_are_told_from_a_rule_that_never_f
     assert brief(lint((TEAM,), [like_patterns])) == [("pattern_like", "rule")] * 2
 
 
+def test_copies_hide_nothing_lead_nowhere_and_are_hidden_by_nothing() -> None:
+    copy = replace(WIDE, copy=True)
+    assert brief(lint((TEAM,), [RULE, copy])) == []
+    assert brief(lint((TEAM,), [WIDE, replace(RULE, copy=True)])) == []
+    assert brief(lint((TEAM,), [copy])) == [("dead_letters_everything", None)]
+    unlike = replace(copy, channel="email", filters={"email_domain": "a.example", "email_sender": "x@b.example"})
+    assert ("unmatchable", "wide") in brief(lint((TEAM,), [RULE, unlike]))
+    asleep = lint((TEAM,), [RULE, replace(copy, targets=(B,))], live=[SystemId("System1/a")])
+    assert brief(asleep) == [("target_without_live_member", "wide")]
+
+
 def test_more_specific_rules_and_named_channels_can_shadow_too() -> None:
     plain = replace(RULE, filters={})
     spelt_out = replace(RULE, rule_id=UUID(int=10), name="spelt out", channel="*", filters={"channel": "telegram"})

@@ -98,6 +98,11 @@ RULE_CASES: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
         ("unmatchable_value", "filters.telegram_user_id"),
         "it is a number",
     ),
+    "a copy to a team": (
+        {"copy": True, "targets": (Target(team_id=TeamId("onboarding")),)},
+        ("target_not_for_copies", "targets[0]"),
+        "a copy goes to butlers of its team, not to onboarding",
+    ),
     "one of several values": (
         {"filters": {"telegram_user_id": ("7", "007")}},
         ("unmatchable_value", "filters.telegram_user_id"),

@@ -257,7 +257,7 @@ def test_a_team_where_a_model_chooses_dead_letters_nothing_and_reaches_its_sub_t
 def test_what_is_decided_at_once_is_what_the_walk_comes_to() -> None:
     """Most messages are decided without the walk; to the letter as it would decide them."""
     random, compared = Random(5), 0
-    for _ in range(200):
+    for _ in range(400):
         one = world(random, messages=20)
         walked = RoutingIndex(1, one.teams, one.rules)
         for facts in one.messages:

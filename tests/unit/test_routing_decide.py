@@ -16,6 +16,7 @@ from switchboard.domain.routing import (
     Decision,
     Member,
     Rule,
+    RuleChange,
     RuleSet,
     SystemId,
     SystemNumber,
@@ -459,3 +460,61 @@ def test_a_better_rule_found_spares_the_other_shapes() -> None:
     facts = Counting({"channel": "cli", "session_id": "s"})
     assert trail(decide(RoutingIndex(1, TEAMS, (*rest, best)), facts)) == ("root rule 1",)
     assert facts.looks == 2
+
+
+# Copies
+
+
+def copying(number: int, channel: str, filters: dict[str, str], *to: str, team_id: str = "root") -> Rule:
+    return replace(rule(number, team_id, channel, filters, *to), copy=True)
+
+
+def copied(facts: dict[str, str], *copies: Rule, pinned: str | None = None) -> Decision:
+    """The decision with these rules beside the others, which they must not change."""
+    index = RoutingIndex(3, TEAMS, (*RULES, *copies))
+    decision = decide(index, facts, None if pinned is None else SystemId(pinned))
+    without = decide(INDEX, facts, None if pinned is None else SystemId(pinned))
+    assert decision.chosen[: len(without.chosen)] == without.chosen
+    assert [step for step in decision.trail if step.reason != "copy"] == list(without.trail)
+    assert decision.unrouted == without.unrouted
+    return decision
+
+
+def names(decision: Decision) -> list[str]:
+    return [one.system_id for one in decision.chosen]
+
+
+def test_every_copy_that_matches_is_delivered_beside_what_was_decided() -> None:
+    facts = {"channel": "cli", "session_id": "deep"}
+    archive = copying(50, "*", {}, "System1/butler")
+    special = copying(51, "cli", {"session_id": "deep"}, "System1/butler", "System1/asleep")
+    below = copying(52, "cli", {}, "System1/digger", team_id="deep")
+    elsewhere = copying(53, "*", {}, "System1/cook", team_id="kitchen")
+    decision = copied(facts, archive, special, below, elsewhere)
+    assert names(decision) == ["System1/digger", "System1/butler"], "each once"
+    copies = [(step.team_id, step.rule_name, step.detail) for step in decision.trail if step.reason == "copy"]
+    assert copies == [
+        ("root", "rule 51", "System1/asleep is not active"),
+        ("root", "rule 50", ""),
+        ("deep", "rule 52", ""),
+    ]
+
+
+def test_a_message_is_not_routed_by_copies_alone() -> None:
+    facts = {"channel": "cli", "session_id": "nobody's"}
+    decision = copied(facts, copying(50, "*", {}, "System1/butler"))
+    assert (names(decision), [one.category for one in decision.unrouted]) == (["System1/butler"], ["no_route"])
+
+
+def test_what_is_pinned_and_what_a_copy_does_not_match_is_not_copied() -> None:
+    facts = {"channel": "cli", "session_id": "deep"}
+    assert names(copied(facts, copying(50, "*", {}, "System1/butler"), pinned="System1/cook")) == ["System1/cook"]
+    assert names(copied(facts, copying(50, "email", {}, "System1/butler"))) == ["System1/digger"]
+
+
+def test_a_rule_that_begins_to_copy_decides_no_longer() -> None:
+    index = RoutingIndex(3, TEAMS, RULES)
+    before = RULES[6]
+    index.apply(4, [RuleChange(before, replace(before, copy=True, targets=targets("System1/butler")))])
+    decision = decide(index, {"channel": "cli", "session_id": "deep"})
+    assert (names(decision), [one.category for one in decision.unrouted]) == (["System1/butler"], ["no_route"])

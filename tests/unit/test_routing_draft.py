@@ -110,7 +110,7 @@ def test_a_patch_changes_what_it_names_and_nothing_else(case: tuple[dict[str, An
 @pytest.mark.parametrize(
     ("patch", "field", "hint"),
     [
-        ({}, None, "the rule must change something: name at least one of active, channel, filters"),
+        ({}, None, "the rule must change something: name at least one of active, channel, copy, filters"),
         ({"rule_id": "x"}, "rule_id", "is unknown"),
         ({"team_id": "other"}, "team_id", "is unknown"),
         ({"source": ""}, "source", "is unknown"),

@@ -67,7 +67,10 @@ def test_a_rule_of_several_values_is_one_rule_under_several_keys() -> None:
         index.apply(2, remove(rule(1, sender=("a", "b", "c"), thread="t")))
     index.apply(2, [RuleChange(either, rule(1, sender=("a", "c")))])
     assert [winner(index, {"channel": "cli", "sender": sender}) for sender in "abc"] == [1, 2, 1]
-    index.apply(3, remove(rule(1, sender=("a", "c"))))
+    index.apply(3, [RuleChange(rule(1, sender=("a", "c")), rule(1, sender="a"))])
+    assert [winner(index, {"channel": "cli", "sender": sender}) for sender in "abc"] == [1, 2, None]
+    index.apply(4, [RuleChange(rule(1, sender="a"), rule(1, sender=("a", "c")))])
+    index.apply(5, remove(rule(1, sender=("a", "c"))))
     assert (index.loaded, winner(index, {"channel": "cli", "sender": "c"})) == (1, None)
 
 

@@ -36,6 +36,7 @@ class Expected:
     chosen: set[tuple[str, str]] = field(default_factory=set)
     unrouted: list[tuple[str, str, str | None]] = field(default_factory=list)
     fired: dict[str, UUID | None] = field(default_factory=dict)
+    copies: set[UUID] = field(default_factory=set)
 
 
 class Oracle:
@@ -61,7 +62,7 @@ class Oracle:
         return bool(rule.targets) and {target.system_id for target in rule.targets} <= off
 
     def first(self, team_id: TeamId) -> Rule | None:
-        own = [rule for rule in self.rules if rule.team_id == team_id and self.matches(rule)]
+        own = [rule for rule in self.rules if rule.team_id == team_id and self.matches(rule) and not rule.copy]
         own.sort(key=lambda rule: rule.rule_id)
         own.sort(key=lambda rule: rule.created_at)
         own.sort(key=lambda rule: rule.channel == "*")
@@ -91,6 +92,15 @@ class Oracle:
         else:
             for target in sorted(set(rule.targets), key=repr):
                 self.send(team_id, target)
+
+    def copy(self) -> None:
+        """What the rules that copy add, in every team that was entered."""
+        for rule in self.rules:
+            if rule.copy and rule.team_id in self.expected.fired and self.matches(rule):
+                self.expected.copies.add(rule.rule_id)
+                butlers = {m.system_id for m in self.teams[rule.team_id].members if m.number == 1 and m.active}
+                wanted = {target.system_id for target in rule.targets if target.system_id and not target.team_id}
+                self.expected.chosen |= {(system_id, rule.team_id) for system_id in butlers & wanted}
 
     def send(self, team_id: TeamId, target: Target) -> None:
         members = {member.system_id: member for member in self.teams[team_id].members}
@@ -137,6 +147,7 @@ RULES = st.builds(
     created_at=st.integers(0, 1).map(lambda days: NEW_YEAR + timedelta(days=days)),
     priority=st.integers(-1, 1),
     active=st.integers(0, 7).map(bool),
+    copy=st.integers(0, 4).map(lambda one: one == 0),
 )
 FACTS = st.builds(
     lambda channel, rest, to: {**rest, **to, "channel": channel},
@@ -153,12 +164,15 @@ def fired(decision: Decision) -> dict[str, UUID | None]:
 def agree(index: RoutingIndex, oracle: Oracle) -> Decision:
     """The decision of the index, which must be what the oracle says."""
     oracle.enter(ROOT)
+    oracle.copy()
     decision = decide(index, oracle.facts)
     assert {(one.system_id, one.team_id) for one in decision.chosen} == oracle.expected.chosen
     assert len(decision.chosen) == len(set(decision.chosen)), "nobody is served twice"
     found = [(one.team_id, one.category, one.handler) for one in decision.unrouted]
     assert sorted(found, key=repr) == sorted(oracle.expected.unrouted, key=repr)
     assert fired(decision) == oracle.expected.fired
+    copies = [step.rule_id for step in decision.trail if step.reason == "copy"]
+    assert sorted(copies, key=str) == sorted(oracle.expected.copies, key=str)
     assert decision.chosen or decision.unrouted, "a decision is never empty"
     assert (decision.version, decision.facts) == (index.version, oracle.facts)
     return decision
@@ -194,7 +208,7 @@ def test_a_hundred_thousand_decisions_equal_the_oracle(part: int) -> None:
     assert {kind for kind, count in seen.items() if count > EXAMPLES // PARTS // 200} == {
         *("rule", "catch_all", "no_route", "dead_letter_rule", "target_unavailable"),
         *("fan-out", "three levels", "served and dead"),
-        *("any of several values", "several match", "only the id decides"),
+        *("copy", "any of several values", "several match", "only the id decides"),
     }
 
 

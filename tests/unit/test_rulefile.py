@@ -102,6 +102,7 @@ def test_the_form_of_a_rule() -> None:
         "targets": [{"system_id": "System1/memo"}, {"team_id": "below"}],
         "priority": -3,
         "active": False,
+        "copy": False,
         "version": 17,
         "source": "sop:First Run",
         "created_by": "file",

@@ -99,12 +99,14 @@ class Rule:
     """When it was written last; None for a rule that was never stored."""
     version: int = 0
     """The version of the rule set that wrote it last: an edit of the rule names the version that its author saw."""
+    copy: bool = False
+    """It also delivers to its targets, butlers of its team, whatever rule or model decides; it never decides itself."""
     source: str = ""
     """`sop:NAME` for a rule that a standing operating procedure registered and whose loads rule it; else empty."""
 
     @property
     def catch_all(self) -> bool:
-        """Channel `*` and no filter: looked at last, after classification."""
+        """Channel `*` and no filter: looked at last, after classification; a copy of all that its team gets."""
         return self.channel == "*" and not self.filters
 
 
@@ -118,6 +120,7 @@ class RuleDraft:
     filters: Filters = field(default_factory=dict)
     priority: int = 0
     active: bool = True
+    copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +176,13 @@ StepReason = Literal[
     "no_route",
     "dead_letter_rule",
     "target_unavailable",
+    "copy",
 ]
 """`reroute`: a dead letter was sent on, by somebody or by the rules that stand in the following steps; `correction`: a
 model had chosen another butler, and a person named the right one.
 
 `classified`: a model chose; `classification_failed`: it could not, and the catch-all or the dead letter follows.
-`undecided`: only in simulations: here a model would be asked.
+`undecided`: only in simulations: here a model would be asked. `copy`: a rule that copies; it decided nothing.
 """
 
 

@@ -311,6 +311,7 @@ def read_rule(row: Row) -> Rule:
         created_at=row["created_at"],
         priority=row["priority"],
         active=row["active"],
+        copy=row["copy"],
         created_by=row["created_by"],
         updated_by=row["updated_by"],
         updated_at=row["updated_at"],

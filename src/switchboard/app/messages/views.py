@@ -140,6 +140,7 @@ class RuleView:
     targets: Sequence[Mapping[str, str]]
     priority: int
     active: bool
+    copy: bool
     version: int
     source: str
     created_by: str

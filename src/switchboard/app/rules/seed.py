@@ -137,7 +137,7 @@ async def _warn_of_other_rules(database: Database, sources: Sequence[Source]) ->
 
 def _gist(rule: Rule | RuleDraft) -> tuple[object, ...]:
     filters = tuple(sorted(rule.filters.items()))
-    return (rule.name, rule.channel, filters, rule.targets, rule.priority, rule.active)
+    return (rule.name, rule.channel, filters, rule.targets, rule.priority, rule.active, rule.copy)
 
 
 def _written(teams: Sequence[Mapping[str, object]]) -> list[Source]:
@@ -185,6 +185,7 @@ def _rule(draft: RuleDraft, team_id: TeamId, author: str, now: datetime) -> Rule
         created_at=now,
         priority=draft.priority,
         active=draft.active,
+        copy=draft.copy,
         created_by=author,
         updated_by=author,
     )

@@ -142,7 +142,7 @@ def backtest(
     rule: Annotated[str | None, typer.Option(metavar="ID", help="The rule to change; with --set.")] = None,
     changed: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="name, channel, priority, active, to, or filters.KEY."),
+        typer.Option("--set", metavar="FIELD=VALUE", help="name, channel, priority, active, copy, to, or filters.KEY."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -228,7 +228,7 @@ def _whole_number(text: str) -> int:
 
 def _truth(text: str) -> bool:
     if text not in ("true", "false"):
-        raise InvalidInput(f"active={text!r} must be true or false", field="set")
+        raise InvalidInput(f"{text!r} must be true or false", field="set")
     return text == "true"
 
 
@@ -253,6 +253,7 @@ _SETTERS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "channel": ("channel", str),
     "priority": ("priority", _whole_number),
     "active": ("active", _truth),
+    "copy": ("copy", _truth),
     "to": ("targets", _targets),
 }
 

@@ -46,6 +46,10 @@ Targets = Annotated[
         help="A butler or the System4 of the team, or a direct sub-team.",
     ),
 ]
+Copy = Annotated[
+    bool | None,
+    typer.Option("--copy/--no-copy", help="Also deliver to its targets, whatever rule decides.", show_default=False),
+]
 Priority = Annotated[int | None, typer.Option(help="Higher priorities are evaluated first; 0 by default.")]
 
 
@@ -85,6 +89,7 @@ def show_rule(rule_id: RuleId, *, as_json: AsJson = False) -> None:
     rows: list[tuple[object, object]] = [("id", rule["rule_id"]), ("team", rule["team_id"]), ("name", rule["name"])]
     rows += [("channel", rule["channel"]), ("filters", filters_of(rule) or "none"), ("to", targets_of(rule))]
     rows += [("priority", rule["priority"]), ("state", _state_of(rule, history))]
+    rows += [("copy", "yes: it also delivers, and never decides")] if rule["copy"] else []
     rows += [("source", rule["source"])] if rule["source"] else []
     rows += [("created", f"{when(rule['created_at'])} by {rule['created_by'] or 'unknown'}")]
     rows += [("version", rule["version"])]
@@ -116,13 +121,14 @@ def create(  # noqa: PLR0913 - the options of a command
     to: Targets,
     filters: Filters = None,
     priority: Priority = None,
+    copy: Copy = None,
     reason: Reason = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a rule. It is in force within a second."""
     written = {"team_id": team, "name": name, "channel": channel, "priority": priority or 0}
-    written |= {"filters": pairs(filters or ()), "targets": targets(to or ())}
+    written |= {"filters": pairs(filters or ()), "targets": targets(to or ()), "copy": bool(copy)}
     body = written | {"reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
     answer = ask(lambda client: client.post("/v1/rules", body))
     if as_json:
@@ -143,6 +149,7 @@ def update(  # noqa: PLR0913 - the options of a command
     filters: Filters = None,
     no_filters: Annotated[bool, typer.Option("--no-filters", help="Remove all filters.")] = False,
     priority: Priority = None,
+    copy: Copy = None,
     version: Annotated[
         int | None, typer.Option(help="The version of the rule that you have seen; by default the current one.")
     ] = None,
@@ -156,7 +163,7 @@ def update(  # noqa: PLR0913 - the options of a command
     """
     if filters and no_filters:
         raise typer.BadParameter("either --filter or --no-filters, not both", param_hint="--no-filters")
-    patch: dict[str, object] = {"name": name, "channel": channel, "priority": priority}
+    patch: dict[str, object] = {"name": name, "channel": channel, "priority": priority, "copy": copy}
     patch |= {"filters": {} if no_filters else pairs(filters) if filters else None}
     patch |= {"targets": targets(to) if to else None}
     given = {key: value for key, value in patch.items() if value is not None}

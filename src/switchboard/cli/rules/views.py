@@ -102,6 +102,8 @@ def rule_text(rule: Json) -> Text:
     line.append_text(conditions_of(rule)).append_text(targets_after(rule))
     if rule["priority"]:
         line.append(f"  priority {rule['priority']}", style="dim")
+    if rule["copy"]:
+        line.append("  copy", style="magenta")
     return line if rule["active"] else line.append("  off", style="red")
 
 
@@ -144,7 +146,7 @@ def _value(name: str, value: Any) -> str:
             return pairs_of(value) or "none"
         case "targets":
             return _receivers(value)
-        case "active":
+        case "active" | "copy":
             return str(value).lower()
         case _:
             return one_line(value)

@@ -36,6 +36,7 @@ ProblemCode = Literal[
     "inactive_target",
     "target_not_in_team",
     "target_not_a_butler",
+    "target_not_for_copies",
     "no_root",
     "several_roots",
     "unknown_parent",
@@ -68,7 +69,19 @@ def check_rule(rule: Rule, teams: Teams, channels: Channels = CHANNELS) -> list[
 
     It looks only at the rule's own team, so a million rules can be checked at load.
     """
-    return [*check_match(rule, channels), *check_targets(rule.team_id, rule.targets, teams)]
+    problems = [*check_match(rule, channels), *check_targets(rule.team_id, rule.targets, teams)]
+    team = teams.get(rule.team_id)
+    return [*problems, *_check_copy(rule, team)] if rule.copy and team is not None else problems
+
+
+def _check_copy(rule: Rule, team: Team) -> Iterator[Problem]:
+    """What a copy comes to is decided at once: a team may have nobody for it, and no dead letter is made of a copy."""
+    for at, target in enumerate(rule.targets):
+        if target.team_id is not None or (target.system_id or "").startswith("System4/"):
+            name = target.team_id or target.system_id
+            butlers = [one for one in _reachable(team, {}) if one.startswith("System1/")]
+            message = f"a copy goes to butlers of its team, not to {name}"
+            yield Problem("target_not_for_copies", f"targets[{at}]", message, tuple(butlers))
 
 
 def check_match(rule: Rule, channels: Channels = CHANNELS) -> list[Problem]:

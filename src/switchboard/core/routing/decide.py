@@ -10,6 +10,9 @@ message that no rule decides the answer of a model; out: a `Decision` with its t
     4. catch-all        rules of channel `*` without filters
     5. dead letter      of the team that had no answer, handled by its System4
 
+What all this comes to is delivered, and beside it copied to the butlers of rules that say so: of every team that the
+message enters. Copies change nothing else: a message that nobody takes is a dead letter though it is copied.
+
 The walk is the generator `deciding`; its caller determines what happens where a model would have to be asked.
 """
 
@@ -20,7 +23,9 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from switchboard.core.routing.index import Fired, Lost, RoutingIndex
+from msgspec import structs
+
+from switchboard.core.routing.index import Fanout, Fired, Lost, RoutingIndex
 from switchboard.domain.routing import (
     Chosen,
     Classified,
@@ -113,7 +118,8 @@ def _begin(
     fired = matched = index.rule(index.root, facts)
     if matched is None and not index.classifies(index.root):
         reason, fired = "catch_all", index.catch_all(index.root)
-    if fired is None or fired[2].teams or fired[2].lost:
+    copies = index.copies(index.root, facts)
+    if fired is None or fired[2].teams or fired[2].lost or copies:
         way = _Way(index)
         way.entered.append((index.root, None))
         return _walk(way, facts, matched)
@@ -196,8 +202,17 @@ class _Way:
         return False
 
     def end(self, facts: Mapping[str, str]) -> Decision:
+        for team_id, segment in self.entered:
+            for rule_id, name, fanout in self.index.copies(team_id, facts):
+                self._copy(TrailStep(team_id, "copy", rule_id, name, fanout.targets), fanout, segment)
         parts = {team_id: segment for team_id, segment in self.entered if segment is not None}
         return Decision(self.index.version, tuple(self.chosen), tuple(self.unrouted), tuple(self.trail), facts, parts)
+
+    def _copy(self, step: TrailStep, fanout: Fanout, segment: str | None) -> None:
+        """To its butlers that do not get the message anyway; one that is gone gets nothing, and that is all."""
+        served = {one.system_id for one in self.chosen}
+        self.chosen += (replace(one, segment=segment) for one in fanout.butlers if one.system_id not in served)
+        self.trail.append(structs.replace(step, detail="; ".join(lost.why for lost in fanout.lost)))
 
     def follow_rule(self, team_id: TeamId, segment: str | None, reason: StepReason, fired: Fired) -> None:
         rule_id, name, fanout = fired

@@ -26,7 +26,7 @@ MAX_FILTERS: Final = 64
 MAX_VALUES: Final = 1000
 """Maximum values of a filter; `check_rule` limits their combinations to as many."""
 
-DRAFT_KEYS: Final = ("name", "channel", "filters", "priority", "active", "targets")
+DRAFT_KEYS: Final = ("name", "channel", "filters", "priority", "active", "copy", "targets")
 """The parts of a rule that its author writes."""
 _SHOWN: Final = 64
 """How much of a name chosen by a stranger is repeated in an answer."""
@@ -119,6 +119,7 @@ class Reader:
             filters=self.filters(rule.get("filters", {}), below(path, "filters")),
             priority=self.priority(rule.get("priority", 0), below(path, "priority")),
             active=self.truth(rule.get("active", True), below(path, "active")),
+            copy=self.truth(rule.get("copy", False), below(path, "copy")),
         )
 
     def patched(self, draft: RuleDraft, value: object, path: str) -> RuleDraft:
@@ -200,7 +201,7 @@ _API: Final = Reader("invalid_rule", "the rule")
 
 
 def parse_draft(value: object, path: str = "") -> RuleDraft:
-    """The rule in an object `{name, channel, targets, filters?, priority?, active?}`.
+    """The rule in an object `{name, channel, targets, filters?, priority?, active?, copy?}`.
 
     Raises InvalidInput (code `invalid_rule`) at the first invalid value, with its path in `field`.
     """
@@ -213,7 +214,8 @@ def parse_facts(value: object, path: str = "facts") -> dict[str, str]:
 
 
 def apply_patch(rule: Rule, patch: object, path: str = "") -> Rule:
-    """The rule with the parts in `patch` changed: any of `name`, `channel`, `filters`, `targets`, `priority`, `active`.
+    """The rule with the parts in `patch` changed: any of `name`, `channel`, `filters`, `targets`, `priority`, `active`,
+    `copy`.
 
     `filters` and `targets` are replaced whole. The author is not set yet. Raises InvalidInput as `parse_draft`.
     """
@@ -223,7 +225,7 @@ def apply_patch(rule: Rule, patch: object, path: str = "") -> Rule:
 
 def draft_of(rule: Rule) -> RuleDraft:
     """The parts that the author wrote."""
-    return RuleDraft(rule.name, rule.channel, rule.targets, rule.filters, rule.priority, rule.active)
+    return RuleDraft(rule.name, rule.channel, rule.targets, rule.filters, rule.priority, rule.active, rule.copy)
 
 
 def with_draft(rule: Rule, draft: RuleDraft) -> Rule:
@@ -236,6 +238,7 @@ def with_draft(rule: Rule, draft: RuleDraft) -> Rule:
         filters=draft.filters,
         priority=draft.priority,
         active=draft.active,
+        copy=draft.copy,
     )
 
 
@@ -251,6 +254,7 @@ def new_rule(draft: RuleDraft, team_id: TeamId, edit: Edit, source: str = "") ->
         created_at=edit.now,
         priority=draft.priority,
         active=draft.active,
+        copy=draft.copy,
         created_by=edit.author,
         updated_by=edit.author,
         updated_at=edit.now,

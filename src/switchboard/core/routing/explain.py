@@ -91,8 +91,9 @@ class Survey:
         self._matching: list[_Seen] = []
 
     def add(self, rules: Iterable[Rule]) -> None:
-        """Evaluate some more of the team's rules; inactive ones are skipped."""
-        seen = [(_place(rule, self._implies), _look(rule, self._facts)) for rule in rules if rule.active]
+        """Evaluate some more of the team's rules; inactive ones are skipped, and copies, which decide nothing."""
+        deciding = (rule for rule in rules if rule.active and not rule.copy)
+        seen = [(_place(rule, self._implies), _look(rule, self._facts)) for rule in deciding]
         misses = (one for one in seen if not one[1].fired)
         matching = (one for one in seen if one[1].fired)
         self._places += [place for place, _ in seen]

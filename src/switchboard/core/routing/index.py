@@ -12,7 +12,7 @@ A rule's targets are resolved once per distinct (team, targets), not per message
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -96,6 +96,9 @@ Fired = tuple[UUID, str, Fanout]
 """The rule that fired in a team: its id, its name, and its resolved targets."""
 
 
+_Place = tuple[str, _Keys, _Values] | None
+"""Where a rule is found: channel, keys and values; None: among the catch-alls. One with lists is in several."""
+
 _Lookup = tuple[bytes, _Keys, Callable[[_Values], bytes | None]]
 """What a decision needs of a shape: its best rank, its keys, and its hash lookup."""
 
@@ -143,14 +146,26 @@ class _Shape:
 
     def _first_of_any(self, values: _Values) -> bytes | None:
         """The same where facts may have several values: the first rule that one of them meets."""
-        row = values if isinstance(values, tuple) else (values,)
-        ways = product(*((None,) if value is None else value.split(SEVERAL) for value in row))
-        found = (self.winners.get(way if isinstance(values, tuple) else way[0]) for way in ways)
-        return min((packed for packed in found if packed is not None), default=None)
+        return min((packed for way in _ways(values) if (packed := self.winners.get(way)) is not None), default=None)
+
+    def all_of(self, facts: Mapping[str, str]) -> Iterator[bytes]:
+        """Every rule that matches; one with a list of values perhaps more than once."""
+        keys = self.keys
+        for way in _ways(facts.get(keys) if isinstance(keys, str) else tuple(map(facts.get, keys))):
+            if (winner := self.winners.get(way)) is not None:
+                yield winner
+                yield from self.others.get(way, ())
 
     def copy(self) -> _Shape:
         others = {values: list(packed) for values, packed in self.others.items()}
         return _Shape(self.keys, self.best, dict(self.winners), others)
+
+
+def _ways(values: _Values) -> Iterator[_Values]:
+    """Each combination of the values of facts that may have several."""
+    row = values if isinstance(values, tuple) else (values,)
+    for way in product(*((None,) if value is None else value.split(SEVERAL) for value in row)):
+        yield way if isinstance(values, tuple) else way[0]
 
 
 @dataclass(slots=True)
@@ -174,6 +189,21 @@ class _Node:
     """Rules that fired lately, unpacked. A changed rule is packed differently."""
     candidates: tuple[Target, ...] = ()
     """The candidates of a model here; empty if no model may be asked."""
+    copies: _Node | None = None
+    """The rules of this team that copy, apart from those that decide; None if there never was one."""
+
+    def part(self, rule: Rule) -> _Node:
+        """Where a rule belongs."""
+        if not rule.copy:
+            return self
+        if self.copies is None:
+            self.copies = _Node(self.team, self.handler, self.members)
+        return self.copies
+
+    def copying(self, facts: Mapping[str, str]) -> list[bytes]:
+        """Those of them that match, in their order."""
+        shapes = (*self.shapes.get("*", {}).values(), *self.shapes.get(facts.get("channel", "*"), {}).values())
+        return sorted({*self.catch_alls, *(packed for shape in shapes for packed in shape.all_of(facts))})
 
     def add(self, rule: Rule, packed: bytes, put: _Put) -> None:
         if rule.catch_all:
@@ -204,14 +234,16 @@ class _Node:
         if not shapes:
             del self.shapes[rule.channel]
 
-    def holds(self, rule: Rule, ranked: bytes) -> bool:
-        if rule.catch_all:
+    def holds(self, place: _Place, ranked: bytes) -> bool:
+        if place is None:
             return _holds(self.catch_alls, ranked)
-        keys, each = _keys_and_values(rule.filters)
-        shape = self.shapes.get(rule.channel, {}).get(keys)
-        return shape is not None and all(shape.holds(values, ranked) for values in each)
+        channel, keys, values = place
+        shape = self.shapes.get(channel, {}).get(keys)
+        return shape is not None and shape.holds(values, ranked)
 
     def sort(self) -> None:
+        if self.copies is not None:
+            self.copies.sort()
         self.catch_alls.sort()
         for shapes in self.shapes.values():
             for shape in shapes.values():
@@ -220,6 +252,8 @@ class _Node:
 
     def settle(self) -> None:
         """Make the lookups of stale channels; every channel includes those of `*`."""
+        if self.copies is not None:
+            self.copies.settle()
         everywhere = self.shapes.get("*", {}).values()
         for channel in self.stale | self.shapes.keys() if "*" in self.stale else self.stale:
             if channel != "*" and channel not in self.shapes:
@@ -244,6 +278,7 @@ class _Node:
             fanouts=list(self.fanouts),
             numbers=dict(self.numbers),
             fired={},
+            copies=None if self.copies is None else self.copies.copy(),
         )
         twin.settle()
         return twin
@@ -362,7 +397,9 @@ class RoutingIndex:
             return frozenset()
         return frozenset(
             (channel, frozenset((keys,) if isinstance(keys, str) else keys))
-            for channel, shapes in node.shapes.items()
+            for one in (node, node.copies)
+            if one is not None
+            for channel, shapes in one.shapes.items()
             for keys in shapes
         )
 
@@ -379,6 +416,11 @@ class RoutingIndex:
             if found is not None and (first is None or found < first):
                 first = found
         return None if first is None else _fired(node, first)
+
+    def copies(self, team_id: TeamId, facts: Mapping[str, str]) -> Sequence[Fired]:
+        """All of the team's rules that match and copy, catch-alls among them."""
+        node = self._nodes[team_id].copies
+        return () if node is None else [_fired(node, packed) for packed in node.copying(facts)]
 
     def catch_all(self, team_id: TeamId) -> Fired | None:
         """The team's first catch-all rule."""
@@ -409,7 +451,7 @@ class RoutingIndex:
         return self._butlers.get(system_id)
 
     def _add(self, rule: Rule, put: _Put) -> None:
-        node = self._nodes.get(rule.team_id)
+        node = self._part(rule)
         number = None if node is None else self._number(node, rule.targets)
         if node is None or number is None:
             self.ignored += 1
@@ -418,12 +460,16 @@ class RoutingIndex:
         self.loaded += 1
 
     def _remove(self, rule: Rule) -> None:
-        node = self._nodes.get(rule.team_id)
+        node = self._part(rule)
         if node is None or self._number(node, rule.targets) is None:
             self.ignored -= 1
             return
         node.remove(rule, self._rank(rule))
         self.loaded -= 1
+
+    def _part(self, rule: Rule) -> _Node | None:
+        node = self._nodes.get(rule.team_id)
+        return None if node is None else node.part(rule)
 
     def _number(self, node: _Node, targets: tuple[Target, ...]) -> int | None:
         """The place of these targets among the team's; None if a rule to them is skipped."""
@@ -446,16 +492,17 @@ class RoutingIndex:
         for rule, goes in _steps(changes):
             if rule.team_id in self._shared:
                 raise ValueError(f"the rules of team {rule.team_id} are shared: name it when the index is copied")
-            node = self._nodes.get(rule.team_id)
+            node = self._part(rule)
             if node is None or self._number(node, rule.targets) is None:
                 ignored += -1 if goes else 1
                 continue
             ranked = self._rank(rule)
-            place = (rule.team_id, rule.channel, frozenset(rule.filters.items()), ranked)
-            if here.get(place, node.holds(rule, ranked)) != goes:
-                name = f"rule {rule.rule_id} ({rule.name!r} of team {rule.team_id})"
-                raise ValueError(f"{name} is {'not' if goes else 'already'} in version {self.version}")
-            here[place] = not goes
+            for place in _places(rule):
+                known = rule.team_id, rule.copy, place, ranked
+                if here.get(known, node.holds(place, ranked)) != goes:
+                    name = f"rule {rule.rule_id} ({rule.name!r} of team {rule.team_id})"
+                    raise ValueError(f"{name} is {'not' if goes else 'already'} in version {self.version}")
+                here[known] = not goes
         if ignored < 0:
             raise ValueError(f"more skipped rules are removed than version {self.version} has")
 
@@ -488,6 +535,15 @@ def _keys_and_values(filters: Filters) -> tuple[_Keys, Iterable[_Values]]:
     if len(keys) == 1:
         return keys[0], values_of(filters[keys[0]])
     return keys, product(*(values_of(filters[key]) for key in keys))
+
+
+def _places(rule: Rule) -> Iterator[_Place]:
+    if rule.catch_all:
+        yield None
+        return
+    keys, each = _keys_and_values(rule.filters)
+    for values in each:
+        yield rule.channel, keys, values
 
 
 def _answers(member: Member) -> bool:

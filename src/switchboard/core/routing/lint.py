@@ -114,13 +114,14 @@ def lint(
     every = _by_team(rules)
     problems = _Problems(tree.teams, channels)
     findings, hidden = _in_rules(every, problems)
-    firing = _firing(every, (*findings, *hidden))
+    may_fire = _firing(every, (*findings, *hidden))
+    firing = _deciding(may_fire)
     reached = _reached(tree, firing)
     findings += (*hidden, *_unreachable(tree, every, reached), *lint_handlers(tree.teams.values(), told=told))
     for team_id in reached:
         findings += _in_team(tree.teams[team_id], firing.get(team_id, ()), tree)
     if live is not None:
-        findings += _without_live_member(tree, firing, live)
+        findings += _without_live_member(tree, may_fire, live)
     return _worst_first(findings)
 
 
@@ -157,14 +158,15 @@ def lint_change(
     concerned = {team_id: every.get(team_id, []) for team_id in sorted({change.rule.team_id for change in changes})}
     problems = _Problems(tree.teams, channels)
     findings, hidden = _in_rules(concerned, problems)
-    firing = _firing(concerned, (*findings, *hidden))
+    may_fire = _firing(concerned, (*findings, *hidden))
+    firing = _deciding(may_fire)
     findings += hidden
     newly = [one for one in findings if _concerns(one, changed)]
     findings += _cut_off(tree, concerned, firing, [*_taken_away(changes), *_silenced(concerned, newly)])
     for team_id in concerned.keys() & tree.teams.keys():
         findings += _in_team(tree.teams[team_id], firing[team_id], tree)
     if live is not None:
-        findings += _without_live_member(tree, firing, live)
+        findings += _without_live_member(tree, may_fire, live)
     return _worst_first(one for one in findings if _concerns(one, changed))
 
 
@@ -263,6 +265,11 @@ def _firing(every: Mapping[TeamId, Sequence[Rule]], findings: Iterable[Finding])
     }
 
 
+def _deciding(every: Mapping[TeamId, Iterable[Rule]]) -> dict[TeamId, list[Rule]]:
+    """Without the rules that only copy."""
+    return {team_id: [rule for rule in own if not rule.copy] for team_id, own in every.items()}
+
+
 def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding]:
     """The active rules of one team that no message makes fire, and values that none of them meets."""
     possible: list[tuple[Rule, list[_Asking]]] = []
@@ -271,7 +278,7 @@ def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding
         ways = [kinds.look(rule.channel, filters) for filters in alternatives(rule.filters)]
         asking = [one for one in ways if isinstance(one, _Asking)]
         never = next((one for one in ways if isinstance(one, _Never)), None)
-        if asking:
+        if asking and not rule.copy:  # copies hide nothing, and nothing hides them
             possible.append((rule, asking))
         if never is not None and asking:
             yield _about(rule, "partly_unmatchable", "warning", f"some of its values never match: {never.why}")

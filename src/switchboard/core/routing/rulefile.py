@@ -6,7 +6,7 @@ Next: `core/routing/check.py`, then `store/rules.py`.
 
     {"format": "switchboard.rules.v1", "version": 17, "teams": {"root": [
         {"rule_id": "0199…", "name": "all", "channel": "telegram", "filters": {"chat_type": "private"},
-         "targets": [{"system_id": "System1/memo"}], "priority": 0, "active": true, "source": "",
+         "targets": [{"system_id": "System1/memo"}], "priority": 0, "active": true, "copy": false, "source": "",
          "created_by": "control (System3/root)", "created_at": "2026-01-01T00:00:00Z",
          "updated_by": "control (System3/root)", "updated_at": "2026-01-01T00:00:00Z"}]}}
 
@@ -49,6 +49,7 @@ def rule_json(rule: Rule) -> JsonObject:
         "targets": [target_json(target) for target in rule.targets],
         "priority": rule.priority,
         "active": rule.active,
+        "copy": rule.copy,
         "version": rule.version,
         "source": rule.source,
         "created_by": rule.created_by,
@@ -76,6 +77,7 @@ def rule_from_json(form: JsonMapping) -> Rule:
         created_at=datetime.fromisoformat(form["created_at"]),
         priority=form["priority"],
         active=form["active"],
+        copy=form["copy"],
         created_by=form["created_by"],
         updated_by=form["updated_by"],
         updated_at=None if updated_at is None else datetime.fromisoformat(updated_at),
@@ -169,6 +171,7 @@ def _rendered(rule: FileRule) -> JsonObject:
         "targets": [target_json(target) for target in draft.targets],
         "priority": draft.priority,
         "active": draft.active,
+        "copy": draft.copy,
         "source": rule.source,
         "created_by": rule.created_by,
         "created_at": None if rule.created_at is None else _in_utc(rule.created_at),
@@ -332,7 +335,7 @@ def _name_of(draft: RuleDraft) -> Hashable:
 
 def _all_of(draft: RuleDraft) -> Hashable:
     filters = frozenset(draft.filters.items())
-    return draft.name, draft.channel, filters, draft.targets, draft.priority, draft.active
+    return draft.name, draft.channel, filters, draft.targets, draft.priority, draft.active, draft.copy
 
 
 def _new(one: FileRule, team_id: TeamId, edit: Edit) -> Rule:
@@ -347,6 +350,7 @@ def _new(one: FileRule, team_id: TeamId, edit: Edit) -> Rule:
         created_at=one.created_at or edit.now,
         priority=one.draft.priority,
         active=one.draft.active,
+        copy=one.draft.copy,
         created_by=edit.author if one.created_by is None else one.created_by,
         updated_by=edit.author if one.updated_by is None else one.updated_by,
         updated_at=one.updated_at or edit.now,

@@ -29,7 +29,7 @@ PREFIX: Final = "sop:"
 
 _REQUIREMENTS: Final = "routing_requirements"
 _WHO: Final = ("agent", "role", "target")
-_KEYS: Final = ("name", "team", "channel", "filters", "priority", *_WHO)
+_KEYS: Final = ("name", "team", "channel", "filters", "priority", "copy", *_WHO)
 _READER: Final = Reader("invalid_sop", "the SOP")
 
 Teams = Mapping[TeamId, Team]
@@ -85,6 +85,7 @@ def _requirement(value: object, path: str, sop: str, teams: Teams) -> tuple[Team
         targets=_targets(who[0], meant, f"{path}.{who[0]}", teams.get(team_id)),
         filters=_READER.filters(fields.get("filters", {}), f"{path}.filters"),
         priority=_READER.priority(fields.get("priority", 0), f"{path}.priority"),
+        copy=_READER.truth(fields.get("copy", False), f"{path}.copy"),
     )
     return team_id, draft
 

@@ -71,7 +71,7 @@ Targets = Annotated[list[TargetBody], Field(min_length=1, max_length=100)]
 class _Fields(Body):
     def fields(self) -> JsonObject:
         """The parts of a rule that the caller named."""
-        given = self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        given = self.model_dump(mode="json", exclude_unset=True, exclude_none=True, by_alias=True)
         return {name: given[name] for name in DRAFT_KEYS if name in given}
 
 
@@ -85,6 +85,7 @@ class NewRuleBody(_Fields):
     targets: Targets
     priority: Priority = 0
     active: bool = True
+    copies: bool = Field(default=False, alias="copy")
     rule_id: Id | None = None
     reason: Line
     dry_run: bool = False
@@ -97,6 +98,7 @@ class _SomeParts(_Fields):
     targets: Targets | None = None
     priority: Priority | None = None
     active: bool | None = None
+    copies: bool | None = Field(default=None, alias="copy")
 
 
 class RulePatch(_SomeParts):

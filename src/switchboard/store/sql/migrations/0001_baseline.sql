@@ -92,6 +92,7 @@ create table rule (
     targets jsonb not null,
     priority integer not null,
     active boolean not null,
+    copy boolean not null default false,
     created_by text not null,
     updated_by text not null,
     created_at timestamptz not null,
