@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from switchboard.app.rules.seed import parents_first, read_teams
+from switchboard.app.rules.seed import parents_first, read_seed, read_teams
 from switchboard.domain.errors import ConfigurationError
-from switchboard.domain.routing import Team, TeamId
+from switchboard.domain.routing import SystemId, Target, Team, TeamId
 
 
 def write(directory: Path, name: str, **content: Any) -> Path:
@@ -28,6 +28,45 @@ def test_files_are_read_by_name(tmp_path: Path) -> None:
 
     assert [source.content.team.team_id for source in found] == ["root", "home"]
     assert found[0].content.team.members[0].system_id == "System1/memo"
+
+
+SEED = """
+{
+  "routing_rules": [
+    {
+      "name": "Default DLQ",
+      "channel": "*",
+      "filters": {},
+      "priority": 0,
+      "active": true,
+      "targets": [
+        { "system_id": "System4/root" }
+      ]
+    }
+  ]
+}
+"""
+"""The file of the seed, to the letter."""
+
+
+def test_the_seeds_own_file_loads_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "root_team.json").write_text(SEED)
+    [source] = read_teams(tmp_path)
+    assert (source.content.team.team_id, source.content.team.parent_id) == ("root", None)
+    assert [(one.system_id, one.engine) for one in source.content.team.members] == [("System4/root", "memo")]
+    assert [(rule.name, rule.targets) for rule in source.content.rules] == [
+        ("Default DLQ", (Target(system_id=SystemId("System4/root")),))
+    ]
+
+
+def test_the_seeds_own_file_seeds_a_root_and_teams_below_it(tmp_path: Path) -> None:
+    (tmp_path / "root_team.json").write_text(SEED)
+    interview = {"name": "B", "channel": "telegram", "targets": [{"system_id": "System1/onboarding_interviewer"}]}
+    write(tmp_path, "onboarding_team.json", routing_rules=[interview])
+    seed = read_seed(tmp_path)
+    assert seed is not None
+    assert [(team.team_id, team.parent_id) for team in seed.teams] == [("root", None), ("onboarding", "root")]
+    assert [member.system_id for member in seed.teams[1].members] == ["System1/onboarding_interviewer"]
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def _teams_dir(teams_dir: Path) -> str:
 def _read(file: Path) -> TeamFile:
     try:
         document = json.loads(read_ours(file), object_pairs_hook=_once)
-        return _at_home(parse_team_file(document), file.absolute().parent)
+        return _at_home(parse_team_file(document, file.stem), file.absolute().parent)
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"{file}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
     except InvalidInput as error:

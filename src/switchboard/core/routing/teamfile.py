@@ -13,7 +13,7 @@ make sense in the tree.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from switchboard.core.routing.draft import Reader
 from switchboard.core.words import or_list
 from switchboard.domain.routing import Member, RuleDraft, SystemId, SystemNumber, Target, Team, TeamId
 
+_ROOT: Final = TeamId("root")
 DEFAULT_ENGINE: Final = "memo"
 """The engine of a system whose file names none: it needs no model and no network."""
 
@@ -50,22 +51,42 @@ class TeamFile:
     rules: tuple[RuleDraft, ...] = ()
 
 
-def parse_team_file(document: object) -> TeamFile:
+def parse_team_file(document: object, named: str = "") -> TeamFile:
     """The team and rules of one file.
 
-    `document` is the decoded JSON. Raises InvalidInput (code `invalid_team_file`) at the first invalid value;
-    its `field` is the path, such as `systems[0].type`, and its message says what is expected.
+    `document` is the decoded JSON, `named` the file's name without its suffix: a file that names no team, as in the
+    seed, is that of the team it is named after (`root_team`), below the root, with the systems that its rules name.
+    Raises InvalidInput (code `invalid_team_file`) at the first invalid value; its `field` is the path, such as
+    `systems[0].type`, and its message says what is expected.
     """
     file = _READER.fields(document, "", _TEAM_FILE_KEYS | _SEED_KEYS)
-    head = _READER.fields(_READER.needed(file, "team", ""), "team", frozenset({"name", "parent"}))
-    team_id = TeamId(_READER.text(_READER.needed(head, "name", "team"), "team.name"))
-    parent = None if head.get("parent") is None else TeamId(_READER.text(head["parent"], "team.parent"))
-    systems = _READER.items(file.get("systems", []), "systems")
-    members = tuple(_member(one, f"systems[{at}]", team_id) for at, one in enumerate(systems))
+    bare = "team" not in file and bool(named)
+    team_id, parent = _by_name(named) if bare else _head(file)
     rules = _READER.items(file.get("routing_rules", []), "routing_rules")
     drafts = tuple(_READER.draft(one, f"routing_rules[{at}]") for at, one in enumerate(rules))
+    systems = _READER.items(file.get("systems", _systems_in(drafts) if bare else []), "systems")
+    members = tuple(_member(one, f"systems[{at}]", team_id) for at, one in enumerate(systems))
     classify = _READER.truth(file.get("classify", False), "classify")
     return TeamFile(Team(team_id, parent, _purpose(file.get("purpose", "")), members, classify), drafts)
+
+
+def _head(file: Mapping[str, object]) -> tuple[TeamId, TeamId | None]:
+    """The team, and the one above it."""
+    head = _READER.fields(_READER.needed(file, "team", ""), "team", frozenset({"name", "parent"}))
+    team_id = TeamId(_READER.text(_READER.needed(head, "name", "team"), "team.name"))
+    return team_id, None if head.get("parent") is None else TeamId(_READER.text(head["parent"], "team.parent"))
+
+
+def _by_name(named: str) -> tuple[TeamId, TeamId | None]:
+    """The same by the name of the file: `root_team`, `onboarding_team`."""
+    team_id = TeamId(_READER.text(named.removesuffix("_team"), "team.name"))
+    return team_id, None if team_id == _ROOT else _ROOT
+
+
+def _systems_in(drafts: Iterable[RuleDraft]) -> list[object]:
+    """The systems that rules name, as a file lists them."""
+    names = (target.system_id for draft in drafts for target in draft.targets)
+    return [{"name": name} for name in dict.fromkeys(names) if name is not None]
 
 
 def _purpose(value: object) -> str:
@@ -129,7 +150,6 @@ def _number(value: object, path: str) -> SystemNumber:
     return number
 
 
-_ROOT: Final = TeamId("root")
 _MEMO: Final = SystemId("System1/memo")
 
 DEFAULT_TEAM: Final = TeamFile(
