@@ -92,13 +92,13 @@ create table rule (
     targets jsonb not null,
     priority integer not null,
     active boolean not null,
-    copy boolean not null default false,
     created_by text not null,
     updated_by text not null,
     created_at timestamptz not null,
     updated_at timestamptz not null,
     version bigint not null,
-    source text not null default ''
+    source text not null default '',
+    copy boolean not null default false
 );
 create index rule_team on rule (team_id, rule_id);
 create index rule_source on rule (source) where source <> '';
