@@ -21,8 +21,11 @@ from structlog.testing import capture_logs
 from tests.lab import envelope_json
 from tests.servers import AGENT, CONNECTOR, Opened, open_server
 
-ALL = {"ingest", "ingest_batch", "outbox_next", "outbox_receipt", "heartbeat"}
-READING = {f"routing_rules_{name}" for name in ("list", "get", "test", "explain")}
+ALL = {"ingest", "ingest_batch", "outbox_next", "outbox_receipt", "heartbeat", "messages_get", "messages_raw"}
+READING = {
+    *(f"routing_rules_{name}" for name in ("list", "get", "test", "explain", "versions", "lint")),
+    *("messages_raw", "sops_list"),
+}
 """What every agent may call."""
 
 

@@ -724,8 +724,8 @@ async def test_operators_read_what_was_refused(server: Opened) -> None:
 
 # MCP -----------------------------------------------------------------------------------------------------------------
 
-READING = {f"routing_rules_{name}" for name in ("list", "get", "test", "explain")}
-EDITING = {f"routing_rules_{name}" for name in ("create", "update", "disable", "delete")}
+READING = {f"routing_rules_{name}" for name in ("list", "get", "test", "explain", "versions", "lint")}
+EDITING = {f"routing_rules_{name}" for name in ("create", "update", "disable", "delete", "restore", "backtest")}
 
 
 async def tools_of(server: Opened, principal: Principal) -> set[str]:
@@ -760,6 +760,41 @@ async def test_a_system3_edits_by_its_tools(server: Opened) -> None:
     cases = [{"facts": {"channel": "telegram"}, "expect": "System1/root"}]
     assert (await call("test", cases=cases))["passed"] == 1
     assert (await call("explain", facts={"channel": "slack"}))["trail"][0]["team_id"] == "root"
+
+
+async def test_a_system3_has_its_whole_skill_by_its_tools(server: Opened) -> None:
+    headers = await server.token_for(agent(3, "sales"))
+
+    async def call(name: str, /, **arguments: Any) -> Any:
+        return (await tool(server, name, arguments, headers))["result"].get("structuredContent")
+
+    document = {
+        "name": "Fair",
+        "routing_requirements": [{"team": "sales", "agent": "sales", "channel": "email", "name": "visitors"}],
+    }
+    loaded = await call("sops_load", name="Fair", document=document, reason="the fair")
+    assert (loaded["version"], loaded["changed"]) == (2, 1)
+    assert [one["source"] for one in (await call("sops_list"))["sops"]] == ["sop:Fair"]
+    assert [one["version"] for one in (await call("routing_rules_versions", limit=1))["versions"]] == [2]
+    assert isinstance((await call("routing_rules_lint"))["findings"], list)
+    await server.submit(envelope_json("hello", channel="slack"))
+    [rule] = [one for one in await rules_of(server, "desk") if one["channel"] == "telegram"]
+    tried = await call("routing_rules_backtest", changes=[{"rule_id": rule["rule_id"], "channel": "slack"}])
+    assert (tried["looked_at"], tried["changed"]) == (1, 1)
+    assert (await call("sops_unload", name="Fair", reason="it is over"))["changed"] == 1
+    restored = await call("routing_rules_restore", version=2, team_id="sales", reason="once more")
+    assert restored["changed"] == 1
+    [letter] = (await call("dead_letters_list"))["dead_letters"]
+    assert letter["team_id"] == "desk", "of a team below"
+    sent = await call(
+        "dead_letters_reroute",
+        dead_letter_id=letter["dead_letter_id"],
+        reason="to the desk",
+        to={"system_id": "System1/desk"},
+    )
+    assert sent["dead_letter"]["handled_by_system_id"] == "System3/sales"
+    refused = await tool(server, "routing_rules_restore", {"version": 1, "team_id": "lab", "reason": "theirs"}, headers)
+    assert refused["result"]["isError"]
 
 
 async def test_a_refused_edit_is_an_error_with_its_reason_and_on_record(server: Opened) -> None:

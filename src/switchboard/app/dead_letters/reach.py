@@ -1,4 +1,4 @@
-"""Which dead letters a caller may see: an operator all, a System4 those of its own team.
+"""Which dead letters a caller may see: an operator all, a System4 and a System3 those of their teams.
 
 Called by `service.py` and `reroute.py`. A `Principal` enters; filters, cases and rows leave, or NotFound for what is
 out of reach, so that nothing is learned from asking. Next: `core/routing/scope.py`.
@@ -28,7 +28,7 @@ class Reach:
         self._access = access
 
     def own_teams(self, caller: Principal) -> frozenset[TeamId]:
-        """The teams of which this caller is told of dead letters."""
+        """The teams whose dead letters this caller may see and handle."""
         system_id = None if caller.system_id is None else SystemId(caller.system_id)
         rules = self._runtime.rule_book.rules
         return handled_by(rules.teams, rules.members, system_id)
@@ -40,7 +40,9 @@ class Reach:
         own = self.own_teams(caller)
         if not own or not own.issuperset(wanted.teams or ()):
             await self._access.refused(caller, "dead_letters", {"team_id": list(wanted.teams or ())})
-            raise Forbidden("an agent may read the dead letters it is notified of, as the System4 of a team")
+            raise Forbidden(
+                "an agent may read the dead letters of its team as its System4, and of those below, too, as its System3"
+            )
         return replace(wanted, teams=sorted(wanted.teams or own))
 
     def reader(self, caller: Principal) -> TeamId | None:

@@ -1,7 +1,8 @@
 """Dead letters: what nobody could take is seen, sent on, or closed, one by one or many by a filter.
 
 HTTP and MCP call `DeadLetterService` with the caller's `Principal`. A System4 sees and does this for its own team (and
-those below without a System4), an operator for all. Next: `reach.py`, `reroute.py`, `store/dead_letters.py`.
+those below without a System4), a System3 for its own and all below, an operator for all. Next: `reach.py`,
+`reroute.py`, `store/dead_letters.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _CHUNK: Final = 100
 
 
 class DeadLetterService:
-    """Serves System4s and operators. Roles are checked at the interface (`Access.check`), teams by `Reach`."""
+    """Serves System3s, System4s and operators. Roles are checked at the interface, teams by `Reach`."""
 
     def __init__(self, runtime: Runtime, access: Access, rules: RuleService) -> None:
         self._database = runtime.database
@@ -50,7 +51,7 @@ class DeadLetterService:
         self._rerouter = Rerouter(runtime, self._reach, rules)
 
     def may_handle(self, caller: Principal) -> bool:
-        """Whether there are dead letters that this caller may see: an operator, or the System4 of a team."""
+        """Whether there are dead letters that this caller may see: an operator, a System4 or System3."""
         return caller.role == "operator" or bool(self._reach.own_teams(caller))
 
     async def list(

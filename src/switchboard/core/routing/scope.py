@@ -1,4 +1,4 @@
-"""Which teams a system may touch: whose rules its System3 edits, whose dead letters its System4 handles.
+"""Which teams a system may touch: whose rules its System3 edits, whose dead letters its System4 or System3 handles.
 
 Called by `app/rules/service.py` and `app/dead_letters/service.py` before anything is shown or changed. The tree and the
 caller's system enter (from its token, never from an argument), a set of teams leaves; empty means: none. Next:
@@ -38,13 +38,14 @@ def editable(teams: Iterable[Team], members: Members, system_id: SystemId | None
 
 
 def handled_by(teams: Iterable[Team], members: Members, system_id: SystemId | None) -> frozenset[TeamId]:
-    """The teams whose dead letters this system may see and handle; empty for all but an active System4.
+    """The teams whose dead letters this system may see and handle; empty for all but an active System4 or System3.
 
-    Its own team, and those below without a System4 in between: it is notified of their dead letters, too.
+    A System3's are those whose rules it may edit; a System4's its own team, and those below without a System4 in
+    between: it is notified of their dead letters, too.
     """
     team_id = _team_as(4, members, system_id)
     if team_id is None:
-        return frozenset()
+        return editable(teams, members, system_id)
     return subtree((team for team in teams if team.team_id == team_id or not _has_system4(team)), team_id)
 
 

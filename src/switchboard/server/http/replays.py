@@ -89,7 +89,7 @@ async def backtest(request: Request, caller: Editor, parts: Parts, body: Backtes
     """
     await parts.rules.check_editor(caller)
     last = NEWEST if body.last is None and body.days is None else body.last
-    lines = parts.replays.backtest(Span(last, body.days), _proposal(body, partial(parts.rules.check_scope, caller)))
+    lines = parts.replays.backtest(Span(last, body.days), proposal_of(body, partial(parts.rules.check_scope, caller)))
     # The first step is made here: what is wrong with the proposal is an answer of its own, not a line.
     first = await anext(lines)
     return StreamingResponse(_stream(request, parts, first, lines), media_type=_NDJSON)
@@ -121,7 +121,8 @@ def _line(found: object) -> bytes:
     return msgspec.json.encode({"progress" if isinstance(found, Progress) else "result": found}) + b"\n"
 
 
-def _proposal(body: BacktestBody, may: Callable[[Collection[TeamId]], Awaitable[None]]) -> Proposal:
+def proposal_of(body: BacktestBody, may: Callable[[Collection[TeamId]], Awaitable[None]]) -> Proposal:
+    """What the body of a backtest proposes; `may` raises Forbidden for teams that are not the caller's."""
     wanted = [
         Wanted(one.fields(), None if one.team_id is None else TeamId(one.team_id), one.rule_id) for one in body.changes
     ]

@@ -1,6 +1,6 @@
 """The MCP tools for handling dead letters: dead_letters_list, _get, _reroute, _handle.
 
-`tools.py` offers them to operators and to System4s; the token of a caller tells its team. In: the bodies of
+`tools.py` offers them to operators, System4s and System3s; the token of a caller tells its team. In: the bodies of
 the HTTP API and the dead letter's id; out: the same answers. Next: `app/dead_letters/service.py`.
 """
 

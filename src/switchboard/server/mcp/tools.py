@@ -36,6 +36,7 @@ from switchboard.server.mcp.connectors import connector_tools
 from switchboard.server.mcp.dead_letters import dead_letter_tools
 from switchboard.server.mcp.messages import message_tools
 from switchboard.server.mcp.route import route_tools
+from switchboard.server.mcp.rule_sets import rule_set_tools
 from switchboard.server.mcp.rules import rule_tools
 from switchboard.server.mcp.tool_spec import Call, Context, ToolSpec, caller_of, result_of, state_of
 
@@ -96,6 +97,7 @@ def _tool_specs(services: Services) -> tuple[ToolSpec, ...]:
         *message_tools(services),
         *agent_tools(services),
         *rule_tools(services),
+        *rule_set_tools(services),
         *dead_letter_tools(services),
         *route_tools(services),
     )

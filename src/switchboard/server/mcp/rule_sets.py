@@ -1,0 +1,129 @@
+"""The MCP tools of whole rule sets: versions, restore, lint, backtest, and standing operating procedures.
+
+`tools.py` offers them: those that change rules, and the backtest, to operators and to agents that are an active
+System3, the others to every agent. In: the bodies of the HTTP API; out: its answers. Next: `app/rules/service.py`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from switchboard.app.access import Principal
+from switchboard.app.rules.replays import Progress, Span
+from switchboard.app.rules.service import Order
+from switchboard.core.routing.backtest import NEWEST
+from switchboard.domain.routing import TeamId
+from switchboard.server.contracts.messages import Body, Limit, Line, Word
+from switchboard.server.contracts.rules import BacktestBody, RestoreBody, SopBody, Version
+from switchboard.server.http.replays import proposal_of
+from switchboard.server.http.services import Services
+from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool, read, schema_of
+
+_VERSIONS: Final = "List the versions of the rules, newest first: who changed them, when and why."
+_RESTORE: Final = "Make the rules of your team and those below (name one with team_id) what they were in a version."
+_LINT: Final = "Find rules that are probably wrong: never firing, leading nowhere, without a running target."
+_BACKTEST: Final = "Decide stored messages again by other rules: how many would be routed differently, with examples."
+_SOPS: Final = "List the standing operating procedures that have been loaded, with their rules."
+_LOAD: Final = "Load a standing operating procedure: exactly its own rules are created, changed or enabled."
+_UNLOAD: Final = "Unload a standing operating procedure: its rules are disabled."
+
+
+class VersionsWanted(Body):
+    """A page of versions, those before `before`."""
+
+    limit: Limit = 50
+    before: Version | None = None
+
+
+class NoArguments(Body):
+    """Nothing to say."""
+
+
+class LoadSop(SopBody):
+    """Which procedure, by its name."""
+
+    name: Word
+
+
+class UnloadSop(Body):
+    """Which procedure, by its name, and why."""
+
+    name: Word
+    reason: Line
+    dry_run: bool = False
+
+
+def rule_set_tools(services: Services) -> tuple[ToolSpec, ...]:
+    """The tools over the services."""
+    tools = _RuleSetTools(services)
+
+    def edits(caller: Principal) -> bool:
+        return bool(services.rules.editable_by(caller))
+
+    reading = (
+        (make_tool("routing_rules_versions", _VERSIONS, schema_of(VersionsWanted)), tools.versions),
+        (make_tool("routing_rules_lint", _LINT, schema_of(NoArguments)), tools.lint),
+        (make_tool("sops_list", _SOPS, schema_of(NoArguments)), tools.sops),
+    )
+    editing = (
+        (make_tool("routing_rules_restore", _RESTORE, schema_of(RestoreBody)), tools.restore),
+        (make_tool("routing_rules_backtest", _BACKTEST, schema_of(BacktestBody)), tools.backtest),
+        (make_tool("sops_load", _LOAD, schema_of(LoadSop)), tools.load),
+        (make_tool("sops_unload", _UNLOAD, schema_of(UnloadSop)), tools.unload),
+    )
+    return (
+        *(ToolSpec(tool, "rules", run) for tool, run in reading),
+        *(ToolSpec(tool, "rules_edit", run, edits) for tool, run in editing),
+    )
+
+
+class _RuleSetTools:
+    """What the tools do."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def versions(self, call: Call) -> object:
+        body = read(VersionsWanted, call.arguments)
+        versions = await self._services.records.versions(body.before, body.limit)
+        following = versions[-1].version if len(versions) == body.limit else None
+        return {"versions": versions, "next_before": following}
+
+    async def lint(self, call: Call) -> object:
+        read(NoArguments, call.arguments)
+        return await self._services.records.lint()
+
+    async def sops(self, call: Call) -> object:
+        read(NoArguments, call.arguments)
+        return {"sops": await self._services.records.sops()}
+
+    async def restore(self, call: Call) -> object:
+        body = read(RestoreBody, call.arguments)
+        order = Order(body.reason, body.expected_version, body.dry_run)
+        team_id = None if body.team_id is None else TeamId(body.team_id)
+        return await self._services.rules.restore(call.caller, body.version, team_id, order)
+
+    async def backtest(self, call: Call) -> object:
+        """Until its end, or until nobody waits for it any more."""
+        body, rules = read(BacktestBody, call.arguments), self._services.rules
+        await rules.check_editor(call.caller)
+        last = NEWEST if body.last is None and body.days is None else body.last
+        proposal = proposal_of(body, partial(rules.check_scope, call.caller))
+        lines = self._services.replays.backtest(Span(last, body.days), proposal)
+        try:
+            async for found in lines:
+                if call.gone.is_set() or not isinstance(found, Progress):
+                    return found
+        finally:
+            await lines.aclose()
+        return None
+
+    async def load(self, call: Call) -> object:
+        body = read(LoadSop, call.arguments)
+        order = Order(body.reason, dry_run=body.dry_run)
+        return await self._services.rules.load_sop(call.caller, body.name, body.document, order)
+
+    async def unload(self, call: Call) -> object:
+        body = read(UnloadSop, call.arguments)
+        return await self._services.rules.unload_sop(call.caller, body.name, Order(body.reason, dry_run=body.dry_run))
