@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import OutboxRow
@@ -345,11 +346,15 @@ async def test_a_callback_that_fails_or_breaks_its_promise_is_tried_again_until_
             await due_now(parts)
             return await settled(parts)
 
-        async with at_work(worker(parts, {"bot:house": platform})):
-            await eventually(hurry)
+        with capture_logs() as logs:
+            async with at_work(worker(parts, {"bot:house": platform})):
+                await eventually(hurry)
         assert [r.text for r in platform.got] == ["1"] * MAX_SENDS + ["2", "2"]
         first, second = await outbox.list_replies(parts.database)
         assert (first.state, second.state) == ("dead", "sent")
+        told = [entry for entry in logs if entry["event"] == "reply not sent"]
+        of_first = [(e["attempt"], e["state"], e["log_level"]) for e in told if e["outbox_id"] == str(first.outbox_id)]
+        assert of_first == [(n, "pending", "info") for n in range(1, MAX_SENDS)] + [(MAX_SENDS, "dead", "warning")]
         assert first.error == "ValueError:  defect"
         await assert_balanced(parts)
 

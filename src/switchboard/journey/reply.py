@@ -104,6 +104,11 @@ class SendLeg:
         state = await store.settle_send(self._database, claim.worker, item.lane, item.epoch, item.seq, receipt)
         if state is None:
             raise Fenced
+        if state != "sent":
+            # Not the error, which may quote the reply: `outbox show` has it. A pending one is tried again.
+            ids = {"outbox_id": str(reply.outbox_id), "request_id": str(reply.request_id)}
+            write = log.info if state == "pending" else log.warning
+            write("reply not sent", **ids, attempt=item.attempts, state=state, retry_in_s=round(receipt.delay, 2))
         return None
 
     async def _send(self, reply: OutboxRow) -> Receipt:
