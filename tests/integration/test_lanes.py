@@ -220,6 +220,29 @@ async def test_places_are_shared_and_none_is_left_over(database_url: str) -> Non
         assert len(await hand.claim(0, 0, 100, 0)) == 82
 
 
+@pytest.mark.parametrize("places", [1, 7])
+async def test_who_remembers_no_turns_still_finds_every_lane(database_url: str, places: int) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        for n in range(24):
+            await flood(parts, f"sender-{n % 8}", 1, endpoint=f"bot:{n % 3}")
+        left = 24
+        while left:
+            items = await hand.claim(0, 0, places, 0)
+            assert len(items) == min(places, left)
+            left -= len(items)
+        assert await hand.claim(0, 0, places, 0) == []
+
+
+async def test_a_claim_shares_its_places_among_endpoints(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        for n in range(30):
+            await flood(parts, f"stranger-{n}", 2, endpoint="bot:open")
+        await flood(parts, "anna", 3, endpoint="bot:family")
+        await flood(parts, "ben", 30, endpoint="bot:work")
+        shares = Counter(item.flow >> 32 for item in await hand.claim(0, 0, 4, 0))
+        assert sorted(shares.values()) == [1, 1, 2]
+
+
 async def test_a_share_is_that_of_the_sender_whose_message_made_the_conversation_ready(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         flows = {}

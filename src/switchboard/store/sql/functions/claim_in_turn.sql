@@ -1,11 +1,14 @@
 -- Flows with lanes that can be claimed, in the order in which they are to be served: round the endpoints, from the one after
--- that of the last flow of _served, and each time an endpoint comes, its next sender, from the one after that served last.
--- What is not in _served begins anywhere. It is read only as far as the caller asks, so the order is that of the recursion:
--- an "order by" would read all of it. top: the highest flow of its endpoint; round 1: it has begun anew at the lowest.
-create or replace function flows_in_turn(_pool text, _tier smallint, _served bigint[]) returns table (flow bigint)
-language sql volatile rows 20 as $$
+-- that of the last flow of _served, as many as there are places; of each as many senders as is its share of the places, from
+-- the one after that served last; then further ones. What is not in _served begins at _anywhere, a number of 32 bits.
+-- It is read only as far as the caller asks, so the order is that of the recursion: an "order by" would read all of it.
+-- top: the highest flow of an endpoint; round 1: it has begun anew at the lowest. Flows are looked up some at a time, for a
+-- look-up reads what is beside it in the index anyway; what one flow has of it beyond that is skipped.
+create or replace function flows_in_turn(_pool text, _tier smallint, _places integer, _served bigint[], _anywhere bigint)
+returns table (flow bigint)
+language sql stable rows 20 as $$
     with recursive start as materialized (
-        select coalesce(_served[cardinality(_served)], (random() * 4294967295)::bigint << 32) | 4294967295 as top
+        select coalesce(_served[cardinality(_served)], _anywhere << 31) | 4294967295 as top
     ), endpoint (top, round) as (
         select s.top, -1 from start s
         union all
@@ -22,68 +25,73 @@ language sql volatile rows 20 as $$
               and l.state = 'ready' and not l.delayed and l.pool = _pool and l.tier = _tier and l.flow <= s.top
         ) b
         where coalesce(a.flow, b.flow) is not null
-    ), sender (flow, top, start, round) as (
-        select coalesce(a.flow, b.flow), e.top, c.flow, case when a.flow is null then 1 else 0 end
-        from endpoint e
-        cross join lateral (
-            select coalesce((select v.flow from unnest(_served) as v (flow) where v.flow | 4294967295 = e.top limit 1),
-                            e.top - (random() * 4294967295)::bigint) as flow
-        ) c
-        cross join lateral (
-            select min(l.flow) as flow from lane l
-            where l.state = 'ready' and not l.delayed and l.pool = _pool and l.tier = _tier and l.flow > c.flow and l.flow <= e.top
-        ) a
-        cross join lateral (
-            select min(l.flow) as flow from lane l
-            where a.flow is null
-              and l.state = 'ready' and not l.delayed and l.pool = _pool and l.tier = _tier
-              and l.flow >= e.top & -4294967296 and l.flow <= c.flow
-        ) b
-        where e.round >= 0 and coalesce(a.flow, b.flow) is not null
+    ), share as materialized (
+        select e.top, e.top - 4294967296 as bottom, ceil(_places::float8 / count(*) over ())::integer as size, coalesce(
+                   (select v.flow from unnest(_served) as v (flow) where v.flow | 4294967295 = e.top limit 1), e.top - _anywhere
+               ) as start
+        from (select e.top from endpoint e where e.round >= 0 limit _places) e
+    ), sender (flows, found, last, until, round, top, bottom, size, start) as (
+        select n.flows, n.found, n.last, h.top, 0, h.*
+        from share h cross join lateral (
+            select array_agg(distinct l.flow order by l.flow) as flows, count(*) as found, max(l.flow) as last
+            from (
+                select l.flow from lane l
+                where l.state = 'ready' and not l.delayed and l.pool = _pool and l.tier = _tier and l.flow > h.start and l.flow <= h.top
+                order by l.flow limit h.size
+            ) l
+        ) n
         union all
-        select coalesce(a.flow, b.flow), f.top, f.start, case when a.flow is null then 1 else f.round end
-        from sender f
+        select n.flows, n.found, n.last, g.until, g.round, s.top, s.bottom, s.size, s.start
+        from sender s
         cross join lateral (
-            select min(l.flow) as flow from lane l
-            where l.state = 'ready' and not l.delayed and l.pool = _pool and l.tier = _tier
-              and l.flow > f.flow and l.flow <= case when f.round = 0 then f.top else f.start end
-        ) a
+            select case when s.found = s.size then s.last else s.bottom end as after,
+                   case when s.found = s.size then s.until else s.start end as until,
+                   case when s.found = s.size then s.round else 1 end as round
+        ) g
         cross join lateral (
-            select min(l.flow) as flow from lane l
-            where a.flow is null and f.round = 0
-              and l.state = 'ready' and not l.delayed and l.pool = _pool and l.tier = _tier
-              and l.flow >= f.top & -4294967296 and l.flow <= f.start
-        ) b
-        where coalesce(a.flow, b.flow) is not null
+            select array_agg(distinct l.flow order by l.flow) as flows, count(*) as found, max(l.flow) as last
+            from (
+                select l.flow from lane l
+                where l.state = 'ready' and not l.delayed and l.pool = _pool and l.tier = _tier
+                  and l.flow > g.after and l.flow <= g.until
+                order by l.flow limit s.size
+            ) l
+        ) n
+        where s.found = s.size or s.round = 0
     )
-    select f.flow from sender f;
+    select f.flow from sender s cross join lateral unnest(s.flows) as f (flow);
 $$;
 
 -- Claim: up to the given number of lanes of these kinds, for each pool and tier, in the order of their flows: of each its
 -- oldest lane, and only if places are left, more of each. served_*: what the caller has claimed before, per pool and tier the
--- last flow of each endpoint, the most recent last.
+-- last flow of each endpoint, the most recent last. To plan the statements costs more than to execute them, and always ends
+-- with the same plan.
 create or replace function claim_in_turn(
     _owner bigint, _lease interval, _kinds text[], _pool text[], _tier smallint[], _places integer[],
     served_pool text[], served_tier smallint[], served_flow bigint[]
 ) returns table (key uuid, kind text, tier smallint, seq bigint, epoch bigint, attempts integer, flow bigint)
-language plpgsql rows 20 as $$
+language plpgsql rows 20 set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
+    _anywhere bigint := random() * 4294967295;
     _one record;
+    _picked uuid[];
     _left integer;
     _each integer;
-    _count integer;
+    _few boolean;
 begin
     -- a worker that was declared dead while it was stopped must not go on under its old name
     if _owner is not null and not exists (select from process w where w.process_id = _owner) then
         return;
     end if;
-    update lane l set delayed = false
-        where l.key = any (array(
-            select d.key from lane d
-            where d.state = 'ready' and d.delayed and d.pool = any (_pool) and d.ready_at <= statement_timestamp()
-            order by d.ready_at limit 500 for no key update skip locked
-        ));
+    if exists (select from lane d where d.state = 'ready' and d.delayed and d.pool = any (_pool) and d.ready_at <= statement_timestamp()) then
+        update lane l set delayed = false
+            where l.key = any (array(
+                select d.key from lane d
+                where d.state = 'ready' and d.delayed and d.pool = any (_pool) and d.ready_at <= statement_timestamp()
+                order by d.ready_at limit 500 for no key update skip locked
+            ));
+    end if;
     for _one in
         select q.pool, q.tier, q.places, array(
             select s.flow from unnest(served_pool, served_tier, served_flow) with ordinality as s (pool, tier, flow, n)
@@ -93,31 +101,41 @@ begin
     loop
         _left := _one.places;
         _each := 1;
+        _few := (select count(*) from (
+                     select from lane l
+                     where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier limit _left + 1
+                 ) l) <= _left;
         while _left > 0 loop
-            return query
-                with picked as materialized (
-                    select p.key, row_number() over () as n
-                    from (
-                        select p.key from flows_in_turn(_one.pool, _one.tier, _one.served) f
-                        cross join lateral (
-                            select l.key from lane l
-                            where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier
-                              and l.flow = f.flow and l.kind = any (_kinds)
-                            order by l.ready_at limit _each for no key update skip locked
-                        ) p
-                        limit _left
+            if _few then  -- there is a place for each, so it is nobody's turn
+                _picked := array(
+                    select l.key from lane l
+                    where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier and l.kind = any (_kinds)
+                    order by l.flow, l.ready_at limit _left for no key update skip locked
+                );
+            else
+                _picked := array(
+                    select p.key from flows_in_turn(_one.pool, _one.tier, _left, _one.served, _anywhere) f
+                    cross join lateral (
+                        select l.key from lane l
+                        where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier
+                          and l.flow = f.flow and l.kind = any (_kinds)
+                        order by l.ready_at limit _each for no key update skip locked
                     ) p
-                ), claimed as (
+                    limit _left
+                );
+            end if;
+            exit when cardinality(_picked) = 0;
+            return query
+                with claimed as (
                     update lane l set state = 'running', owner = _owner, lease_until = clock_timestamp() + _lease,
                                       epoch = l.epoch + 1, attempts = l.attempts + 1
-                        from picked where l.key = picked.key
-                        returning l.key, l.kind, l.tier, l.next_seq, l.epoch, l.attempts, l.flow, picked.n
+                        from unnest(_picked) with ordinality as p (key, n) where l.key = p.key
+                        returning l.key, l.kind, l.tier, l.next_seq, l.epoch, l.attempts, l.flow, p.n
                 )
                 select c.key, c.kind, c.tier, c.next_seq, c.epoch, c.attempts, c.flow from claimed c order by c.n;
-            get diagnostics _count = row_count;
-            exit when _count = 0;
-            _left := _left - _count;
-            _each := ceil(_left::numeric * _each / _count);
+            exit when _few;
+            _left := _left - cardinality(_picked);
+            _each := ceil(_left::float8 * _each / cardinality(_picked));
         end loop;
     end loop;
 end $$;

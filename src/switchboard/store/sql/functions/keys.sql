@@ -20,12 +20,12 @@ language sql stable as $$
         _kind || ':' || coalesce(_system_id, '') || ':' || coalesce(_conversation::text, ''), 'UTF8')), 1, 16), 'hex')::uuid;
 $$;
 
--- Whose share of the workers a message takes: the upper half stands for its endpoint, the lower for its sender. _seed:
+-- Whose share of the workers a message takes: the upper 31 bits stand for its endpoint, the lower 32 for its sender. _seed:
 -- flow_seed of this installation, without which nobody can choose a name that shares with another. Two that share by chance
 -- are as if one had sent all.
 create or replace function flow_key(_seed bigint, _channel text, _endpoint text, _sender text) returns bigint
 language sql immutable as $$
-    select (hashtextextended(_channel || E'\n' || _endpoint, _seed) & -4294967296) | (hashtextextended(_sender, _seed) & 4294967295);
+    select (hashtextextended(_channel || E'\n' || _endpoint, _seed) & 9223372032559808512) | (hashtextextended(_sender, _seed) & 4294967295);
 $$;
 
 create or replace function flow_seed() returns bigint
