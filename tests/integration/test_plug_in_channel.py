@@ -93,6 +93,7 @@ async def test_it_takes_one_record_and_an_entry_point(database_url: str, tmp_pat
                 "worker": {"ttl": 60},
                 "models": [model],
                 "classify": {"models": ["first"]},
+                "schedules": {"always": {"zone": "UTC", "windows": ["00:00-24:00"]}},
             }
         )
         async with (
@@ -108,7 +109,7 @@ async def test_it_takes_one_record_and_an_entry_point(database_url: str, tmp_pat
             assert [one.system_id for one in first.decision.chosen] == ["System1/post"]
             [decision] = await decisions_of(runtime.database, first.request_id)
             assert decision.facts is not None
-            assert decision.facts["pigeon_roost"] == "north"
+            assert (decision.facts["pigeon_roost"], decision.facts["schedule"]) == ("north", "always")
             # No rule decides: a model does, and sees what was said before in this roost.
             for n, text in enumerate(("my head hurts", "it still does")):
                 accepted = await switchboard.accept.accept(pigeon(text, f"S{n}"))

@@ -25,5 +25,6 @@ def known_channels(settings: Settings) -> Channels:
             plug_ins.append(entry.load())
         except ImportError as error:
             raise ConfigurationError(f"the channel {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
-    ours = Channels((*CHANNELS.values(), email.trusting(settings.email.trusted_servers)))
+    schedules = [one.named(name) for name, one in settings.schedules.items()]
+    ours = Channels((*CHANNELS.values(), email.trusting(settings.email.trusted_servers)), schedules)
     return ours.adding(plug_ins, settings.channels)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
@@ -22,6 +23,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from switchboard.app.ownership import read_ours
 from switchboard.core.policy.budget import Cap
 from switchboard.core.policy.liveness import Patience
+from switchboard.core.schedules import Schedule, parse_window
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.llm.port import Kind
@@ -132,10 +134,33 @@ class DeadLetterSettings(_Group):
     keep_days: Annotated[int, Field(ge=1, le=36_500)] = 90
 
 
+ScheduleName = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}$")]
+
+
 class EmailSettings(_Group):
     """The mail servers whose `Authentication-Results` are believed: their names, by account or for all (`*`)."""
 
     trusted_servers: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+
+
+class ScheduleSettings(_Group):
+    """Windows of time such as `mon-fri 09:00-17:00`, by the clocks of a time zone."""
+
+    zone: str
+    windows: Annotated[tuple[str, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _understood(self) -> Self:
+        self.named("")
+        return self
+
+    def named(self, name: str) -> Schedule:
+        """The same, as rules know it by this name."""
+        try:
+            zone = ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"there is no time zone {self.zone!r}; write one such as Europe/Berlin") from None
+        return Schedule(name, zone, tuple(map(parse_window, self.windows)))
 
 
 class ModelSettings(_Group):
@@ -232,6 +257,8 @@ class Settings(BaseSettings):
     models: tuple[ModelSettings, ...] = ()
     classify: ClassifySettings = ClassifySettings()
     email: EmailSettings = EmailSettings()
+    schedules: dict[ScheduleName, ScheduleSettings] = Field(default_factory=dict)
+    """Named windows of time, which rules match on."""
     channels: dict[str, list[str]] = Field(default_factory=dict)
     """Further channels and their providers, beside those that Switchboard knows."""
 

@@ -72,7 +72,7 @@ class Decide(Protocol):
     @property
     def queued(self) -> bool: ...
 
-    def __call__(self, envelope: Envelope, pinned: SystemId | None) -> Decision | ToClassify: ...
+    def __call__(self, envelope: Envelope, pinned: SystemId | None, received_at: datetime) -> Decision | ToClassify: ...
 
 
 class AcceptLeg:
@@ -208,7 +208,7 @@ class AcceptLeg:
         """A reply goes to the author of the message it replies to, unless the connector pins another butler."""
         named = message.envelope.control.pinned_target
         pinned = author if named is None else SystemId(named)
-        return Arrival(message, self._decide(message.envelope, pinned), pinned)
+        return Arrival(message, self._decide(message.envelope, pinned, message.received_at), pinned)
 
     async def _authors(self, asks: Sequence[_Ask]) -> dict[RequestId, SystemId | None]:
         """For messages that reply to something in their conversation: the butler that wrote it."""

@@ -6,6 +6,8 @@ rule decides but a model may is not decided here: it waits in a `route:` lane fo
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.decide import decide_now
 from switchboard.core.routing.facts import facts
@@ -27,8 +29,11 @@ class DecideLeg:
         """Whether messages may be waiting to be classified, so that later ones may have to wait behind them."""
         return self._rule_book.queued
 
-    def __call__(self, envelope: Envelope, pinned: SystemId | None = None) -> Decision | ToClassify:
+    def __call__(
+        self, envelope: Envelope, pinned: SystemId | None = None, received_at: datetime | None = None
+    ) -> Decision | ToClassify:
         """`pinned` gets it before any rule is tried: the connector named it, or it wrote what this one replies to."""
-        known = facts(envelope, self._channels[envelope.source.channel])
+        schedule = None if received_at is None else self._channels.schedule_at(received_at)
+        known = facts(envelope, self._channels[envelope.source.channel], schedule)
         decision = decide_now(self._rule_book.rules.index, known, pinned)
         return ToClassify(known) if decision is None else decision

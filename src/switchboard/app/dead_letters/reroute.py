@@ -197,7 +197,8 @@ class Rerouter:
         envelope = whole_envelope(Original(*kept, stored.envelope))
         if envelope is None:
             raise Conflict("the facts of this message cannot be read any more; name a butler")
-        return facts(envelope, self._runtime.channels[envelope.source.channel])
+        channels = self._runtime.channels
+        return facts(envelope, channels[envelope.source.channel], channels.schedule_at(stored.received_at))
 
     async def rerouted_to(self, request_id: UUID, n: int | None) -> Sequence[MadeDelivery]:
         """The deliveries of decision `n`; none without one."""

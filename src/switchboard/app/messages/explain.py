@@ -308,7 +308,8 @@ def _beaten(one: Beaten) -> BeatenRule:
 async def _facts(runtime: Runtime, message: StoredMessage) -> Mapping[str, str] | None:
     """The facts the rules saw. They lie in the bytes as they arrived: the table keeps no `payload.raw`."""
     envelope = await _whole(runtime, message)
-    return None if envelope is None else facts(envelope, runtime.channels[message.channel])
+    schedule = runtime.channels.schedule_at(message.received_at)
+    return None if envelope is None else facts(envelope, runtime.channels[message.channel], schedule)
 
 
 async def _whole(runtime: Runtime, message: StoredMessage) -> Envelope | None:

@@ -145,8 +145,9 @@ class Replays:
     async def _asked(self, question: Question) -> tuple[Mapping[str, str], SystemId | None]:
         if question.envelope is None:
             return self._known(question.facts or {}), question.pinned
-        envelope = wire.parse_envelope(question.envelope, now=datetime.now(UTC))
-        known = facts(envelope, self._runtime.channels.of(envelope))
+        now, channels = datetime.now(UTC), self._runtime.channels
+        envelope = wire.parse_envelope(question.envelope, now=now)
+        known = facts(envelope, channels.of(envelope), channels.schedule_at(now))
         return known, question.pinned or await self._author(envelope, ask=question.ask_author)
 
     def _known(self, given: Mapping[str, str]) -> Mapping[str, str]:

@@ -6,8 +6,10 @@ that do not exist. Next: `ports/channel.py`, the definition of a channel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from itertools import chain
 from typing import Final
 
@@ -25,6 +27,7 @@ from switchboard.core.channels import (
     whatsapp,
     xmpp,
 )
+from switchboard.core.schedules import Schedule, schedules_at
 from switchboard.core.words import near, or_list
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, InvalidInput
@@ -34,19 +37,25 @@ from switchboard.ports.channel import COMMON_IMPLIES, COMMON_KEYS, Channel, Form
 class Channels(dict[str, Channel]):
     """Channels by name. `channels[name]` is total: an unknown channel has only its name."""
 
-    def __init__(self, channels: Iterable[Channel]) -> None:
+    def __init__(self, channels: Iterable[Channel], schedules: Sequence[Schedule] = ()) -> None:
         super().__init__((channel.name, channel) for channel in channels)
+        self._schedules = tuple(schedules)
         own = {key: keys for one in self.values() for key, keys in one.implies.items()}
         self.implies: Implies = {**COMMON_IMPLIES, **own}
         """What the keys of all channels pin down besides themselves."""
         kinds = [kind for keys in (COMMON_KEYS, *(one.keys for one in self.values())) for kind in keys.items()]
-        self.several = frozenset(key for key, kind in kinds if isinstance(kind, Form) and kind.several)
+        self.several = frozenset(key for key, kind in kinds if isinstance(kind, Form) and kind.several) | {"schedule"}
         """The keys of facts that may have several values."""
-        self._keys = {name: COMMON_KEYS | channel.keys for name, channel in self.items()}
-        self._every_key = COMMON_KEYS | {key: values for known in self._keys.values() for key, values in known.items()}
+        common = COMMON_KEYS | {"schedule": _schedule_among(self._schedules)}
+        self._keys = {name: common | channel.keys for name, channel in self.items()}
+        self._every_key = common | {key: values for known in self._keys.values() for key, values in known.items()}
 
     def __missing__(self, name: str) -> Channel:
         return Channel(name=name)
+
+    def schedule_at(self, moment: datetime) -> str | None:
+        """The fact `schedule` of a message that came in then: the named windows of time that this lies in."""
+        return schedules_at(self._schedules, moment) if self._schedules else None
 
     def of(self, envelope: Envelope) -> Channel:
         """The channel of this envelope, after checking that the provider is one of the channel's.
@@ -82,13 +91,20 @@ class Channels(dict[str, Channel]):
 
         Raises ConfigurationError for a plug-in that takes a name or the key of a fact from another channel.
         """
-        table = Channels(self.values())
+        table = Channels(self.values(), self._schedules)
         for one in plug_ins:
             if one.name in table or any(table._every_key.get(key, kind) != kind for key, kind in one.keys.items()):
                 raise ConfigurationError(f"the channel {one.name!r} of a plug-in has the name or a fact of another")
-            table = Channels((*table.values(), one))
+            table = Channels((*table.values(), one), self._schedules)
         named = (replace(table[name], providers=frozenset(given)) for name, given in providers.items())
-        return Channels((*table.values(), *named))
+        return Channels((*table.values(), *named), self._schedules)
+
+
+def _schedule_among(schedules: Sequence[Schedule]) -> Form:
+    names = [one.name for one in schedules]
+    what = or_list(names) if names else "there is none; add one under [schedules]"
+    pattern = re.compile("|".join(map(re.escape, names)) or "(?!)")
+    return Form(pattern, f"the name of a schedule: {what}", several=True)
 
 
 CHANNELS: Final = Channels(

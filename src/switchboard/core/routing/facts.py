@@ -16,10 +16,11 @@ from switchboard.ports.channel import SEVERAL, Channel, Found
 from switchboard.ports.chat import kind_of, media_of
 
 
-def facts(envelope: Envelope, channel: Channel) -> dict[str, str]:
+def facts(envelope: Envelope, channel: Channel, schedule: str | None = None) -> dict[str, str]:
     """The match keys of a message: those that every message has, and those of its channel.
 
-    Pure and total: never raises, never adds a key without a value. `channel.all_keys` lists the possible keys.
+    `schedule` is what `Channels.schedule_at` says of the moment it came in. Pure and total: never raises, never adds a
+    key without a value. `Channels.keys_of` lists the possible keys.
     """
     own = channel.facts(envelope)
     media = own.get("media") or _attached(envelope)
@@ -32,6 +33,7 @@ def facts(envelope: Envelope, channel: Channel) -> dict[str, str]:
         **own,
         "has_attachment": "yes" if media else "no",
         "media": media,
+        "schedule": schedule,
     }
     return {key: value for key, value in found.items() if value is not None}
 

@@ -109,7 +109,7 @@ def _of_envelope(value: object, path: str, now: datetime, channels: Channels) ->
         raise _READER.refuse(path, "must be an envelope: an object of the form ingest.v1")
     try:
         envelope = parse_envelope(value, now=now)
-        return facts(envelope, channels[envelope.source.channel])
+        return facts(envelope, channels[envelope.source.channel], channels.schedule_at(envelope.event.observed_at))
     except InvalidInput as error:
         field = path if error.field is None else f"{path}.{error.field}"
         hint = "; YAML converts what looks like a time, so put it in quotes" if error.code == "invalid_json" else ""
