@@ -89,7 +89,7 @@ async def test_a_dead_letter_whose_message_is_no_longer_kept_is_shown_and_closed
 # Who may --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("caller", [SALES_HANDLER, CONTROL, WORKER, CONNECTOR], ids=lambda caller: caller.name)
+@pytest.mark.parametrize("caller", [SALES_HANDLER, WORKER, CONNECTOR], ids=lambda caller: caller.name)
 async def test_whoever_does_not_handle_a_dead_letter_neither_sees_nor_touches_it(
     database_url: str, caller: Principal
 ) -> None:
@@ -117,6 +117,15 @@ async def test_whoever_does_not_handle_a_dead_letter_neither_sees_nor_touches_it
                 await outcome
         assert await all_dead_letters(parts) == before
         assert await refusals(parts) == (5 if caller is SALES_HANDLER else 6)
+
+
+async def test_a_system3_handles_the_dead_letters_of_its_team(database_url: str) -> None:
+    async with opened(database_url) as (parts, service):
+        dead_letter = await a_dead_letter(parts)
+        [listed], _ = await service.list(CONTROL, DeadLetterFilter(), limit=5, cursor=None)
+        assert listed.dead_letter_id == dead_letter
+        done = await service.handle(CONTROL, dead_letter, "seen to")
+        assert (done.dead_letter.status, done.dead_letter.handled_by_system_id) == ("handled", "System3/root")
 
 
 async def test_a_system4_sends_on_to_its_own_team_and_below_only(database_url: str) -> None:
