@@ -159,6 +159,43 @@ def test_what_stops_the_start_is_said_and_nothing_else(place: Path) -> None:
     assert "never awaited" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("engine", "config"),
+    [
+        ("http", {"url": "tides.example/hook", "secret_env": "PATH"}),
+        ("http", {"url": "http://[::1", "secret_env": "PATH"}),
+        ("http", {"url": "http://tides.example", "secret_env": "NO_SUCH_SECRET"}),
+        ("mcp", {"url": "ftp://tides.example"}),
+        ("mcp", {"url": "http://tides.example", "token_env": "NO_SUCH_SECRET"}),
+    ],
+)
+def test_wrong_options_of_a_butler_name_the_butler(place: Path, engine: str, config: dict[str, str]) -> None:
+    tides = {"name": "tides", "type": "operation", "engine": engine, "config": config}
+    teams = write_teams(place / "teams", {"team": {"name": "root"}, "systems": [butler("other"), tides]})
+    done = switchboard(environment(place / "data", TEAMS_DIR=str(teams)), "up")
+    assert done.returncode == 1
+    assert "System1/tides" in done.stderr
+    assert "URL" in done.stderr or "NO_SUCH_SECRET" in done.stderr
+
+
+def test_raw_bytes_do_not_steer_a_terminal(home: Path) -> None:
+    """Elsewhere they are exactly what came."""
+    mail = (
+        b"From: a@example.org\r\nMessage-ID: <steer@example.org>\r\nSubject: x\r\n\r\nred \x1b[31m \xc2\x9b2J done\r\n"
+    )
+    (home / "steer.eml").write_bytes(mail)
+    with running(environment(home / "data"), "up") as server:
+        told(server.environment, "import", home / "steer.eml", "--endpoint", "house@home.example")
+        newest = told(server.environment, "messages", "list", "--limit", "1")["messages"][0]["request_id"]
+        with terminal(server.environment, "messages", "raw", newest) as screen:
+            screen.expect(r"red \x1b[31m \x9b2J done")
+            assert screen.process.wait(DEADLINE) == 0
+        piped = subprocess.run(
+            [EXECUTABLE, "messages", "raw", newest], env=dict(server.environment), capture_output=True, check=True
+        )
+        assert piped.stdout == mail
+
+
 def test_usage_errors(tmp_path: Path) -> None:
     env = environment(tmp_path)
     assert switchboard(env, "sned").returncode == 2

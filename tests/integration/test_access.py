@@ -90,6 +90,17 @@ async def test_a_token_revoked_here_is_dead_at_once(database: Database) -> None:
     assert [e.action for e in await audit.list_entries(database)] == ["token:revoked", "token:issued"]
 
 
+async def test_an_entry_of_the_audit_trail_is_bounded(database: Database) -> None:
+    """Callers choose what is in it."""
+    small = {"system_id": "System1/a", "ids": ["x" * 100] * 50}
+    await audit.append(database, "a", "refused:small", small)
+    await audit.append(database, "a", "refused:large", {"system_id": "y" * 1_000_000, "ids": ["x"] * 100_000, "n": 3})
+    large, kept = await audit.list_entries(database)
+    assert kept.detail == small
+    assert (large.detail["n"], large.detail["system_id"][:4], large.detail["ids"][:4]) == (3, '"yyy', '["x"')
+    assert len(json.dumps(large.detail)) < 2000
+
+
 async def test_an_expired_token_is_dead(database: Database) -> None:
     access = Access(database)
     issued = await access.issue(OPERATOR, CONNECTOR)

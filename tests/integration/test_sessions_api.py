@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -26,6 +26,7 @@ from switchboard.app.settings import load_settings
 from switchboard.core.classification.prompt import CLOSING, OPENING, Asked, Prompt, route_tool, routing_prompt
 from switchboard.core.policy.breaker import BreakerPolicy
 from switchboard.core.policy.budget import Amount, Cap, Price
+from switchboard.core.replies import reply_of
 from switchboard.core.tokens import asked_tokens
 from switchboard.domain.classification import Candidate, Utterance
 from switchboard.domain.errors import ConfigurationError
@@ -50,7 +51,7 @@ from switchboard.llm.dispatch import Dispatcher, Limits, Terms
 from switchboard.llm.port import ApiKind, Kind, Session
 from switchboard.llm.spec import API_KINDS, ModelSpec
 from switchboard.llm.spending import DayBook
-from switchboard.llm.web import MOST_BYTES
+from switchboard.llm.web import MOST_BYTES, broken_failure, status_failure
 from switchboard.testing.scripted_llm import (
     Call,
     ContentType,
@@ -288,6 +289,43 @@ def test_a_200_that_is_a_failure(kind: ApiKind, body: Any, failure: FailureKind)
     with pytest.raises(ModelFailure) as caught:
         read_answer(kind, json.dumps(body), request())
     assert caught.value.kind == failure
+
+
+WICKED = "\x1b[2J\x9b31m\u202e\u200bno \n credit " + "x" * 10_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [WICKED, json.dumps({"error": {"message": WICKED, "code": WICKED}}), json.dumps({"error": WICKED})],
+    ids=["text", "object", "error"],
+)
+def test_what_a_provider_says_went_wrong_is_cut_and_cleaned(body: str) -> None:
+    """It is stored, and people read it."""
+    message = status_failure(500, {}, body).message
+    assert message.startswith("status 500: [2J31mno credit xxx")
+    assert len(message) < 600
+    assert message.isprintable()
+    assert broken_failure(OSError(WICKED)).message.isprintable()
+    with pytest.raises(ModelFailure) as caught:
+        read_answer("openai", json.dumps({"choices": [{"message": {"refusal": WICKED}}]}), request())
+    assert caught.value.message.isprintable()
+
+
+NAMED: Final = {"name": "route_to_butler", "arguments": '{"butler": "a"}'}
+
+
+@pytest.mark.parametrize("bad", [{}, {"name": ""}, {"name": None}, {"name": 7}, {"arguments": "{}"}, None])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_call_without_a_name_takes_no_good_one_along(bad: Any, *, first: bool) -> None:
+    calls = [bad, NAMED] if first else [NAMED, bad]
+    chat = {"choices": [{"message": {"tool_calls": [one and {"id": "1", "function": one} for one in calls]}}]}
+    responses = {"status": "completed", "output": [{**(one or {}), "type": "function_call"} for one in calls]}
+    blocks = [{"type": "tool_use", **(one or {})} for one in calls]
+    bodies: dict[ApiKind, Any] = {"openai": chat, "openai-responses": responses, "anthropic": {"content": blocks}}
+    for kind, body in bodies.items():
+        reply = read_answer(kind, json.dumps(body), request())
+        assert [(call.name, call.arguments) for call in reply.calls] == [("route_to_butler", {"butler": "a"})], kind
+    assert [call.name for call in reply_of({"tool_calls": calls}).calls] == ["route_to_butler"]
 
 
 def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -29,6 +29,11 @@ from switchboard.domain.errors import (
 def test_strangers_cannot_steer_the_terminal() -> None:
     wicked = "a\x1b]0;title\x07b\x9b31mc\u202ed\r\ne\tf"
     assert clean(wicked) == "a]0;titleb31mcd\ne\tf"
+    unseen = "ac\u200bcou\u2060nt\u00ad\ufeff\u061c\u2028\U000e0041"
+    assert clean(unseen) == "account"
+    assert clean("\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001f469\u200d\U0001f680") == (
+        "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001f469\u200d\U0001f680"
+    ), "joiners are part of words and of signs"
     assert one_line("x \n  y" + "z" * 300, 10) == "x yzzzzzz…"
 
 

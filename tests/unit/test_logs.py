@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 
 import pytest
 import structlog
@@ -53,6 +54,23 @@ def test_json_lines_when_nobody_looks() -> None:
     assert (first["event"], first["lanes"], first["level"]) == ("taken over", 3, "info")
     assert first["url"] == "postgresql://u:[hidden]@h/d"
     assert (second["event"], second["logger"]) == ("token [hidden]", "uvicorn.error")
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_strangers_wrote_does_not_steer_the_terminal() -> None:
+    stream = _Terminal()
+    set_up_logs("info", stream)
+    wicked = "\x1b]0;owned\x07\x9b2Jx\u202ey\u200b"
+    structlog.get_logger("x").warning(f"refused {wicked}", sender=wicked, known=[wicked])
+    logging.getLogger("mcp").warning("said %s", wicked)
+    structlog.get_logger("x").error("failed", exc_info=ValueError(wicked))
+    said = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())  # our own colours
+    assert said.count(r"\x1b]0;owned\x07\x9b2Jx\u202ey\u200b") == 5
+    assert not set(said) & set("\x1b\x07\x9b\u202e\u200b")
 
 
 def test_tracebacks_are_redacted() -> None:

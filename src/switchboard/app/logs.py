@@ -16,6 +16,7 @@ from typing import Final, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from switchboard.core.visible import escaped
 from switchboard.domain.errors import ConfigurationError
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
@@ -81,7 +82,12 @@ def _rendering(tty: bool) -> list[Processor]:
     """From an event to the finished line."""
     if tty:
         console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        return [structlog.processors.StackInfoRenderer(), _last(console)]
+        seen: list[Processor] = [
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,
+            _without_hidden,
+        ]
+        return [*seen, _last(console)]
     return [
         structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
@@ -94,6 +100,11 @@ def _last(render: Callable[[WrappedLogger, str, EventDict], str | bytes]) -> Pro
         return redact(str(render(logger, name, event)))
 
     return finish
+
+
+def _without_hidden(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """What strangers wrote, and what other programs say, does not steer the terminal. JSON escapes it anyway."""
+    return {name: escaped(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _with_logger_name(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -27,6 +26,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from switchboard.core.visible import visible
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import (
     Forbidden,
@@ -47,7 +47,6 @@ NOT_FOUND: Final = 5
 Json = JsonObject
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, for scripts.")]
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _PLAIN_WIDTH: Final = 200
 _WIDEST: Final = 24
 """Cells that a column has at most unless it is kept whole or is the last."""
@@ -167,8 +166,8 @@ def more(command: str, **options: object) -> str:
 
 
 def clean(text: object) -> str:
-    """Text without characters that steer a terminal or turn the direction of writing; line ends and tabs stay."""
-    return _CONTROL.sub("", str(text))
+    """Text without characters that steer a terminal, turn the direction of writing or cannot be seen."""
+    return visible(str(text))
 
 
 def one_line(text: object, length: int = 200) -> str:

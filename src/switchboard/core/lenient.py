@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from switchboard.core.visible import visible
+
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -78,11 +80,16 @@ def money(value: object) -> float | None:
 
 
 def told(value: object) -> str:
-    """The text of an error: its own text, the `message` within it, or its JSON; at most 500 characters."""
+    """The text of an error: its own text, the `message` within it, or its JSON; one line of at most 500 characters."""
     if isinstance(value, Mapping):
         inner = value.get("message") or mapping(value.get("data")).get("message")
         value = inner if isinstance(inner, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return string(value)[:500]
+    return shown(string(value))
+
+
+def shown(text: str) -> str:
+    """What others say went wrong, for books and people: one line of at most 500 characters that can all be seen."""
+    return " ".join(visible(text[:5000]).split())[:500]
 
 
 def block_text(content: object) -> str:

@@ -28,6 +28,7 @@ from switchboard.core.classification.history import LIMITS, select_history
 from switchboard.core.classification.judge import is_ours, parse_calls, reconcile, unfit
 from switchboard.core.classification.prompt import Asked, Prompt, route_tool, routing_prompt
 from switchboard.core.classification.result import in_no_part, word_by_word
+from switchboard.core.lenient import shown
 from switchboard.core.tokens import asked_tokens, estimate_tokens
 from switchboard.core.uuid7 import uuid7_time
 from switchboard.domain.classification import Candidate, Classification, Utterance
@@ -297,8 +298,8 @@ async def _asked(ask: AskModels, task: RoutingTask) -> Report:
 def error_text(error: Exception) -> str:
     """The failure for an error raised by a caller's function."""
     if isinstance(error, TimeoutError):
-        return f"the session took too long{f': {error}' if str(error) else ''}"
-    return f"{type(error).__name__}: {error}"[:500]
+        return shown(f"the session took too long{f': {error}' if str(error) else ''}")
+    return shown(f"{type(error).__name__}: {error}")
 
 
 async def _carried_out(database: Database, session: Session, reply: Reply) -> Reply:

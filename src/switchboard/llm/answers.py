@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from switchboard.core.lenient import block_text, clean, count, items, json_value, mapping, string
+from switchboard.core.lenient import block_text, clean, count, items, json_value, mapping, shown, string
 from switchboard.core.replies import call_of
 from switchboard.domain.llm import ModelFailure, Reply, Request, ToolCall, Usage
 from switchboard.llm.json_form import described
@@ -63,7 +63,7 @@ def _check_end(reply: Reply, refusal: str, *, whole: bool) -> None:
         # the input: no reason to mistrust the model for other messages.
         raise ModelFailure("garbage", "the answer was cut off at its limit", alive=True, reply=reply)
     if reply.stop_reason == "refused" or (refusal and not reply.calls):
-        raise ModelFailure("refused", refusal[:500] or "the provider's filter ended the answer", reply=reply)
+        raise ModelFailure("refused", shown(refusal) or "the provider's filter ended the answer", reply=reply)
 
 
 def _untried(call: ToolCall) -> ToolCall:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from switchboard.core.lenient import block_text, items, json_value, mapping
+from switchboard.core.lenient import block_text, items, json_value, mapping, shown
 from switchboard.core.replies import is_call_of
 from switchboard.domain.llm import FailureKind, ModelFailure, Reply, Request, ToolCall, ToolServer
 from switchboard.llm.commands import PROGRAMS, Command, Way, command_for, headers_of
@@ -212,4 +212,4 @@ def _cause(kind: CliKind, reply: Reply, ended: Ended) -> ModelFailure:
 
 
 def _short(text: str) -> str:
-    return " ".join(text.split())[:300]
+    return shown(text)[:300]

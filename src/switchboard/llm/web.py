@@ -13,7 +13,7 @@ from typing import Final
 
 import httpx2
 
-from switchboard.core.lenient import json_value, mapping, string, told
+from switchboard.core.lenient import json_value, mapping, shown, string, told
 from switchboard.domain.llm import FailureKind, ModelFailure
 from switchboard.transport.signed_post import retry_after
 
@@ -110,7 +110,7 @@ def _said(body: str) -> str:
     error = mapping(document).get("error", document)
     code = string(mapping(error).get("code")) or string(mapping(error).get("type"))
     text = told(error if error is not None else body[:500])
-    return f"{text} ({code})"[:500] if code else text
+    return f"{text} ({shown(code)})"[:500] if code else text
 
 
 def broken_failure(error: BaseException) -> ModelFailure:
@@ -118,13 +118,13 @@ def broken_failure(error: BaseException) -> ModelFailure:
     chain = list(_causes(error))
     too_much = next((one for one in chain if isinstance(one, TooMuch)), None)
     if too_much is not None:
-        return ModelFailure("garbage", str(too_much))
+        return ModelFailure("garbage", shown(str(too_much)))
     if any(isinstance(one, httpx2.TimeoutException) for one in chain):
         return ModelFailure("timeout", f"no connection within {_CONNECT_S:g} s")
     if any(isinstance(one, httpx2.UnsupportedProtocol | httpx2.InvalidURL) for one in chain):
         return ModelFailure("defect", "the base_url is not understood")
     last = chain[-1]
-    return ModelFailure("unavailable", f"{type(last).__name__}: {str(last) or 'the connection broke off'}"[:500])
+    return ModelFailure("unavailable", f"{type(last).__name__}: {shown(str(last)) or 'the connection broke off'}")
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:

@@ -16,6 +16,7 @@ from switchboard.cli.models.views import attempt_line
 from switchboard.cli.names import targets
 from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json, state, table, when
 from switchboard.cli.rules.views import pairs_of
+from switchboard.core.visible import escaped
 from switchboard.domain.shown import MessageState
 
 app = typer.Typer(help="List messages, show or correct one, or get its original bytes.", no_args_is_help=True)
@@ -129,7 +130,10 @@ def correct_message(
 
 @app.command("raw")
 def raw_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
-    """Write the message's bytes to stdout, exactly as they came. With --json: their text and media type."""
+    """Write the message's bytes to stdout, exactly as they came. With --json: their text and media type.
+
+    On a terminal, characters that could steer it are written as \\x1b and the like.
+    """
 
     async def fetch(client: Client, found: UUID) -> tuple[bytes, str]:
         response = await client.ask("GET", f"/v1/messages/{found}/raw")
@@ -139,5 +143,6 @@ def raw_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"media_type": media_type, "size_bytes": len(content), "text": content.decode(errors="replace")})
     else:
-        sys.stdout.buffer.write(content)
+        shown = escaped(content.decode(errors="replace").replace("\r\n", "\n")).encode()
+        sys.stdout.buffer.write(shown if sys.stdout.isatty() else content)
         sys.stdout.buffer.flush()
