@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -531,6 +532,45 @@ async def test_pages_are_public_made_once_and_may_run_nothing_of_others(server: 
         assert "unsafe" not in policy
         [style] = re.findall(r"<style>(.*?)</style>", first.text, re.DOTALL)
         assert b64encode(sha256(style.encode()).digest()).decode() in policy
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/v1/messages", "/metrics", "/mcp"])
+async def test_a_page_that_calls_itself_by_our_address_gets_nothing(server: Opened, path: str) -> None:
+    """DNS rebinding: its name leads to us, and the browser takes us for its own server."""
+    refused = await server.http.get(path, headers={"host": "evil.example:8470"})
+    assert error_of(refused) == (421, "unknown_host")
+    assert "public_names" in refused.json()["error"]["message"]
+
+
+OWN_NAMES = (
+    *("127.0.0.1", "127.0.0.1:1", "localhost", "LOCALHOST.", "app.localhost:80", "[::1]", "[::1]:8470"),
+    *("192.0.2.7:8470", socket.gethostname(), "proxy.example", "PROXY.example:443"),
+)
+FOREIGN_NAMES = (
+    *("localhost.evil.example", "127.0.0.1.evil.example", "evil.example", "evil.example:8470", "other"),
+    *("sub.proxy.example", "proxy.example.evil", "[evil]", "1", "", ":8470"),
+)
+
+
+async def test_the_server_answers_by_its_own_names(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_PUBLIC_NAMES", '["Proxy.example"]')
+    async with open_server(database_url, tmp_path / "data") as server:
+        for host in (*OWN_NAMES, *FOREIGN_NAMES, *OWN_NAMES, *FOREIGN_NAMES):
+            answered = await server.http.get("/v1/messages", headers={"host": host})
+            assert answered.status_code == (200 if host in OWN_NAMES else 421), host
+            assert (await server.http.get("/health", headers={"host": host})).status_code == 200
+        accept = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+        by_proxy = {"host": "proxy.example", "origin": "https://proxy.example"}
+        assert (await server.http.post("/mcp", json=call, headers=accept | by_proxy)).status_code == 200
+
+
+async def test_any_name_may_be_allowed(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHBOARD_PUBLIC_NAMES", '["*"]')
+    async with open_server(database_url, tmp_path / "data") as server:
+        assert (await server.http.get("/v1/messages", headers={"host": "any.example"})).status_code == 200
 
 
 async def test_the_start_page_says_what_this_is_and_where_to_go(server: Opened) -> None:

@@ -237,6 +237,8 @@ class Settings(BaseSettings):
 
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8470
+    public_names: tuple[str, ...] = ()
+    """Further host names by which the server is called, as by a proxy before it; `*`: any."""
     database_url: SecretStr | None = None
     database_direct_url: SecretStr | None = None
     """Where PostgreSQL itself answers, if `database_url` is a pooler in transaction mode."""

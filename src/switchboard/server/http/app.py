@@ -40,6 +40,7 @@ from switchboard.server.http import (
 )
 from switchboard.server.http.errors import install_errors, response_to
 from switchboard.server.http.gate import Gate, Limits
+from switchboard.server.http.hosts import Hosts, names_of
 from switchboard.server.http.openapi import completed
 from switchboard.server.http.pages import page_routes
 from switchboard.server.http.parameters import only_known_parameters
@@ -131,6 +132,7 @@ def create_app(switchboard: Switchboard, connections: Connections | None = None)
 
 def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> None:
     """Put the gate before `app`, with `handlers` by path; without any, all requests take FastAPI's way."""
-    sizes = services.switchboard.runtime.settings.accept
-    limits = Limits(_LARGE, sizes.batch_bytes, sizes.message_bytes)
-    app.gate = Gate(Direct(partial(FastAPI.__call__, app), handlers, response_to), services.access, limits)
+    settings = services.switchboard.runtime.settings
+    limits = Limits(_LARGE, settings.accept.batch_bytes, settings.accept.message_bytes)
+    routes = Direct(partial(FastAPI.__call__, app), handlers, response_to)
+    app.gate = Gate(routes, services.access, limits, Hosts(names_of(settings)))

@@ -22,10 +22,13 @@ from switchboard.app.access import Access, AnyRole, Principal
 from switchboard.domain.errors import TooLarge
 from switchboard.server.connections import Connections
 from switchboard.server.http.errors import response_to
+from switchboard.server.http.hosts import Hosts
 
 _SCHEMAS: Final = (f"/schemas/{name}.json" for name in ("ingest.v1", "route.v1", "route_response.v1"))
 PUBLIC: Final = frozenset({"/", "/health", "/docs", "/openapi.json", *_SCHEMAS})
 """What needs no token."""
+_HEALTH: Final = "/health"
+"""What looks here may call us anything: a load balancer does."""
 _PUBLIC_BYTES: Final = 65_536
 _SESSION_BYTES: Final = 65_536
 """A session calls one tool, with a name and some text."""
@@ -70,10 +73,11 @@ class LargeBodies:
 
 
 class Gate:
-    """Asks for a token and limits bodies."""
+    """Asks for a token, limits bodies, and answers by its own names only."""
 
-    def __init__(self, app: ASGIApp, access: Access, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, access: Access, limits: Limits, hosts: Hosts) -> None:
         self._app = app
+        self._hosts = hosts
         self._access = access
         self._limits = limits
         self._large = LargeBodies(limits.other)
@@ -106,13 +110,18 @@ class Gate:
                 await self._app(scope, body.receive, send)
 
     async def _admit(self, scope: Scope) -> tuple[str, int]:
-        """The name of the token, and how many bytes it may send. Raises what `authenticate` raises, and TooLarge."""
+        """The name of the token, and how many bytes it may send.
+
+        Raises what `authenticate` raises, UnknownHost and TooLarge.
+        """
         authorization = length = None
         for name, value in scope["headers"]:
             if name == b"authorization":
                 authorization = value.decode("latin-1")
             elif name == b"content-length":
                 length = value
+            elif name == b"host" and scope["path"] != _HEALTH:
+                self._hosts.check(value)
         principal = None if scope["path"] in PUBLIC else await self._access.authenticate(authorization)
         if principal is not None:
             _count(scope, principal)

@@ -27,9 +27,11 @@ from mcp_types import (
 from switchboard import __version__
 from switchboard.app.access import SCOPES, Principal
 from switchboard.app.messages.intake import refused
+from switchboard.app.settings import Settings
 from switchboard.domain.errors import Forbidden, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.server.fastpath.mcp_ingest import OWN_ERROR, FastIngest, Run
+from switchboard.server.http.hosts import ANY, names_of
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.agents import agent_tools
 from switchboard.server.mcp.connectors import connector_tools
@@ -109,7 +111,7 @@ def session_manager(services: Services) -> tuple[StreamableHTTPSessionManager, F
     And the fast path past it, for calls that bring messages in."""
     tools = Tools(services)
     settings = services.switchboard.runtime.settings
-    security = _security(settings.host)
+    security = _security(settings)
     server = Server(
         "switchboard",
         version=__version__,
@@ -127,12 +129,11 @@ def session_manager(services: Services) -> tuple[StreamableHTTPSessionManager, F
     return manager, FastIngest(server, security, {name: tools.run_of(name) for name in ("ingest", "ingest_batch")})
 
 
-def _security(host: str) -> TransportSecuritySettings:
-    """On loopback a browser may be tricked into calling us by a stranger's name; elsewhere our names are not known."""
-    if host not in {"127.0.0.1", "localhost", "::1"}:
+def _security(settings: Settings) -> TransportSecuritySettings:
+    """Where we listen on loopback, only pages of our own names may call; elsewhere others may well be meant to."""
+    names = names_of(settings)
+    if settings.host not in {"127.0.0.1", "localhost", "::1"} or ANY in names:
         return TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    return TransportSecuritySettings(
-        enable_dns_rebinding_protection=True,
-        allowed_hosts=[name for own in _LOOPBACK for name in (own, f"{own}:*")],
-        allowed_origins=[f"http://{name}" for own in _LOOPBACK for name in (own, f"{own}:*")],
-    )
+    hosts = [name for own in sorted({*_LOOPBACK, *names}) for name in (own, f"{own}:*")]
+    origins = [f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
+    return TransportSecuritySettings(enable_dns_rebinding_protection=True, allowed_hosts=hosts, allowed_origins=origins)
