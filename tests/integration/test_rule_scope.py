@@ -286,3 +286,72 @@ async def test_a_file_of_a_system3_does_not_say_whose_its_rules_are(server: Open
     assert again.status_code == 200, again.text
     [kept] = await rules_of(server, SALES)
     assert (kept["source"], kept["created_by"]) == ("sop:trusted", "boss")
+
+
+# Reading: an agent sees the rules of its team and of those below, by every interface ---------------------------------
+
+READABLE: tuple[tuple[Principal, frozenset[TeamId]], ...] = (
+    (Principal("operator", "reader"), frozenset((*EVERYWHERE, OLD))),
+    *((agent(number, "root"), frozenset((*EVERYWHERE, OLD))) for number in (1, 4)),
+    *((agent(number, "sales"), frozenset((SALES, DESK))) for number in (1, 2, 3, 4, 5)),
+    (agent(1, "desk"), frozenset((DESK,))),
+    (agent(3, "old"), frozenset()),  # not active
+    (agent(3, "nowhere"), frozenset()),  # nobody's
+)
+
+
+def teams_in(value: Any) -> set[str]:
+    """The teams whose rules are shown anywhere in an answer."""
+    found: set[str] = set()
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        found |= teams_in(inner)
+    if isinstance(value, dict) and ("rule_id" in value or "reason" in value) and "team_id" in value:
+        found.add(value["team_id"])
+    return found
+
+
+async def everything_read(server: Opened, headers: Headers) -> dict[str, set[str]]:
+    """By interface, the teams whose rules were seen."""
+    cases = [{"name": "one", "facts": {"channel": "slack"}, "expect": "System1/echo"}]
+    telegram = {"facts": {"channel": "telegram"}}
+    answers = {
+        path: (await server.http.get(path, headers=headers)).json()
+        for path in ("/v1/rules", "/v1/rules/versions/2", "/v1/rules/diff?from=1&to=2", "/v1/rules/lint", "/v1/sops")
+    }
+    answers["test"] = (await server.http.post("/v1/rules/test", json={"cases": cases}, headers=headers)).json()
+    answers["explain"] = (await server.http.post("/v1/rules/explain", json=telegram, headers=headers)).json()
+    for name, arguments in (
+        ("routing_rules_list", {}),
+        ("routing_rules_test", {"cases": cases}),
+        ("routing_rules_explain", {"facts": {"channel": "slack"}}),
+    ):
+        answers[name] = (await tool(server, name, arguments, headers))["result"].get("structuredContent", {})
+    seen = {name: teams_in(answer) for name, answer in answers.items()}
+    exported = (await server.http.get("/v1/rules/export", headers=headers)).json()
+    teams = (await server.http.get("/v1/teams", headers=headers)).json()["teams"]
+    return seen | {"export": set(exported["teams"]), "teams": {team["team_id"] for team in teams if team["rules"]}}
+
+
+@pytest.mark.parametrize(("principal", "readable"), READABLE, ids=lambda value: getattr(value, "name", ""))
+async def test_who_reads_the_rules_of_which_teams(
+    server: Opened, principal: Principal, readable: frozenset[TeamId]
+) -> None:
+    edited = {team_id: await _by_hand(server, team_id) for team_id in (*EVERYWHERE, OLD)}
+    document = (await server.http.get("/v1/rules/export")).json()
+    for rules in document["teams"].values():
+        rules[0]["name"] += " (edited)"
+    written = await server.http.post("/v1/rules/import", json={"document": document, "reason": "all of them"})
+    assert written.json()["changed"] == 5
+    headers = await server.token_for(principal)
+    seen = await everything_read(server, headers)
+    assert {name: teams - readable for name, teams in seen.items() if teams - readable} == {}
+    for name in ("/v1/rules", "/v1/rules/versions/2", "/v1/rules/diff?from=1&to=2", "export", "teams"):
+        assert seen[name] == readable, name
+    for team_id, rule in edited.items():
+        status = 200 if team_id in readable else 404
+        for path in (f"/{rule['rule_id']}", f"?team_id={team_id}", f"/export?team_id={team_id}"):
+            assert (await server.http.get(f"/v1/rules{path}", headers=headers)).status_code == status, path
+        one = await server.http.get(f"/v1/teams/{team_id}", headers=headers)
+        assert bool(one.json()["rules"]) == (team_id in readable)
+        found = await tool(server, "routing_rules_get", {"rule_id": rule["rule_id"]}, headers)
+        assert found["result"]["isError"] == (team_id not in readable)

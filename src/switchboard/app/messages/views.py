@@ -19,6 +19,7 @@ from uuid import UUID
 import msgspec
 
 from switchboard.app.access import Access, Principal, owns_endpoint
+from switchboard.app.reach import Reach
 from switchboard.app.remote_agents import shown_endpoint
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.facts import shown_facts
@@ -306,17 +307,17 @@ class Views:
         )
         return page, _cursor_after(page[-1]) if len(page) == limit else None
 
-    async def teams(self) -> tuple[int, list[TeamView]]:
-        """The version of the rules in force, and its teams."""
+    async def teams(self, reach: Reach) -> tuple[int, list[TeamView]]:
+        """The version of the rules in force, and its teams; those beyond the reach without their rules."""
         found = await overview(self._database, _FIRST_RULES, self._implies)
-        return found.version, [_team(team, found) for team in found.teams]
+        return found.version, [_team(team, found, reach) for team in found.teams]
 
-    async def team(self, team_id: str) -> TeamView:
-        """One team. Raises NotFound."""
+    async def team(self, team_id: str, reach: Reach) -> TeamView:
+        """One team, beyond the reach without its rules. Raises NotFound."""
         found = await overview(self._database, _FIRST_RULES, self._implies, TeamId(team_id))
         if not found.teams:
             raise NotFound(f"there is no team {team_id!r}")
-        return _team(found.teams[0], found)
+        return _team(found.teams[0], found, reach)
 
     async def agents(self) -> list[AgentView]:
         """All members of all teams, with what became of their deliveries, and how it is with the remote ones."""
@@ -403,8 +404,8 @@ def _agent(member: Member, tally: Tally, found: RemoteAgent | None) -> AgentView
     )
 
 
-def _team(team: Team, found: Overview) -> TeamView:
-    rules = [_rule(rule) for rule in found.first.get(team.team_id, ())]
+def _team(team: Team, found: Overview, reach: Reach) -> TeamView:
+    rules = [_rule(rule) for rule in found.first.get(team.team_id, ()) if team.team_id in reach]
     members = [_member(m) for m in team.members]
     return TeamView(team.team_id, team.parent_id, team.purpose, members, rules, found.counts.get(team.team_id, 0))
 

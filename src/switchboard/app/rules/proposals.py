@@ -142,8 +142,13 @@ async def existing(runtime: Runtime, rule_id: UUID) -> Rule:
     """The rule of this id. Raises NotFound."""
     rule = await store.get_rule(runtime.database, rule_id)
     if rule is None:
-        raise NotFound(f"there is no rule {rule_id}")
+        raise no_rule(rule_id)
     return rule
+
+
+def no_rule(rule_id: UUID) -> NotFound:
+    """The error for a rule that is not there, or not for this caller."""
+    return NotFound(f"there is no rule {rule_id}")
 
 
 def refuse_unknown_teams(runtime: Runtime, named: Iterable[TeamId]) -> None:

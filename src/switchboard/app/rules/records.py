@@ -1,7 +1,8 @@
 """Rules as they are and as they were: lists, history, versions, differences, exports, and what to look at in them.
 
-HTTP and MCP call `RuleRecords`; a caller that may read may read all of it. Out: JSON forms of rules and frozen values.
-Reads only. Next: `store/rules.py`, `core/routing/lint.py`.
+HTTP and MCP call `RuleRecords`, each time with the `Reach` of the caller: rules of teams beyond it are left out, or
+said not to exist. Out: JSON forms of rules and frozen values. Reads only. Next: `store/rules.py`,
+`core/routing/lint.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from switchboard.app.rules.proposals import existing, offer, refuse_absent_team
+from switchboard.app.reach import Reach
+from switchboard.app.rules.proposals import existing, no_rule, offer, refuse_absent_team
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.lint import Finding, lint, lint_change
 from switchboard.core.routing.rulefile import changed_fields, render_rule_file, rule_file, rule_json
@@ -114,69 +116,90 @@ class RuleRecords:
         self._runtime = runtime
         self._database = runtime.database
 
-    async def page(self, team_id: TeamId | None, source: str | None, *, after: UUID | None, limit: int) -> RulePage:
-        """A page of the rules in force: all, those of a team, of a source. Raises NotFound if there is no such one."""
+    async def page(
+        self, reach: Reach, team_id: TeamId | None, source: str | None, *, after: UUID | None, limit: int
+    ) -> RulePage:
+        """A page of the rules in force: all, those of a team, of a source. Raises NotFound if there is no such one.
+
+        What is beyond the reach is left out of its page, so that a page may be short, or empty, and not be the last.
+        """
         if team_id is not None:
-            refuse_absent_team(self._runtime, team_id)
+            self._refuse_absent_team(reach, team_id)
         version, rules = await store.list_rules(self._database, team_id, source=source, after=after, limit=limit)
         if source and not rules and after is None:
-            await self._refuse_absent_source(source)
+            await self._refuse_absent_source(reach, source)
         following = rules[-1].rule_id if len(rules) == limit else None
-        return RulePage(version, tuple(rule_json(rule) for rule in rules), following)
+        return RulePage(version, tuple(rule_json(rule) for rule in rules if rule.team_id in reach), following)
 
-    async def _refuse_absent_source(self, source: str) -> None:
-        sources = [sop.source for sop in await store.list_sops(self._database)]
+    def _refuse_absent_team(self, reach: Reach, team_id: TeamId) -> None:
+        if team_id not in reach:
+            raise NotFound(f"there is no team {team_id!r} whose rules this token may read", field="team_id")
+        refuse_absent_team(self._runtime, team_id)
+
+    async def _refuse_absent_source(self, reach: Reach, source: str) -> None:
+        sources = [sop.source for sop in await self.sops(reach)]
         if source not in sources:
             raise NotFound(f"no rule has ever been registered by {source!r}{offer(source, sources)}")
 
-    async def get(self, rule_id: UUID) -> tuple[Form, tuple[RuleEvent, ...]]:
+    async def get(self, reach: Reach, rule_id: UUID) -> tuple[Form, tuple[RuleEvent, ...]]:
         """A rule and its history, newest first. One that was removed is shown as it was. Raises NotFound."""
         events = await store.history(self._database, rule_id)
         rule = events[0][1].rule if events and events[0][1].after is None else await existing(self._runtime, rule_id)
+        if rule.team_id not in reach:
+            raise no_rule(rule_id)
         return rule_json(rule), tuple(_event(version, change) for version, change in events)
 
     async def versions(self, before: int | None, limit: int) -> tuple[RuleSetVersion, ...]:
         """A page of the history, newest first."""
         return tuple(await store.versions(self._database, before, limit))
 
-    async def version(self, number: int) -> VersionView:
+    async def version(self, reach: Reach, number: int) -> VersionView:
         """One version with what it changed. Raises NotFound."""
         found = await store.get_version(self._database, number)
         if found is None:
             raise NotFound(f"there is no version {number} of the rules")
-        changes = await store.changes_of(self._database, number, SHOWN_CHANGES)
+        changes, changed = await self._changes(reach, found)
         f = found
-        return VersionView(f.version, f.author, f.reason, f.created_at, f.teams, f.changes, first_changes(changes))
+        return VersionView(f.version, f.author, f.reason, f.created_at, f.teams, changed, first_changes(changes))
 
-    async def diff(self, first: int, last: int) -> DiffView:
+    async def _changes(self, reach: Reach, version: RuleSetVersion) -> tuple[Sequence[RuleChange], int]:
+        """The first changes of a version within the reach, and how many there are."""
+        if reach.teams is None:
+            return await store.changes_of(self._database, version.version, SHOWN_CHANGES), version.changes
+        changes = _within(reach, await store.changes_of(self._database, version.version))
+        return changes, len(changes)
+
+    async def diff(self, reach: Reach, first: int, last: int) -> DiffView:
         """What lies between two versions; the way back when `first` is the later one. Raises NotFound."""
         between = await store.changes_between(self._database, first, last)
         # What was changed and changed back differs only in who did it when.
-        changes = [change for change in between if changed_fields(change)]
+        changes = [change for change in _within(reach, between) if changed_fields(change)]
         return DiffView(first, last, len(changes), first_changes(changes))
 
-    async def export(self, version: int | None, team_id: TeamId | None) -> Form:
+    async def export(self, reach: Reach, version: int | None, team_id: TeamId | None) -> Form:
         """The rule file of all teams, or of one, as they are or as they were. Raises NotFound."""
         runtime = self._runtime
         await runtime.rule_book.refresh()
         if team_id is not None:
-            refuse_absent_team(runtime, team_id)
-        teams = [team.team_id for team in runtime.rule_book.rules.teams] if team_id is None else [team_id]
+            self._refuse_absent_team(reach, team_id)
+        known = [team.team_id for team in runtime.rule_book.rules.teams if team.team_id in reach]
+        teams = known if team_id is None else [team_id]
         if version is None:
-            version, rules = await store.list_rules(self._database, team_id)
+            version, found = await store.list_rules(self._database, team_id)
+            rules = [rule for rule in found if rule.team_id in reach]
         else:
             rules = await store.rules_at(self._database, version, teams)
         return await asyncio.to_thread(lambda: render_rule_file(rule_file(version, teams, rules)))
 
-    async def lint(self) -> Linted:
-        """What to look at in the whole rule set."""
+    async def lint(self, reach: Reach) -> Linted:
+        """What to look at in the rules of the teams within the reach."""
         runtime = self._runtime
         await runtime.rule_book.refresh()
         teams, channels = runtime.rule_book.rules.teams, runtime.channels
         live, told = await self._live(), runtime.settings.dead_letters.tell is not None
         version, rules = await store.list_rules(self._database)
         found = await asyncio.to_thread(lambda: lint(teams, rules, live=live, channels=channels, told=told))
-        return Linted(version, tuple(found))
+        return Linted(version, tuple(one for one in found if one.team_id in reach))
 
     async def lint_edit(self, changes: Sequence[RuleChange], *, written: bool) -> tuple[Finding, ...] | None:
         """What to look at because of an edit, done or not yet. None: of a team with very many rules it is not asked."""
@@ -210,9 +233,16 @@ class RuleRecords:
         members = self._runtime.rule_book.rules.members.values()
         return frozenset(member.system_id for member in members if member.active and member.engine)
 
-    async def sops(self) -> tuple[SopRules, ...]:
-        """Every SOP that has ever been loaded, with how many rules it has and how many of them are active."""
-        return tuple(await store.list_sops(self._database))
+    async def sops(self, reach: Reach) -> tuple[SopRules, ...]:
+        """Every SOP that has ever been loaded, with how many rules it has and how many of them are active.
+
+        Those that have rules beyond the reach are left out.
+        """
+        return tuple(sop for sop in await store.list_sops(self._database) if all(team in reach for team in sop.teams))
+
+
+def _within(reach: Reach, changes: Sequence[RuleChange]) -> list[RuleChange]:
+    return [change for change in changes if change.rule.team_id in reach]
 
 
 def _event(version: RuleSetVersion, change: RuleChange) -> RuleEvent:

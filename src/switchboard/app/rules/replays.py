@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from switchboard.app.messages.explain import ExplainedStep, explained_trail
+from switchboard.app.reach import Reach
 from switchboard.app.rules.proposals import (
     Proposed,
     Wanted,
@@ -134,13 +135,14 @@ class Replays:
         self._one_at_a_time = asyncio.Lock()
         """Held for a chunk: however many replays there are, requests wait for one of them at most."""
 
-    async def dry_run(self, question: Question) -> DryRun:
-        """What the rules in force would do, and why. Raises InvalidInput."""
+    async def dry_run(self, question: Question, reach: Reach) -> DryRun:
+        """What the rules in force would do, and why, as far as it is within the reach. Raises InvalidInput."""
         await self._runtime.rule_book.refresh()
         known, pinned = await self._asked(question)
         decision = simulate(self._runtime.rule_book.rules.index, known, pinned)
         trail = await explained_trail(self._runtime, decision)
-        return DryRun(decision.version, shown_facts(known), pinned, trail, receivers(decision))
+        shown = tuple(step for step in trail if step.team_id in reach)
+        return DryRun(decision.version, shown_facts(known), pinned, shown, receivers(decision))
 
     async def _asked(self, question: Question) -> tuple[Mapping[str, str], SystemId | None]:
         if question.envelope is None:
@@ -170,23 +172,23 @@ class Replays:
         [author] = await find_authors(self._runtime.database, [(place, answered)])
         return author
 
-    async def test(self, cases: object, document: object = None) -> TestRun:
+    async def test(self, cases: object, document: object, reach: Reach) -> TestRun:
         """Do the cases go where they should, by the rules in force or by those of a rule file. Raises InvalidInput."""
         await self._runtime.rule_book.refresh()
         parsed = self._cases(cases)
         if document is None:
             rules = self._runtime.rule_book.rules
-            return await self._run(rules.index.copy(team.team_id for team in rules.teams), parsed)
-        return await self._run(await settled(lambda: self._of_document(document)), parsed)
+            return await self._run(rules.index.copy(team.team_id for team in rules.teams), parsed, reach)
+        return await self._run(await settled(lambda: self._of_document(document)), parsed, reach)
 
-    async def _run(self, index: RoutingIndex, cases: Sequence[RouteCase]) -> TestRun:
+    async def _run(self, index: RoutingIndex, cases: Sequence[RouteCase], reach: Reach) -> TestRun:
         """Piece by piece, one run at a time: requests are served meanwhile."""
         outcomes: list[Outcome] = []
         async with self._one_at_a_time:
             for at in range(0, len(cases), _SLICE):
                 outcomes += run_cases(index, cases[at : at + _SLICE])
                 await asyncio.sleep(0)
-        return _test_run(index.version, outcomes)
+        return _test_run(index.version, outcomes, reach)
 
     async def _of_document(self, document: object) -> RoutingIndex:
         _, proposed = await from_document(self._runtime, document, edit_by("test"))
@@ -194,7 +196,7 @@ class Replays:
         _, after = await self._tried(proposed)
         return after
 
-    async def require(self, cases: object, proposed: Proposed) -> None:
+    async def require(self, cases: object, proposed: Proposed, reach: Reach) -> None:
         """Raise FailedTests unless all cases pass once the changes are made; MovedOn if others were made before."""
         parsed = self._cases(cases)
         if not parsed:
@@ -204,7 +206,7 @@ class Replays:
                 field="tests.cases",
             )
         _, after = await self._tried(proposed)
-        run = await self._run(after, parsed)
+        run = await self._run(after, parsed, reach)
         if run.failed:
             raise FailedTests(run)
 
@@ -289,17 +291,17 @@ def _since(span: Span) -> datetime | None:
     return None if span.days is None else datetime.now(UTC) - timedelta(days=span.days)
 
 
-def _test_run(version: int, outcomes: Sequence[Outcome]) -> TestRun:
-    results = tuple(_result(outcome) for outcome in outcomes)
+def _test_run(version: int, outcomes: Sequence[Outcome], reach: Reach) -> TestRun:
+    results = tuple(_result(outcome, reach) for outcome in outcomes)
     passed = sum(outcome.passed for outcome in outcomes)
     return TestRun(version, passed, len(outcomes) - passed, results)
 
 
-def _result(outcome: Outcome) -> JsonObject:
+def _result(outcome: Outcome, reach: Reach) -> JsonObject:
     return {
         "name": outcome.case.name,
         "passed": outcome.passed,
         "expected": outcome.expected,
         "got": outcome.got,
-        "trail": outcome.trail,
+        "trail": [step for step in outcome.trail if step.team_id in reach],
     }

@@ -16,6 +16,7 @@ from uuid import UUID
 import structlog
 
 from switchboard.app.access import Access, Principal
+from switchboard.app.reach import reach_of
 from switchboard.app.rules.proposals import (
     Proposed,
     back_to,
@@ -231,7 +232,7 @@ class RuleService:
             proposed = replace(proposed, changes=[_signed(change, edit) for change in proposed.changes])
         await refuse_wrong(self._runtime, proposed.changes)
         if cases is not None:
-            await self._replays.require(cases, proposed)
+            await self._replays.require(cases, proposed, reach_of(self._runtime, caller))
         return proposed
 
     async def load_sop(self, caller: Principal, name: str, document: object, order: Order) -> Written:

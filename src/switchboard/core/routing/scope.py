@@ -1,4 +1,4 @@
-"""Which teams a system may touch: whose rules its System3 edits, whose dead letters its System4 or System3 handles.
+"""Which teams a system may touch: whose rules it reads, whose its System3 edits, whose dead letters 3 or 4 handle.
 
 Called by `app/rules/service.py` and `app/dead_letters/service.py` before anything is shown or changed. The tree and the
 caller's system enter (from its token, never from an argument), a set of teams leaves; empty means: none. Next:
@@ -35,6 +35,12 @@ def editable(teams: Iterable[Team], members: Members, system_id: SystemId | None
     """The teams whose rules this system may edit: an active System3's own team and those below; none for all others."""
     team_id = _team_as(3, members, system_id)
     return frozenset() if team_id is None else subtree(teams, team_id)
+
+
+def readable(teams: Iterable[Team], members: Members, system_id: SystemId) -> frozenset[TeamId]:
+    """The teams whose rules this system may read: its own and those below; none for who is not an active member."""
+    member = members.get(system_id)
+    return subtree(teams, member.team_id) if member is not None and member.active else frozenset()
 
 
 def handled_by(teams: Iterable[Team], members: Members, system_id: SystemId | None) -> frozenset[TeamId]:

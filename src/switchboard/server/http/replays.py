@@ -21,7 +21,7 @@ from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import SystemId, TeamId
 from switchboard.server.contracts.rules import BacktestBody, DryRun, DryRunBody, TestAnswer, TestBody
-from switchboard.server.http.services import Parts, Services, answer, documented, needs
+from switchboard.server.http.services import Parts, Services, Within, answer, documented, needs
 
 log = structlog.get_logger(__name__)
 
@@ -32,18 +32,18 @@ Editor = Annotated[Principal, Depends(needs("rules_edit"))]
 
 
 @router.post("/test", operation_id="test_rules", summary="Run route tests", responses=documented(TestAnswer))
-async def test_rules(caller: Reader, parts: Parts, body: TestBody) -> Response:
+async def test_rules(caller: Reader, parts: Parts, reach: Within, body: TestBody) -> Response:
     """Cases: a message, and who shall get it; by the rules in force, or by those of a rule file."""
     del caller
-    return answer(await parts.replays.test(body.cases, body.document))
+    return answer(await parts.replays.test(body.cases, body.document, reach))
 
 
 @router.post(
     "/explain", operation_id="explain_rules", summary="Explain a hypothetical message", responses=documented(DryRun)
 )
-async def explain(caller: Reader, parts: Parts, body: DryRunBody) -> Response:
+async def explain(caller: Reader, parts: Parts, reach: Within, body: DryRunBody) -> Response:
     """Where it would go, and why; nothing is stored."""
-    return answer(await parts.replays.dry_run(question(caller, body)))
+    return answer(await parts.replays.dry_run(question(caller, body), reach))
 
 
 def question(caller: Principal, body: DryRunBody) -> Question:

@@ -13,7 +13,7 @@ from pydantic import Field
 from switchboard.domain.routing import TeamId
 from switchboard.server.contracts.messages import Limit, Word
 from switchboard.server.contracts.rules import DiffAnswer, Linted, RuleFile, Version, VersionPage, VersionView
-from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.server.http.services import Parts, Within, answer, documented, needs
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"], dependencies=[Depends(needs("rules"))])
 
@@ -39,9 +39,9 @@ async def list_versions(parts: Parts, limit: Limit = 50, before: Before | None =
     summary="Get a version of the rules",
     responses=documented(VersionView, 404),
 )
-async def get_version(parts: Parts, version: Version) -> Response:
+async def get_version(parts: Parts, reach: Within, version: Version) -> Response:
     """With what it changed."""
-    return answer(await parts.records.version(version))
+    return answer(await parts.records.version(reach, version))
 
 
 @router.get(
@@ -51,20 +51,23 @@ async def get_version(parts: Parts, version: Version) -> Response:
     responses=documented(DiffAnswer, 404),
 )
 async def diff(
-    parts: Parts, first: Annotated[Version, Query(alias="from")], last: Annotated[Version, Query(alias="to")]
+    parts: Parts,
+    reach: Within,
+    first: Annotated[Version, Query(alias="from")],
+    last: Annotated[Version, Query(alias="to")],
 ) -> Response:
     """One change per rule; the way back when `from` is the later one."""
-    found = await parts.records.diff(first, last)
+    found = await parts.records.diff(reach, first, last)
     return answer({"from": found.first, "to": found.last, "changed": found.changed, "changes": found.changes})
 
 
 @router.get("/export", operation_id="export_rules", summary="Export rules", responses=documented(RuleFile, 404, 409))
-async def export(parts: Parts, version: Version | None = None, team_id: Word | None = None) -> Response:
+async def export(parts: Parts, reach: Within, version: Version | None = None, team_id: Word | None = None) -> Response:
     """A rule file of all teams, or of one, as they are or as they were in a version."""
-    return answer(await parts.records.export(version, None if team_id is None else TeamId(team_id)))
+    return answer(await parts.records.export(reach, version, None if team_id is None else TeamId(team_id)))
 
 
 @router.get("/lint", operation_id="lint_rules", summary="Lint rules", responses=documented(Linted))
-async def lint(parts: Parts) -> Response:
+async def lint(parts: Parts, reach: Within) -> Response:
     """Rules that never fire, targets that nobody runs, teams that nobody reaches; the worst first."""
-    return answer(await parts.records.lint())
+    return answer(await parts.records.lint(reach))

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.views import uuid_cursor
+from switchboard.app.reach import Reach
 from switchboard.app.rules.service import NewRule, Order, Patch, WrittenRule
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import TeamId
@@ -31,7 +32,7 @@ from switchboard.server.contracts.rules import (
     WrittenRuleView,
     WrittenView,
 )
-from switchboard.server.http.services import Parts, Services, answer, documented, needs
+from switchboard.server.http.services import Parts, Services, Within, answer, documented, needs
 
 router = APIRouter(prefix="/v1", tags=["rules"])
 
@@ -44,19 +45,26 @@ READER = [Depends(needs("rules"))]
 )
 async def list_rules(
     parts: Parts,
+    reach: Within,
     team_id: Word | None = None,
     source: Word | None = None,
     limit: Limit = 100,
     cursor: Cursor | None = None,
 ) -> Response:
-    """Those in force, inactive ones too, oldest first; of one team, or of a source such as `sop:NAME`."""
-    return answer(await rule_page(parts, {"team_id": team_id, "source": source}, limit, cursor))
+    """Those in force, inactive ones too, oldest first; of one team, or of a source such as `sop:NAME`.
+
+    An agent sees those of its own team and of those below.
+    """
+    return answer(await rule_page(parts, reach, {"team_id": team_id, "source": source}, limit, cursor))
 
 
-async def rule_page(parts: Services, wanted: Mapping[str, str | None], limit: int, cursor: str | None) -> object:
+async def rule_page(
+    parts: Services, reach: Reach, wanted: Mapping[str, str | None], limit: int, cursor: str | None
+) -> object:
     """A page of rules as the wire has it."""
     team_id = wanted["team_id"]
     return await parts.records.page(
+        reach,
         None if team_id is None else TeamId(team_id),
         wanted["source"],
         after=None if cursor is None else uuid_cursor(cursor),
@@ -110,14 +118,14 @@ async def import_rules(caller: Editor, parts: Parts, body: ImportBody) -> Respon
     responses=documented(RuleDetail, 404),
     dependencies=READER,
 )
-async def get_rule(parts: Parts, rule_id: UUID) -> Response:
+async def get_rule(parts: Parts, reach: Within, rule_id: UUID) -> Response:
     """With its history."""
-    return answer(await rule_detail(parts, rule_id))
+    return answer(await rule_detail(parts, reach, rule_id))
 
 
-async def rule_detail(parts: Services, rule_id: UUID) -> JsonObject:
+async def rule_detail(parts: Services, reach: Reach, rule_id: UUID) -> JsonObject:
     """A rule with its history as the wire has it."""
-    rule, history = await parts.records.get(rule_id)
+    rule, history = await parts.records.get(reach, rule_id)
     return {"rule": rule, "history": history}
 
 
@@ -154,9 +162,9 @@ def new_rule(body: NewRuleBody) -> NewRule:
 
 
 @router.get("/sops", operation_id="list_sops", summary="List SOPs", responses=documented(SopList), dependencies=READER)
-async def list_sops(parts: Parts) -> Response:
+async def list_sops(parts: Parts, reach: Within) -> Response:
     """Every standing operating procedure that has rules here, loaded or not."""
-    return answer({"sops": await parts.records.sops()})
+    return answer({"sops": await parts.records.sops(reach)})
 
 
 @router.put("/sops/{name:path}", operation_id="load_sop", summary="Load an SOP", responses=documented(WrittenView, 409))

@@ -21,6 +21,7 @@ from switchboard.app.messages.connectors import ConnectorService
 from switchboard.app.messages.intake import Intake
 from switchboard.app.messages.views import Views
 from switchboard.app.metrics import Metrics
+from switchboard.app.reach import Reach, reach_of
 from switchboard.app.remote_agents import RemoteAgentService
 from switchboard.app.rules.records import RuleRecords
 from switchboard.app.rules.replays import Replays
@@ -99,6 +100,14 @@ def needs(action: Action) -> Callable[[Request], Awaitable[Principal]]:
 
 
 Parts = Annotated[Services, Depends(services_of)]
+
+
+def _within(request: Request) -> Reach:
+    return reach_of(services_of(request).switchboard.runtime, caller_of(request))
+
+
+Within = Annotated[Reach, Depends(_within)]
+"""The teams whose rules the caller may read."""
 
 
 def answer(value: object, status: int = 200) -> Response:

@@ -5,22 +5,25 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Response
 
 from switchboard.server.contracts.messages import AgentList, TeamList, TeamView, Word
-from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.server.http.services import Parts, Within, answer, documented, needs
 
 router = APIRouter(prefix="/v1", tags=["teams"], dependencies=[Depends(needs("teams"))])
 
 
 @router.get("/teams", operation_id="list_teams", summary="List teams", responses=documented(TeamList))
-async def list_teams(parts: Parts) -> Response:
-    """With members and the first 100 rules of each, in evaluation order; disabled rules come last."""
-    version, teams = await parts.views.teams()
+async def list_teams(parts: Parts, reach: Within) -> Response:
+    """With members and the first 100 rules of each, in evaluation order; disabled rules come last.
+
+    An agent sees the rules of its own team and of those below it.
+    """
+    version, teams = await parts.views.teams(reach)
     return answer({"version": version, "teams": teams})
 
 
 @router.get("/teams/{team_id}", operation_id="get_team", summary="Get a team", responses=documented(TeamView, 404))
-async def get_team(parts: Parts, team_id: Word) -> Response:
+async def get_team(parts: Parts, reach: Within, team_id: Word) -> Response:
     """With members and its first 100 rules; all are in `/v1/rules?team_id=…`."""
-    return answer(await parts.views.team(team_id))
+    return answer(await parts.views.team(team_id, reach))
 
 
 @router.get("/agents", operation_id="list_agents", summary="List agents", responses=documented(AgentList))

@@ -8,6 +8,7 @@ agent. Who calls is known by the token, never by an argument. In: the bodies of 
 from __future__ import annotations
 
 from switchboard.app.access import Principal
+from switchboard.app.reach import Reach, reach_of
 from switchboard.app.rules.service import Order
 from switchboard.server.contracts.messages import Body, Cursor, Id, Limit, Line, Word
 from switchboard.server.contracts.rules import DryRunBody, NewRuleBody, RulePatch, TestBody, Version
@@ -84,14 +85,17 @@ class _RuleTools:
     def __init__(self, services: Services) -> None:
         self._services = services
 
+    def _reach(self, call: Call) -> Reach:
+        return reach_of(self._services.switchboard.runtime, call.caller)
+
     async def page(self, call: Call) -> object:
         body = read(RulesWanted, call.arguments)
         return await rule_page(
-            self._services, {"team_id": body.team_id, "source": body.source}, body.limit, body.cursor
+            self._services, self._reach(call), {"team_id": body.team_id, "source": body.source}, body.limit, body.cursor
         )
 
     async def get(self, call: Call) -> object:
-        return await rule_detail(self._services, read(OneRule, call.arguments).rule_id)
+        return await rule_detail(self._services, self._reach(call), read(OneRule, call.arguments).rule_id)
 
     async def create(self, call: Call) -> object:
         body = read(NewRuleBody, call.arguments)
@@ -113,7 +117,8 @@ class _RuleTools:
 
     async def test(self, call: Call) -> object:
         body = read(TestBody, call.arguments)
-        return await self._services.replays.test(body.cases, body.document)
+        return await self._services.replays.test(body.cases, body.document, self._reach(call))
 
     async def explain(self, call: Call) -> object:
-        return await self._services.replays.dry_run(question(call.caller, read(DryRunBody, call.arguments)))
+        asked = question(call.caller, read(DryRunBody, call.arguments))
+        return await self._services.replays.dry_run(asked, self._reach(call))
