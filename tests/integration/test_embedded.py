@@ -79,6 +79,24 @@ def names_in(directory: Path) -> list[str]:
     return [path.name for path in directory.iterdir()]
 
 
+def account_name(data_dir: Path) -> str:
+    return pwd.getpwuid(data_dir.stat().st_uid).pw_name
+
+
+async def asked_as(user: str, server: EmbeddedServer) -> str:
+    """What a connection of another user gets: `ok`, or the error."""
+    entry = pwd.getpwnam(user)
+    source = (
+        "import asyncio, os, sys, asyncpg; os.setgroups([]); "
+        f"os.setgid({entry.pw_gid}); os.setuid({entry.pw_uid}); "
+        "asyncio.run(asyncpg.connect(sys.argv[1])); print('ok')"
+    )
+    command = [sys.executable, "-c", source, server.url]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    said, _ = await process.communicate()
+    return said.decode()
+
+
 def environment_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes()
 
@@ -255,6 +273,18 @@ async def test_the_server_has_no_secrets_of_ours(place: Path, monkeypatch: pytes
         known = environment_of(postmaster(server.data_dir))
     assert b"PATH=" in known
     assert b"canary" not in known
+
+
+@needs_root
+async def test_only_root_and_the_user_of_the_server_are_the_superuser(place: Path) -> None:
+    """Also where somebody has opened the directory and the socket to others."""
+    async with embedded_postgres(place / "data", settings=FAST) as server:
+        (place / "data").chmod(0o711)
+        (place / f"data/.s.PGSQL.{server.port}").chmod(0o777)
+        assert "Peer authentication failed" in await asked_as("daemon", server)
+        assert "ok" in await asked_as(account_name(place / "data"), server)
+        (place / "data").chmod(0o700)
+        assert await ask(server, "select count(*) from pg_hba_file_rules where auth_method = 'trust'") == 0
 
 
 async def test_tcp_is_open_only_on_demand_and_by_password_only(place: Path) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import pwd
 import shlex
 import shutil
 import stat
@@ -47,6 +48,16 @@ _DEFAULTS: Mapping[str, str] = {
     "checkpoint_timeout": "15min",
 } | ({"recovery_init_sync_method": "syncfs"} if sys.platform == "linux" else {})
 
+_HBA: Final = """\
+local all         all              peer map=switchboard
+local replication all              peer map=switchboard
+host  all         all all          scram-sha-256
+host  replication all 127.0.0.1/32 scram-sha-256
+host  replication all ::1/128      scram-sha-256"""
+"""Over the socket it is the kernel that says who connects; over TCP, which `listen` opens, a password does."""
+_IDENT: Final = 'switchboard root postgres\nswitchboard "{name}" postgres'
+"""The superuser is for root and for the user of the server."""
+_WRITE_ACCESS: Final = 'printf "%s\\n" "$2" > "$1"/pg_hba.conf && printf "%s\\n" "$3" > "$1"/pg_ident.conf'
 _ORPHANS: Final = 30.0
 """Seconds that the backends of a killed postmaster may take to notice."""
 _LOG_LIMIT: Final = 16 * 2**20
@@ -99,7 +110,7 @@ async def _initialise(plan: Plan, programs: Programs, mutex: int) -> None:
 async def _initdb(plan: Plan, programs: Programs, fresh: Path, mutex: int) -> None:
     """Run initdb; it shares our lock, so that no other process starts while an orphaned initdb still runs."""
     arguments = ["--username=postgres", "--encoding=UTF8", "--data-checksums", "--no-instructions", f"--pgdata={fresh}"]
-    arguments += ["--auth-local=trust", "--auth-host=scram-sha-256"]  # the socket is safe in its 0700 directory
+    arguments += ["--auth-local=peer", "--auth-host=scram-sha-256"]
     arguments += ["--no-sync"] if plan.settings.get("fsync") == "off" else []
     arguments += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] if programs.major >= 17 else []
     for locale in ("C.UTF-8", "C"):  # not every system has the former
@@ -108,9 +119,10 @@ async def _initdb(plan: Plan, programs: Programs, fresh: Path, mutex: int) -> No
             break
         if locale == "C" or "invalid locale" not in made.text:
             raise explain(f"cannot create a PostgreSQL database in {plan.data_dir}", made.text, plan.data_dir)
-    # initdb admits TCP from this machine only; with `listen`, others may connect by password. Written as the account.
-    rule = 'echo "host all all all scram-sha-256" >> "$1"/pg_hba.conf'
-    await run("/bin/sh", "-c", rule, "sh", str(fresh), cwd=plan.data_dir, account=plan.account)
+    name = plan.account.name if plan.account else pwd.getpwuid(os.geteuid()).pw_name
+    # Written as the account.
+    command = ("/bin/sh", "-c", _WRITE_ACCESS, "sh", str(fresh), _HBA, _IDENT.format(name=name))
+    await run(*command, cwd=plan.data_dir, account=plan.account)
 
 
 async def _launch(plan: Plan, programs: Programs) -> EmbeddedServer:
