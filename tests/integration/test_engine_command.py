@@ -18,10 +18,14 @@ from typing import Any
 
 import pytest
 import uvloop
+from pydantic import SecretStr
+from structlog.testing import capture_logs
 
 from switchboard.agents.command import CommandEngine
 from switchboard.agents.delivery import parse_said
 from switchboard.agents.http import HttpEngine
+from switchboard.app.settings import Settings
+from switchboard.app.wiring import make_worker, open_runtime
 from switchboard.core.envelope.strict import strict
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, SystemId, TeamId
@@ -29,6 +33,7 @@ from switchboard.ports.engine import Answer, EngineFailure, NoReply, OutcomeUnkn
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.transport.programs import death_guard
 from tests.engines import failure, run
+from tests.processes import butler, write_teams
 from tests.waiting import SOON
 
 # What may be said -------------------------------------------------------------------------------------------------
@@ -217,6 +222,22 @@ async def test_an_engine_may_have_a_user_for_all_programs() -> None:
     us = pwd.getpwuid(os.geteuid()).pw_name
     assert await run(engine, {"command": ["id", "-un"]}) == Answer(NOBODY)
     assert await run(engine, {"command": ["id", "-un"], "user": us}) == Answer(us)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's programs run as root")
+@pytest.mark.parametrize("user", [None, "nobody"])
+async def test_a_worker_says_which_programs_run_as_root(database_url: str, tmp_path: Path, user: str | None) -> None:
+    theirs = {**butler("theirs", ["id"]), "config": {"command": ["id"], "user": "nobody"}}
+    systems = [butler("ours", ["id"]), theirs, butler("memo")]
+    teams_dir = write_teams(tmp_path / "teams", {"team": {"name": "root"}, "systems": systems})
+    settings = Settings(data_dir=tmp_path, teams_dir=teams_dir, program_user=user).model_copy(
+        update={"database_url": SecretStr(database_url)}
+    )
+    async with open_runtime(settings, for_worker=True) as runtime:
+        with capture_logs() as lines:
+            make_worker(runtime)
+    told = [line["butlers"] for line in lines if line["event"] == "programs of butlers run as root"]
+    assert told == ([] if user else [["System1/ours"]])
 
 
 async def test_a_user_who_does_not_exist_is_refused(command: CommandEngine) -> None:

@@ -17,7 +17,7 @@ from switchboard.agents.callback import callbacks_from
 from switchboard.app.background import run_in_background
 from switchboard.app.channels import known_channels
 from switchboard.app.database import open_database
-from switchboard.app.ops.engines import check_calls, check_options, engine_context, load_engines
+from switchboard.app.ops.engines import check_calls, check_options, engine_context, load_engines, warn_of_root
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import read_seed, seed_teams
@@ -110,6 +110,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     engines = load_engines(engine_context(settings, runtime.database))
     members = runtime.rule_book.rules.members.values()
     check_options(engines, members)
+    warn_of_root(members, settings.program_user)
     # Rules that name a butler without an engine make dead letters that say so; a model is not to choose one at all.
     runtime.rule_book.avoid([member.system_id for member in members if member.engine not in engines])
     ways = ReplyWays(runtime.database, callbacks, runtime.channels)

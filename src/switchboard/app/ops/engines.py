@@ -6,9 +6,12 @@ Nothing is called and nothing written. Next: the engines in `agents`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
+
+import structlog
 
 from switchboard.agents.callback import callbacks_from
 from switchboard.app.dead_letters.telling import destination_of
@@ -19,6 +22,8 @@ from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, Engin
 from switchboard.store.database import Database
 from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
+
+log = structlog.get_logger(__name__)
 
 
 def check_calls(settings: Settings) -> None:
@@ -51,6 +56,18 @@ def load_engines(context: EngineContext) -> dict[str, Engine]:
         except ImportError as error:
             raise ConfigurationError(f"the engine {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
     return engines
+
+
+def warn_of_root(members: Iterable[Member], program_user: str | None) -> None:
+    """A program that reads what strangers wrote should not have all rights."""
+    active = [member for member in members if member.active and member.engine == "command"]
+    exposed = sorted(member.system_id for member in active if (member.options.get("user") or program_user) is None)
+    if exposed and os.geteuid() == 0:
+        log.warning(
+            "programs of butlers run as root",
+            butlers=exposed,
+            remedy="set program_user, or the option user of each, to a user that owns nothing of Switchboard",
+        )
 
 
 def check_options(
