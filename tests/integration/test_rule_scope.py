@@ -322,6 +322,8 @@ async def everything_read(server: Opened, headers: Headers) -> dict[str, set[str
     answers["explain"] = (await server.http.post("/v1/rules/explain", json=telegram, headers=headers)).json()
     for name, arguments in (
         ("routing_rules_list", {}),
+        ("routing_rules_lint", {}),
+        ("sops_list", {}),
         ("routing_rules_test", {"cases": cases}),
         ("routing_rules_explain", {"facts": {"channel": "slack"}}),
     ):

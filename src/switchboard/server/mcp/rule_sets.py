@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from switchboard.app.access import Principal
+from switchboard.app.reach import Reach, reach_of
 from switchboard.app.rules.replays import Progress, Span
 from switchboard.app.rules.service import Order
 from switchboard.core.routing.backtest import NEWEST
@@ -84,6 +85,9 @@ class _RuleSetTools:
     def __init__(self, services: Services) -> None:
         self._services = services
 
+    def _reach(self, call: Call) -> Reach:
+        return reach_of(self._services.switchboard.runtime, call.caller)
+
     async def versions(self, call: Call) -> object:
         body = read(VersionsWanted, call.arguments)
         versions = await self._services.records.versions(body.before, body.limit)
@@ -92,11 +96,11 @@ class _RuleSetTools:
 
     async def lint(self, call: Call) -> object:
         read(NoArguments, call.arguments)
-        return await self._services.records.lint()
+        return await self._services.records.lint(self._reach(call))
 
     async def sops(self, call: Call) -> object:
         read(NoArguments, call.arguments)
-        return {"sops": await self._services.records.sops()}
+        return {"sops": await self._services.records.sops(self._reach(call))}
 
     async def restore(self, call: Call) -> object:
         body = read(RestoreBody, call.arguments)
