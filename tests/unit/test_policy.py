@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.policy.rates import Rates
+from switchboard.core.policy.rates import RateLimiter
 from switchboard.core.policy.retry import backoff
 from switchboard.core.policy.shares import NO_CREDIT, WEIGHTS, shares
 
@@ -91,7 +91,7 @@ def test_the_highest_tier_comes_first() -> None:
 def test_in_no_minute_does_anybody_do_more_than_twice_their_rate_and_waiting_always_helps(
     per_minute: int, pauses: list[float]
 ) -> None:
-    rates, done, now = Rates(per_minute), list[float](), 0.0
+    rates, done, now = RateLimiter(per_minute), list[float](), 0.0
     for pause in pauses:
         now += pause
         wait = rates.take("anna", now)
@@ -105,8 +105,8 @@ def test_in_no_minute_does_anybody_do_more_than_twice_their_rate_and_waiting_alw
 
 
 def test_all_of_a_minute_may_come_at_once_and_then_one_at_a_time() -> None:
-    rates = Rates(60)
+    rates = RateLimiter(60)
     assert [rates.take("anna", 0.0) for _ in range(61)] == [0.0] * 60 + [1.0]
     assert rates.take("anna", 1.0) == 0.0
     assert rates.take("anna", 1.0) == 1.0
-    assert [Rates(0).take("anna", 0.0) for _ in range(100)] == [0.0] * 100
+    assert [RateLimiter(0).take("anna", 0.0) for _ in range(100)] == [0.0] * 100

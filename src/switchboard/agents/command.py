@@ -7,8 +7,8 @@ the reply to standard output, and reports the outcome by its exit status. Next: 
     exit 65   (EX_DATAERR) refused, the end of stderr is the reason   other             failed: tried again
     cannot be started: the delivery ends at once
 
-Options of the member: `command` (a list, no shell), `timeout` (seconds), `cwd`, `env`, `user` (as whom it runs; only
-root can choose), `effect`, `max_output` (bytes), `output` (`text`, or `json` for the three answers of `delivery.py`).
+Options of the member: `command` (a list, no shell), `timeout` (seconds), `cwd`, `env`, `user` (to run as; only root
+can choose), `effect`, `max_output` (bytes), `output` (`text`, or `json` for the three answers of `delivery.py`).
 An `effectful` program is tried again only after status 75, which promises that nothing has happened; after any other
 failure the outcome is unknown.
 
@@ -66,7 +66,7 @@ def engine(context: EngineContext) -> Engine:
 class CommandEngine:
     """Runs programs; `guard` precedes each command, `grace` is the seconds from SIGTERM to SIGKILL.
 
-    `user`: as whom they run where the member does not say.
+    `user`: the one they run as, unless the member names another.
     """
 
     def __init__(self, guard: tuple[str, ...] = (), *, grace: float = 3.0, user: str | None = None) -> None:

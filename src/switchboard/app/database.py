@@ -97,7 +97,7 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
 
 
 async def connect_pooled(settings: Settings) -> Database:
-    """The database through its pooler; the caller closes it. Raises ConfigurationError if the pooler is no use."""
+    """The database through its pooler; the caller closes it. Raises ConfigurationError if the pooler cannot be used."""
     if settings.database_url is None or settings.database_direct_url is None:
         raise ValueError("database_url and database_direct_url are needed")
     direct_url = settings.database_direct_url.get_secret_value()

@@ -41,12 +41,14 @@ class Metrics:
         self._workers = self._gauge("workers_alive", "Registered workers with a recent heartbeat.")
         self._servers = self._gauge("servers_alive", "Registered servers with a recent heartbeat.")
         self._dead = self._gauge("dead_letters_pending", "Dead letters not handled yet.")
-        self._oldest = self._gauge("oldest_waiting_seconds", "The longest time that a lane has waited for a worker.")
+        self._oldest = self._gauge(
+            "oldest_waiting_seconds", "Seconds that the oldest ready lane has waited for a worker."
+        )
         self._waiting = self._gauge("replies_waiting", "Replies not sent yet.")
-        self._oldest_reply = self._gauge("oldest_reply_seconds", "Since the oldest of these replies was made.")
+        self._oldest_reply = self._gauge("oldest_reply_seconds", "Seconds since the oldest of these replies was made.")
         self._unsent = self._gauge("replies_unsent", "Replies that an operator may send again, by state.", "state")
-        self._connectors = self._gauge("connectors", "Connectors, by what is known of them.", "state")
-        self._outcomes = self._gauge("outcomes_today", "What became of the messages of today (UTC).", "outcome")
+        self._connectors = self._gauge("connectors", "Connectors by state.", "state")
+        self._outcomes = self._gauge("outcomes_today", "Outcomes of today's messages (UTC).", "outcome")
         self._tokens = self._gauge("model_tokens_today", "Tokens used by models today (UTC).")
         self._cost = self._gauge("model_cost_today_dollars", "Usage and cost of models today (UTC), by their prices.")
         self._capped = self._gauge("model_refused_today", "Calls to models prevented by a limit today.")

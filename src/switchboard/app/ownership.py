@@ -1,4 +1,4 @@
-"""Whose files are believed: our own and root's, as long as nobody else may write to them.
+"""Which files are trusted: our own and root's, unless others may write to them.
 
 Called for settings and team files (`settings.py`, `rules/seed.py`) and for the data directory (`database.py`,
 `access.py`, the command line's `client.py`): who can write any of these can run programs as the user who starts
@@ -18,7 +18,7 @@ from typing import Final
 from switchboard.domain.errors import ConfigurationError
 
 _CODE_OWNER: Final = Path(__file__).stat().st_uid
-"""Needs no further way in: what runs here is their code. So root may work with a checkout of another user."""
+"""Trusted, as it is their code that runs. So root may use the checkout of another user."""
 
 
 def require_ours(path: Path) -> None:
@@ -60,7 +60,7 @@ def _trusted() -> set[int]:
 
 
 def _is_private_group(status: os.stat_result) -> bool:
-    """Whether nobody but the owner is in the file's group, as where each user has a group of the same name."""
+    """Whether the owner is alone in the file's group, as where each user has a group of the same name."""
     try:
         group = grp.getgrgid(status.st_gid)
     except KeyError:

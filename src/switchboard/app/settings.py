@@ -127,7 +127,7 @@ class WebhookSettings(_Group):
 
 
 class DeadLetterSettings(_Group):
-    """Who is told of dead letters: a webhook, and the senders; days that handled dead letters keep the message."""
+    """Who is notified of dead letters: a webhook, the senders; for how many days handled ones keep the message."""
 
     tell: WebhookSettings | None = None
     tell_sender: bool = False
@@ -248,7 +248,7 @@ class Settings(BaseSettings):
     teams: tuple[JsonObject, ...] = ()
     """Teams written here instead of in files of their own, each in the same form."""
     program_user: str | None = None
-    """As whom the programs of butlers run that name no user of their own."""
+    """The user that runs the programs of butlers that name none."""
     log_level: str = "info"
     accept: AcceptSettings = AcceptSettings()
     worker: WorkerGroup = WorkerGroup()
@@ -268,7 +268,7 @@ class Settings(BaseSettings):
     def places(self) -> dict[str, int]:
         """The places of each pool of a worker.
 
-        No more wait for models than these may run at a time: who waits for one in a place keeps others out of it.
+        No more classifications than models may run sessions: one that waits would keep its place from others.
         """
         sessions = sum(model.concurrency for model in self.models if model.name in self.classify.models)
         given = self.worker.pools

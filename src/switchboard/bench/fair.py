@@ -1,4 +1,4 @@
-"""How long a quiet sender waits while others send far more than can be done, beside how long with nobody else there.
+"""How long a quiet sender waits while others flood the workers, compared with how long without other messages.
 
 Called by `switchboard bench fair`. A butler takes 0.2 s for a turn, so a worker with 64 places does 320 a second, and a
 flood is more than it can do in the time. Times are those of the database: from acceptance to the reply.

@@ -105,7 +105,7 @@ def turn(*, rounds: Rounds = 3, seconds: Seconds = 5.0, as_json: AsJson = False)
 
 @app.command()
 def fair(*, rounds: Rounds = 3, seconds: Seconds = 10.0, as_json: AsJson = False) -> None:
-    """How long a quiet sender waits for replies while others flood the workers, beside how long without them.
+    """How long a quiet sender waits for replies while others flood the workers, compared with no flood.
 
     Exit code 1: its p99 under a flood is more than three times that without.
     """

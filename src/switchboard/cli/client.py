@@ -123,7 +123,7 @@ def _started_last(data_dir: Path) -> str | None:
 
 
 def _is_here(url: str) -> bool:
-    """Whether an address is one of loopback; a URL that is none is for the client to refuse."""
+    """Whether a URL points to a loopback address; malformed URLs are left for the HTTP client to refuse."""
     try:
         name = urlsplit(url).hostname or ""
         return name == "localhost" or ip_address(name).is_loopback

@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 class Submission:
     """A validated envelope with the original bytes, which `GET …/raw` returns.
 
-    `by_operator`: there is room for it where the messages of others are refused, and `pinned_target` may be any butler,
+    `by_operator`: it is accepted when the backlog is too full for others, and `pinned_target` may be any butler,
     not only one that has written in the conversation.
     """
 

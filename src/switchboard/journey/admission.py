@@ -1,4 +1,4 @@
-"""Admission: what is refused before anything else is done with it, because there is too much.
+"""Admission control: messages that are too large or too many are refused before anything else is done.
 
 `accept.py` calls `check` for every submission. In: its size and envelope, and who submits it; out: nothing, or an error
 that says when to try again. Next: `core/policy/rates.py`.
@@ -12,14 +12,14 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from switchboard.core.policy.rates import Rates
+from switchboard.core.policy.rates import RateLimiter
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Overloaded, SenderOverRate, TooLarge, Unavailable
 from switchboard.store import inbox as store
 from switchboard.store.database import Database
 
 _ROOM: Final = {"operator": 1.0, "high_priority": 0.95}
-"""How much of the backlog each may fill; others a tenth less, and one endpoint half of it."""
+"""The share of the backlog that each may fill."""
 _ROOM_OF_OTHERS: Final = 0.9
 _ROOM_OF_AN_ENDPOINT: Final = 0.5
 
@@ -43,13 +43,13 @@ class Admission:
     def __init__(self, database: Database, limits: AcceptLimits) -> None:
         self._database = database
         self._limits = limits
-        self._rates = Rates(limits.sender_per_minute)
+        self._rates = RateLimiter(limits.sender_per_minute)
         self._backlog = 0
         self._since = 0
         self._crowded: frozenset[tuple[str, str]] = frozenset()
 
     def check(self, envelope: Envelope, size: int, *, by_operator: bool, now: float) -> None:
-        """Raise TooLarge, Overloaded or SenderOverRate; else it counts from now on."""
+        """Count a message of `size` bytes as accepted, or raise TooLarge, Overloaded or SenderOverRate."""
         if size > self._limits.message_bytes:
             raise TooLarge(f"the message has {size} bytes; at most {self._limits.message_bytes} are taken")
         waiting = self._backlog + self._since
@@ -73,7 +73,7 @@ class Admission:
         return Overloaded(f"{why}; nothing was stored", retry_after=self._limits.retry_after)
 
     async def measure(self) -> None:
-        """Look how much waits, and where."""
+        """Measure the backlog, and find the endpoints that fill half of it."""
         before, most = self._since, self._limits.backlog * _ROOM_OF_AN_ENDPOINT
         self._backlog = await store.count_backlog(self._database)
         self._since -= before

@@ -1,4 +1,4 @@
-"""Whom a model may choose: the live butlers and the sub-teams of a team, as they describe themselves at this moment.
+"""The candidates of a model: the live butlers and the sub-teams of a team, with their present descriptions.
 
 `classify.py` describes the candidates of its rule book; `pipeline.py`, in a program that keeps none, reads `Live`.
 Next: `ask.py`.

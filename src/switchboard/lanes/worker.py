@@ -58,7 +58,7 @@ class WorkerSettings:
     rescue_every: float = 0.25
     drain: float = 20.0
     use_lock: bool = True
-    """Whether others may notice by a lock that we are gone; never behind a pooler. Else only the TTL counts."""
+    """Whether an advisory lock shows that we are alive; never behind a pooler. Without it only the TTL counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class _Session:
         direct = await is_direct(connection)
         if not direct:
             log.warning(
-                "advisory locks are off, because a pooler is before the database: a dead worker is noticed late",
+                "advisory locks are off, because the database is behind a pooler: a dead worker is noticed late",
                 after_s=self._settings.ttl,
                 advice="set database_direct_url to PostgreSQL itself",
             )

@@ -146,7 +146,7 @@ class EngineContext:
     memos: Memos
     remote_agents: RemoteAgents
     program_user: str | None = None
-    """As whom programs run that an engine starts, where the member does not say; None: as the worker."""
+    """The user that runs the programs of engines, unless the member names one; None: the worker's."""
 
 
 # What comes out -----------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ ROLE_SETTINGS: Final = {
     # Disks without heads: at the default of 4 a batch of 40 messages reads whole tables instead of their indexes.
     "random_page_cost": "1.1",
 }
-"""What our statements rely on. Each connection asks for it, but behind a pooler, where it is set on our role."""
+"""What our statements rely on. Each connection sets it; behind a pooler it is set on our role."""
 _NAME: Final = {"application_name": "switchboard"}
 
 _LOST = (
@@ -191,7 +191,7 @@ class Database:
     async def connect(cls, url: str, *, size: int = 8, direct_url: str | None = None) -> Database:
         """Open the pool. With `direct_url`, `url` is taken for a pooler in transaction mode.
 
-        Raises `ConfigurationError` for a wrong URL, an old server, and a pooler that was not expected or is no use;
+        Raises `ConfigurationError` for a wrong URL, an old server, and an unexpected or unusable pooler;
         `Unavailable` if there is no server.
         """
         try:
@@ -347,7 +347,7 @@ class _OneConnection(Database):
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[Row]]:
-        """Always the same; its trouble is that of the transaction."""
+        """Always the same one; its errors are left to the transaction."""
         yield self._connection
 
 

@@ -117,7 +117,7 @@ class Untold:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A dead letter as logs and people outside are told of it: without anything that the sender wrote.
+    """A dead letter for the log and the webhook: without anything that the sender wrote.
 
     `reason` is only the kind of the failure where a butler or a model gave the reason, which may quote the message.
     """
@@ -268,9 +268,9 @@ async def spare_sender(database: Database, request_id: UUID) -> None:
 
 
 async def log(database: Database, limit: int, write: Callable[[Report], None]) -> int:
-    """Call `write` with up to `limit` dead letters for which that was never done; returns how many.
+    """Call `write` with up to `limit` dead letters that are not logged yet; returns how many.
 
-    They count as written when all of them are: if this process dies before, they are written again.
+    They count as logged when all of them are: if this process dies before, they are logged again.
     """
     async with database.connection() as connection, connection.transaction():
         reports = rows_as(Report, await connection.fetch(query("dead_letters.log"), limit))
@@ -280,16 +280,16 @@ async def log(database: Database, limit: int, write: Callable[[Report], None]) -
 
 
 async def to_tell(database: Database, limit: int, backoff: Backoff) -> list[Report]:
-    """Up to `limit` pending dead letters of which nobody outside was told, to be told now.
+    """Up to `limit` pending dead letters that the webhook has not accepted and that are due now.
 
-    Each comes again after a while, which doubles each time, until `told` is called or it is handled.
+    Each is due again after a pause, which doubles each time, until `told` is called or it is handled.
     """
     rows = await database.rows(query("dead_letters.tell"), limit, seconds(backoff.base), seconds(backoff.cap))
     return sorted(rows_as(Report, rows), key=lambda one: one.dead_letter_id)
 
 
 async def told(database: Database, dead_letter_id: UUID) -> None:
-    """Somebody outside has been told of this dead letter."""
+    """The webhook has accepted this dead letter."""
     await database.run(query("dead_letters.told"), dead_letter_id)
 
 

@@ -107,7 +107,7 @@ class SenderCaps:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether a model may be asked for a message. `flow` None: nobody is known to be its sender.
+    """Whether a model may be asked for a message. `flow` None: its sender is unknown.
 
     `reached`: the limit that forbids it, by its name in the settings; `wait_s`: when to try again, None: not today.
     """
@@ -118,7 +118,7 @@ class Admission:
 
 
 async def admit(database: Database, request_id: UUID, day: date, caps: SenderCaps) -> Admission:
-    """Ask whether its sender may have a model asked; if so, it counts."""
+    """Check the limits of the message's sender; if none is reached, a session is counted."""
     limits = (caps.per_minute, caps.tokens, caps.newcomer_tokens)
     [found] = rows_as(Admission, await database.rows(query("model_usage.admit"), request_id, day, *limits))
     return found
@@ -130,7 +130,7 @@ async def book(database: Database, flow: Flow, day: date, tokens: int) -> None:
 
 
 async def forget_flows(database: Database, keep_days: int) -> int:
-    """Forget which senders asked models before that many days; who comes back is new."""
+    """Forget which senders asked models before that many days; one who returns counts as new."""
     return _count(await database.run(query("model_usage.forget_flows"), keep_days))
 
 

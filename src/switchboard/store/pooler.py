@@ -1,7 +1,7 @@
-"""What stands between us and PostgreSQL: nothing, or a pooler in transaction mode, such as PgBouncer 1.21 or newer.
+"""Checks for a pooler in transaction mode between us and PostgreSQL, such as PgBouncer 1.21 or newer.
 
 Behind one, each statement may run in another session, so nothing may rely on what an earlier one has left there: our
-settings stand on the role, prepared statements are the pooler's to follow, and LISTEN and advisory locks need a
+settings are set on the role, prepared statements are the pooler's to follow, and LISTEN and advisory locks need a
 connection that goes past it. `database.py` asks here when it connects, `lanes.py` when a worker registers.
 """
 
@@ -35,7 +35,7 @@ async def is_direct(connection: Connection) -> bool:
 
 
 async def pooler_trouble(connection: Connection, search_path: str, *, pooled: bool) -> str | None:
-    """Why this connection is no use to us, or None. `pooled`: whether a pooler is expected."""
+    """Why this connection cannot be used, or None. `pooled`: whether a pooler is expected."""
     if await connection.fetchval("show search_path") != search_path:
         return _STALE if pooled else NEEDS_DIRECT
     if pooled and not await is_direct(connection) and not await _follows_statements(connection):

@@ -32,7 +32,7 @@ _PIECE: Final = 262_144
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The user as whom a program runs, with the groups that a login would give it."""
+    """The user that a program runs as, with the groups that a login would give it."""
 
     uid: int
     gid: int

@@ -59,7 +59,7 @@ class CorrectionService:
         self._access = access
 
     async def correct(self, caller: Principal, request_id: UUID, wish: Wish) -> Corrected:
-        """Name the right butler or team of a message, and deliver it to whom of them does not have it. Idempotent.
+        """Name the right butler or team of a message, and deliver it where it is missing. Idempotent.
 
         In a team its rules decide, and those of the teams below; no model is asked. Raises NotFound; InvalidInput for a
         butler or team that is not there, Forbidden for one out of the caller's reach; Conflict where no model was
@@ -138,7 +138,7 @@ class CorrectionService:
         return Sending(structs.replace(decision, trail=(step, *decision.trail)), tier)
 
     async def _decided(self, request_id: UUID, to: Target) -> Decision:
-        """The butler, or whom the rules of the team lead to."""
+        """The butler, or those to which the rules of the team lead."""
         index = self._runtime.rule_book.rules.index
         if to.system_id is not None:
             chosen = index.butler(to.system_id)

@@ -47,7 +47,7 @@ _NO_SENDER_CAPS: Final = SenderCaps()
 class Asking:
     """How models are asked: the most that one message may cost, seconds for all of them, where our MCP server is.
 
-    `senders`: what the sender of a message may use; `model`: who would be asked first.
+    `senders`: what the sender of a message may use; `model`: the one that would be asked first.
     """
 
     cap: Cap = _NO_CAP
@@ -94,9 +94,11 @@ def open_classifier(settings: Settings, database: Database, closing: AsyncExitSt
     spending = StoredSpending(database)
     dispatcher = Dispatcher(sessions.models, spending, Limits(classify.day_cap), on_cooldown=_on_record(database))
     asking = Asking(
-        Cap(classify.tokens_per_message),
-        *(classify.timeout, mcp_url(settings)),
-        *(classify.sender_caps, classify.models[0]),
+        cap=Cap(classify.tokens_per_message),
+        timeout=classify.timeout,
+        mcp_url=mcp_url(settings),
+        senders=classify.sender_caps,
+        model=classify.models[0],
     )
     return ModelClassifier(
         database, by_dispatcher(dispatcher, database, asking), classify.attempts, known_channels(settings)
@@ -118,9 +120,8 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: Asking) ->
         )
         request = task.request(asking.mcp_url, asking.timeout)
         if isinstance(reserve(Account(spent=terms.spent), Amount(1), asking.cap), Refusal):
-            return await dispatcher.run(
-                request, terms
-            )  # which refuses it for good: it need not wait for its sender's turn
+            # The dispatcher refuses it for good, so the limits of its sender do not matter.
+            return await dispatcher.run(request, terms)
         return await _for_sender(database, request_id, asking, request, lambda: dispatcher.run(request, terms))
 
     return ask

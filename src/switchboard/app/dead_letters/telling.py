@@ -1,9 +1,9 @@
-"""Somebody outside is told of each dead letter, by a signed POST to the webhook `dead_letters.tell`.
+"""Each dead letter is posted to the webhook `dead_letters.tell`, signed.
 
-`app/ops/maintenance.py` lets one of all workers call `Teller.tell` every few seconds. In: dead letters of which nobody
-was told; out: requests with `dead_letter.v1`, which has nothing that a sender wrote. A request that fails, or whose
-outcome is unknown, is repeated with the same `Idempotency-Key`, the id of the dead letter: after 30 s at first and
-every hour in the end, until the dead letter is handled. Next: `store/dead_letters.py`.
+`app/ops/maintenance.py` lets one of all workers call `Teller.tell` every few seconds. In: dead letters not
+posted yet; out: requests with `dead_letter.v1`, which contains nothing that a sender wrote. A request that fails, or
+whose outcome is unknown, is repeated with the same `Idempotency-Key`, the id of the dead letter: first after 30 s and
+finally once an hour, until the dead letter is handled. Next: `store/dead_letters.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TIMEOUT_S: Final = 5.0
 """Other maintenance waits meanwhile."""
 _BACKOFF: Final = Backoff(base=30.0, cap=3600.0)
 _AT_ONCE: Final = 10
-_BITES: Final = 10
+_BATCHES: Final = 10
 
 log = structlog.get_logger(__name__)
 
@@ -37,16 +37,16 @@ def destination_of(webhook: WebhookSettings) -> Destination:
 
 
 class Teller:
-    """Tells whoever is behind the webhook. Raises ConfigurationError if it cannot be called from here."""
+    """Posts dead letters to the webhook. Raises ConfigurationError if it cannot be called from here."""
 
     def __init__(self, database: Database, webhook: WebhookSettings) -> None:
         self._database = database
         self._to = destination_of(webhook)
 
     async def tell(self) -> int:
-        """Tell of the dead letters that are due, a hundred at most, until one fails; returns of how many."""
+        """Post the dead letters that are due, a hundred at most, until one fails; returns how many were accepted."""
         count = 0
-        for _ in range(_BITES):
+        for _ in range(_BATCHES):
             due = await dead_letters.to_tell(self._database, _AT_ONCE, _BACKOFF)
             told = sum(await asyncio.gather(*map(self._tell, due)))
             count += told
@@ -59,7 +59,9 @@ class Teller:
         if why is None:
             await dead_letters.told(self._database, report.dead_letter_id)
         else:
-            log.warning("nobody was told of a dead letter", dead_letter_id=str(report.dead_letter_id), error=why)
+            log.warning(
+                "a dead letter was not accepted by the webhook", dead_letter_id=str(report.dead_letter_id), error=why
+            )
         return why is None
 
     async def _post(self, report: Report) -> str | None:
@@ -72,7 +74,7 @@ class Teller:
 
 
 def report_json(report: Report) -> bytes:
-    """`dead_letter.v1`; `text` says it in a sentence, as chats show it."""
+    """`dead_letter.v1`; `text` is one sentence, for chats."""
     where = f"Dead letter in team {report.team_id}"
     text = f"{where}: {report.category} ({report.reason}). See: switchboard dlq show {report.dead_letter_id}"
     return msgspec.json.encode({"schema_version": SCHEMA_VERSION, **asdict(report), "text": text})

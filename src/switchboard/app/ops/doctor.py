@@ -301,7 +301,7 @@ _UNHEARD: Final[Mapping[LintCode, tuple[str, str]]] = {
 
 
 def _handlers(found: Iterable[Team], settings: Settings) -> Iterator[Finding]:
-    """Teams of whose dead letters no person may hear."""
+    """Teams whose dead letters may reach no person."""
     unheard = list(lint_handlers(found, told=settings.dead_letters.tell is not None))
     for code, (what, mend) in _UNHEARD.items():
         if named := [one.team_id for one in unheard if one.code == code]:
@@ -337,7 +337,7 @@ async def _classifying(database: Database, settings: Settings) -> list[Finding]:
         found.append(Finding("refused today", "note", f"{stood.refused} calls prevented today by a daily limit", mend))
     if stood.senders_refused:
         detail = f"{stood.senders_refused} calls prevented today by limits per sender"
-        mend = "see who writes so much: switchboard messages list; or raise classify.sender_per_minute and its like"
+        mend = "see who writes so much: switchboard messages list; or raise the limits per sender in [classify]"
         found.append(Finding("senders refused today", "note", detail, mend))
     return found + [_in_cooldown(one) for one in await model_usage.cooldowns(database)]
 
@@ -376,7 +376,7 @@ def _silent(one: RemoteAgent) -> Finding:
 
 
 async def _connectors(database: Database, _: Settings) -> list[Finding]:
-    """Connectors that are silent or ill, and replies that wait for one."""
+    """Connectors that are silent or unhealthy, and replies that wait for one."""
     waiting = {(one.channel, one.endpoint): one for one in await outbox.waiting_for_connectors(database, _MANY)}
     known = await connectors.list_connectors(database)
     ill = [_connector(one, waiting.get((one.channel, one.endpoint))) for one in known]
