@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from switchboard.app.dead_letters.telling import Teller
+from switchboard.app.dead_letters.telling import DeadLetterWebhook
 from switchboard.app.ops.engines import check_calls
 from switchboard.app.ops.maintenance import maintenance_tasks
 from switchboard.app.settings import DeadLetterSettings, Settings, WebhookSettings
@@ -42,8 +42,10 @@ async def parts(database_url: str) -> AsyncIterator[Lab]:
         yield made
 
 
-def teller(parts: Lab, hook: Hook) -> Teller:
-    return Teller(parts.database, WebhookSettings(url=hook.url, secret_env="TELL_SECRET", allow_private=True))
+def webhook(parts: Lab, hook: Hook) -> DeadLetterWebhook:
+    return DeadLetterWebhook(
+        parts.database, WebhookSettings(url=hook.url, secret_env="TELL_SECRET", allow_private=True)
+    )
 
 
 async def die(parts: Lab, count: int = 1) -> list[UUID]:
@@ -68,9 +70,9 @@ async def later(parts: Lab) -> None:
 async def test_a_webhook_is_told_once_signed_and_without_what_was_written(parts: Lab, hook: Hook) -> None:
     hook.says(204)
     [dead_letter] = await die(parts)
-    assert await teller(parts, hook).tell() == 1
+    assert await webhook(parts, hook).post_due() == 1
     await later(parts)
-    assert await teller(parts, hook).tell() == 0
+    assert await webhook(parts, hook).post_due() == 0
     [body], [headers] = hook.bodies, hook.headers
     timestamp, signature = headers["Switchboard-Timestamp"], headers["Switchboard-Signature"]
     seen = verify(SECRET.encode(), timestamp=timestamp, signature=signature, body=body, now=time.time())
@@ -89,13 +91,13 @@ async def test_a_webhook_that_fails_is_told_again_with_the_same_key(parts: Lab, 
     hook.says(status)
     [dead_letter] = await die(parts)
     with capture_logs() as logs:
-        assert await teller(parts, hook).tell() == 0
-        assert await teller(parts, hook).tell() == 0, "not at once"
+        assert await webhook(parts, hook).post_due() == 0
+        assert await webhook(parts, hook).post_due() == 0, "not at once"
     assert [entry["log_level"] for entry in logs] == ["warning"]
     assert f"answered {status}" in logs[0]["error"]
     await later(parts)
     hook.says(200)
-    assert await teller(parts, hook).tell() == 1
+    assert await webhook(parts, hook).post_due() == 1
     assert keys(hook) == [str(dead_letter)] * 2
 
 
@@ -106,7 +108,7 @@ async def test_each_failure_doubles_the_wait_up_to_an_hour(parts: Lab, hook: Hoo
     for _ in range(9):
         await parts.database.run("update dead_letter set tell_after = 'epoch'")
         before = await parts.database.value("select clock_timestamp()")
-        await teller(parts, hook).tell()
+        await webhook(parts, hook).post_due()
         waits.append((await parts.database.value("select tell_after from dead_letter") - before).total_seconds())
     wanted = [min(30 * 2**n, 3600) for n in range(9)]
     assert all(wait >= want for wait, want in zip(waits, wanted, strict=True))
@@ -123,7 +125,7 @@ async def test_a_process_that_dies_while_it_tells_leaves_it_to_the_next(parts: L
 
     hook.handler = hang
     [dead_letter] = await die(parts)
-    telling = asyncio.create_task(teller(parts, hook).tell())
+    telling = asyncio.create_task(webhook(parts, hook).post_due())
     async with asyncio.timeout(SOON):
         await reached.wait()
     telling.cancel()
@@ -131,15 +133,15 @@ async def test_a_process_that_dies_while_it_tells_leaves_it_to_the_next(parts: L
     gone.set()
     hook.says(200)
     await later(parts)
-    assert await teller(parts, hook).tell() == 1
+    assert await webhook(parts, hook).post_due() == 1
     assert keys(hook) == [str(dead_letter)] * 2
 
 
 async def test_of_many_and_by_two_workers_each_is_told_once(parts: Lab, hook: Hook) -> None:
     hook.says(200)
     expected = {str(one) for one in await die(parts, 25)}
-    told = await asyncio.gather(*(teller(parts, hook).tell() for _ in range(2)))
-    assert sum(told) + await teller(parts, hook).tell() == 25
+    told = await asyncio.gather(*(webhook(parts, hook).post_due() for _ in range(2)))
+    assert sum(told) + await webhook(parts, hook).post_due() == 25
     assert len(keys(hook)) == 25
     assert set(keys(hook)) == expected
 
@@ -148,7 +150,7 @@ async def test_what_was_handled_meanwhile_is_not_told(parts: Lab, hook: Hook) ->
     hook.says(200)
     [dead_letter] = await die(parts)
     await dead_letters.handle(parts.database, dead_letter, Handling("olga", "spam"))
-    assert await teller(parts, hook).tell() == 0
+    assert await webhook(parts, hook).post_due() == 0
     assert hook.bodies == []
 
 

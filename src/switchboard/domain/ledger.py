@@ -19,7 +19,7 @@ LaneName = NewType("LaneName", str)
 """The human-readable form: `turn:System1/health:telegram/bot/42`, `send:telegram/bot/42`."""
 
 Flow = int
-"""All that one sender sends to one endpoint; the upper 32 bits stand for the endpoint (`flow_key` in SQL)."""
+"""All that one sender sends to one endpoint; the upper 31 of 63 bits stand for the endpoint (`flow_key` in SQL)."""
 
 FailureClass = Literal["validation", "routing", "target_unavailable", "timeout", "overload", "internal"]
 """The kind of a butler's failure; remote butlers use the same words."""

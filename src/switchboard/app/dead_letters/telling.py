@@ -1,9 +1,9 @@
 """Each dead letter is posted to the webhook `dead_letters.tell`, signed.
 
-`app/ops/maintenance.py` lets one of all workers call `Teller.tell` every few seconds. In: dead letters not
-posted yet; out: requests with `dead_letter.v1`, which contains nothing that a sender wrote. A request that fails, or
-whose outcome is unknown, is repeated with the same `Idempotency-Key`, the id of the dead letter: first after 30 s and
-finally once an hour, until the dead letter is handled. Next: `store/dead_letters.py`.
+`app/ops/maintenance.py` has one of the workers call `DeadLetterWebhook.post_due` every few seconds. In: dead letters
+that are not posted yet; out: requests with `dead_letter.v1`, which contains nothing that a sender wrote. A request that
+fails, or whose outcome is unknown, is repeated with the same `Idempotency-Key`, the id of the dead letter: first after
+30 s and finally once an hour, until the dead letter is handled. Next: `store/dead_letters.py`.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ def destination_of(webhook: WebhookSettings) -> Destination:
     return destination(webhook, "dead_letters.tell", _TIMEOUT_S)
 
 
-class Teller:
+class DeadLetterWebhook:
     """Posts dead letters to the webhook. Raises ConfigurationError if it cannot be called from here."""
 
     def __init__(self, database: Database, webhook: WebhookSettings) -> None:
         self._database = database
         self._to = destination_of(webhook)
 
-    async def tell(self) -> int:
+    async def post_due(self) -> int:
         """Post the dead letters that are due, a hundred at most, until one fails; returns how many were accepted."""
         count = 0
         for _ in range(_BATCHES):
             due = await dead_letters.to_tell(self._database, _AT_ONCE, _BACKOFF)
-            told = sum(await asyncio.gather(*map(self._tell, due)))
+            told = sum(await asyncio.gather(*map(self._report, due)))
             count += told
             if told < _AT_ONCE:
                 break
         return count
 
-    async def _tell(self, report: Report) -> bool:
+    async def _report(self, report: Report) -> bool:
         why = await self._post(report)
         if why is None:
             await dead_letters.told(self._database, report.dead_letter_id)

@@ -423,7 +423,7 @@ async def _calls(database: Database, settings: Settings) -> list[Finding]:
     problems = [("webhooks", problem) for problem in _webhook_problems(settings)]
     problems += [("butlers", problem) for problem in await _butler_problems(database, settings)]
     if any(worker.alive for worker in workers):
-        mend = "as seen from here; see that it is there where the workers run"
+        mend = "this is how it looks from here; check it on the machines of the workers"
         return [Finding(name, "note", problem, mend) for name, problem in problems[:_MANY]]
     mend = "correct it: without it workers do not start, or messages become dead letters"
     return [Finding(name, "bad", problem, mend) for name, problem in problems[:_MANY]]

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import structlog
 
-from switchboard.app.dead_letters.telling import Teller
+from switchboard.app.dead_letters.telling import DeadLetterWebhook
 from switchboard.app.settings import DeadLetterSettings
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.originals import Original, whole_envelope
@@ -51,11 +51,12 @@ def maintenance_tasks(
 ) -> tuple[MaintenanceTask, ...]:
     """All tasks; `callbacks` are the `api` endpoints to which replies are posted."""
     dead_letter_tasks = DeadLetterMaintenance(database, notifier, callbacks, channels)
+    webhooks = () if settings.tell is None else (DeadLetterWebhook(database, settings.tell),)
     return (
         MaintenanceTask("expire_leases", 1.0, lambda: outbox.expire_leases(database)),
         MaintenanceTask("digest", 1.0, dead_letter_tasks.digest),
         MaintenanceTask("log_dead_letters", 1.0, dead_letter_tasks.log),
-        *(() if settings.tell is None else (MaintenanceTask("tell", 5.0, Teller(database, settings.tell).tell),)),
+        *(MaintenanceTask("tell", 5.0, webhook.post_due) for webhook in webhooks),
         *((MaintenanceTask("tell_senders", 5.0, dead_letter_tasks.tell_senders),) if settings.tell_sender else ()),
         MaintenanceTask("empty_dead_letters", 3600.0, lambda: dead_letter_tasks.empty(settings.keep_days)),
         MaintenanceTask("balance_books", 60.0, lambda: books.balance_books(database)),
