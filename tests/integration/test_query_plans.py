@@ -18,7 +18,7 @@ import pytest
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.core.policy.liveness import Patience
-from switchboard.domain.ledger import Item, OutboxRow
+from switchboard.domain.ledger import Item, OutboxRow, OutboxState
 from switchboard.domain.message import Message, RequestId
 from switchboard.domain.routing import (
     Chosen,
@@ -349,6 +349,14 @@ async def test_the_outbox_is_read_by_index(watched: Watched) -> None:
         assert len(leased) == 5
 
 
+@pytest.mark.parametrize("state", [None, "pending", "sent", "failed"])
+async def test_a_page_of_replies_is_read_by_index(watched: Watched, state: OutboxState | None) -> None:
+    for before in (None, UUID(int=2**127)):
+        ask = partial(outbox.page_of_replies, watched.database, state=state, before=before, limit=20)
+        for _ in range(8):
+            assert "outbox" not in await watched.scanned(ask)
+
+
 async def test_whatever_is_shown_of_one_message_or_of_the_newest_is_read_by_index(watched: Watched) -> None:
     request_id = await watched.a_request()
     database = watched.database
@@ -386,6 +394,7 @@ async def test_rules_and_their_history_are_read_by_index(watched: Watched) -> No
         lambda: rules.list_rules(database, team, source="sop:0"),
         lambda: rules.list_rules(database, limit=20),
         lambda: rules.list_sops(database),
+        lambda: rules.list_sops(database, after="sop:1", limit=5),
         lambda: rules.versions(database, None, 20),
         lambda: rules.versions(database, 1000, 20),
         lambda: rules.get_version(database, 1000),
@@ -587,9 +596,11 @@ async def test_what_models_chose_is_read_corrected_and_forgotten_by_index(watche
             database, ClassificationFilter(corrected=True), Sight(everything=True), limit=20
         ),
         lambda: classification_log.corrected(database, None, 20),
+        lambda: classification_log.corrected(database, None, 20, before=page.request_id),
         lambda: classification.attempts(database, page.request_id),
         lambda: model_usage.usage(database, "message", recent, 20),
         lambda: model_usage.usage(database, "butler", recent, 20),
+        lambda: model_usage.usage(database, "message", recent, 20, after=(0, 100, "")),
         lambda: model_usage.total(database, recent),
         lambda: classification_log.forget_classifications(database, age, 5),
         lambda: classification_log.forget_calls(database, age, 5),

@@ -346,7 +346,8 @@ async def test_everything_that_was_done_to_a_rule_is_told(server: Opened) -> Non
     assert (found["history"][0]["before"]["priority"], found["rule"]["priority"]) == (0, 2)
     versions = (await server.http.get("/v1/rules/versions?limit=2")).json()
     assert [v["version"] for v in versions["versions"]] == [3, 2]
-    assert versions["next_before"] == 2
+    older = (await server.http.get("/v1/rules/versions", params={"cursor": versions["next_cursor"]})).json()
+    assert [one["version"] for one in older["versions"]] == [1]
     one = (await server.http.get("/v1/rules/versions/3")).json()
     assert (one["changed"], one["changes"][0]["fields"]) == (1, {"priority": [0, 2]})
     diff = (await server.http.get("/v1/rules/diff?from=1&to=3")).json()

@@ -97,6 +97,17 @@ def _closed(value: Any) -> Any:
     return [_closed(one) for one in value] if isinstance(value, list) else value
 
 
+def test_every_list_has_pages(openapi: Mapping[str, Any]) -> None:
+    lists = [(place, one) for place, one in operations(openapi) if one["operationId"].startswith("list_")]
+    assert len(lists) == 16
+    for place, operation in lists:
+        taken = {parameter["name"] for parameter in operation.get("parameters", ())}
+        answered = operation["responses"]["200"]["content"]["application/json"]["example"]
+        is_status = operation["operationId"] == "list_models"  # the models of the settings, with how the day stands
+        assert is_status or {"limit", "cursor"} <= taken, place
+        assert is_status or "next_cursor" in answered, place
+
+
 def test_there_are_examples_of_operations_only(openapi: Mapping[str, Any]) -> None:
     written = msgspec.json.decode(files("switchboard.server.http").joinpath("examples.json").read_bytes())
     assert written.keys() == {operation["operationId"] for _, operation in operations(openapi)}

@@ -224,9 +224,9 @@ class Access:
         """A page of the audit trail, newest first."""
         return await audit.list_entries(self._database, limit, action=action, before=before)
 
-    async def tokens(self) -> list[Token]:
-        """All tokens that ever were, without their secrets."""
-        return await store.list_tokens(self._database)
+    async def tokens(self, limit: int, after: UUID | None = None) -> list[Token]:
+        """A page of all tokens that ever were, oldest first, without their secrets."""
+        return await store.list_tokens(self._database, after=after, limit=limit)
 
     async def issue(self, actor: Principal, wanted: Principal, expires_at: datetime | None = None) -> Issued:
         """Make a token for `wanted`. Raises Conflict when a live token has its name."""

@@ -23,7 +23,7 @@ Reason = Annotated[str, typer.Option(help="The reason; it is shown, and recorded
 @app.command("list")
 def list_agents(*, as_json: AsJson = False) -> None:
     """List all agents: what answers there, how much they have done, and whether the remote ones are there."""
-    found = ask(lambda client: client.get("/v1/agents"))
+    found = ask(lambda client: client.whole("/v1/agents", "agents"))
     if as_json:
         print_json(found)
         return
@@ -34,7 +34,7 @@ def list_agents(*, as_json: AsJson = False) -> None:
 @app.command("show")
 def show_agent(system: System, *, as_json: AsJson = False) -> None:
     """Show one agent."""
-    agents = ask(lambda client: client.get("/v1/agents"))["agents"]
+    agents = ask(lambda client: client.whole("/v1/agents", "agents"))["agents"]
     agent = one_of(agents, "system_id", butler(system), "agent")
     if as_json:
         print_json(agent)

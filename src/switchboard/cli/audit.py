@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import ask
-from switchboard.cli.output import AsJson, Json, details, more, one_line, out, print_json, table, when
+from switchboard.cli.output import AsJson, Cursor, Json, details, more, one_line, out, print_json, table, when
 from switchboard.domain.errors import InvalidInput, NotFound
 
 app = typer.Typer(help="Refused requests and administrative actions.", no_args_is_help=True)
@@ -25,7 +25,7 @@ def list_entries(
     *,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number, newest first.")] = 50,
     action: Annotated[str | None, typer.Option(help="Only this action, such as refused:rules_edit.")] = None,
-    cursor: Annotated[str | None, typer.Option(help="Continue after this point.")] = None,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List the audit log of operator actions and refused requests, the newest first.

@@ -39,6 +39,7 @@ from switchboard.domain.errors import (
     Unavailable,
 )
 
+_PAGE: Final = 500
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - told apart, not bound to
 _KINDS: Final[Mapping[int, type[SwitchboardError]]] = {
     400: InvalidInput,
@@ -153,6 +154,15 @@ class Client:
         """GET; parameters that are None are left out."""
         given = {name: str(value) for name, value in (params or {}).items() if value is not None}
         return _decoded(await self.ask("GET", path, params=given, timeout=timeout), self.place)
+
+    async def whole(self, path: str, rows: str) -> Json:
+        """A list whose pages hold `rows`, with the rows of all of them."""
+        page = await self.get(path, {"limit": _PAGE})
+        found = dict(page)
+        while page["next_cursor"] is not None:
+            page = await self.get(path, {"limit": _PAGE, "cursor": page["next_cursor"]})
+            found[rows] += page[rows]
+        return {**found, "next_cursor": None}
 
     async def post(self, path: str, body: Mapping[str, object] | bytes, *, timeout: float = 60.0, **more: Any) -> Json:
         """POST of a JSON body, or of bytes that `headers` describe."""

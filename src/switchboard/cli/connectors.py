@@ -15,7 +15,7 @@ app = typer.Typer(help="Connectors, as they last reported themselves.", no_args_
 @app.command("list")
 def list_connectors(*, as_json: AsJson = False) -> None:
     """List every endpoint that a connector has ever served, and whether one serves it now."""
-    found = ask(lambda client: client.get("/v1/connectors"))
+    found = ask(lambda client: client.whole("/v1/connectors", "connectors"))
     if as_json:
         print_json(found)
         return
@@ -34,7 +34,7 @@ def show_connector(
     as_json: AsJson = False,
 ) -> None:
     """Show one connector with its counters."""
-    listed = ask(lambda client: client.get("/v1/connectors"))["connectors"]
+    listed = ask(lambda client: client.whole("/v1/connectors", "connectors"))["connectors"]
     found = one_of([{**one, "account": _account(one)} for one in listed], "account", account, "connector for")
     if as_json:
         print_json(found)

@@ -17,7 +17,7 @@ Lane = Annotated[str, typer.Argument(help="The lane's key, as `lanes list` shows
 @app.command("list")
 def list_lanes(*, as_json: AsJson = False) -> None:
     """List the lanes that are not idle or hold parked items, the longest waiting first."""
-    found = ask(lambda client: client.get("/v1/lanes"))
+    found = ask(lambda client: client.whole("/v1/lanes", "lanes"))
     if as_json:
         print_json(found)
         return
@@ -33,7 +33,7 @@ def list_lanes(*, as_json: AsJson = False) -> None:
 @app.command("show")
 def show_lane(lane: Lane, *, as_json: AsJson = False) -> None:
     """Show one of the lanes that `lanes list` shows."""
-    found = one_of(ask(lambda client: client.get("/v1/lanes"))["lanes"], "lane", lane, "busy lane")
+    found = one_of(ask(lambda client: client.whole("/v1/lanes", "lanes"))["lanes"], "lane", lane, "busy lane")
     if as_json:
         print_json(found)
     else:

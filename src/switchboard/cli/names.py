@@ -32,7 +32,7 @@ def targets(words: Sequence[str]) -> list[dict[str, str]]:
 async def _target(client: Client, word: str) -> dict[str, str]:
     if "/" in word:
         return {"system_id": word}
-    teams = [str(team["team_id"]) for team in (await client.get("/v1/teams"))["teams"]]
+    teams = [str(team["team_id"]) for team in (await client.whole("/v1/teams", "teams"))["teams"]]
     if word in teams:
         return {"team_id": word}
     butlers = await _butlers(client)
@@ -45,5 +45,5 @@ async def _target(client: Client, word: str) -> dict[str, str]:
 
 async def _butlers(client: Client) -> Mapping[str, str]:
     """The butlers by their names."""
-    agents = [str(agent["system_id"]) for agent in (await client.get("/v1/agents"))["agents"]]
+    agents = [str(agent["system_id"]) for agent in (await client.whole("/v1/agents", "agents"))["agents"]]
     return {one.removeprefix("System1/"): one for one in agents if one.startswith("System1/")}

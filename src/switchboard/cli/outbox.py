@@ -9,7 +9,20 @@ from rich.text import Text
 
 from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
-from switchboard.cli.output import AsJson, Json, clean, details, one_line, out, print_json, state, table, when
+from switchboard.cli.output import (
+    AsJson,
+    Cursor,
+    Json,
+    clean,
+    details,
+    more,
+    one_line,
+    out,
+    print_json,
+    state,
+    table,
+    when,
+)
 
 app = typer.Typer(help="Outgoing replies: list them, show one, or send it again.", no_args_is_help=True)
 
@@ -23,10 +36,11 @@ def list_replies(
         str | None, typer.Option("--state", help="Only this state: pending, sending, sent, uncertain, failed or dead.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 100,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List replies."""
-    found = ask(lambda client: client.get("/v1/outbox", {"state": only, "limit": limit}))
+    """List replies, the newest first."""
+    found = ask(lambda client: client.get("/v1/outbox", {"state": only, "limit": limit, "cursor": cursor}))
     if as_json:
         print_json(found)
         return
@@ -41,6 +55,9 @@ def list_replies(
         for r in found["replies"]
     )
     out().print(table("id", "since", "state", "account", "text or error", rows=rows, keep=("id", "since", "state")))
+    if found["next_cursor"]:
+        again = more("outbox list", cursor=found["next_cursor"], limit=limit, state=only)
+        out().print(again, style="dim", soft_wrap=True)
 
 
 @app.command("show")

@@ -46,6 +46,7 @@ NOT_FOUND: Final = 5
 
 Json = JsonObject
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, for scripts.")]
+Cursor = Annotated[str | None, typer.Option(help="Continue after this point: `next_cursor` of the previous page.")]
 
 _PLAIN_WIDTH: Final = 200
 _WIDEST: Final = 24

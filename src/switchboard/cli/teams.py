@@ -19,7 +19,7 @@ app = typer.Typer(help="The tree of teams with members and rules.", no_args_is_h
 @app.command("list")
 def list_teams(*, as_json: AsJson = False) -> None:
     """Show the tree of teams with members and rules: of each team the first rules that are evaluated."""
-    _print(ask(lambda client: client.get("/v1/teams")), as_json=as_json)
+    _print(ask(lambda client: client.whole("/v1/teams", "teams")), as_json=as_json)
 
 
 @app.command("show")

@@ -89,7 +89,7 @@ async def _unknown(client: Client, *, channel: str | None, system: str | None) -
             return error.message
     if system is None:
         return None
-    active = [one["system_id"] for one in (await client.get("/v1/agents"))["agents"] if one["active"]]
+    active = [one["system_id"] for one in (await client.whole("/v1/agents", "agents"))["agents"] if one["active"]]
     meant = near(system, active)
     hint = f"; did you mean {or_list(meant)}?" if meant else ""
     return None if system in active else f"no team has an active member {system}{hint}"
@@ -107,7 +107,7 @@ def _check_bound(role: Role, given: Mapping[str, str | None]) -> None:
 @app.command("list")
 def list_tokens(*, as_json: AsJson = False) -> None:
     """List tokens, never their secrets."""
-    found = ask(lambda client: client.get("/v1/tokens"))
+    found = ask(lambda client: client.whole("/v1/tokens", "tokens"))
     if as_json:
         print_json(found)
         return
@@ -118,7 +118,7 @@ def list_tokens(*, as_json: AsJson = False) -> None:
 @app.command("show")
 def show_token(name: Name, *, as_json: AsJson = False) -> None:
     """Show one token, never its secret."""
-    token = one_of(ask(lambda client: client.get("/v1/tokens"))["tokens"], "name", name, "token")
+    token = one_of(ask(lambda client: client.whole("/v1/tokens", "tokens"))["tokens"], "name", name, "token")
     if as_json:
         print_json(token)
         return

@@ -121,9 +121,11 @@ async def list_classifications(
         return rows_as(Read, ({**row, "candidates": tuple(row["candidates"])} for row in rows))
 
 
-async def corrected(database: Database, team_id: str | None, limit: int) -> list[Corrected]:
+async def corrected(
+    database: Database, team_id: str | None, limit: int, *, before: UUID | None = None
+) -> list[Corrected]:
     """Messages that somebody corrected, newest first; of what an older release decided without facts there are none."""
-    return rows_as(Corrected, await database.rows(query("classification_log.cases"), team_id, limit))
+    return rows_as(Corrected, await database.rows(query("classification_log.cases"), team_id, limit, before))
 
 
 async def correct(database: Database, correction: Correction, sending: Sending | None = None) -> Outcome | None:

@@ -38,6 +38,9 @@ async def heartbeat(database: Database, beat: Heartbeat) -> None:
     )
 
 
-async def list_connectors(database: Database) -> list[Connector]:
-    """All endpoints that ever sent a heartbeat."""
-    return rows_as(Connector, await database.rows(query("connectors.list"), seconds(INTERVAL_S)))
+async def list_connectors(
+    database: Database, *, after: tuple[str, str] | None = None, limit: int | None = None
+) -> list[Connector]:
+    """The endpoints that ever sent a heartbeat; `after`: channel and endpoint of the last one of the page before."""
+    values = (seconds(INTERVAL_S), *(after or (None, None)), limit)
+    return rows_as(Connector, await database.rows(query("connectors.list"), *values))

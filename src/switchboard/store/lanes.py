@@ -205,9 +205,15 @@ async def retry(database: Database, worker: int, settlement: Settlement, delay: 
     )
 
 
-async def list_lanes(database: Database, states: Sequence[str] = ("ready", "running", "paused")) -> list[JsonObject]:
-    """Lanes in these states or with parked items, the longest waiting first, at most 200."""
-    return [dict(r) for r in await database.rows(query("lanes.list"), list(states))]
+async def list_lanes(
+    database: Database,
+    states: Sequence[str] = ("ready", "running", "paused"),
+    *,
+    after: tuple[datetime, UUID] | None = None,
+    limit: int = 200,
+) -> list[JsonObject]:
+    """Lanes in these states or with parked items, the longest waiting first; `after`: `ready_at` and `key` of one."""
+    return [dict(r) for r in await database.rows(query("lanes.list"), list(states), *(after or (None, None)), limit)]
 
 
 async def resume_lane(database: Database, lane: str) -> bool:

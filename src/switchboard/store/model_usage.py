@@ -74,11 +74,23 @@ class Cooldown:
 # Spending -----------------------------------------------------------------------------------------------------------
 
 
-async def usage(database: Database, by: By, span: Span, limit: int) -> list[Usage]:
-    """What was spent in that time, days newest first, all others dearest first."""
+UsageKey = tuple[int, int, str]
+"""Where a row stands among the others: its cost, its tokens (0 and 0 of a day), its key."""
+
+
+async def usage(database: Database, by: By, span: Span, limit: int, *, after: UsageKey | None = None) -> list[Usage]:
+    """What was spent in that time, days newest first, all others dearest first, those that come `after` one."""
+    values = (span.since, span.until, limit, *(after or (None, None, None)))
     if by in {"butler", "asker"}:
-        return rows_as(Usage, await database.rows(query(f"model_usage.usage_by_{by}"), span.since, span.until, limit))
-    return rows_as(Usage, await database.rows(query("model_usage.usage"), by, span.since, span.until, limit))
+        return rows_as(Usage, await database.rows(query(f"model_usage.usage_by_{by}"), *values))
+    return rows_as(Usage, await database.rows(query("model_usage.usage"), *values, by))
+
+
+def key_of_usage(by: By, row: Usage) -> UsageKey:
+    """Where this row stands."""
+    if by == "day":
+        return 0, 0, row.key or ""
+    return -1 if row.cost is None else row.cost, row.tokens_in + row.tokens_out, row.key or ""
 
 
 async def total(database: Database, span: Span) -> Totals:

@@ -90,6 +90,13 @@ async def list_replies(
     return rows_as(OutboxRow, rows)
 
 
+async def page_of_replies(
+    database: Database, *, state: OutboxState | None = None, before: UUID | None = None, limit: int
+) -> list[OutboxRow]:
+    """Replies, newest first, of all endpoints; `before` is the last one of the page before."""
+    return rows_as(OutboxRow, await database.planned(query("outbox.page"), state, before, limit))
+
+
 async def count_unsent(database: Database) -> dict[str, int]:
     """Replies that wait for an operator, by state: uncertain, failed, dead."""
     return {row["state"]: row["replies"] for row in await database.rows(query("outbox.unsent"))}

@@ -194,9 +194,9 @@ def _listed(team_id: TeamId | None, source: str | None) -> tuple[str, list[str |
     return ("rules.all", []) if team_id is None else ("rules.of_team", [team_id])
 
 
-async def list_sops(database: Database) -> list[SopRules]:
-    """Every SOP that has ever been loaded and has rules, by name."""
-    return rows_as(SopRules, await database.rows(query("rules.sops")))
+async def list_sops(database: Database, *, after: str = "", limit: int | None = None) -> list[SopRules]:
+    """SOPs that have ever been loaded and have rules, by name; `after` is the last one of the page before."""
+    return rows_as(SopRules, await database.rows(query("rules.sops"), after, limit))
 
 
 async def get_rule(database: Database, rule_id: UUID) -> Rule | None:

@@ -70,20 +70,35 @@ class Overview:
     counts: Mapping[TeamId, int]
 
 
-async def overview(database: Database, most: int, implies: Implies, team_id: TeamId | None = None) -> Overview:
-    """All teams, or that one if it exists, each with at most so many rules; those that are switched off come last.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which teams: that one, or the first `limit` whose ids come after `after`."""
+
+    team_id: TeamId | None = None
+    after: str = ""
+    limit: int | None = None
+
+
+async def overview(database: Database, most: int, implies: Implies, wanted: Wanted) -> Overview:
+    """The wanted teams by id, each with at most so many rules; those that are switched off come last.
 
     `implies`: what else keys of filters pin down.
     """
     async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
         version = int(await connection.fetchval(query("teams.version")))
-        teams = tuple(team for team in await _teams(connection) if team_id in (None, team.team_id))
-        counts = {row["team_id"]: row["rules"] for row in await connection.fetch(query("teams.rule_counts"), team_id)}
+        teams = _page(await _teams(connection), wanted)
+        ids = [team.team_id for team in teams]
+        counts = {row["team_id"]: row["rules"] for row in await connection.fetch(query("teams.rule_counts"), ids)}
         first: dict[TeamId, list[Rule]] = {}
-        async for some in in_pieces(connection, "teams.first_rules", most, team_id, implies):
+        async for some in in_pieces(connection, "teams.first_rules", most, ids, implies):
             for rule in some:
                 first.setdefault(rule.team_id, []).append(rule)
     return Overview(version, teams, first, counts)
+
+
+def _page(teams: Sequence[Team], wanted: Wanted) -> tuple[Team, ...]:
+    found = [team for team in teams if wanted.team_id in (None, team.team_id) and team.team_id > wanted.after]
+    return tuple(sorted(found, key=lambda team: team.team_id)[: wanted.limit])
 
 
 async def _teams(connection: Session) -> tuple[Team, ...]:

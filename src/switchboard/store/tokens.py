@@ -45,9 +45,9 @@ async def find(database: Database, digest: bytes) -> Token | None:
     return row_as(Token, await database.row(query("tokens.find"), digest))
 
 
-async def list_tokens(database: Database) -> list[Token]:
-    """All tokens that ever were, oldest first."""
-    return rows_as(Token, await database.rows(query("tokens.list")))
+async def list_tokens(database: Database, *, after: UUID | None = None, limit: int | None = None) -> list[Token]:
+    """Tokens, revoked ones too, oldest first; `after` is the last one of the page before."""
+    return rows_as(Token, await database.rows(query("tokens.list"), after, limit))
 
 
 async def revoke(database: Database, name: str) -> bool:

@@ -7,17 +7,15 @@ the System4 of a team in which it is a dead letter. Next: `store/classification_
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
 import msgspec
 
 from switchboard.app.access import Access, Principal
-from switchboard.app.messages.views import bad_cursor
+from switchboard.app.cursors import Text, cursor_after, key_of, uuid_cursor
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.scope import editable, handled_by
@@ -30,6 +28,7 @@ from switchboard.store.classification_log import ClassificationFilter, Classific
 
 __all__ = ["ClassificationFilter", "ClassificationLog"]
 
+_Attempt = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 _KEPT_BACK: Final = "it failed; the reason is visible to those who may read the message"
 
 
@@ -46,19 +45,25 @@ class ClassificationLog:
     ) -> tuple[list[Read], str | None]:
         """A page, newest message first, and the cursor of the next. Raises Forbidden, InvalidInput."""
         wanted, sight = await self._within(caller, wanted)
-        before = None if cursor is None else _key(cursor)
+        key = key_of(cursor, tuple[UUID, Text, _Attempt])
+        before = None if key is None else ClassificationKey(*key)
         page = await store.list_classifications(self._database, wanted, sight, before=before, limit=limit)
         following = _cursor_after(page[-1]) if len(page) == limit else None
         return [one if one.seen else _without_words(one) for one in page], following
 
-    async def cases(self, team_id: str | None, limit: int) -> Sequence[JsonMapping]:
-        """What was corrected, as cases for `rules test`: the facts of a message, and who should have got it.
+    async def cases(
+        self, team_id: str | None, *, limit: int, cursor: str | None
+    ) -> tuple[Sequence[JsonMapping], str | None]:
+        """A page of what was corrected, as cases for `rules test`: facts of a message, and who should have got it.
 
         Of a team these are the butlers to whom its rules lead now; where they lead to none, there is no case.
         """
-        found = await store.corrected(self._database, team_id, limit)
+        before = None if cursor is None else uuid_cursor(cursor)
+        found = await store.corrected(self._database, team_id, limit, before=before)
+        following = str(found[-1].request_id) if len(found) == limit else None
         expected = ((one, self._expected(one)) for one in found)
-        return [{"name": _name_of(one), "facts": one.facts, "expect": who} for one, who in expected if who]
+        cases = [{"name": _name_of(one), "facts": one.facts, "expect": who} for one, who in expected if who]
+        return cases, following
 
     def _expected(self, one: Corrected) -> str | Sequence[str]:
         index, team_id = self._runtime.rule_book.rules.index, TeamId(one.corrected_to)
@@ -102,15 +107,4 @@ def _name_of(one: store.Corrected) -> str:
 
 
 def _cursor_after(one: Read) -> str:
-    key = msgspec.json.encode([one.request_id, one.team_id, one.n])
-    return base64.urlsafe_b64encode(key).decode()
-
-
-def _key(cursor: str) -> ClassificationKey:
-    try:
-        request_id, team_id, n = msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[UUID, str, int])
-    except (ValueError, binascii.Error, msgspec.DecodeError):
-        raise bad_cursor() from None
-    if "\x00" in team_id or not 0 <= n < 2**31:
-        raise bad_cursor()
-    return ClassificationKey(request_id, team_id, n)
+    return cursor_after(one.request_id, one.team_id, one.n)

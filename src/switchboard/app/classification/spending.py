@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal
 
+from switchboard.app.cursors import Number, Text, cursor_after, key_of
 from switchboard.app.settings import ClassifySettings, ModelSettings, Settings
 from switchboard.domain.errors import InvalidInput
 from switchboard.store import model_usage as store
@@ -91,6 +92,7 @@ class UsageView:
     until: datetime
     rows: Sequence[Usage]
     total: Totals
+    next_cursor: str | None
 
 
 class Spending:
@@ -112,15 +114,19 @@ class Spending:
         models = [_model(one, order.get(one.name), cooldowns.get(one.name), spent.get(one.name)) for one in known]
         return ModelsView(**{name: getattr(stood, name) for name in Standing.__slots__}, models=models)
 
-    async def usage(self, by: By, since: datetime | None, until: datetime | None, limit: int) -> UsageView:
-        """What was spent; of the last 30 days where nothing is said. Raises InvalidInput."""
+    async def usage(
+        self, by: By, since: datetime | None, until: datetime | None, *, limit: int, cursor: str | None
+    ) -> UsageView:
+        """A page of what was spent; of the last 30 days where nothing is said. Raises InvalidInput."""
         end = datetime.now(UTC) if until is None else until
         try:
             span = Span(end - _USUAL if since is None else since, end)
         except OverflowError:
             raise InvalidInput("this is too early; give `from` as well", field="to") from None
-        rows = await store.usage(self._database, by, span, limit)
-        return UsageView(by, span.since, span.until, rows, await store.total(self._database, span))
+        after = key_of(cursor, tuple[Number, Number, Text])
+        rows = await store.usage(self._database, by, span, limit, after=after)
+        following = cursor_after(*store.key_of_usage(by, rows[-1])) if len(rows) == limit else None
+        return UsageView(by, span.since, span.until, rows, await store.total(self._database, span), following)
 
 
 async def standing(classify: ClassifySettings, database: Database) -> Standing:

@@ -13,6 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.app.access import Access, Principal
+from switchboard.app.cursors import uuid_cursor
 from switchboard.app.dead_letters.reach import Reach
 from switchboard.app.dead_letters.requests import (
     Bulk,
@@ -25,7 +26,6 @@ from switchboard.app.dead_letters.requests import (
     Simulated,
 )
 from switchboard.app.dead_letters.reroute import BeyondReach, Rerouter, author, closed
-from switchboard.app.messages.views import uuid_cursor
 from switchboard.app.rules.service import RuleService
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.rulefile import target_json

@@ -7,8 +7,6 @@ JSON; NotFound for what is out of scope, so that nothing is learnt from asking. 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +14,8 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-import msgspec
-
 from switchboard.app.access import Access, Principal, owns_endpoint
+from switchboard.app.cursors import Number, Text, cursor_after, key_of, uuid_cursor
 from switchboard.app.reach import Reach
 from switchboard.app.remote_agents import shown_endpoint
 from switchboard.app.runtime import Runtime
@@ -26,7 +23,7 @@ from switchboard.core.routing.facts import shown_facts
 from switchboard.core.routing.rulefile import target_json
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import OutboxRow
+from switchboard.domain.ledger import OutboxRow, OutboxState
 from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_description
 from switchboard.domain.routing import Member, Rule, Team, TeamId
 from switchboard.domain.shown import Connector, Found, Logged, MessageState, ShownDeadLetter, ShownDelivery, ShownState
@@ -46,7 +43,7 @@ from switchboard.store import (
 from switchboard.store.books import Balance, KeptBooks
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.ledger import DeliveryKey, Tally
-from switchboard.store.teams import Overview, overview
+from switchboard.store.teams import Overview, Wanted, overview
 
 __all__ = ["Balance", "KeptBooks", "Views"]
 
@@ -301,35 +298,48 @@ class Views:
         if caller.role == "agent":
             system_id = system_id or caller.system_id or ""
             await self._access.check_system(caller, "deliveries", system_id)
-        before = None if cursor is None else _delivery_cursor(cursor)
+        key = key_of(cursor, tuple[UUID, Text, Number])
+        before = None if key is None else DeliveryKey(*key)
         page = await ledger.list_deliveries(
             self._database, before=before, limit=limit, system_id=system_id, state=state
         )
         return page, _cursor_after(page[-1]) if len(page) == limit else None
 
-    async def teams(self, reach: Reach) -> tuple[int, list[TeamView]]:
-        """The version of the rules in force, and its teams; those beyond the reach without their rules."""
-        found = await overview(self._database, _FIRST_RULES, self._implies)
-        return found.version, [_team(team, found, reach) for team in found.teams]
+    async def teams(self, reach: Reach, *, limit: int, cursor: str | None) -> tuple[int, list[TeamView], str | None]:
+        """The version of the rules in force, a page of its teams, and the cursor of the next.
+
+        Teams beyond the reach come without their rules.
+        """
+        [after] = key_of(cursor, tuple[Text]) or ("",)
+        found = await overview(self._database, _FIRST_RULES, self._implies, Wanted(after=after, limit=limit))
+        following = cursor_after(found.teams[-1].team_id) if len(found.teams) == limit else None
+        return found.version, [_team(team, found, reach) for team in found.teams], following
 
     async def team(self, team_id: str, reach: Reach) -> TeamView:
         """One team, beyond the reach without its rules. Raises NotFound."""
-        found = await overview(self._database, _FIRST_RULES, self._implies, TeamId(team_id))
+        found = await overview(self._database, _FIRST_RULES, self._implies, Wanted(TeamId(team_id)))
         if not found.teams:
             raise NotFound(f"there is no team {team_id!r}")
         return _team(found.teams[0], found, reach)
 
-    async def agents(self) -> list[AgentView]:
-        """All members of all teams, with what became of their deliveries, and how it is with the remote ones."""
+    async def agents(self, *, limit: int, cursor: str | None) -> tuple[list[AgentView], str | None]:
+        """A page of the members of all teams by id, with what became of their deliveries, and how remote ones are."""
+        [after] = key_of(cursor, tuple[Text]) or ("",)
         tallies = await ledger.tallies(self._database)
         found = await remote_agents.list_remote_agents(self._database, self._runtime.settings.liveness.patience)
         remote = {one.system_id: one for one in found}
-        members = self._runtime.rule_book.rules.members.values()
-        return [_agent(m, tallies.get(m.system_id, Tally()), remote.get(m.system_id)) for m in members]
+        known = self._runtime.rule_book.rules.members
+        page = [known[system_id] for system_id in sorted(known) if system_id > after][:limit]
+        following = cursor_after(page[-1].system_id) if len(page) == limit else None
+        return [_agent(m, tallies.get(m.system_id, Tally()), remote.get(m.system_id)) for m in page], following
 
-    async def outbox(self, state: str | None, limit: int) -> list[OutboxRow]:
-        """Replies on their way, oldest first."""
-        return await outbox.list_replies(self._database, states=None if state is None else [state], limit=limit)
+    async def outbox(
+        self, state: OutboxState | None, *, limit: int, cursor: str | None
+    ) -> tuple[list[OutboxRow], str | None]:
+        """A page of the replies of all endpoints, newest first, and the cursor of the next. Raises InvalidInput."""
+        before = None if cursor is None else uuid_cursor(cursor)
+        page = await outbox.page_of_replies(self._database, state=state, before=before, limit=limit)
+        return page, str(page[-1].outbox_id) if len(page) == limit else None
 
     async def reply(self, outbox_id: UUID) -> ReplyDetail:
         """One reply. Raises NotFound."""
@@ -340,9 +350,11 @@ class Views:
         receipts = await outbox.list_receipts(self._database, row.request_id)
         return ReplyDetail(**known, receipts=[one for one in receipts if one["outbox_id"] == outbox_id])
 
-    async def lanes(self) -> list[JsonObject]:
-        """Lanes that are not idle, the longest waiting first, at most 200."""
-        return await lanes.list_lanes(self._database)
+    async def lanes(self, *, limit: int, cursor: str | None) -> tuple[list[JsonObject], str | None]:
+        """A page of the lanes that are not idle, the longest waiting first, and the cursor of the next."""
+        page = await lanes.list_lanes(self._database, after=key_of(cursor, tuple[datetime, UUID]), limit=limit)
+        following = cursor_after(page[-1]["ready_at"], page[-1]["key"]) if len(page) == limit else None
+        return [{name: value for name, value in lane.items() if name != "key"} for lane in page], following
 
     async def resume(self, lane: str) -> None:
         """Let a paused lane go on. Raises NotFound."""
@@ -350,9 +362,10 @@ class Views:
             raise NotFound(f"there is no paused lane {lane!r}")
         self._runtime.notifier.notify(WORK)
 
-    async def connectors(self) -> list[Connector]:
-        """All endpoints that were ever heard of."""
-        return await connectors.list_connectors(self._database)
+    async def connectors(self, *, limit: int, cursor: str | None) -> tuple[list[Connector], str | None]:
+        """A page of all endpoints that were ever heard of, by channel and endpoint, and the cursor of the next."""
+        page = await connectors.list_connectors(self._database, after=key_of(cursor, tuple[Text, Text]), limit=limit)
+        return page, cursor_after(page[-1].channel, page[-1].endpoint) if len(page) == limit else None
 
     async def books(self, *, now: bool) -> KeptBooks:
         """What a worker found when it balanced the books last, or, if it is to be `now`, what we find."""
@@ -417,31 +430,5 @@ def _rule(rule: Rule) -> RuleView:
     )
 
 
-def bad_cursor() -> InvalidInput:
-    """The error for a cursor that is none of ours."""
-    return InvalidInput(
-        "this cursor was not issued by this server; start without one", code="invalid_cursor", field="cursor"
-    )
-
-
-def uuid_cursor(cursor: str) -> UUID:
-    """The id that a list stopped at. Raises InvalidInput."""
-    try:
-        return UUID(cursor)
-    except ValueError:
-        raise bad_cursor() from None
-
-
 def _cursor_after(delivery: ShownDelivery) -> str:
-    key = msgspec.json.encode([delivery.request_id, delivery.system_id, delivery.seq])
-    return base64.urlsafe_b64encode(key).decode()
-
-
-def _delivery_cursor(cursor: str) -> DeliveryKey:
-    try:
-        request_id, system_id, seq = msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=tuple[UUID, str, int])
-    except (ValueError, binascii.Error, msgspec.DecodeError):
-        raise bad_cursor() from None
-    if "\x00" in system_id or not 0 <= seq < 2**63:
-        raise bad_cursor()
-    return DeliveryKey(request_id, system_id, seq)
+    return cursor_after(delivery.request_id, delivery.system_id, delivery.seq)

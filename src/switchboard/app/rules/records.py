@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+from switchboard.app.cursors import Number, Text, cursor_after, key_of
 from switchboard.app.reach import Reach
 from switchboard.app.rules.proposals import existing, no_rule, offer, refuse_absent_team
 from switchboard.app.runtime import Runtime
@@ -149,9 +150,11 @@ class RuleRecords:
             raise no_rule(rule_id)
         return rule_json(rule), tuple(_event(version, change) for version, change in events)
 
-    async def versions(self, before: int | None, limit: int) -> tuple[RuleSetVersion, ...]:
-        """A page of the history, newest first."""
-        return tuple(await store.versions(self._database, before, limit))
+    async def versions(self, *, limit: int, cursor: str | None) -> tuple[list[RuleSetVersion], str | None]:
+        """A page of the history, newest first, and the cursor of the next. Raises InvalidInput."""
+        [before] = key_of(cursor, tuple[Number]) or (None,)
+        page = await store.versions(self._database, before, limit)
+        return page, cursor_after(page[-1].version) if len(page) == limit else None
 
     async def version(self, reach: Reach, number: int) -> VersionView:
         """One version with what it changed. Raises NotFound."""
@@ -233,12 +236,15 @@ class RuleRecords:
         members = self._runtime.rule_book.rules.members.values()
         return frozenset(member.system_id for member in members if member.active and member.engine)
 
-    async def sops(self, reach: Reach) -> tuple[SopRules, ...]:
-        """Every SOP that has ever been loaded, with how many rules it has and how many of them are active.
+    async def sops(self, reach: Reach, *, limit: int, cursor: str | None) -> tuple[list[SopRules], str | None]:
+        """A page of the SOPs that were ever loaded, with how many rules each has, and the cursor of the next.
 
         Those that have rules beyond the reach are left out.
         """
-        return tuple(sop for sop in await store.list_sops(self._database) if all(team in reach for team in sop.teams))
+        [after] = key_of(cursor, tuple[Text]) or ("",)
+        page = await store.list_sops(self._database, after=after, limit=limit)
+        following = cursor_after(page[-1].source) if len(page) == limit else None
+        return [sop for sop in page if all(team in reach for team in sop.teams)], following
 
 
 def _within(reach: Reach, changes: Sequence[RuleChange]) -> list[RuleChange]:

@@ -17,7 +17,7 @@ from switchboard.cli.client import Client, ask, ask_about_team
 from switchboard.cli.dead_letters.views import print_dead_letter, print_dead_letters, print_outcome, print_rerouted
 from switchboard.cli.ids import ask_about, check_id, meant
 from switchboard.cli.names import butler, targets
-from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, out, print_json
+from switchboard.cli.output import FAILED, OK, AsJson, Cursor, Json, done, more, out, print_json
 from switchboard.cli.rules.options import moment, pairs, reason_for, said_or_asked
 from switchboard.cli.rules.views import counted
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -68,7 +68,7 @@ def list_dead_letters(  # noqa: PLR0913 - the options of a command
     since: Since = None,
     until: Until = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Continue after this point.")] = None,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters: those that are still to be handled, unless --status says otherwise."""

@@ -14,7 +14,7 @@ from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.models.views import attempt_line
 from switchboard.cli.names import targets
-from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json, state, table, when
+from switchboard.cli.output import AsJson, Cursor, Json, clean, more, one_line, out, print_json, state, table, when
 from switchboard.cli.rules.views import pairs_of
 from switchboard.core.visible import escaped
 from switchboard.domain.shown import MessageState
@@ -22,7 +22,6 @@ from switchboard.domain.shown import MessageState
 app = typer.Typer(help="List messages, show or correct one, or get its original bytes.", no_args_is_help=True)
 
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number, newest first.")]
-Cursor = Annotated[str | None, typer.Option(help="Continue after this point: `next_cursor` of the previous page.")]
 Channel = Annotated[str | None, typer.Option(help="Only this channel.")]
 Endpoint = Annotated[str | None, typer.Option(help="Only this account of a channel, such as a bot or a mailbox.")]
 RequestId = Annotated[str, typer.Argument(help="The message's id, or the beginning of it.", metavar="ID")]

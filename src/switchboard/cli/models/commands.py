@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ from switchboard.app.settings import Settings, load_settings
 from switchboard.cli import names
 from switchboard.cli.client import ask, ask_about_team, server_url
 from switchboard.cli.models.views import print_log, print_model, print_models, print_tried, print_usage
-from switchboard.cli.output import FAILED, OK, AsJson, Json, done, more, one_of, out, print_json
+from switchboard.cli.output import FAILED, OK, AsJson, Cursor, Json, done, more, one_of, out, print_json
 from switchboard.cli.reading import rendered
 from switchboard.cli.rules.options import moment
 
@@ -88,15 +88,18 @@ def usage(
     since: Annotated[str | None, typer.Option("--from", help="From this time on; by default the last 30 days.")] = None,
     until: Annotated[str | None, typer.Option("--to", help="Until this time.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number of rows.")] = 100,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """Tokens and cost: by day, model, butler, team, message or asker (what models were asked for)."""
     params = {"by": by, "from": moment(since, "--from"), "to": moment(until, "--to"), "limit": limit}
-    found = ask(lambda client: client.get("/v1/models/usage", params))
+    found = ask(lambda client: client.get("/v1/models/usage", {**params, "cursor": cursor}))
     if as_json:
         print_json(found)
-    else:
-        print_usage(found)
+        return
+    print_usage(found)
+    if found["next_cursor"]:
+        out().print(more("models usage", cursor=found["next_cursor"], **params), style="dim", soft_wrap=True)
 
 
 @app.command("log")
@@ -110,14 +113,14 @@ def log(  # noqa: PLR0913 - the options of a command
         bool, typer.Option("--as-cases", help="With --corrected: as cases for `rules test`, in YAML.")
     ] = False,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Continue after this point.")] = None,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """What models chose: every attempt, the newest message first."""
-    if as_cases and (not corrected or butler or failed or cursor):
+    if as_cases and (not corrected or butler or failed):
         raise typer.BadParameter("cases are made from corrections: add --corrected", param_hint="--as-cases")
     if as_cases:
-        _print_cases(team, limit, as_json=as_json)
+        _print_cases({"team_id": team, "limit": limit, "cursor": cursor}, as_json=as_json)
         return
     asked = {"butler": butler and names.butler(butler), "limit": limit}
     flags = {"failed": failed or None, "corrected": corrected or None}
@@ -133,10 +136,9 @@ def log(  # noqa: PLR0913 - the options of a command
         out().print(again + words, style="dim", soft_wrap=True)
 
 
-def _print_cases(team: str | None, limit: int, *, as_json: bool) -> None:
-    params = {"team_id": team, "limit": limit}
+def _print_cases(params: Mapping[str, object], *, as_json: bool) -> None:
     found = ask(lambda client: ask_about_team(client, "/v1/classifications/cases", params, "cases"))
     if as_json:
         print_json(found)
     else:
-        sys.stdout.write(rendered(found, as_yaml=True))
+        sys.stdout.write(rendered({"cases": found["cases"]}, as_yaml=True))

@@ -17,7 +17,7 @@ from rich.text import Text
 from switchboard.cli.client import Client, ask, ask_about_team
 from switchboard.cli.ids import ask_about
 from switchboard.cli.names import targets
-from switchboard.cli.output import AsJson, Json, more, one_line, out, print_json, table, when
+from switchboard.cli.output import AsJson, Cursor, Json, more, one_line, out, print_json, table, when
 from switchboard.cli.rules import checks as rule_checks
 from switchboard.cli.rules import history as rule_history
 from switchboard.cli.rules.options import DryRun, Reason, RuleId, pairs, reason_for
@@ -59,7 +59,7 @@ def list_rules(
     team: Annotated[str | None, typer.Option(help="Only this team.")] = None,
     source: Annotated[str | None, typer.Option(help="Only those registered by this source, such as sop:NAME.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=_PAGE, help="Maximum number.")] = 200,
-    cursor: Annotated[str | None, typer.Option(help="Continue after this point.")] = None,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List rules, team by team in the order of looking.

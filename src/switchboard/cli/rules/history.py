@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import Client, ask
-from switchboard.cli.output import AsJson, Json, more, one_line, out, print_json, table, when
+from switchboard.cli.output import AsJson, Cursor, Json, more, one_line, out, print_json, table, when
 from switchboard.cli.reading import read_object, rendered, write_document
 from switchboard.cli.rules.checks import print_outcomes
 from switchboard.cli.rules.options import DryRun, File, Reason, read_rules, reason_for
@@ -37,14 +37,14 @@ def versions(
     ] = None,
     *,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 50,
-    before: Annotated[int | None, typer.Option(min=1, help="Only older than this version.")] = None,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List the versions of the rules, the newest first: who, when, why."""
     if version is not None:
         _show_version(version, as_json=as_json)
         return
-    page = ask(lambda client: client.get("/v1/rules/versions", {"limit": limit, "before": before}))
+    page = ask(lambda client: client.get("/v1/rules/versions", {"limit": limit, "cursor": cursor}))
     if as_json:
         print_json(page)
         return
@@ -53,8 +53,8 @@ def versions(
         for v in page["versions"]
     )
     out().print(table("version", "since", "by", "changed", "why", rows=rows, keep=("version", "since", "by")))
-    if page["next_before"] is not None:
-        out().print(more("rules versions", before=page["next_before"], limit=limit), style="dim", soft_wrap=True)
+    if page["next_cursor"] is not None:
+        out().print(more("rules versions", cursor=page["next_cursor"], limit=limit), style="dim", soft_wrap=True)
 
 
 def _count(version: Json) -> str:

@@ -25,7 +25,7 @@ _MOST: Final = 500
 @app.command("list")
 def list_sops(*, as_json: AsJson = False) -> None:
     """List the procedures that have rules here."""
-    found = ask(lambda client: client.get("/v1/sops"))
+    found = ask(lambda client: client.whole("/v1/sops", "sops"))
     if as_json:
         print_json(found)
         return

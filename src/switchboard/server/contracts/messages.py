@@ -177,9 +177,10 @@ class LeasedReplies(Answer):
 
 
 class OutboxRows(Answer):
-    """Replies on their way, oldest first."""
+    """Replies on their way, newest first."""
 
     replies: list[OutboxRow]
+    next_cursor: str | None
 
 
 class ReplyState(Answer):
@@ -193,12 +194,14 @@ class TeamList(Answer):
 
     version: int
     teams: list[TeamView]
+    next_cursor: str | None
 
 
 class AgentList(Answer):
     """All members of all teams."""
 
     agents: list[AgentView]
+    next_cursor: str | None
 
 
 class LaneView(Answer):
@@ -219,9 +222,10 @@ class LaneView(Answer):
 
 
 class LaneList(Answer):
-    """The longest waiting first, at most 200."""
+    """The longest waiting first."""
 
     lanes: list[LaneView]
+    next_cursor: str | None
 
 
 class Resumed(Answer):
@@ -242,6 +246,7 @@ class ConnectorList(Answer):
     """All endpoints ever heard of."""
 
     connectors: list[Connector]
+    next_cursor: str | None
 
 
 class TokenView(Answer):
@@ -268,6 +273,7 @@ class TokenList(Answer):
     """All tokens that ever were."""
 
     tokens: list[TokenView]
+    next_cursor: str | None
 
 
 class Revoked(Answer):

@@ -39,3 +39,4 @@ class CaseFile(Answer):
     """A file of route tests."""
 
     cases: list[CaseView]
+    next_cursor: str | None

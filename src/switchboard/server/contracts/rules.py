@@ -249,10 +249,10 @@ class WrittenView(Answer):
 
 
 class VersionPage(Answer):
-    """Newest first; `next_before` is null on the last page."""
+    """Newest first; `next_cursor` is null on the last page."""
 
     versions: list[RuleSetVersion]
-    next_before: int | None
+    next_cursor: str | None
 
 
 class DiffAnswer(Answer):
@@ -295,6 +295,7 @@ class SopList(Answer):
     """Every SOP that has ever been loaded."""
 
     sops: list[SopRules]
+    next_cursor: str | None
 
 
 class AuditList(Answer):

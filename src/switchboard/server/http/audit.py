@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Response
 
-from switchboard.app.messages.views import uuid_cursor
+from switchboard.app.cursors import uuid_cursor
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import AuditList
 from switchboard.server.http.services import Parts, answer, documented, needs

@@ -59,9 +59,10 @@ async def find_ids(parts: Parts, start: Word) -> Response:
 @router.get(
     "/lanes", operation_id="list_lanes", summary="List busy lanes", responses=documented(LaneList), dependencies=_LANES
 )
-async def list_lanes(parts: Parts) -> Response:
-    """Those that are not idle, the longest waiting first, at most 200."""
-    return answer({"lanes": await parts.views.lanes()})
+async def list_lanes(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
+    """Those that are not idle or hold parked items, the longest waiting first."""
+    page, following = await parts.views.lanes(limit=limit, cursor=cursor)
+    return answer({"lanes": page, "next_cursor": following})
 
 
 @router.post(

@@ -51,9 +51,13 @@ async def get_usage(
     since: Annotated[Moment | None, Query(alias="from")] = None,
     until: Annotated[Moment | None, Query(alias="to")] = None,
     limit: Limit = 100,
+    cursor: Cursor | None = None,
 ) -> Response:
-    """Tokens, and micro-dollars, from `from` until `to`: without these, of the last 30 days."""
-    return answer(await parts.spending.usage(by, since, until, limit))
+    """Tokens and cost from `from` until `to`, without these of the last 30 days.
+
+    Days newest first, everything else most expensive first.
+    """
+    return answer(await parts.spending.usage(by, since, until, limit=limit, cursor=cursor))
 
 
 @router.get(
@@ -85,9 +89,12 @@ async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per fi
     responses=documented(CaseFile),
     dependencies=_OPERATORS,
 )
-async def list_cases(parts: Parts, team_id: Word | None = None, limit: Limit = 500) -> Response:
+async def list_cases(
+    parts: Parts, team_id: Word | None = None, limit: Limit = 500, cursor: Cursor | None = None
+) -> Response:
     """The newest first, in the form of `switchboard rules test`."""
-    return answer({"cases": await parts.classifications.cases(team_id, limit)})
+    page, following = await parts.classifications.cases(team_id, limit=limit, cursor=cursor)
+    return answer({"cases": page, "next_cursor": following})
 
 
 @router.post(

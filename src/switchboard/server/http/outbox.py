@@ -13,6 +13,7 @@ from switchboard.app.messages.views import ReplyDetail
 from switchboard.domain.ledger import OutboxState
 from switchboard.server.contracts.messages import (
     ConnectorList,
+    Cursor,
     HeartbeatAnswer,
     HeartbeatBody,
     LeasedReplies,
@@ -58,9 +59,12 @@ async def receive(caller: Connector, parts: Parts, outbox_id: UUID, body: Receip
     responses=documented(OutboxRows),
     dependencies=[Depends(needs("replies"))],
 )
-async def list_outbox(parts: Parts, state: OutboxState | None = None, limit: Limit = 100) -> Response:
-    """Oldest first, of all endpoints."""
-    return answer({"replies": await parts.views.outbox(state, limit)})
+async def list_outbox(
+    parts: Parts, state: OutboxState | None = None, limit: Limit = 100, cursor: Cursor | None = None
+) -> Response:
+    """Newest first, of all endpoints."""
+    page, following = await parts.views.outbox(state, limit=limit, cursor=cursor)
+    return answer({"replies": page, "next_cursor": following})
 
 
 @router.get(
@@ -107,9 +111,10 @@ async def heartbeat(caller: Beating, parts: Parts, body: HeartbeatBody) -> Respo
     responses=documented(ConnectorList),
     dependencies=[Depends(needs("connectors"))],
 )
-async def list_connectors(parts: Parts) -> Response:
+async def list_connectors(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """The last heartbeat of each endpoint: online within two intervals, stale within five, then offline."""
-    return answer({"connectors": await parts.views.connectors()})
+    page, following = await parts.views.connectors(limit=limit, cursor=cursor)
+    return answer({"connectors": page, "next_cursor": following})
 
 
 def pull_request(body: OutboxNext) -> PullRequest:

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
-from pydantic import Field
 
 from switchboard.domain.routing import TeamId
-from switchboard.server.contracts.messages import Limit, Word
+from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import DiffAnswer, Linted, RuleFile, Version, VersionPage, VersionView
 from switchboard.server.http.services import Parts, Within, answer, documented, needs
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"], dependencies=[Depends(needs("rules"))])
-
-Before = Annotated[int, Field(ge=1, le=2**53)]
 
 
 @router.get(
@@ -26,11 +23,10 @@ Before = Annotated[int, Field(ge=1, le=2**53)]
     summary="List versions of the rules",
     responses=documented(VersionPage),
 )
-async def list_versions(parts: Parts, limit: Limit = 50, before: Before | None = None) -> Response:
+async def list_versions(parts: Parts, limit: Limit = 50, cursor: Cursor | None = None) -> Response:
     """Who changed the rules when, and why; newest first."""
-    versions = await parts.records.versions(before, limit)
-    following = versions[-1].version if len(versions) == limit else None
-    return answer({"versions": versions, "next_before": following})
+    page, following = await parts.records.versions(limit=limit, cursor=cursor)
+    return answer({"versions": page, "next_cursor": following})
 
 
 @router.get(

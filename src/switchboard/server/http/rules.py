@@ -13,7 +13,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.views import uuid_cursor
+from switchboard.app.cursors import uuid_cursor
 from switchboard.app.reach import Reach
 from switchboard.app.rules.service import NewRule, Order, Patch, WrittenRule
 from switchboard.domain.json_values import JsonObject
@@ -162,9 +162,10 @@ def new_rule(body: NewRuleBody) -> NewRule:
 
 
 @router.get("/sops", operation_id="list_sops", summary="List SOPs", responses=documented(SopList), dependencies=READER)
-async def list_sops(parts: Parts, reach: Within) -> Response:
-    """Every standing operating procedure that has rules here, loaded or not."""
-    return answer({"sops": await parts.records.sops(reach)})
+async def list_sops(parts: Parts, reach: Within, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
+    """Every standard operating procedure that has rules here, loaded or not, by name."""
+    page, following = await parts.records.sops(reach, limit=limit, cursor=cursor)
+    return answer({"sops": page, "next_cursor": following})
 
 
 @router.put("/sops/{name:path}", operation_id="load_sop", summary="Load an SOP", responses=documented(WrittenView, 409))

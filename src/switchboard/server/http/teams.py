@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Response
 
-from switchboard.server.contracts.messages import AgentList, TeamList, TeamView, Word
+from switchboard.server.contracts.messages import AgentList, Cursor, Limit, TeamList, TeamView, Word
 from switchboard.server.http.services import Parts, Within, answer, documented, needs
 
 router = APIRouter(prefix="/v1", tags=["teams"], dependencies=[Depends(needs("teams"))])
 
 
 @router.get("/teams", operation_id="list_teams", summary="List teams", responses=documented(TeamList))
-async def list_teams(parts: Parts, reach: Within) -> Response:
+async def list_teams(parts: Parts, reach: Within, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """With members and the first 100 rules of each, in evaluation order; disabled rules come last.
 
     An agent sees the rules of its own team and of those below it.
     """
-    version, teams = await parts.views.teams(reach)
-    return answer({"version": version, "teams": teams})
+    version, page, following = await parts.views.teams(reach, limit=limit, cursor=cursor)
+    return answer({"version": version, "teams": page, "next_cursor": following})
 
 
 @router.get("/teams/{team_id}", operation_id="get_team", summary="Get a team", responses=documented(TeamView, 404))
@@ -27,6 +27,7 @@ async def get_team(parts: Parts, reach: Within, team_id: Word) -> Response:
 
 
 @router.get("/agents", operation_id="list_agents", summary="List agents", responses=documented(AgentList))
-async def list_agents(parts: Parts) -> Response:
-    """All members of all teams, with what became of their deliveries."""
-    return answer({"agents": await parts.views.agents()})
+async def list_agents(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
+    """The members of all teams by id, with the number of their deliveries by state."""
+    page, following = await parts.views.agents(limit=limit, cursor=cursor)
+    return answer({"agents": page, "next_cursor": following})

@@ -9,7 +9,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.server.contracts.messages import NewToken, Revoked, TokenIssued, TokenList, Word
+from switchboard.app.cursors import uuid_cursor
+from switchboard.server.contracts.messages import Cursor, Limit, NewToken, Revoked, TokenIssued, TokenList, Word
 from switchboard.server.http.services import Parts, answer, documented, needs
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
@@ -24,9 +25,11 @@ Operator = Annotated[Principal, Depends(needs("tokens"))]
     responses=documented(TokenList),
     dependencies=[Depends(needs("tokens"))],
 )
-async def list_tokens(parts: Parts) -> Response:
-    """All tokens, also revoked and expired ones, without their secrets."""
-    return answer({"tokens": await parts.access.tokens()})
+async def list_tokens(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
+    """All tokens, also revoked and expired ones, oldest first, without their secrets."""
+    page = await parts.access.tokens(limit, None if cursor is None else uuid_cursor(cursor))
+    following = str(page[-1].token_id) if len(page) == limit else None
+    return answer({"tokens": page, "next_cursor": following})
 
 
 @router.post(

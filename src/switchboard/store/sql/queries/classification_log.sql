@@ -30,6 +30,7 @@ select s.request_id, s.corrected_to, s.correction, s.facts from (
     from classification c
     join decision d on d.request_id = c.request_id and d.n = 1
     where c.corrected_to is not null and d.facts is not null and ($1::text is null or c.team_id = $1)
+      and ($3::uuid is null or c.request_id < $3)
     order by c.request_id desc, c.corrected_at desc
 ) s order by s.request_id desc limit $2;
 

@@ -10,4 +10,6 @@ select channel, endpoint, instance_id, version, state, error_message, counters, 
        case when clock_timestamp() - last_seen_at < 2 * $1::interval then 'online'
             when clock_timestamp() - last_seen_at < 5 * $1::interval then 'stale'
             else 'offline' end as liveness
-from connector order by channel, endpoint;
+from connector
+where $2::text is null or (channel, endpoint) > ($2, $3::text)
+order by channel, endpoint limit $4::bigint;

@@ -66,8 +66,10 @@ select retry_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 select lane, ok, next_seq from settle_turns($1, $2::settlement[]);
 
 -- name: list
-select lane_name(key) as lane, kind, pool, state, last_seq - done_seq as waiting, parked, attempts, owner, epoch, ready_at, lease_until
-from lane where state = any ($1) or parked > 0 order by ready_at limit 200;
+select key, lane_name(key) as lane, kind, pool, state, last_seq - done_seq as waiting, parked, attempts, owner, epoch, ready_at, lease_until
+from lane
+where (state = any ($1) or parked > 0) and ($2::timestamptz is null or (ready_at, key) > ($2, $3::uuid))
+order by ready_at, key limit $4;
 
 -- name: resume
 select resume_lane($1);

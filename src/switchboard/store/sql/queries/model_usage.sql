@@ -1,17 +1,27 @@
+-- part: page
+select key, messages, attempts, failed, tokens_in, tokens_out, cost from ranked
+where $6::text is null or (dear, many, coalesce(key, '')) < ($4::bigint, $5::bigint, $6)
+order by dear desc, many desc, coalesce(key, '') desc limit $3
+
 -- name: usage
-select case $1::text
-           when 'day' then to_char(c.at at time zone 'UTC', 'YYYY-MM-DD')
-           when 'model' then c.model
-           when 'team' then c.team_id
-           when 'message' then c.request_id::text
-       end as key,
-       count(distinct c.request_id) as messages, count(*) as attempts, count(c.error) as failed,
-       sum(c.tokens_in)::bigint as tokens_in, sum(c.tokens_out)::bigint as tokens_out, sum(c.cost)::bigint as cost
-from classification c where c.at >= $2 and c.at < $3
-group by 1
-order by case when $1 = 'day' then 1 end, case when $1 = 'day' then min(c.at) end desc, sum(c.cost) desc nulls last,
-         sum(c.tokens_in + c.tokens_out) desc, 1
-limit $4;
+-- Days by themselves, all others by what they cost.
+with spent as (
+    select case $7::text
+               when 'day' then to_char(c.at at time zone 'UTC', 'YYYY-MM-DD')
+               when 'model' then c.model
+               when 'team' then c.team_id
+               when 'message' then c.request_id::text
+           end as key,
+           count(distinct c.request_id) as messages, count(*) as attempts, count(c.error) as failed,
+           sum(c.tokens_in)::bigint as tokens_in, sum(c.tokens_out)::bigint as tokens_out, sum(c.cost)::bigint as cost
+    from classification c where c.at >= $1 and c.at < $2
+    group by 1
+), ranked as (
+    select s.*, case when $7 = 'day' then 0 else coalesce(s.cost, -1) end as dear,
+           case when $7 = 'day' then 0 else s.tokens_in + s.tokens_out end as many
+    from spent s
+)
+{{page}};
 
 -- name: usage_by_butler
 -- What a message has cost is shared evenly, to the last token, by the butlers of its first decision; null: nobody.
@@ -26,24 +36,33 @@ with spent as (
     left join lateral (
         select distinct d.system_id from delivery d where d.request_id = s.request_id and d.n = 1
     ) g on true
+), summed as (
+    select s.system_id as key, count(*) as messages, sum(s.attempts)::bigint as attempts, sum(s.failed)::bigint as failed,
+           sum(s.tokens_in / s.sharers + (s.place <= s.tokens_in % s.sharers)::integer)::bigint as tokens_in,
+           sum(s.tokens_out / s.sharers + (s.place <= s.tokens_out % s.sharers)::integer)::bigint as tokens_out,
+           sum(s.cost / s.sharers + (s.place <= s.cost % s.sharers)::integer)::bigint as cost
+    from shared s group by 1
+), ranked as (
+    select s.*, coalesce(s.cost, -1) as dear, s.tokens_in + s.tokens_out as many from summed s
 )
-select s.system_id as key, count(*) as messages, sum(s.attempts)::bigint as attempts, sum(s.failed)::bigint as failed,
-       sum(s.tokens_in / s.sharers + (s.place <= s.tokens_in % s.sharers)::integer)::bigint as tokens_in,
-       sum(s.tokens_out / s.sharers + (s.place <= s.tokens_out % s.sharers)::integer)::bigint as tokens_out,
-       sum(s.cost / s.sharers + (s.place <= s.cost % s.sharers)::integer)::bigint as cost
-from shared s group by 1 order by 7 desc nulls last, 5 desc, 1 limit $3;
+{{page}};
 
 -- name: usage_by_asker
 -- Of whole days; a message counts where it was classified.
-select u.asker as key,
-       case u.asker when 'classification' then (
-           select count(distinct c.request_id) from classification c where c.at >= $1 and c.at < $2
-       ) else 0 end as messages,
-       sum(u.attempts)::bigint as attempts, sum(u.failed)::bigint as failed, sum(u.tokens_in)::bigint as tokens_in,
-       sum(u.tokens_out)::bigint as tokens_out, nullif(sum(u.cost), 0)::bigint as cost
-from model_usage u
-where u.day >= ($1 at time zone 'UTC')::date and u.day <= (($2 - interval '1 microsecond') at time zone 'UTC')::date
-group by u.asker order by 7 desc nulls last, 5 desc, 1 limit $3;
+with summed as (
+    select u.asker as key,
+           case u.asker when 'classification' then (
+               select count(distinct c.request_id) from classification c where c.at >= $1 and c.at < $2
+           ) else 0 end as messages,
+           sum(u.attempts)::bigint as attempts, sum(u.failed)::bigint as failed, sum(u.tokens_in)::bigint as tokens_in,
+           sum(u.tokens_out)::bigint as tokens_out, nullif(sum(u.cost), 0)::bigint as cost
+    from model_usage u
+    where u.day >= ($1 at time zone 'UTC')::date and u.day <= (($2 - interval '1 microsecond') at time zone 'UTC')::date
+    group by u.asker
+), ranked as (
+    select s.*, coalesce(s.cost, -1) as dear, s.tokens_in + s.tokens_out as many from summed s
+)
+{{page}};
 
 -- name: usage_total
 select count(distinct c.request_id) as messages, count(*) as attempts, count(c.error) as failed,

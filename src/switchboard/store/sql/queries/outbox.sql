@@ -37,6 +37,16 @@ from (
 ) o join lane l on l.key = o.lane join conversation c using (conversation)
 order by o.outbox_id;
 
+-- name: page
+-- Planned each time (`planned`): what is not sent yet has an index of its own.
+{{shown}}
+from (
+    select * from outbox
+    where ($1::text is null or state = $1) and ($2::uuid is null or outbox_id < $2)
+    order by outbox_id desc limit $3
+) o join lane l on l.key = o.lane join conversation c using (conversation)
+order by o.outbox_id desc;
+
 -- name: unsent
 select state, count(*) as replies from outbox where state in ('uncertain', 'failed', 'dead') group by state order by state;
 

@@ -59,7 +59,7 @@ order by rule_id limit $2;
 -- name: sops
 select source, count(*) as rules, count(*) filter (where active) as active,
        array_agg(distinct team_id order by team_id) as teams
-from rule where source <> '' group by source order by source;
+from rule where source <> '' and source > $1 group by source order by source limit $2::bigint;
 
 -- name: get
 select * from rule where rule_id = $1;

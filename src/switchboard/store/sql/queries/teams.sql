@@ -24,10 +24,10 @@ cross join lateral (
                   select i.key from jsonb_object_keys(filters) f, jsonb_array_elements_text($3::jsonb -> f) i (key)
               ) pinned) desc, channel = '*', created_at, rule_id
     limit $1) r
-where $2::text is null or t.team_id = $2;
+where t.team_id = any ($2::text[]);
 
 -- name: rule_counts
-select team_id, count(*) as rules from rule where $1::text is null or team_id = $1 group by team_id;
+select team_id, count(*) as rules from rule where team_id = any ($1::text[]) group by team_id;
 
 -- name: add_team
 insert into team (team_id, parent_id, purpose, classify) values ($1, $2, $3, $4);

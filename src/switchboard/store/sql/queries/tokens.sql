@@ -8,7 +8,7 @@ select token_id, name, role, channel, endpoint, system_id, created_at, expires_a
 
 -- name: list
 select token_id, name, role, channel, endpoint, system_id, created_at, expires_at, revoked_at
-from token order by token_id;
+from token where $1::uuid is null or token_id > $1 order by token_id limit $2::bigint;
 
 -- name: revoke
 update token set revoked_at = clock_timestamp() where name = $1 and revoked_at is null;

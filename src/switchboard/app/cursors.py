@@ -1,0 +1,51 @@
+"""Cursors of lists: the key of the last row of a page, in a form that says nothing to a client.
+
+The services that page through lists call it. In: keys, or what a client sends back; out: the other. A page begins
+after the key itself, not at a place in the list, so nothing is shown twice when rows are added meanwhile.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from switchboard.domain.errors import InvalidInput
+
+Text = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
+"""PostgreSQL has no NUL in text."""
+Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Key = TypeVar("_Key")
+
+
+def cursor_after(*key: object) -> str:
+    """The cursor of the page that begins after the row with this key."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode()
+
+
+def key_of(cursor: str | None, kind: type[_Key]) -> _Key | None:
+    """The key in a cursor, a tuple of this type; None: from the beginning. Raises InvalidInput."""
+    if cursor is None:
+        return None
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=kind)
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        raise bad_cursor() from None
+
+
+def uuid_cursor(cursor: str) -> UUID:
+    """The id that a list stopped at. Raises InvalidInput."""
+    try:
+        return UUID(cursor)
+    except ValueError:
+        raise bad_cursor() from None
+
+
+def bad_cursor() -> InvalidInput:
+    """The error for a cursor that is none of ours."""
+    return InvalidInput(
+        "this cursor was not issued by this server; start without one", code="invalid_cursor", field="cursor"
+    )
