@@ -108,6 +108,12 @@ def test_every_list_has_pages(openapi: Mapping[str, Any]) -> None:
         assert is_status or "next_cursor" in answered, place
 
 
+def test_the_idempotency_key_is_explained_where_it_is_sent(openapi: Mapping[str, Any]) -> None:
+    [header] = [p for p in openapi["paths"]["/v1/ingest"]["post"]["parameters"] if p["in"] == "header"]
+    for word in ("control.idempotency_key", "duplicate", "idempotency_mismatch", "details.request_id", "Kept"):
+        assert word in header["description"]
+
+
 def test_there_are_examples_of_operations_only(openapi: Mapping[str, Any]) -> None:
     written = msgspec.json.decode(files("switchboard.server.http").joinpath("examples.json").read_bytes())
     assert written.keys() == {operation["operationId"] for _, operation in operations(openapi)}

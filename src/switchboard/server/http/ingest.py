@@ -21,6 +21,12 @@ router = APIRouter(tags=["ingest"])
 
 _JSON = "application/json"
 _REF = "#/components/schemas/"
+_KEY = (
+    "Identifies the event instead of its own id, within its channel and endpoint; the same as "
+    "control.idempotency_key, which it must equal if both are given. Repeated with the same text, sender, thread and "
+    "attachments: 202 with `duplicate` and the first request_id. With others: 422 `idempotency_mismatch`, with "
+    "details.request_id. Kept as long as the message."
+)
 
 
 def _media_type(request: Request) -> str:
@@ -50,7 +56,7 @@ def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
                 "name": "Idempotency-Key",
                 "in": "header",
                 "required": False,
-                "description": "Fills control.idempotency_key.",
+                "description": _KEY,
                 "schema": {"type": "string", "minLength": 1, "maxLength": 512},
             },
             {

@@ -88,7 +88,11 @@ SCHEMAS: Final[Mapping[str, tuple[str, str]]] = {
     "ClassificationPage": ("ClassificationPage", "Newest message first. `next_cursor` is null on the last page."),
     "Connector": ("Connector", "The last heartbeat of an endpoint. `liveness` follows from its age."),
     "ConnectorList": ("ConnectorPage", "By channel and endpoint. `next_cursor` is null on the last page."),
-    "Control": ("Control", "What the sender asks of Switchboard."),
+    "Control": (
+        "Control",
+        "What the sender asks of Switchboard. `idempotency_key` identifies the event instead of its own id, "
+        "as the header Idempotency-Key does.",
+    ),
     "Corrected": (
         "CorrectionResult",
         "`already` is true if the same correction was made before. "
