@@ -627,7 +627,7 @@ async def test_what_was_corrected_can_be_tried_against_rules(opened: Open) -> No
         rule = {"team_id": "root", "name": "rent", "channel": "telegram", "filters": {"sender": "landlord"}}
         made = {**rule, "targets": [{"system_id": "System1/finance"}], "reason": "corrected"}
         assert (await house.http.post("/v1/rules", json=made)).status_code == 201
-        assert (await house.http.post("/v1/rules/test", json=found)).json()["failed"] == 0
+        assert (await house.http.post("/v1/rules/test", json={"cases": found["cases"]})).json()["failed"] == 0
 
 
 # What is forgotten ---------------------------------------------------------------------------------------------------

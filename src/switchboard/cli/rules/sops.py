@@ -45,7 +45,7 @@ def show_sop(
     source = f"sop:{name}"
 
     async def look(client: Client) -> Json:
-        sops = (await client.get("/v1/sops"))["sops"]
+        sops = (await client.whole("/v1/sops", "sops"))["sops"]
         found = one_of([{**one, "name": str(one["source"]).removeprefix("sop:")} for one in sops], "name", name, "SOP")
         rules = (await client.get("/v1/rules", {"source": source, "limit": _MOST}))["rules"]
         return {"sop": found, "rules": rules}
