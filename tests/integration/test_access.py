@@ -324,7 +324,7 @@ async def test_a_connector_reaches_only_its_own_endpoint(server: Opened) -> None
 async def test_a_connector_cannot_settle_the_reply_of_another(database_url: str, tmp_path: Path) -> None:
     async with open_server(database_url, tmp_path / "data", worker=True) as server:
         request_id = (await server.submit(envelope_json("x", endpoint="bot:other"))).json()["request_id"]
-        await server.http.get(f"/v1/messages/{request_id}/replies?wait=20")
+        await server.http.get(f"/v1/messages/{request_id}/replies?wait_s=20")
         request = {"channel": "telegram", "endpoint": "bot:other"}
         [reply] = (await server.http.post("/v1/outbox/next", json=request)).json()["replies"]
         receipt = {"lease": reply["lease"], "outcome": "sent"}

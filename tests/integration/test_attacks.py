@@ -46,7 +46,7 @@ async def answered(server: Opened, text: str = "hello", **more: Any) -> tuple[st
     """A message submitted and answered: (request_id, outbox_id)."""
     accepted = await server.submit(envelope_json(text, **more))
     request_id = accepted.json()["request_id"]
-    said = (await server.http.get(f"/v1/messages/{request_id}/replies?wait=20")).json()
+    said = (await server.http.get(f"/v1/messages/{request_id}/replies?wait_s=20")).json()
     return request_id, said["replies"][0]["outbox_id"]
 
 

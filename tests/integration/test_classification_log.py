@@ -188,7 +188,7 @@ async def test_what_a_model_chose_is_on_record_wherever_one_looks(opened: Open) 
     assert (row["request_id"], row["team_id"], row["model"], row["n"]) == (request_id, "root", "first", 1)
     assert set(row["candidates"]) == {"System1/health", "System1/finance", "care"}
     assert row["result"]["routed"] == [{"butler": "System1/health", "segment": None, "reason": "it hurts"}]
-    assert (row["tokens_in"], row["tokens_out"], row["cost"], row["error"]) == (100, 11, 100, None)
+    assert (row["tokens_in"], row["tokens_out"], row["cost_usd"], row["error"]) == (100, 11, 0.0001, None)
     assert (row["corrected_to"], row["seen"], row["text"]) == (None, True, "my head hurts")
     without = {name: value for name, value in row.items() if name not in {"seen", "text"}}
     assert shown == explained == [without]
@@ -242,11 +242,13 @@ async def test_the_account_by_everything_adds_up(opened: Open) -> None:
             "failed": 1,
             "tokens_in": 400,
             "tokens_out": 44,
-            "cost": 400,
+            "cost_usd": 0.0004,
         }
         for by, answer in found.items():
-            summed = {name: sum(one[name] for one in answer["rows"]) for name in ("tokens_in", "tokens_out", "cost")}
-            assert summed == {"tokens_in": 400, "tokens_out": 44, "cost": 400}, by
+            summed = {
+                name: sum(one[name] for one in answer["rows"]) for name in ("tokens_in", "tokens_out", "cost_usd")
+            }
+            assert summed == {"tokens_in": 400, "tokens_out": 44, "cost_usd": pytest.approx(0.0004)}, by
         assert rows["day"].keys() == {datetime.now(UTC).date().isoformat()}
         assert rows["model"].keys() == {"first"}
         [asked] = found["asker"]["rows"]
@@ -279,11 +281,11 @@ async def test_models_are_listed_in_their_order_with_what_is_left_of_the_day(ope
         assert "status 500" in first["why"]
         assert datetime.fromisoformat(first["until"]) > datetime.now(UTC)
         assert (second["order"], second["state"], second["attempts"]) == (2, "ready", 3)
-        assert (second["tokens_in"], second["tokens_out"], second["cost"]) == (300, 33, 300)
+        assert (second["tokens_in"], second["tokens_out"], second["cost_usd"]) == (300, 33, 0.0003)
         tokens, cost, newcomers = found["caps"]
         assert (tokens["cap"], tokens["left"] + tokens["spent"]) == (100_000, 100_000)
         assert tokens["spent"] == found["tokens"] >= 333
-        assert (cost["name"], cost["cap"], cost["reached"]) == ("cost_per_day", 1_000_000, False)
+        assert (cost["name"], cost["cap"], cost["reached"]) == ("cost_usd_per_day", 1.0, False)
         assert (newcomers["name"], newcomers["spent"], newcomers["left"]) == ("newcomer_tokens_per_day", 333, 1_999_667)
         assert (found["sender_per_minute"], found["sender_tokens_per_day"]) == (30, 1_000_000)
         [finding] = [one for one in await check_database(house.settings) if one.name == "model in cooldown"]

@@ -129,10 +129,10 @@ async def test_a_message_that_no_rule_decides_goes_where_the_model_says(opened: 
         [row] = await house.log(request_id)
         assert (row.model, row.error, row.team_id) == ("first", None, "root")
         assert row.tokens_in > 100
-        assert row.cost is not None
-        assert row.cost >= row.tokens_in
+        assert row.cost_usd is not None
+        assert row.cost_usd * 1e6 >= row.tokens_in
         today = await spent_on(house.runtime.database, datetime.now(UTC).date())
-        assert today == Amount(row.tokens_in + row.tokens_out, row.cost)
+        assert today == Amount(row.tokens_in + row.tokens_out, round(row.cost_usd * 1e6))
         assert "Doctors and pills" in llm.requests[0].prompt
 
 

@@ -338,7 +338,7 @@ def test_tokens_open_what_they_are_for_and_nothing_once_revoked(cli: Cli, monkey
 
 def test_outbox_and_lanes(cli: Cli, server: Server) -> None:
     sent = ask(lambda c: c.post("/v1/ingest", envelope("t1")))["request_id"]
-    ask(lambda c: c.get(f"/v1/messages/{sent}/replies", {"wait": 30}))
+    ask(lambda c: c.get(f"/v1/messages/{sent}/replies", {"wait_s": 30}))
     assert "telegram/bot" in cli.says("outbox", "list", "--state", "pending")
     assert "send:" in cli.says("lanes", "list")
 

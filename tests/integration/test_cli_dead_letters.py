@@ -58,7 +58,7 @@ def test_one_is_sent_on_and_answered(cli: Cli) -> None:
     said = cli.says("dlq", "reroute", dead_letter, "--to", "System1/loud", "--reason", "loud can")
     assert f"{dead_letter} rerouted to System1/loud (decision 2)" in said
     assert "was already rerouted" in cli.says("dlq", "reroute", dead_letter, "--reason", "again")
-    found = ask(lambda c: c.get(f"/v1/messages/{sent}/replies", {"wait": 20}))
+    found = ask(lambda c: c.get(f"/v1/messages/{sent}/replies", {"wait_s": 20}))
     assert [reply["text"] for reply in found["replies"]] == ["HERE"]
     shown = cli.says("dlq", "show", dead_letter)
     assert "loud can" in shown

@@ -105,7 +105,7 @@ def cli(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 def classified(text: str) -> str:
     """A message that the model has routed to memo; its id."""
     found = ask(lambda c: c.post("/v1/ingest", envelope(str(uuid4()), channel="sms", text=text)))
-    ask(lambda c: c.get(f"/v1/messages/{found['request_id']}/replies", {"wait": 30}))
+    ask(lambda c: c.get(f"/v1/messages/{found['request_id']}/replies", {"wait_s": 30}))
     return str(found["request_id"])
 
 
@@ -222,11 +222,11 @@ def test_a_command_line_is_tried_at_the_endpoints_of_the_running_server(
 def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture[str]) -> None:
     row = ClassificationRow(uuid4(), "x", "root", ())
     tried = (Attempt("a", "timeout", "late", Usage(10)), Attempt("b", "cooldown", "paused for 26 s"))
-    assert [_billed(row, one).cost for one in tried] == [None, None]
-    assert _last_billed(row, Report(None, tried)).cost is None
+    assert [_billed(row, one).cost_usd for one in tried] == [None, None]
+    assert _last_billed(row, Report(None, tried)).cost_usd is None
     limits = {"tokens_per_message": 1, "sender_per_minute": 30, "sender_tokens_per_day": 0}
     refused = {"refused": 0, "senders_refused": 7}
-    print_models({"models": [], "day": "d", "tokens": 5, "cost": 0, "caps": [], **limits, **refused})
+    print_models({"models": [], "day": "d", "tokens": 5, "cost_usd": 0, "caps": [], **limits, **refused})
     shown = capsys.readouterr().out
     assert "5 tokens, cost unknown" in shown
     assert "one sender: 30 sessions a minute\n7 calls prevented today by limits per sender" in shown

@@ -46,7 +46,7 @@ async def test_from_the_list_to_the_answer(server: Opened) -> None:
     assert [made["system_id"] for made in done["deliveries"]] == ["System1/echo"]
     again = await server.http.post(f"{path}/reroute", json=body)
     assert (again.status_code, again.json()["already"]) == (200, True)
-    replies = await server.http.get(f"/v1/messages/{dead_letter['request_id']}/replies", params={"wait": 20})
+    replies = await server.http.get(f"/v1/messages/{dead_letter['request_id']}/replies", params={"wait_s": 20})
     assert [reply["text"] for reply in replies.json()["replies"]] == ["lost"]
     shown = (await server.http.get(path)).json()
     assert (shown["status"], shown["rerouted_n"], shown["resolution"]) == ("handled", 2, "echo can")

@@ -276,7 +276,7 @@ async def test_a_defect_of_ours_is_500_in_our_shape_and_tells_nothing(server: Op
 
 async def test_a_reply_is_waited_for_and_the_whole_way_can_be_explained(answering: Opened) -> None:
     request_id = (await answering.submit(envelope_json("hello", channel="api"))).json()["request_id"]
-    replies = (await answering.http.get(f"/v1/messages/{request_id}/replies?wait=20")).json()
+    replies = (await answering.http.get(f"/v1/messages/{request_id}/replies?wait_s=20")).json()
     assert (replies["settled"], replies["state"]) == (True, "answered")
     assert [reply["text"] for reply in replies["replies"]] == ["hello"]
     explained = (await answering.http.get(f"/v1/messages/{request_id}/explain")).json()
@@ -301,7 +301,7 @@ async def test_a_connector_fetches_replies_in_order_and_hands_in_receipts(answer
     headers = await answering.token_for(CONNECTOR)
     ids = [(await answering.submit(envelope_json(text))).json()["request_id"] for text in ("one", "two")]
     for request_id in ids:
-        await answering.http.get(f"/v1/messages/{request_id}/replies?wait=20")
+        await answering.http.get(f"/v1/messages/{request_id}/replies?wait_s=20")
     request = {"channel": "telegram", "endpoint": "bot:house", "wait_s": 20}
     seen = []
     for _ in range(2):
@@ -322,7 +322,7 @@ async def test_a_connector_fetches_replies_in_order_and_hands_in_receipts(answer
 
 async def test_what_failed_is_sent_again_on_demand(answering: Opened) -> None:
     request_id = (await answering.submit(envelope_json("one"))).json()["request_id"]
-    await answering.http.get(f"/v1/messages/{request_id}/replies?wait=20")
+    await answering.http.get(f"/v1/messages/{request_id}/replies?wait_s=20")
     [reply] = (
         await answering.http.post("/v1/outbox/next", json={"channel": "telegram", "endpoint": "bot:house"})
     ).json()["replies"]
@@ -361,7 +361,7 @@ async def test_pages_hold_everything_once_newest_first(server: Opened) -> None:
 async def test_filters_narrow_lists(answering: Opened) -> None:
     request_id = (await answering.submit(envelope_json("a", channel="api"))).json()["request_id"]
     await answering.submit(envelope_json("b", channel="telegram"))
-    await answering.http.get(f"/v1/messages/{request_id}/replies?wait=20")
+    await answering.http.get(f"/v1/messages/{request_id}/replies?wait_s=20")
     found = (await answering.http.get("/v1/messages?channel=api&endpoint=bot:house")).json()["messages"]
     assert [m["request_id"] for m in found] == [request_id]
     answered = (await answering.http.get("/v1/deliveries?state=answered&system_id=System1/echo")).json()["deliveries"]
@@ -653,7 +653,7 @@ async def both_wait(server: Opened) -> bool:
 async def test_it_stops_although_somebody_waits(server: Opened) -> None:
     request_id = (await server.submit(envelope_json("a"))).json()["request_id"]
     waiting = [
-        asyncio.create_task(server.http.get(f"/v1/messages/{request_id}/replies?wait=60", timeout=70)),
+        asyncio.create_task(server.http.get(f"/v1/messages/{request_id}/replies?wait_s=60", timeout=70)),
         asyncio.create_task(
             server.http.post("/v1/outbox/next", json={"channel": "slack", "endpoint": "x", "wait_s": 60}, timeout=70)
         ),
@@ -714,8 +714,8 @@ async def test_a_parameter_that_a_route_does_not_know_is_refused(server: Opened,
     ("path", "meant"),
     [
         ("/v1/ingest?endpoint=me@x.org", "there are none"),
-        ("/v1/ingest?wait=1", "there are none"),
-        ("/v1/ingest/batch?wait=1", "there are none"),
+        ("/v1/ingest?wait_s=1", "there are none"),
+        ("/v1/ingest/batch?wait_s=1", "there are none"),
     ],
 )
 async def test_so_is_one_with_which_a_message_comes(server: Opened, path: str, meant: str) -> None:

@@ -40,7 +40,7 @@ class ShownDelivery:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One finished run of a butler. `usage`: of each model, as `ModelUsage`; None: no model was asked."""
+    """One finished run of a butler. `usage`: of each model; None: no model was asked."""
 
     lane: str
     seq: int
@@ -69,8 +69,7 @@ class ShownStep:
     epoch: int
     tokens_in: int
     tokens_out: int
-    cost: int | None
-    """In micro-dollars."""
+    cost_usd: float | None
     started_at: datetime
     ended_at: datetime | None
 
@@ -107,7 +106,7 @@ class ShownWaiting:
 
 @dataclass(frozen=True, slots=True)
 class ClassificationRow:
-    """One attempt to classify, as it is logged. `cost` in micro-dollars, None if not reported."""
+    """One attempt to classify, as it is logged. `cost_usd` is None if not reported."""
 
     request_id: UUID
     conversation: str
@@ -118,8 +117,8 @@ class ClassificationRow:
     model: str | None = None
     tokens_in: int = 0
     tokens_out: int = 0
-    cost: int | None = None
-    ms: int = 0
+    cost_usd: float | None = None
+    duration_ms: int = 0
     error: str | None = None
 
 

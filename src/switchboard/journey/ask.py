@@ -220,10 +220,12 @@ async def concluded(database: Database, question: Question, answer: Answer, bega
     )
     for tried in answer.report.tried:
         why = f"{tried.outcome}: {tried.message}"[:1000]
-        await store.log_attempt(database, replace(_billed(row, tried), model=tried.name, ms=tried.ms, error=why))
+        await store.log_attempt(
+            database, replace(_billed(row, tried), model=tried.name, duration_ms=tried.ms, error=why)
+        )
         ms -= tried.ms
     last = replace(
-        _last_billed(row, answer.report), model=answer.model, ms=max(0, ms), error=answer.classification.error
+        _last_billed(row, answer.report), model=answer.model, duration_ms=max(0, ms), error=answer.classification.error
     )
     await store.log_attempt(database, replace(last, result=store.classification_record(answer.classification)))
     return answer
@@ -337,16 +339,15 @@ async def _judged(database: Database, session: Session, report: Report) -> Answe
 
 def _billed(row: ClassificationRow, attempt: Attempt) -> ClassificationRow:
     # Nothing was spent, or no price was reported: unknown is not free.
-    used, cost = attempt.usage, attempt.micros or None
-    return replace(row, tokens_in=used.input_tokens, tokens_out=used.output_tokens, cost=cost)
+    used, cost = attempt.usage, attempt.micros / 1_000_000 or None
+    return replace(row, tokens_in=used.input_tokens, tokens_out=used.output_tokens, cost_usd=cost)
 
 
 def _last_billed(row: ClassificationRow, report: Report) -> ClassificationRow:
     if report.reply is None:
         return row if report.last is None else _billed(row, report.last)
     used = report.reply.usage
-    cost = None if used.cost_usd is None else round(used.cost_usd * 1_000_000)
-    return replace(row, tokens_in=used.input_tokens, tokens_out=used.output_tokens, cost=cost)
+    return replace(row, tokens_in=used.input_tokens, tokens_out=used.output_tokens, cost_usd=used.cost_usd)
 
 
 def _step(question: Question) -> str:

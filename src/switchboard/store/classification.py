@@ -179,9 +179,11 @@ def classification_record(found: Classification) -> JsonObject:
 
 async def log_attempt(database: Database, row: ClassificationRow) -> None:
     """Write one row, numbered after those of the same message and team."""
+    micros = None if row.cost_usd is None else round(row.cost_usd * 1_000_000)
     values = (
         *(row.request_id, row.conversation, row.team_id, row.session_id, list(row.candidates)),
-        *(to_storable_json(dict(row.result)), _clean(row.model), row.tokens_in, row.tokens_out, row.cost, row.ms),
+        *(to_storable_json(dict(row.result)), _clean(row.model), row.tokens_in, row.tokens_out, micros),
+        row.duration_ms,
         _clean(row.error),
     )
     # Two processes that log the same message at once conflict on the number; the second takes the next.

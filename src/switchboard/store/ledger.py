@@ -6,12 +6,14 @@ Next: `store/dead_letters.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 from uuid import UUID
 
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.shown import Attempt, ShownDecision, ShownDelivery, ShownState, ShownStep
-from switchboard.store.database import Database, query, rows_as
+from switchboard.store.database import Database, Row, query, rows_as
 
 
 class DeliveryKey(NamedTuple):
@@ -51,7 +53,7 @@ async def list_deliveries(
 
 async def attempts_of(database: Database, request_id: UUID) -> list[Attempt]:
     """Every finished run of every butler for one message, in the order of their ends."""
-    return rows_as(Attempt, await database.rows(query("ledger.turns"), request_id))
+    return _attempts(await database.rows(query("ledger.turns"), request_id))
 
 
 async def steps_of(database: Database, request_id: UUID) -> list[ShownStep]:
@@ -61,7 +63,7 @@ async def steps_of(database: Database, request_id: UUID) -> list[ShownStep]:
 
 async def route_attempts_of(database: Database, request_id: UUID) -> list[Attempt]:
     """Every attempt to route one message that had to wait for that, in the order of their ends."""
-    return rows_as(Attempt, await database.rows(query("routing.attempts"), request_id))
+    return _attempts(await database.rows(query("routing.attempts"), request_id))
 
 
 async def route_steps_of(database: Database, request_id: UUID) -> list[ShownStep]:
@@ -90,3 +92,18 @@ async def lane_states(database: Database) -> tuple[dict[str, int], float]:
     rows = await database.rows(query("ledger.lane_states"))
     oldest = max((row["oldest_s"] for row in rows), default=0.0)
     return {row["state"]: row["lanes"] for row in rows}, max(0.0, oldest)
+
+
+_SHOWN_USAGE: Final = {"input_tokens": "tokens_in", "output_tokens": "tokens_out", "cached_tokens": "tokens_cached"}
+
+
+def _attempts(rows: Sequence[Row]) -> list[Attempt]:
+    """With tokens under the names that they have everywhere else."""
+    found = rows_as(Attempt, rows)
+    return [
+        one if one.usage is None else replace(one, usage=[_shown_usage(used) for used in one.usage]) for one in found
+    ]
+
+
+def _shown_usage(used: JsonMapping) -> JsonObject:
+    return {_SHOWN_USAGE.get(name, name): value for name, value in used.items()}

@@ -21,14 +21,14 @@ By = Literal["day", "model", "butler", "team", "message", "asker"]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What was spent: messages, attempts and how many of them failed, tokens; `cost` in micro-dollars, None: untold."""
+    """What was spent: messages, attempts and how many of them failed, tokens; `cost_usd` is None if untold."""
 
     messages: int
     attempts: int
     failed: int
     tokens_in: int
     tokens_out: int
-    cost: int | None
+    cost_usd: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Cooldown:
 
 
 UsageKey = tuple[int, int, str]
-"""Where a row stands among the others: its cost, its tokens (0 and 0 of a day), its key."""
+"""Where a row stands among the others: its cost in micro-dollars, its tokens (0 and 0 of a day), its key."""
 
 
 async def usage(database: Database, by: By, span: Span, limit: int, *, after: UsageKey | None = None) -> list[Usage]:
@@ -90,7 +90,11 @@ def key_of_usage(by: By, row: Usage) -> UsageKey:
     """Where this row stands."""
     if by == "day":
         return 0, 0, row.key or ""
-    return -1 if row.cost is None else row.cost, row.tokens_in + row.tokens_out, row.key or ""
+    return (
+        -1 if row.cost_usd is None else round(row.cost_usd * 1_000_000),
+        row.tokens_in + row.tokens_out,
+        row.key or "",
+    )
 
 
 async def total(database: Database, span: Span) -> Totals:

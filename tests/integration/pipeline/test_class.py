@@ -56,7 +56,7 @@ async def test_an_embedder_needs_a_pool_and_a_dispatch_function(house: Lab, pool
         "tool_name": "bot_telegram",
     }
     [row] = await logged(house, result)
-    assert (row.model, row.tokens_in, row.tokens_out, row.cost) == ("m", 7, 2, 500_000)
+    assert (row.model, row.tokens_in, row.tokens_out, row.cost_usd) == ("m", 7, 2, 0.5)
     assert row.result["acked"] == [HEALTH]
 
 

@@ -179,8 +179,8 @@ async def test_the_log_has_a_row_for_every_attempt(house: Lab, pool: asyncpg.Poo
     model = Model(says=Report(answer, tried))
     result = await MessagePipeline(pool, model, "switchboard").process("x", {}, request_context=context())
     rows = await logged(house, result)
-    assert [(r.n, r.model, r.error, r.tokens_in, r.tokens_out, r.cost) for r in rows] == [
-        (1, "first", "unavailable: status 500", 10, 0, 1000),
+    assert [(r.n, r.model, r.error, r.tokens_in, r.tokens_out, r.cost_usd) for r in rows] == [
+        (1, "first", "unavailable: status 500", 10, 0, 0.001),
         (2, "second", "cooldown: for 3 s more", 0, 0, None),
         (3, "third", None, 3, 4, None),
     ]
@@ -195,7 +195,7 @@ async def test_in_the_log_of_what_nobody_answered_the_last_attempt_stands_last(h
     )
     assert result.classification_error == "first: timeout: late; model second paused for 26 s"
     rows = await logged(house, result)
-    assert [(r.n, r.model, r.tokens_in, r.cost) for r in rows] == [(1, "first", 10, None), (2, "second", 0, None)]
+    assert [(r.n, r.model, r.tokens_in, r.cost_usd) for r in rows] == [(1, "first", 10, None), (2, "second", 0, None)]
 
 
 async def test_the_context_is_there_within_and_gone_after(pool: asyncpg.Pool) -> None:

@@ -49,7 +49,7 @@ _TEAM: Final = "models test"
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of one model. `outcome` is `answered` or what failed; `remedy` what to do about it; micro-dollars."""
+    """What came of one model. `outcome` is `answered` or what failed; `remedy` what to do about it."""
 
     name: str
     kind: str
@@ -58,10 +58,10 @@ class Tried:
     outcome: str
     detail: str
     remedy: str = ""
-    ms: int = 0
+    duration_ms: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
-    cost: int = 0
+    cost_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +160,10 @@ def _told(model: ModelSettings, attempt: Attempt, reply: Reply | None, place: Pl
     return Tried(
         *(model.name, model.kind, model.model, ok, attempt.outcome, detail),
         remedy="" if ok else _remedy(model, attempt, place),
-        ms=attempt.ms,
+        duration_ms=attempt.ms,
         tokens_in=attempt.usage.input_tokens,
         tokens_out=attempt.usage.output_tokens,
-        cost=attempt.micros,
+        cost_usd=attempt.micros / 1_000_000,
     )
 
 

@@ -153,7 +153,9 @@ def _refused(asking: Asking, reached: str, wait: float | None) -> Attempt:
 
 async def _spent(database: Database, request_id: UUID) -> Amount:
     rows = await store.attempts(database, request_id)
-    return Amount(sum(row.tokens_in + row.tokens_out for row in rows), sum(row.cost or 0 for row in rows))
+    return Amount(
+        sum(row.tokens_in + row.tokens_out for row in rows), sum(round((row.cost_usd or 0) * 1_000_000) for row in rows)
+    )
 
 
 def _on_record(database: Database) -> OnCooldown:

@@ -1,7 +1,7 @@
 """The models of the settings as they stand today, and what was spent on them.
 
-HTTP calls `Spending`, for operators; `app/ops/doctor.py` asks `standing`. Money is in micro-dollars, days are those of
-UTC. In: settings and the spending in the database; out: frozen values. Next: `store/model_usage.py`.
+HTTP calls `Spending`, for operators; `app/ops/doctor.py` asks `standing`. Money is in dollars, days are those of UTC.
+In: settings and the spending in the database; out: frozen values. Next: `store/model_usage.py`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from switchboard.store.model_usage import By, Day, Span, Totals, Usage
 
 __all__ = ["By", "CapView", "Spending", "standing"]
 
-CapName = Literal["tokens_per_day", "cost_per_day", "newcomer_tokens_per_day"]
+CapName = Literal["tokens_per_day", "cost_usd_per_day", "newcomer_tokens_per_day"]
+_MICROS: Final = 1_000_000
 _USUAL: Final = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
 class CapView:
-    """A cap of the day: what was spent, what is reserved by running sessions, what is left; tokens or micro-dollars."""
+    """A cap of the day: what was spent, what is reserved by running sessions, what is left, in the `name`'s unit."""
 
     name: CapName
-    cap: int
-    spent: int
-    held: int
-    left: int
+    cap: float
+    spent: float
+    held: float
+    left: float
     reached: bool
 
 
@@ -54,7 +55,7 @@ class ModelView:
     failed: int
     tokens_in: int
     tokens_out: int
-    cost: int | None
+    cost_usd: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Standing:
 
     day: date
     tokens: int
-    cost: int
+    cost_usd: float
     refused: int
     tokens_per_message: int
     sender_per_minute: int
@@ -135,21 +136,25 @@ async def standing(classify: ClassifySettings, database: Database) -> Standing:
     day = await store.spending_of(database, today)
     caps = [cap for cap in _caps(classify, day) if cap is not None]
     senders = (classify.sender_per_minute, classify.sender_tokens_per_day, day.senders_refused)
-    return Standing(today, day.tokens, day.micros, day.refused, classify.tokens_per_message, *senders, caps)
+    return Standing(today, day.tokens, day.micros / _MICROS, day.refused, classify.tokens_per_message, *senders, caps)
 
 
 def _caps(classify: ClassifySettings, day: Day) -> tuple[CapView | None, ...]:
     most = classify.day_cap
     return (
-        _cap("tokens_per_day", most.tokens, day.tokens, day.held_tokens),
-        _cap("cost_per_day", most.micros, day.micros, day.held_micros),
-        _cap("newcomer_tokens_per_day", classify.newcomer_tokens_per_day or None, day.newcomer_tokens, 0),
+        _cap("tokens_per_day", 1, most.tokens, day.tokens, day.held_tokens),
+        _cap("cost_usd_per_day", _MICROS, most.micros, day.micros, day.held_micros),
+        _cap("newcomer_tokens_per_day", 1, classify.newcomer_tokens_per_day or None, day.newcomer_tokens, 0),
     )
 
 
-def _cap(name: CapName, most: int | None, spent: int, held: int) -> CapView | None:
-    left = 0 if most is None else max(0, most - spent - held)
-    return None if most is None else CapView(name, most, spent, held, left, reached=left == 0)
+def _cap(name: CapName, unit: int, most: int | None, spent: int, held: int) -> CapView | None:
+    """`most`, `spent` and `held` are counts, of which `unit` are one of what the name says."""
+    if most is None:
+        return None
+    left = max(0, most - spent - held)
+    shown = [count if unit == 1 else count / unit for count in (most, spent, held, left)]
+    return CapView(name, shown[0], shown[1], shown[2], shown[3], reached=left == 0)
 
 
 def _model(model: ModelSettings, order: int | None, cooldown: store.Cooldown | None, spent: Usage | None) -> ModelView:
@@ -162,5 +167,5 @@ def _model(model: ModelSettings, order: int | None, cooldown: store.Cooldown | N
         failed=0 if spent is None else spent.failed,
         tokens_in=0 if spent is None else spent.tokens_in,
         tokens_out=0 if spent is None else spent.tokens_out,
-        cost=None if spent is None else spent.cost,
+        cost_usd=None if spent is None else spent.cost_usd,
     )

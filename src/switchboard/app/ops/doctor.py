@@ -348,11 +348,11 @@ def _in_cooldown(cooldown: Cooldown) -> Finding:
 
 
 def _cap(cap: CapView) -> Finding:
-    unit = "micro-dollars" if cap.name == "cost_per_day" else "tokens"
+    name, unit = ("cost_per_day", "dollars") if cap.name == "cost_usd_per_day" else (cap.name, "tokens")
     whose = " for senders who are new today" if cap.name == "newcomer_tokens_per_day" else ""
     detail = f"{cap.spent} {unit} of {cap.cap} are spent: no model is used{whose} until tomorrow (UTC)"
     return Finding(
-        f"classify.{cap.name}", "note", detail, "raise the limit, or see what used it up: switchboard models usage"
+        f"classify.{name}", "note", detail, "raise the limit, or see what used it up: switchboard models usage"
     )
 
 

@@ -255,9 +255,9 @@ def _attempt(attempt: Json) -> Text:
     if attempt["stop_reason"]:
         label.append(f"  stopped: {clean(attempt['stop_reason'])}", style="yellow")
     for used in attempt["usage"] or ():
-        cost = "" if used["cost_usd"] is None else f", {dollars(round(used['cost_usd'] * 1e6))}"
+        cost = "" if used["cost_usd"] is None else f", {dollars(used['cost_usd'])}"
         label.append(
-            f"  {one_line(used['model'], 60)} ({used['input_tokens']}+{used['output_tokens']} tokens{cost})",
+            f"  {one_line(used['model'], 60)} ({used['tokens_in']}+{used['tokens_out']} tokens{cost})",
             style="dim",
         )
     worker = f" by worker {attempt['worker']}" if attempt["worker"] else ""

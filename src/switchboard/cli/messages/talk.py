@@ -104,7 +104,7 @@ async def follow(client: Client, request_id: str, *, wait: float, show: Callable
     while True:
         left = min(max(deadline - time.monotonic(), 0.0), _POLL)
         got = await client.get(
-            f"/v1/messages/{part(request_id)}/replies", {"wait": round(left, 2), "seen": seen}, timeout=left + 30
+            f"/v1/messages/{part(request_id)}/replies", {"wait_s": round(left, 2), "seen": seen}, timeout=left + 30
         )
         replies = got["replies"]
         for reply in replies[seen:]:

@@ -13,9 +13,9 @@ from rich.text import Text
 from switchboard.cli.output import Json, clean, details, one_line, out, table, when
 
 
-def dollars(micros: int | None) -> str:
-    """Micro-dollars as `$0.0031`; nothing where nobody told the cost."""
-    return "" if micros is None else f"${micros / 1e6:,.4f}"
+def dollars(cost_usd: float | None) -> str:
+    """As `$0.0031`; nothing where nobody told the cost."""
+    return "" if cost_usd is None else f"${cost_usd:,.4f}"
 
 
 def print_models(found: Json) -> None:
@@ -25,13 +25,13 @@ def print_models(found: Json) -> None:
         (
             "" if one["order"] is None else one["order"],
             *(one["name"], one["kind"], one["model"], _state(one)),
-            *(one["attempts"], one["failed"], f"{one['tokens_in'] + one['tokens_out']:,}", dollars(one["cost"])),
+            *(one["attempts"], one["failed"], f"{one['tokens_in'] + one['tokens_out']:,}", dollars(one["cost_usd"])),
             one_line(one["why"] or "", 120),
         )
         for one in found["models"]
     )
     out().print(table(*names, rows=rows, keep=("name", "state")))
-    cost = dollars(found["cost"]) if found["cost"] or not found["tokens"] else "cost unknown: no prices"
+    cost = dollars(found["cost_usd"]) if found["cost_usd"] or not found["tokens"] else "cost unknown: no prices"
     out().print(f"today ({found['day']}, UTC): {found['tokens']:,} tokens, {cost}")
     for cap in found["caps"]:
         out().print(_cap(cap))
@@ -61,7 +61,7 @@ def print_model(one: Json) -> None:
         ("tokens in", f"{one['tokens_in']:,}"),
         ("tokens out", f"{one['tokens_out']:,}"),
     ]
-    out().print(details([*rows, ("cost", dollars(one["cost"]))]))
+    out().print(details([*rows, ("cost", dollars(one["cost_usd"]))]))
 
 
 def _state(one: Json) -> Text:
@@ -71,11 +71,11 @@ def _state(one: Json) -> Text:
 
 
 def _cap(cap: Json) -> Text:
-    def shown(value: int) -> str:
-        return dollars(value) if cap["name"] == "cost_per_day" else f"{value:,}"
+    def shown(value: float) -> str:
+        return dollars(value) if cap["name"] == "cost_usd_per_day" else f"{value:,}"
 
     held = f" ({shown(cap['held'])} reserved by running sessions)" if cap["held"] else ""
-    text = f"{cap['name']}: {shown(cap['left'])} left of {shown(cap['cap'])}{held}"
+    text = f"{cap['name'].replace('_usd', '')}: {shown(cap['left'])} left of {shown(cap['cap'])}{held}"
     whose = " for senders who are new today" if cap["name"] == "newcomer_tokens_per_day" else ""
     reached = f", reached: no model is used{whose} until tomorrow" if cap["reached"] else ""
     return Text(text + reached, style=_style(cap))
@@ -92,7 +92,11 @@ def print_tried(tried: Sequence[Json]) -> None:
         (
             *(one["name"], one["kind"]),
             Text("ok", style="green") if one["ok"] else Text(clean(one["outcome"]), style="bold red"),
-            *(one["ms"] or "", f"{one['tokens_in']}+{one['tokens_out']}", dollars(one["cost"]) if one["cost"] else ""),
+            *(
+                one["duration_ms"] or "",
+                f"{one['tokens_in']}+{one['tokens_out']}",
+                dollars(one["cost_usd"] or None),
+            ),
             one_line(one["detail"], 300),
         )
         for one in tried
@@ -113,7 +117,7 @@ def print_usage(found: Json) -> None:
 
 def _spent(one: Json) -> Iterable[object]:
     counts = (f"{one[name]:,}" for name in ("messages", "attempts", "failed", "tokens_in", "tokens_out"))
-    return (*counts, dollars(one["cost"]))
+    return (*counts, dollars(one["cost_usd"]))
 
 
 def print_log(rows: Sequence[Json]) -> None:
@@ -122,7 +126,7 @@ def print_log(rows: Sequence[Json]) -> None:
     shown = (
         (
             *(one["request_id"], when(one["at"], short=True), one["team_id"], one["model"] or ""),
-            *(outcome(one), one["tokens_in"] + one["tokens_out"], dollars(one["cost"]), one["ms"]),
+            *(outcome(one), one["tokens_in"] + one["tokens_out"], dollars(one["cost_usd"]), one["duration_ms"]),
             one_line(one["text"] or "", 120),
         )
         for one in rows
@@ -143,8 +147,8 @@ def outcome(one: Json) -> Text:
 
 def attempt_line(one: Json) -> Text:
     """One attempt in a line: `own (812+24 tokens, $0.0031, 640 ms)  chose System1/health`."""
-    cost = f", {dollars(one['cost'])}" if one["cost"] is not None else ""
-    spent = f" ({one['tokens_in']}+{one['tokens_out']} tokens{cost}, {one['ms']} ms)  "
+    cost = f", {dollars(one['cost_usd'])}" if one["cost_usd"] is not None else ""
+    spent = f" ({one['tokens_in']}+{one['tokens_out']} tokens{cost}, {one['duration_ms']} ms)  "
     return (
         Text(clean(one["model"] or "no model"), style="bold").append(spent, style="not bold dim").append(outcome(one))
     )

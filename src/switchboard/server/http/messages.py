@@ -96,8 +96,8 @@ async def explain_message(caller: Operator, parts: Parts, request_id: UUID) -> R
     responses=documented(Replies, 404),
 )
 async def get_replies(
-    request: Request, caller: Caller, parts: Parts, request_id: UUID, wait: Wait = 0, seen: Seen = 0
+    request: Request, caller: Caller, parts: Parts, request_id: UUID, wait_s: Wait = 0, seen: Seen = 0
 ) -> Response:
-    """Waits up to `wait` seconds until all is settled, or there are more than `seen` replies."""
+    """Waits up to `wait_s` seconds until all is settled, or there are more than `seen` replies."""
     async with parts.polls.watch(request.receive) as gone:
-        return answer(await parts.views.replies(caller, request_id, wait_s=wait, seen=seen, gone=gone))
+        return answer(await parts.views.replies(caller, request_id, wait_s=wait_s, seen=seen, gone=gone))

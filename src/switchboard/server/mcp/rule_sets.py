@@ -15,8 +15,8 @@ from switchboard.app.rules.replays import Progress, Span
 from switchboard.app.rules.service import Order
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.domain.routing import TeamId
-from switchboard.server.contracts.messages import Body, Limit, Line, Word
-from switchboard.server.contracts.rules import BacktestBody, RestoreBody, SopBody, Version
+from switchboard.server.contracts.messages import Body, Cursor, Limit, Line, Word
+from switchboard.server.contracts.rules import BacktestBody, RestoreBody, SopBody
 from switchboard.server.http.replays import proposal_of
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool, read, schema_of
@@ -31,10 +31,17 @@ _UNLOAD: Final = "Unload a standing operating procedure: its rules are disabled.
 
 
 class VersionsWanted(Body):
-    """A page of versions, those before `before`."""
+    """A page of versions."""
 
     limit: Limit = 50
-    before: Version | None = None
+    cursor: Cursor | None = None
+
+
+class SopsWanted(Body):
+    """A page of procedures."""
+
+    limit: Limit = 100
+    cursor: Cursor | None = None
 
 
 class NoArguments(Body):
@@ -65,7 +72,7 @@ def rule_set_tools(services: Services) -> tuple[ToolSpec, ...]:
     reading = (
         (make_tool("routing_rules_versions", _VERSIONS, schema_of(VersionsWanted)), tools.versions),
         (make_tool("routing_rules_lint", _LINT, schema_of(NoArguments)), tools.lint),
-        (make_tool("sops_list", _SOPS, schema_of(NoArguments)), tools.sops),
+        (make_tool("sops_list", _SOPS, schema_of(SopsWanted)), tools.sops),
     )
     editing = (
         (make_tool("routing_rules_restore", _RESTORE, schema_of(RestoreBody)), tools.restore),
@@ -90,17 +97,17 @@ class _RuleSetTools:
 
     async def versions(self, call: Call) -> object:
         body = read(VersionsWanted, call.arguments)
-        versions = await self._services.records.versions(body.before, body.limit)
-        following = versions[-1].version if len(versions) == body.limit else None
-        return {"versions": versions, "next_before": following}
+        page, following = await self._services.records.versions(limit=body.limit, cursor=body.cursor)
+        return {"versions": page, "next_cursor": following}
 
     async def lint(self, call: Call) -> object:
         read(NoArguments, call.arguments)
         return await self._services.records.lint(self._reach(call))
 
     async def sops(self, call: Call) -> object:
-        read(NoArguments, call.arguments)
-        return {"sops": await self._services.records.sops(self._reach(call))}
+        body = read(SopsWanted, call.arguments)
+        page, following = await self._services.records.sops(self._reach(call), limit=body.limit, cursor=body.cursor)
+        return {"sops": page, "next_cursor": following}
 
     async def restore(self, call: Call) -> object:
         body = read(RestoreBody, call.arguments)

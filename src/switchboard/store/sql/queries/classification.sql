@@ -68,7 +68,7 @@ on conflict do nothing;
 
 -- name: attempts
 select request_id, c.name as conversation, team_id, n, session_id, candidates, result::text as result, model, tokens_in,
-       tokens_out, cost, ms, error, corrected_to, corrected_by, at, corrected_at, correction
+       tokens_out, cost / 1e6::float8 as cost_usd, ms as duration_ms, error, corrected_to, corrected_by, at, corrected_at, correction
 from switchboard.classification join switchboard.conversation c using (conversation) where request_id = $1 order by at, n;
 
 -- name: claim_key

@@ -1,7 +1,7 @@
 -- name: list
 -- Newest message first. What is not cut short by an index (team, butler, failed) costs a walk back until the page is full.
 select c.request_id, v.name as conversation, c.team_id, c.n, c.session_id, c.candidates, c.result, c.model, c.tokens_in, c.tokens_out,
-       c.cost, c.ms, c.error, c.corrected_to, c.corrected_by, c.at, c.corrected_at, c.correction,
+       c.cost / 1e6::float8 as cost_usd, c.ms as duration_ms, c.error, c.corrected_to, c.corrected_by, c.at, c.corrected_at, c.correction,
        $1::boolean or exists (
            select from dead_letter x
            where x.request_id = c.request_id and x.team_id = any ($2::text[]) and x.emptied_at is null

@@ -38,7 +38,7 @@ from delivery d join attempt t on t.request_id = d.request_id and t.lane = d.lan
 where d.request_id = $1 order by t.finished_at, t.epoch;
 
 -- name: steps
-select lane_name(s.lane) as lane, s.seq, s.path, s.effect, s.state, s.epoch, s.tokens_in, s.tokens_out, s.cost, s.started_at, s.ended_at
+select lane_name(s.lane) as lane, s.seq, s.path, s.effect, s.state, s.epoch, s.tokens_in, s.tokens_out, s.cost / 1e6::float8 as cost_usd, s.started_at, s.ended_at
 from delivery d join step s on s.lane = d.lane and s.seq = d.seq and s.request_id = d.request_id
 where d.request_id = $1 order by d.system_id, s.seq, s.started_at, s.path;
 

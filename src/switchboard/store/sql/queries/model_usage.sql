@@ -1,5 +1,5 @@
 -- part: page
-select key, messages, attempts, failed, tokens_in, tokens_out, cost from ranked
+select key, messages, attempts, failed, tokens_in, tokens_out, cost / 1e6::float8 as cost_usd from ranked
 where $6::text is null or (dear, many, coalesce(key, '')) < ($4::bigint, $5::bigint, $6)
 order by dear desc, many desc, coalesce(key, '') desc limit $3
 
@@ -67,7 +67,7 @@ with summed as (
 -- name: usage_total
 select count(distinct c.request_id) as messages, count(*) as attempts, count(c.error) as failed,
        coalesce(sum(c.tokens_in), 0)::bigint as tokens_in, coalesce(sum(c.tokens_out), 0)::bigint as tokens_out,
-       sum(c.cost)::bigint as cost
+       sum(c.cost) / 1e6::float8 as cost_usd
 from classification c where c.at >= $1 and c.at < $2;
 
 -- name: day
