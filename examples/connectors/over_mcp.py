@@ -1,0 +1,61 @@
+"""A connector in 50 lines over MCP (the package `mcp`, 2.3): stdin are messages, stdout are replies.
+
+    SWITCHBOARD_URL=http://127.0.0.1:8470 SWITCHBOARD_TOKEN=sb_c_… python over_mcp.py CHANNEL ENDPOINT
+
+A line is `SENDER TEXT`. The same as over_http.py, with the tools `ingest`, `outbox_next` and `outbox_receipt`.
+"""
+
+import asyncio
+import os
+import sys
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+URL, TOKEN = os.environ["SWITCHBOARD_URL"], os.environ["SWITCHBOARD_TOKEN"]
+CHANNEL, ENDPOINT = sys.argv[1:3]
+
+
+async def call(client: Client, tool: str, **arguments: object) -> Any:
+    """The result of a tool; an error raises, and a connector tries again: the same event is stored once."""
+    result = await client.call_tool(tool, arguments)
+    if result.is_error:
+        raise RuntimeError(result.content)
+    return result.structured_content
+
+
+async def submit(client: Client, sender: str, text: str) -> None:
+    """After the result the message is safe with the switchboard: only then confirm it to the platform."""
+    envelope = {
+        "schema_version": "ingest.v1",
+        "source": {"channel": CHANNEL, "provider": CHANNEL, "endpoint_identity": ENDPOINT},
+        "event": {"external_event_id": str(uuid.uuid4()), "observed_at": datetime.now(UTC).isoformat()},
+        "sender": {"identity": sender},
+        "payload": {"raw": None, "normalized_text": text},
+    }
+    await call(client, "ingest", envelope=envelope)
+
+
+async def deliver(client: Client) -> None:
+    """Send what waits; the receipt says what the platform said, here that the line was written."""
+    for reply in (await call(client, "outbox_next", channel=CHANNEL, endpoint=ENDPOINT, wait_s=20))["replies"]:
+        print(f"{reply['recipient']} {reply['text']}", flush=True)
+        await call(client, "outbox_receipt", outbox_id=reply["outbox_id"], lease=reply["lease"], outcome="sent")
+
+
+async def main() -> None:
+    token = {"Authorization": f"Bearer {TOKEN}"}
+    async with (
+        httpx2.AsyncClient(headers=token, timeout=60) as http,
+        Client(streamable_http_client(f"{URL}/mcp", http_client=http)) as client,
+    ):
+        for line in sys.stdin:
+            await submit(client, *line.strip().split(" ", 1))
+            await deliver(client)
+
+
+asyncio.run(main())

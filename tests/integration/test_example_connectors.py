@@ -1,0 +1,49 @@
+"""The example connectors against a real server: a message in, its answer out, the receipt reported."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.documents import HOME
+from tests.servers import CONNECTOR, Opened, open_server
+
+EXAMPLES: Final = sorted(HOME.glob("examples/connectors/*.py"))
+
+
+@pytest.fixture
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data", worker=True) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+async def test_an_example_brings_a_message_in_its_answer_out_and_reports_it(server: Opened, example: Path) -> None:
+    [token] = (await server.token_for(CONNECTOR)).values()
+    told = {"SWITCHBOARD_URL": server.url, "SWITCHBOARD_TOKEN": token.removeprefix("Bearer ")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(example), "telegram", "bot:house"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **told},
+    )
+    out, _ = await asyncio.wait_for(process.communicate(b"anna are you there?\nbert and you?\n"), 60)
+    assert process.returncode == 0
+    anna, bert = out.decode().splitlines()
+    assert (anna.startswith("anna "), "are you there?" in anna) == (True, True)
+    assert (bert.startswith("bert "), "and you?" in bert) == (True, True)
+    replies = (await server.http.get("/v1/outbox")).json()["replies"]
+    assert [reply["state"] for reply in replies] == ["sent", "sent"]
+
+
+def test_the_examples_are_about_fifty_lines() -> None:
+    assert [path.stem for path in EXAMPLES] == ["over_http", "over_mcp"]
+    for example in EXAMPLES:
+        lines = [line for line in example.read_text(encoding="utf-8").splitlines() if line.strip()]
+        assert len(lines) <= 55, example.name
