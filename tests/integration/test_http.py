@@ -450,7 +450,7 @@ async def test_replies_that_wait_are_measured_apart_from_what_waits_for_a_worker
     database = answering.lab.database
     ids = [(await answering.submit(envelope_json("a", sender=name))).json()["request_id"] for name in "abc"]
     for request_id in ids:
-        assert (await answering.http.get(f"/v1/messages/{request_id}/replies?wait=30")).json()["replies"]
+        assert (await answering.http.get(f"/v1/messages/{request_id}/replies?wait_s=30")).json()["replies"]
     old = "update outbox set created_at = created_at - interval '1 hour' where request_id = $1"
     await database.run(old, UUID(ids[0]))
     await database.run("update lane set ready_at = ready_at - interval '1 hour' where kind = 'send'")
@@ -486,7 +486,7 @@ async def test_connectors_are_counted_by_state_and_doctor_names_those_that_are_m
     assert found == [1, 1, 0, 1, 1]
 
     request_id = (await answering.submit(envelope_json("a"))).json()["request_id"]
-    assert (await answering.http.get(f"/v1/messages/{request_id}/replies?wait=30")).json()["replies"]
+    assert (await answering.http.get(f"/v1/messages/{request_id}/replies?wait_s=30")).json()["replies"]
     settings = Settings(data_dir=Path("/nowhere"), database_url=SecretStr(database.url))
     named = [one for one in await check_database(settings) if one.name == "connector"]
     assert {one.status for one in named} == {"note"}
