@@ -1,6 +1,7 @@
-"""`/docs`: the OpenAPI as one plain page that needs no internet.
+"""`/docs`: the OpenAPI as one plain page that needs no internet, and that can try each call with a pasted token.
 
-`pages.py` serves it. In: the OpenAPI document; out: HTML. Next: a reader.
+`pages.py` serves it, and allows the script below and no other. The token stays in the field that it was pasted in.
+In: the OpenAPI document; out: HTML. Next: a reader.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 from typing import Final
+
+import msgspec
 
 from switchboard.domain.json_values import JsonMapping
 
@@ -19,7 +22,36 @@ summary b{display:inline-block;min-width:4.5rem}table{border-collapse:collapse;m
 td,th{text-align:left;vertical-align:top;padding:.15rem 1rem .15rem 0}
 pre{overflow:auto;background:#f4f4f4;padding:.6rem}
 @media(prefers-color-scheme:dark){
-body{color:#e6e6e6;background:#161616}pre{background:#242424}h2,details{border-color:#444}}
+body{color:#e6e6e6;background:#161616}pre{background:#242424}h2,details{border-color:#444}
+input,textarea,button{color:inherit;background:#242424}}
+label{display:block}input,textarea{font:14px/1.5 ui-monospace,monospace;width:100%;box-sizing:border-box}
+"""
+SCRIPT: Final = """
+document.addEventListener("click", async event => {
+  const form = event.target.closest("[data-path]");
+  if (event.target.tagName !== "BUTTON" || !form) return;
+  const shown = form.querySelector("pre"), body = form.querySelector("textarea");
+  const headers = {}, query = new URLSearchParams();
+  let path = form.dataset.path;
+  for (const field of form.querySelectorAll("input")) {
+    if (field.dataset.in === "path") path = path.replace(`{${field.name}}`, encodeURIComponent(field.value));
+    else if (field.value && field.dataset.in === "query") query.set(field.name, field.value);
+    else if (field.value) headers[field.name] = field.value;
+  }
+  const token = document.getElementById("token").value.trim();
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (body) headers["Content-Type"] = body.dataset.type;
+  const request = {method: form.dataset.method, headers, body: body ? body.value : undefined, credentials: "omit"};
+  shown.textContent = "…";
+  try {
+    const answer = await fetch(query.size ? `${path}?${query}` : path, request), text = await answer.text();
+    let told = text;
+    try { told = JSON.stringify(JSON.parse(text), null, 2); } catch {}
+    shown.textContent = `${answer.status} ${answer.statusText}\n\n${told}`;
+  } catch (error) {
+    shown.textContent = `no answer: ${error.message}`;
+  }
+});
 """
 
 
@@ -33,7 +65,10 @@ def docs_page(openapi: JsonMapping) -> str:
         f"<body><h1>{title}</h1><p>{escape(openapi['info'].get('description', ''))}</p>"
         f'<p>For machines: <a href="/openapi.json">openapi.json</a>, '
         f'<a href="/schemas/ingest.v1.json">ingest.v1.json</a>, <a href="/schemas/route.v1.json">route.v1.json</a>, '
-        f'<a href="/schemas/route_response.v1.json">route_response.v1.json</a></p>{body}</body></html>'
+        f'<a href="/schemas/route_response.v1.json">route_response.v1.json</a></p>'
+        "<p><label>Token, to try calls with; it stays in this field "
+        '<input id="token" type="password" autocomplete="off" placeholder="sb_o_…"></label></p>'
+        f"{body}<script>{SCRIPT}</script></body></html>"
     )
 
 
@@ -59,8 +94,31 @@ def _operation(method: str, path: str, operation: JsonMapping) -> str:
     answers = "".join(_answer(code, response) for code, response in operation["responses"].items())
     return (
         f"<details><summary>{head}</summary><p>{escape(operation.get('description', ''))}</p>"
-        f"{_table(parameters)}{taken}{_table(answers)}</details>"
+        f"{_table(parameters)}{taken}{_table(answers)}{_form(method, path, operation)}</details>"
     )
+
+
+def _form(method: str, path: str, operation: JsonMapping) -> str:
+    """What the script needs to make this call: a field per parameter, the example as the body, and a button."""
+    fields = "".join(_field(parameter) for parameter in _parameters(operation))
+    content = operation.get("requestBody", {}).get("content", {})
+    bodies = [(kind, one["example"]) for kind, one in content.items() if "example" in one][:1]
+    area = "".join(
+        f'<textarea rows="8" data-type="{kind}">{escape(_text(example))}</textarea>' for kind, example in bodies
+    )
+    return (
+        f'<div data-method="{method.upper()}" data-path="{escape(path)}"><h4>Try it</h4>{fields}{area}'
+        "<p><button>Send</button></p><pre></pre></div>"
+    )
+
+
+def _field(parameter: JsonMapping) -> str:
+    name, example = escape(parameter["name"]), escape(str(parameter.get("example", "")))
+    return f'<label>{name} <input name="{name}" data-in="{escape(parameter["in"])}" value="{example}"></label>'
+
+
+def _text(example: object) -> str:
+    return example if isinstance(example, str) else msgspec.json.format(msgspec.json.encode(example), indent=2).decode()
 
 
 def _parameters(operation: JsonMapping) -> list[JsonMapping]:

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from switchboard import __version__
 from switchboard.domain.json_values import JsonObject
-from switchboard.server.http.docs import STYLE, docs_page
+from switchboard.server.http.docs import SCRIPT, STYLE, docs_page
 
 _KEPT: Final = {"cache-control": "public, max-age=300", "x-content-type-options": "nosniff"}
 
@@ -51,7 +51,8 @@ def _digest(inline: str) -> str:
 
 
 _POLICY: Final = (
-    f"default-src 'none'; style-src {_digest(STYLE)}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    f"default-src 'none'; style-src {_digest(STYLE)}; script-src {_digest(SCRIPT)}; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _START: Final = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Switchboard</title>'
