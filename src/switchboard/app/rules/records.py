@@ -138,7 +138,7 @@ class RuleRecords:
         refuse_absent_team(self._runtime, team_id)
 
     async def _refuse_absent_source(self, reach: Reach, source: str) -> None:
-        sources = [sop.source for sop in await self.sops(reach)]
+        sources = [sop.source for sop in await store.list_sops(self._database) if _all_within(reach, sop)]
         if source not in sources:
             raise NotFound(f"no rule has ever been registered by {source!r}{offer(source, sources)}")
 
@@ -244,7 +244,11 @@ class RuleRecords:
         [after] = key_of(cursor, tuple[Text]) or ("",)
         page = await store.list_sops(self._database, after=after, limit=limit)
         following = cursor_after(page[-1].source) if len(page) == limit else None
-        return [sop for sop in page if all(team in reach for team in sop.teams)], following
+        return [sop for sop in page if _all_within(reach, sop)], following
+
+
+def _all_within(reach: Reach, sop: SopRules) -> bool:
+    return all(team in reach for team in sop.teams)
 
 
 def _within(reach: Reach, changes: Sequence[RuleChange]) -> list[RuleChange]:
