@@ -1,7 +1,7 @@
-"""Named windows of time, such as office hours: in which of them a message came in is a fact that rules match on.
+"""Schedules: named sets of time windows, such as office hours. Rules can match on those in which a message came in.
 
-Built by `app/channels.py` from the settings, asked by whoever derives facts. In: a moment; out: the names of the
-windows it lies in. Time zones are passed in. Next: `core/routing/facts.py`.
+Built by `app/channels.py` from the settings, asked where facts are derived. In: a moment; out: the names of the
+schedules it lies in. Time zones are passed in. Next: `core/routing/facts.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Windows under one name, by the clocks of a time zone."""
+    """Windows under one name, in local time of a time zone."""
 
     name: str
     zone: tzinfo

@@ -160,6 +160,19 @@ def _is_sound(connection: asyncpg.pool.PoolConnectionProxy[Row]) -> bool:
         return False
 
 
+async def _open_pool(url: str, size: int, *, pooled: bool) -> asyncpg.Pool:
+    return await asyncpg.create_pool(
+        url,
+        min_size=0,
+        max_size=size,
+        init=_prepare,
+        reset=_keep,
+        server_settings=_NAME if pooled else _NAME | ROLE_SETTINGS,
+        timeout=10,
+        command_timeout=60,
+    )
+
+
 async def _trouble(connection: asyncpg.pool.PoolConnectionProxy[Row], *, pooled: bool) -> str | None:
     version = int(await connection.fetchval("show server_version_num"))
     if version < MIN_SERVER:
@@ -195,16 +208,7 @@ class Database:
         `Unavailable` if there is no server.
         """
         try:
-            pool = await asyncpg.create_pool(
-                url,
-                min_size=0,
-                max_size=size,
-                init=_prepare,
-                reset=_keep,
-                server_settings=_NAME if direct_url else _NAME | ROLE_SETTINGS,
-                timeout=10,
-                command_timeout=60,
-            )
+            pool = await _open_pool(url, size, pooled=direct_url is not None)
             async with pool.acquire(timeout=10) as connection:
                 trouble = await _trouble(connection, pooled=direct_url is not None)
         except asyncpg.ProtocolViolationError as error:  # of a parameter that it does not know
