@@ -76,6 +76,7 @@ class Postgres:
         await connection.close()
         if MIGRATED in {row["datname"] for row in names}:
             return
+        await self._admit_roles()
         unfinished = await self.create("template0")
         database = await Database.connect(self.url(unfinished), size=1)
         try:
@@ -83,6 +84,13 @@ class Postgres:
         finally:
             await database.close()
         await self._execute(f'alter database "{unfinished}" rename to "{MIGRATED}"')
+
+    async def _admit_roles(self) -> None:
+        """Let tests connect as roles that they create; the server itself admits only its superuser."""
+        access = self.server.data_dir / "pg_hba.conf"
+        ours = "local all postgres peer map=switchboard\nlocal all all trust\n"
+        access.write_text(ours + access.read_text())
+        await self._execute("select pg_reload_conf()")
 
     async def drop(self, database: str) -> None:
         """Remove `database`, disconnecting remaining clients."""
