@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -42,10 +42,9 @@ async def parts(database_url: str) -> AsyncIterator[Lab]:
         yield made
 
 
-def webhook(parts: Lab, hook: Hook) -> DeadLetterWebhook:
-    return DeadLetterWebhook(
-        parts.database, WebhookSettings(url=hook.url, secret_env="TELL_SECRET", allow_private=True)
-    )
+def webhook(parts: Lab, hook: Hook, clock: Callable[[], float] = time.monotonic) -> DeadLetterWebhook:
+    settings = WebhookSettings(url=hook.url, secret_env="TELL_SECRET", allow_private=True)
+    return DeadLetterWebhook(parts.database, settings, clock=clock)
 
 
 async def die(parts: Lab, count: int = 1) -> list[UUID]:
@@ -144,6 +143,21 @@ async def test_of_many_and_by_two_workers_each_is_told_once(parts: Lab, hook: Ho
     assert sum(told) + await webhook(parts, hook).post_due() == 25
     assert len(keys(hook)) == 25
     assert set(keys(hook)) == expected
+
+
+async def test_a_slow_webhook_does_not_hold_up_other_maintenance(parts: Lab, hook: Hook) -> None:
+    now = 0.0
+
+    async def answer_slowly(_: web.Request) -> web.StreamResponse:
+        nonlocal now
+        now += 0.3
+        return web.Response()
+
+    hook.handler = answer_slowly
+    await die(parts, 25)
+    slow = webhook(parts, hook, clock=lambda: now)
+    assert [await slow.post_due() for _ in range(4)] == [10, 10, 5, 0], "one batch at a time"
+    assert len(set(keys(hook))) == 25
 
 
 async def test_what_was_handled_meanwhile_is_not_told(parts: Lab, hook: Hook) -> None:

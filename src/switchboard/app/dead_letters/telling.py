@@ -9,6 +9,8 @@ fails, or whose outcome is unknown, is repeated with the same `Idempotency-Key`,
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
 
@@ -22,8 +24,9 @@ from switchboard.store.dead_letters import Backoff, Report
 from switchboard.transport.signed_post import Destination, PostError, destination, post
 
 SCHEMA_VERSION: Final = "dead_letter.v1"
-_TIMEOUT_S: Final = 5.0
-"""Other maintenance waits meanwhile."""
+_TIMEOUT_S: Final = 4.0
+_BEGIN_WITHIN_S: Final = 1.0
+"""No batch begins later: other maintenance waits meanwhile, so for 5 s at most."""
 _BACKOFF: Final = Backoff(base=30.0, cap=3600.0)
 _AT_ONCE: Final = 10
 _BATCHES: Final = 10
@@ -37,20 +40,29 @@ def destination_of(webhook: WebhookSettings) -> Destination:
 
 
 class DeadLetterWebhook:
-    """Posts dead letters to the webhook. Raises ConfigurationError if it cannot be called from here."""
+    """Posts dead letters to the webhook. Raises ConfigurationError if it cannot be called from here.
 
-    def __init__(self, database: Database, webhook: WebhookSettings) -> None:
+    `clock` counts seconds, monotonic.
+    """
+
+    def __init__(
+        self, database: Database, webhook: WebhookSettings, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._database = database
+        self._clock = clock
         self._to = destination_of(webhook)
 
     async def post_due(self) -> int:
-        """Post the dead letters that are due, a hundred at most, until one fails; returns how many were accepted."""
-        count = 0
+        """Post the dead letters that are due, a hundred at most, for some 5 s and until one fails.
+
+        Returns how many were accepted.
+        """
+        count, began = 0, self._clock()
         for _ in range(_BATCHES):
             due = await dead_letters.to_tell(self._database, _AT_ONCE, _BACKOFF)
             told = sum(await asyncio.gather(*map(self._report, due)))
             count += told
-            if told < _AT_ONCE:
+            if told < _AT_ONCE or self._clock() - began > _BEGIN_WITHIN_S:
                 break
         return count
 
