@@ -348,6 +348,26 @@ SAID: dict[str, tuple[Envelope, dict[str, str]]] = {
         envelope("telegram", {"message": GROUP_MESSAGE}, text="/Start@house now", endpoint=HOUSE),
         {"addressed": "yes", "command": "/start"},
     ),
+    "telegram, a command for another bot": (
+        envelope("telegram", {"message": GROUP_MESSAGE}, text="/stop@rival_bot", endpoint=HOUSE),
+        {"addressed": "no"},
+    ),
+    "telegram, an address with the bot's name for its domain": (
+        envelope("telegram", {"message": GROUP_MESSAGE}, text="write to ann@house.example", endpoint=HOUSE),
+        {"addressed": "no"},
+    ),
+    "telegram, an address in a host of the bot's name": (
+        envelope("telegram", {"message": GROUP_MESSAGE}, text="see jo@house", endpoint=HOUSE),
+        {"addressed": "no"},
+    ),
+    "telegram, a longer name with a dot": (
+        envelope("telegram", {"message": GROUP_MESSAGE}, text="@house.mate, hi", endpoint=HOUSE),
+        {"addressed": "no"},
+    ),
+    "telegram, by name at the end of a sentence": (
+        envelope("telegram", {"message": GROUP_MESSAGE}, text="so says (@house).", endpoint=HOUSE),
+        {"addressed": "yes"},
+    ),
     "telegram, an answer to the bot": (
         envelope(
             "telegram",
@@ -459,6 +479,20 @@ def test_the_tag_of_an_address_and_the_domains_above_one() -> None:
     assert (found["email_tag"], found["email_parent_domain"]) == ("shop\na+b", "mail.b.example\nb.example")
     plain = facts(envelope("email", mail(to="me@x.example"), sender="a@localhost", endpoint="me@x.example"))
     assert ("email_tag" in plain, plain["email_parent_domain"]) == (False, "localhost")
+
+
+def test_of_a_deep_domain_itself_and_the_shortest_above_it_are_facts() -> None:
+    domain = "a.b.c.d.e.f.g.h.spam.example"
+    parents = facts(envelope("email", sender=f"x@{domain}"))["email_parent_domain"].split(SEVERAL)
+    assert (parents[0], parents[-1], len(parents)) == (domain, "spam.example", 9)
+    deeper = facts(envelope("email", sender=f"x@z.{domain}"))["email_parent_domain"].split(SEVERAL)
+    assert deeper == [f"z.{domain}", *parents[1:]]
+
+
+def test_a_mail_has_eight_tags_at_most() -> None:
+    raw = mail(to=", ".join(f"me+{number}@x.example" for number in range(20)))
+    found = facts(envelope("email", raw, endpoint="me@x.example"))
+    assert found["email_tag"].split(SEVERAL) == [str(number) for number in range(8)]
 
 
 # Whatever stands in raw

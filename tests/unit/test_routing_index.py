@@ -74,6 +74,19 @@ def test_a_rule_of_several_values_is_one_rule_under_several_keys() -> None:
     assert (index.loaded, winner(index, {"channel": "cli", "sender": "c"})) == (1, None)
 
 
+def test_facts_with_many_values_cost_no_more_than_the_rules() -> None:
+    """There are 10**12 combinations: nobody could try each."""
+    names = ["email_parent_domain", "email_tag", "email_to"]
+    facts = {"channel": "email", **{name: "\n".join(f"{name}{n}" for n in range(10_000)) for name in names}}
+    last, unmet = ({name: f"{name}{n}" for name in names} for n in (9_999, 10_000))
+    rules = [replace(rule(n, "email"), filters=filters) for n, filters in enumerate((unmet, last, last, {}), 1)]
+    index = RoutingIndex(1, TEAMS, [*rules, replace(rules[1], rule_id=UUID(int=5), copy=True)])
+    assert winner(index, facts) == 2
+    assert [one.rule_id.int for one in decide(index, facts).trail[1:] if one.rule_id] == [5]
+    index.apply(2, remove(rules[1]))
+    assert winner(index, facts) == 3
+
+
 MAIL = {"channel": "email", "sender": "s", "email_to": "me@x\nann@x\nben@x"}
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import SEVERAL, YES_OR_NO, Form, Found, Values
 
-_COMMAND = re.compile(r"/([\w-]{1,64})(?:@\S+)?(?!\S)")
+_COMMAND = re.compile(r"/([\w-]{1,64})(?:@(\S+))?(?!\S)")
 _KINDS: Final = {"image": "photo", "video": "video", "audio": "audio"}
 """By the first part of a content type; all others are documents."""
 
@@ -29,15 +29,21 @@ KEYS: Final[dict[str, Values]] = {
 
 
 def chat_facts(envelope: Envelope, *, direct: bool, named: bool = False) -> Found:
-    """`addressed`, if the chat is a `direct` one, the bot is `named` or the connector says so; and `command`."""
+    """`addressed`, if the chat is a `direct` one, the bot is `named` or the connector says so; and `command`.
+
+    A command for another bot, by the name after its `@`, is none.
+    """
     addressed = direct or named or envelope.control.addressed
-    return {"addressed": "yes" if addressed else "no", "command": _command(envelope.payload.normalized_text)}
+    return {"addressed": "yes" if addressed else "no", "command": _command(envelope)}
 
 
-def _command(text: str) -> str | None:
-    """`/start` for `/Start@house_bot now`."""
+def _command(envelope: Envelope) -> str | None:
+    """`/start` for `/Start@house_bot now`, if this is `bot:house_bot`."""
+    text = envelope.payload.normalized_text
     found = _COMMAND.match(text) if text.startswith("/") else None
-    return f"/{found[1].lower()}" if found else None
+    if found is None or (found[2] and not is_own(envelope, found[2])):
+        return None
+    return f"/{found[1].lower()}"
 
 
 def is_private(envelope: Envelope) -> bool:
@@ -54,10 +60,11 @@ def is_own(envelope: Envelope, name: object) -> bool:
 
 
 def is_called(envelope: Envelope) -> bool:
-    """Whether the text has the name of the account after an `@`."""
+    """Whether the text has the name of the account after an `@`, not as a part of an address or of another name."""
     text = envelope.payload.normalized_text.lower()
     name = envelope.source.endpoint_identity.rpartition(":")[2].lstrip("@").lower()
-    return "@" in text and bool(name) and re.search(rf"@{re.escape(name)}(?!\w)", text) is not None
+    mention = rf"(?:^/[\w-]+|(?<![\w.+-]))@{re.escape(name)}(?![.-]?\w)"
+    return bool(name) and f"@{name}" in text and re.search(mention, text) is not None
 
 
 def media_of(kinds: Iterable[str | None]) -> str | None:

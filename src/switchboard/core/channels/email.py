@@ -29,6 +29,7 @@ _MAX_REFERENCES: Final = 20
 _MAX_LINES: Final = 10
 _MAX_PEOPLE: Final = 100
 _MAX_PARENTS: Final = 8
+_MAX_TAGS: Final = 8
 _NO_WORD = re.compile(r"[\W_]+")
 _MAX_SUBJECT: Final = 12_000
 _ADDRESS: Final = Form(re.compile(r"[^A-Z\s<>]+@[^A-Z\s<>@*]+"), "an address in lower case, such as ann@example.org")
@@ -151,22 +152,24 @@ def _implied(facts: Mapping[str, str]) -> Found:
 
 
 def _parents(domain: str | None) -> str | None:
-    """A domain and all above it but the topmost: `mail.acme.example`, `acme.example`."""
-    labels = domain.split(".") if domain else []
-    return (
-        SEVERAL.join(".".join(labels[at:]) for at in range(min(max(len(labels) - 1, 1), _MAX_PARENTS)))
-        if labels
-        else None
-    )
+    """A domain and all above it but the topmost: `mail.acme.example`, `acme.example`.
+
+    Of a deep one the shortest: whoever owns a domain can put any number of labels before it.
+    """
+    if not domain:
+        return None
+    labels = domain.split(".")
+    above = [".".join(labels[at:]) for at in range(1, len(labels) - 1)]
+    return SEVERAL.join((domain, *above[-_MAX_PARENTS:]))
 
 
 def _tags(envelope: Envelope, recipients: str | None) -> str | None:
-    """`shop` for a mail to `me+shop@example.org`, if this is the mailbox `me@example.org`."""
+    """`shop` for a mail to `me+shop@example.org`, if this is the mailbox `me@example.org`; at most eight."""
     if recipients is None or "+" not in recipients:
         return None
     own = _mailbox(envelope.source.endpoint_identity)
     tags = (one.partition("@")[0].partition("+")[2] for one in recipients.split(SEVERAL) if without_tag(one) == own)
-    return SEVERAL.join(dict.fromkeys(tag for tag in tags if tag)) or None
+    return SEVERAL.join(islice(dict.fromkeys(tag for tag in tags if tag), _MAX_TAGS)) or None
 
 
 def _recipients(envelope: Envelope) -> str | None:

@@ -16,7 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import product
+from itertools import chain, product
+from math import prod
+from operator import contains
 from struct import Struct
 from typing import Final, Literal
 from uuid import UUID
@@ -146,26 +148,33 @@ class _Shape:
 
     def _first_of_any(self, values: _Values) -> bytes | None:
         """The same where facts may have several values: the first rule that one of them meets."""
-        return min((packed for way in _ways(values) if (packed := self.winners.get(way)) is not None), default=None)
+        return min(map(self.winners.__getitem__, self._met(values)), default=None)
 
     def all_of(self, facts: Mapping[str, str]) -> Iterator[bytes]:
         """Every rule that matches; one with a list of values perhaps more than once."""
         keys = self.keys
-        for way in _ways(facts.get(keys) if isinstance(keys, str) else tuple(map(facts.get, keys))):
-            if (winner := self.winners.get(way)) is not None:
-                yield winner
-                yield from self.others.get(way, ())
+        for own in self._met(facts.get(keys) if isinstance(keys, str) else tuple(map(facts.get, keys))):
+            yield self.winners[own]
+            yield from self.others.get(own, ())
+
+    def _met(self, values: _Values) -> Iterator[_Values]:
+        """The values of rules that these facts meet.
+
+        Senders choose how many values some facts have: if the rules are fewer than the combinations, go over the rules.
+        """
+        choices = [{value} if value is None else {*value.split(SEVERAL)} for value in _row(values)]
+        if prod(map(len, choices)) > len(self.winners):
+            return (own for own in self.winners if all(map(contains, choices, _row(own))))
+        ways = product(*choices)
+        return (way for way in (ways if isinstance(values, tuple) else chain(*ways)) if way in self.winners)
 
     def copy(self) -> _Shape:
         others = {values: list(packed) for values, packed in self.others.items()}
         return _Shape(self.keys, self.best, dict(self.winners), others)
 
 
-def _ways(values: _Values) -> Iterator[_Values]:
-    """Each combination of the values of facts that may have several."""
-    row = values if isinstance(values, tuple) else (values,)
-    for way in product(*((None,) if value is None else value.split(SEVERAL) for value in row)):
-        yield way if isinstance(values, tuple) else way[0]
+def _row(values: _Values) -> tuple[str | None, ...]:
+    return values if isinstance(values, tuple) else (values,)
 
 
 @dataclass(slots=True)
