@@ -18,6 +18,7 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.core.uuid7 import uuid7_ms
 from switchboard.domain.errors import (
+    Forbidden,
     IdempotencyMismatch,
     InvalidInput,
     Overloaded,
@@ -416,6 +417,46 @@ async def test_a_sender_over_its_rate_is_refused_and_no_other(database_url: str)
         assert isinstance(await parts.accept.accept(submission("by an operator")), Acceptance)
 
 
+async def test_what_was_acknowledged_is_a_duplicate_also_where_there_is_no_room(database_url: str) -> None:
+    """Its sender missed the answer: refusing it would make them send it for ever."""
+    async with lab(database_url, sender_per_minute=3) as parts:
+        three = [replace(submission(str(n)), by_operator=False) for n in range(3)]
+        firsts = await parts.accept.accept_all(three)
+        again = await parts.accept.accept_all([*three, replace(submission("new"), by_operator=False)])
+        assert [type(one) for one in again] == [*[Acceptance] * 3, SenderOverRate]
+        assert [(a.request_id, a.duplicate) for a in again[:3] if isinstance(a, Acceptance)] == [
+            (f.request_id, True) for f in firsts if isinstance(f, Acceptance)
+        ]
+
+
+async def test_another_mail_with_a_known_id_needs_room_of_its_own(database_url: str) -> None:
+    async with lab(database_url, sender_per_minute=1) as parts:
+        mails = [
+            replace(submission(text, channel="email", sender="a@x.example", event="<1@x.example>"), by_operator=False)
+            for text in ("first", "first", "second")
+        ]
+        [first], [same], [other] = [await parts.accept.accept_all([mail]) for mail in mails]
+        assert isinstance(first, Acceptance)
+        assert isinstance(same, Acceptance)
+        assert same.duplicate
+        assert isinstance(other, SenderOverRate)
+
+
+async def test_what_stores_nothing_does_not_count_against_the_rate(database_url: str) -> None:
+    async with lab(database_url, sender_per_minute=3) as parts:
+        pinned = [replace(submission(str(n), pinned="System1/echo"), by_operator=False) for n in range(3)]
+        assert {type(one) for one in await parts.accept.accept_all(pinned)} == {Forbidden}
+        one = replace(submission("one"), by_operator=False)
+        for _ in range(4):
+            assert await _is_stored(parts, one)
+        assert await _is_stored(parts, replace(submission("two"), by_operator=False))
+
+
+async def _is_stored(parts: Lab, one: Submission) -> bool:
+    [outcome] = await parts.accept.accept_all([one])
+    return isinstance(outcome, Acceptance)
+
+
 async def test_one_endpoint_fills_half_of_the_backlog_and_its_end_is_kept_for_what_matters_more(
     database_url: str,
 ) -> None:
@@ -427,7 +468,7 @@ async def test_one_endpoint_fills_half_of_the_backlog_and_its_end_is_kept_for_wh
         def admitted(count: int, *, by_operator: bool = False, **more: Any) -> int:
             for n in range(count):
                 try:
-                    admission.check(envelope(**more), 100, by_operator=by_operator, now=0)
+                    admission.check(envelope(**more), by_operator=by_operator, now=0)
                 except Overloaded:
                     return n
             return count

@@ -21,6 +21,7 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import (
     Forbidden,
     IdempotencyMismatch,
+    Overloaded,
     SwitchboardError,
     Unavailable,
 )
@@ -30,7 +31,6 @@ from switchboard.journey.admission import AcceptLimits, Admission
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
-from switchboard.ports.channel import Channel
 from switchboard.store import inbox as store
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
@@ -57,13 +57,14 @@ class Submission:
 class _Ask(Struct, frozen=True):
     """A message waiting for the next commit; not `ready` until the author of the message it `answers` is known.
 
-    `named`: its conversation is still to be found.
+    `named`: its conversation is still to be found. `refused`: there is no room for it, but it may be a duplicate.
     """
 
     message: Message
     answers: str | None = None
     named: Named | None = None
     ready: Prepared | None = None
+    refused: Overloaded | None = None
 
 
 class Decide(Protocol):
@@ -112,17 +113,31 @@ class AcceptLeg:
         except Unavailable as error:
             return [error for _ in submissions]
         ids = self._ids.next(len(submissions), now.timestamp())
-        asks = [self._ask(one, RequestId(new), now) for one, new in zip(submissions, ids, strict=True)]
-        asks = await self._with_good_pins(submissions, await self._placed(asks))
+        given = [self._ask(one, RequestId(new), now) for one, new in zip(submissions, ids, strict=True)]
+        asks = await self._with_good_pins(submissions, await self._placed(await self._with_room(given)))
         answers = iter(await self._batch.put_all([ask for ask in asks if isinstance(ask, _Ask)]))
         outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in asks]
         point("after_commit")
+        self._give_back(submissions, given, outcomes)
         return outcomes
+
+    def _give_back(
+        self,
+        submissions: Sequence[Submission],
+        given: Sequence[_Ask | SwitchboardError],
+        outcomes: Sequence[Acceptance | SwitchboardError],
+    ) -> None:
+        """What stored nothing does not count against the rate of its sender."""
+        for one, ask, outcome in zip(submissions, given, outcomes, strict=True):
+            stored = isinstance(outcome, Acceptance) and not outcome.duplicate
+            if not stored and isinstance(ask, _Ask) and ask.refused is None:
+                self._admission.give_back(one.envelope, by_operator=one.by_operator)
 
     def _ask(self, submission: Submission, request_id: RequestId, now: datetime) -> _Ask | SwitchboardError:
         envelope = submission.envelope
         try:
-            channel = self._check(submission, now)
+            channel = self._channels.of(envelope)
+            self._admission.check_size(len(submission.raw))
             message = Message(
                 request_id=request_id,
                 conversation=conversation(envelope, channel),
@@ -137,7 +152,23 @@ class AcceptLeg:
             answers, named = channel.replied_to(envelope), named_in(envelope, channel)
         except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages
             return _refusal(error)
+        try:
+            self._admission.check(envelope, by_operator=submission.by_operator, now=now.timestamp())
+        except Overloaded as refused:
+            return _Ask(message, answers, named, refused=refused)
         return _Ask(message, answers, named, None if answers or named else self._ready(message))
+
+    async def _with_room(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
+        """Refuse what there is no room for, unless it is known: a sender who missed our answer must get one."""
+        refused = {n: ask.refused for n, ask in enumerate(asks) if isinstance(ask, _Ask) and ask.refused}
+        if not refused:
+            return asks
+        messages = [ask.message for ask in asks if isinstance(ask, _Ask) and ask.refused]
+        try:
+            known = dict(zip(refused, await store.are_known(self._database, messages), strict=True))
+        except Unavailable as error:
+            return [error if n in refused else ask for n, ask in enumerate(asks)]
+        return [refused[n] if n in refused and not known[n] else ask for n, ask in enumerate(asks)]
 
     async def _placed(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
         """Where anybody can name any thread, a message gets into a conversation only if its author is known there."""
@@ -173,16 +204,6 @@ class AcceptLeg:
             return store.prepare(self._arrival(message, None))
         except Exception:  # raised again in `_store`, where it does not affect other messages
             return None
-
-    def _check(self, submission: Submission, now: datetime) -> Channel:
-        channel = self._channels.of(submission.envelope)
-        self._admission.check(
-            submission.envelope,
-            len(submission.raw),
-            by_operator=submission.by_operator,
-            now=now.timestamp(),
-        )
-        return channel
 
     async def _store(self, asks: Sequence[_Ask]) -> list[Acceptance]:
         authors = await self._authors(asks)

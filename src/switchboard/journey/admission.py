@@ -48,10 +48,13 @@ class Admission:
         self._since = 0
         self._crowded: frozenset[tuple[str, str]] = frozenset()
 
-    def check(self, envelope: Envelope, size: int, *, by_operator: bool, now: float) -> None:
-        """Count a message of `size` bytes as accepted, or raise TooLarge, Overloaded or SenderOverRate."""
+    def check_size(self, size: int) -> None:
+        """Raise TooLarge for a message of `size` bytes that is too large."""
         if size > self._limits.message_bytes:
             raise TooLarge(f"the message has {size} bytes; at most {self._limits.message_bytes} are taken")
+
+    def check(self, envelope: Envelope, *, by_operator: bool, now: float) -> None:
+        """Count a message as accepted, or raise Overloaded or SenderOverRate."""
         waiting = self._backlog + self._since
         if waiting >= self._limits.backlog * self._room(envelope, by_operator=by_operator):
             raise self._overloaded(f"{waiting} messages are waiting, the limit is {self._limits.backlog}")
@@ -59,11 +62,16 @@ class Admission:
             self._check_sender(envelope, now)
         self._since += 1
 
+    def give_back(self, envelope: Envelope, *, by_operator: bool) -> None:
+        """Do not count a message after all: nothing of it was stored."""
+        if not by_operator:
+            self._rates.give_back(_flow(envelope))
+
     def _check_sender(self, envelope: Envelope, now: float) -> None:
-        source = envelope.source
-        if (source.channel, source.endpoint_identity) in self._crowded:
+        flow = _flow(envelope)
+        if flow[:2] in self._crowded:
             raise self._overloaded(f"half of the {self._limits.backlog} messages that may wait are of this endpoint")
-        if wait := self._rates.take((source.channel, source.endpoint_identity, envelope.sender.identity), now):
+        if wait := self._rates.take(flow, now):
             raise SenderOverRate(self._limits.sender_per_minute, math.ceil(wait))
 
     def _room(self, envelope: Envelope, *, by_operator: bool) -> float:
@@ -86,3 +94,7 @@ class Admission:
             with contextlib.suppress(Unavailable):  # the next submission reports it
                 await self.measure()
             await asyncio.sleep(every)
+
+
+def _flow(envelope: Envelope) -> tuple[str, str, str]:
+    return envelope.source.channel, envelope.source.endpoint_identity, envelope.sender.identity

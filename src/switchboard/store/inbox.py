@@ -253,6 +253,23 @@ def _placed(named: Named, row: Row, home: str) -> Conversation:
     return named.apart if row["name"] is None else Conversation(row["name"])
 
 
+async def are_known(database: Database, messages: Sequence[Message]) -> list[bool]:
+    """Whether accepting each would store nothing, because its event is known.
+
+    Where the channel keeps events of one key and different contents, only one of the same content is known.
+    """
+    keys = await database.keys()
+    events = [
+        keys.event(m.envelope.source.channel, m.envelope.source.endpoint_identity, m.dedupe_key) for m in messages
+    ]
+    rows = await database.rows(query("inbox.known_events"), events)
+    known = {row["key"].hex: row["body"].hex for row in rows}
+    return [
+        event in known and (m.content is None or known[event] == keys.of("body", compared_content(m)))
+        for event, m in zip(events, messages, strict=True)
+    ]
+
+
 async def first_of_event(database: Database, channel: str, endpoint: str, key: str) -> RequestId | None:
     """The message that was the first with this dedupe key."""
     event = (await database.keys()).event(channel, endpoint, key)

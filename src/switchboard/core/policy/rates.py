@@ -34,6 +34,11 @@ class RateLimiter:
             self._sweep(now)
         return 0.0
 
+    def give_back(self, who: Hashable) -> None:
+        """What was taken last does not count."""
+        if who in self._busy_until:
+            self._busy_until[who] -= self._each
+
     def _sweep(self, now: float) -> None:
         self._busy_until = {key: until for key, until in self._busy_until.items() if until > now}
         self._swept_at = max(_SWEPT_AT, 2 * len(self._busy_until))

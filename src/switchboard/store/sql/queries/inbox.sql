@@ -48,6 +48,9 @@ from place_in_threads($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::intege
 -- name: first_of_event
 select request_id from dedupe where key = $1::uuid;
 
+-- name: known_events
+select key, body from dedupe where key = any($1::uuid[]);
+
 -- part: shown
 select m.request_id, c.name as conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope, m.media_type, m.received_at,
        message_state(m.request_id) as state,
