@@ -35,6 +35,7 @@ from switchboard.store import classification
 from switchboard.store import routing as store
 from switchboard.store.inbox import get_message
 from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
+from switchboard.testing.scripted_llm import Usage as Told
 from tests.hands import at_work
 from tests.lab import ROOT, butler, envelope_json, lab, spent_on, submission
 from tests.waiting import eventually
@@ -317,6 +318,32 @@ async def test_strangers_do_not_use_up_what_those_who_are_known_may_use(
         [(category, reason)] = outcomes["stranger 2"]
         assert (category, "classify.newcomer_tokens_per_day" in reason) == ("classification_failed", True)
         assert len(llm.requests) == 3
+
+
+async def test_what_a_running_session_may_use_counts_as_used_by_its_sender(opened: Open) -> None:
+    held = Reply(calls=to("health").calls, usage=Told(100, 11), gate="held")
+    async with ScriptedLlm(Script(otherwise=held)) as llm, opened(llm, sender_tokens_per_day=200) as house:
+        database = house.runtime.database
+        both = [
+            await house.switchboard.accept.accept(submission(f"{n}", sender="mallory", thread=f"t{n}")) for n in "12"
+        ]
+
+        async def one_waits() -> bool:
+            return int(await database.value("select count(*) from attempt where error_class = 'not_asked'")) > 0
+
+        async def one_is_settled() -> bool:
+            return bool(await database.value("select count(*) from model_flow where tokens > 0"))
+
+        await llm.waiting("held")
+        await eventually(one_waits, within=30)
+        assert len(llm.requests) == 1
+        llm.release("held")
+        await eventually(one_is_settled, within=30)
+        await database.run("update lane set ready_at = clock_timestamp() where delayed")
+        for one in both:
+            await eventually(partial(house.over, one.request_id), within=30)
+            assert await house.deliveries(one.request_id) == [("System1/health", None)]
+        assert await database.value("select count(*) from model_reservation") == 0
 
 
 async def test_a_long_message_in_a_group_keeps_nobody_else_out(opened: Open) -> None:

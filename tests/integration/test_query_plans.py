@@ -17,6 +17,7 @@ import pytest
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import conversation, dedupe_key
+from switchboard.core.policy.budget import Amount
 from switchboard.core.policy.liveness import Patience
 from switchboard.domain.ledger import Item, OutboxRow, OutboxState
 from switchboard.domain.message import Message, RequestId
@@ -47,6 +48,7 @@ from switchboard.store import (
     routing,
     rules,
 )
+from switchboard.store.classification import Reservation
 from switchboard.store.classification_log import ClassificationFilter, ClassificationKey, Correction, Sending, Sight
 from switchboard.store.database import SQL, Database, query
 from switchboard.store.dead_letters import DeadLetterFilter, Handling
@@ -255,9 +257,11 @@ async def test_what_a_sender_may_use_of_models_is_read_and_booked_by_index(watch
     today, caps = datetime.now(UTC).date(), SenderCaps(10_000, 10_000, 10_000)
 
     async def session() -> None:
-        found = await model_usage.admit(watched.database, await watched.a_request(), today, caps)
+        wanted = Reservation(new_uuid7(), today, Amount(5))
+        hour, request_id = timedelta(hours=1), await watched.a_request()
+        found = await model_usage.admit(watched.database, request_id, wanted, hour, caps)
         assert found.flow is not None
-        await model_usage.book(watched.database, found.flow, today, 5)
+        await model_usage.settle(watched.database, found.flow, wanted, 5)
         await model_usage.forget_flows(watched.database, 300)
 
     for _ in range(8):

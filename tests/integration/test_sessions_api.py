@@ -52,6 +52,7 @@ from switchboard.llm.port import ApiKind, Kind, Session
 from switchboard.llm.spec import API_KINDS, ModelSpec
 from switchboard.llm.spending import DayBook
 from switchboard.llm.web import MOST_BYTES, broken_failure, status_failure
+from switchboard.store.model_usage import SenderCaps
 from switchboard.testing.scripted_llm import (
     Call,
     ContentType,
@@ -71,7 +72,7 @@ from switchboard.testing.scripted_llm import (
 )
 from switchboard.testing.scripted_llm import Usage as Told
 from tests.asking import CANDIDATES, REQUEST, prompt, request, spec, wrong
-from tests.lab import lab
+from tests.lab import lab, submission
 
 HEALTH = Call("route_to_butler", {"butler": "health", "reason": "it hurts"})
 ROUTED = Reply(calls=(HEALTH,), usage=Told(120, 30))
@@ -877,6 +878,34 @@ async def test_each_model_gets_its_own_limits() -> None:
 
 
 # For classification ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_session_that_fails_or_is_cancelled_is_booked_for_its_sender(database_url: str, *, fails: bool) -> None:
+    reached = asyncio.Event()
+
+    async def act(_: Request) -> Said:
+        reached.set()
+        if fails:
+            raise ModelFailure("unavailable", "down", reply=Said(usage=Usage(20, 3)))
+        await asyncio.Event().wait()
+        return GOOD
+
+    async with lab(database_url) as house:
+        accepted = await house.accept.accept(submission())
+        ask = by_dispatcher(dispatcher(Scripted("one", act)), house.database, Asking(senders=SenderCaps(tokens=10**6)))
+        running = asyncio.ensure_future(ask(replace(routing(prompt()), request_id=str(accepted.request_id))))
+        await reached.wait()
+        if fails:
+            await running
+        else:
+            assert await house.count("select count(*) from model_reservation where flow is not null") == 1
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        assert await house.count("select count(*) from model_reservation") == 0
+        used = await house.count("select tokens from model_flow")
+        assert used == 23 if fails else used > 23
 
 
 async def test_what_is_asked_of_models_and_what_is_told_of_them(database_url: str) -> None:

@@ -150,6 +150,12 @@ class Dispatcher:
                 break
         return Report(run.best, tuple(run.attempts))
 
+    def estimate(self, request: Request) -> Amount:
+        """The maximum that a session should cost with any one of the models."""
+        asked = asked_tokens(request)
+        amounts = [_estimate(asked, request, model) for model in self._models.values()]
+        return Amount(max((one.tokens for one in amounts), default=0), max((one.micros for one in amounts), default=0))
+
     async def _done(self, run: _Run, model: _Model) -> bool:
         """Whether no other model need be asked after this one."""
         before = len(run.attempts)
@@ -188,7 +194,7 @@ class Dispatcher:
         return max(wait_left(model.breaker, now), model.pause_ends - now)
 
     async def _asked(self, run: _Run, model: _Model, request: Request) -> None:
-        wanted = _estimate(request, model)
+        wanted = _estimate(asked_tokens(request), request, model)
         account = reserve(run.account, wanted, run.terms.cap)
         if isinstance(account, Refusal):  # tomorrow there is budget again, but this task has used its share
             _not_asked(run, model, "budget", str(account), retryable=False)
@@ -329,13 +335,13 @@ def _fitting(run: _Run, model: _Model) -> Request:
     )
 
 
-def _estimate(request: Request, model: _Model) -> Amount:
-    """The maximum that a session should cost."""
+def _estimate(asked: int, request: Request, model: _Model) -> Amount:
+    """The maximum that a session should cost; `asked`: the tokens of the request."""
     output = _output(request, model)
     if model.session.kind not in _OVERHEAD:
-        return amount(asked_tokens(request), output, model.spec.price)
-    asked = _REQUESTS * asked_tokens(request) + _OVERHEAD[model.session.kind]
-    return amount(asked, _REQUESTS * output, model.spec.price)
+        return amount(asked, output, model.spec.price)
+    sent = _REQUESTS * asked + _OVERHEAD[model.session.kind]
+    return amount(sent, _REQUESTS * output, model.spec.price)
 
 
 def _micros(model: _Model, usage: Usage) -> int:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from switchboard.core.storable import storable_text
 from switchboard.domain.ledger import Flow
+from switchboard.store.classification import Reservation
 from switchboard.store.database import Database, query, rows_as
 
 By = Literal["day", "model", "butler", "team", "message", "asker"]
@@ -60,6 +61,7 @@ class Day:
     senders_refused: int
     held_tokens: int
     held_micros: int
+    held_newcomer_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ class SenderCaps:
 class Admission:
     """Whether a model may be asked for a message. `flow` None: its sender is unknown.
 
-    `reached`: the limit that forbids it, by its name in the settings; `wait_s`: when to try again, None: not today.
+    `reached`: the limit that forbids it, by its name in the settings; `wait_s`: when to try again, None: unknown.
     """
 
     flow: Flow | None
@@ -133,16 +135,22 @@ class Admission:
     wait_s: float | None
 
 
-async def admit(database: Database, request_id: UUID, day: date, caps: SenderCaps) -> Admission:
-    """Check the limits of the message's sender; if none is reached, a session is counted."""
+async def admit(
+    database: Database, request_id: UUID, wanted: Reservation, lifetime: timedelta, caps: SenderCaps
+) -> Admission:
+    """Check the limits of the message's sender; if none is reached, count a session and reserve its tokens.
+
+    Reservations count as used. One not settled within `lifetime` is released: its process died.
+    """
+    asked = (request_id, wanted.reservation_id, wanted.day, wanted.amount.tokens, lifetime)
     limits = (caps.per_minute, caps.tokens, caps.newcomer_tokens)
-    [found] = rows_as(Admission, await database.rows(query("model_usage.admit"), request_id, day, *limits))
+    [found] = rows_as(Admission, await database.rows(query("model_usage.admit"), *asked, *limits))
     return found
 
 
-async def book(database: Database, flow: Flow, day: date, tokens: int) -> None:
-    """Book what was used for a sender who was admitted."""
-    await database.run(query("model_usage.book"), flow, day, tokens)
+async def settle(database: Database, flow: Flow, reserved: Reservation, tokens: int) -> None:
+    """Book what was used for a sender who was admitted, and release the reservation."""
+    await database.run(query("model_usage.settle"), flow, reserved.reservation_id, reserved.day, tokens)
 
 
 async def forget_flows(database: Database, keep_days: int) -> int:

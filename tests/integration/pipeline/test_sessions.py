@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -25,8 +25,10 @@ from switchboard.pipeline import (
     _routing_ctx_var,
     routing_context,
 )
-from switchboard.store import audit, classification
+from switchboard.store import audit, classification, model_usage
+from switchboard.store.classification import Reservation
 from switchboard.store.ids import new_uuid7
+from switchboard.store.model_usage import Admission, SenderCaps
 from tests.embedding import (
     TELEGRAM,
     Model,
@@ -36,7 +38,7 @@ from tests.embedding import (
     context,
     logged,
 )
-from tests.lab import Lab, spent_on
+from tests.lab import Lab, spent_on, submission
 
 
 async def test_what_our_server_saw_wins_over_what_the_transcript_claims(house: Lab, pool: asyncpg.Pool) -> None:
@@ -243,3 +245,56 @@ async def test_the_account_of_a_day_is_shared_and_never_overdrawn(house: Lab) ->
     assert isinstance(
         await classification.reserve_day(house.database, day, Amount(90), cap, hour), classification.Reservation
     )
+
+
+# The share of a sender ----------------------------------------------------------------------------------------------
+
+
+async def admitted(house: Lab, sender: str, reserved: Reservation, caps: SenderCaps) -> Admission:
+    """Whether a model may be asked for a new message of this sender."""
+    accepted = await house.accept.accept(submission(sender=sender, thread=str(reserved.reservation_id)))
+    return await model_usage.admit(house.database, accepted.request_id, reserved, timedelta(hours=1), caps)
+
+
+def wanted(day: date, tokens: int) -> Reservation:
+    return Reservation(new_uuid7(), day, Amount(tokens))
+
+
+async def test_sessions_at_the_same_time_exceed_the_share_of_a_sender_by_one_at_most(house: Lab) -> None:
+    day, caps = datetime.now(UTC).date(), SenderCaps(tokens=1000)
+    asked = [wanted(day, 400) for _ in range(8)]
+    found = await asyncio.gather(*(admitted(house, "mallory", one, caps) for one in asked))
+    assert sorted(one.reached or "" for one in found) == ["", "", "", *["sender_tokens_per_day"] * 5]
+    begun = [(one.flow, each) for one, each in zip(found, asked, strict=True) if one.reached is None]
+    assert (await admitted(house, "anna", wanted(day, 400), caps)).reached is None
+    for flow, each in begun:
+        assert flow is not None
+        await model_usage.settle(house.database, flow, each, 300)
+    assert (await admitted(house, "mallory", wanted(day, 400), caps)).reached is None, "900 tokens are used"
+    assert (await admitted(house, "mallory", wanted(day, 400), caps)).reached == "sender_tokens_per_day"
+    await house.database.run("update model_reservation set until = now() - interval '1 s'")
+    assert (await admitted(house, "mallory", wanted(day, 400), caps)).reached is None, "its process died"
+
+
+async def test_newcomers_at_the_same_time_exceed_their_share_by_one_session_at_most(house: Lab) -> None:
+    day, caps = datetime.now(UTC).date(), SenderCaps(newcomer_tokens=100)
+    found = await asyncio.gather(*(admitted(house, f"stranger {n}", wanted(day, 60), caps) for n in range(8)))
+    assert sorted(one.reached or "" for one in found) == ["", "", *["newcomer_tokens_per_day"] * 6]
+    stood = await model_usage.spending_of(house.database, day)
+    assert (stood.held_newcomer_tokens, stood.held_tokens) == (120, 0), "the cap of the day has its own reservations"
+    free = await classification.reserve_day(house.database, day, Amount(100), Cap(100), timedelta(hours=1))
+    assert isinstance(free, Reservation)
+
+
+async def test_who_was_only_refused_is_still_a_newcomer_the_next_day(house: Lab) -> None:
+    today, caps = datetime.now(UTC).date(), SenderCaps(newcomer_tokens=100)
+    tomorrow = today + timedelta(days=1)
+    for day, sender in ((today, "known"), (tomorrow, "new")):
+        first = wanted(day, 100)
+        found = await admitted(house, sender, first, caps)
+        assert found.flow is not None
+        assert found.reached is None
+        await model_usage.settle(house.database, found.flow, first, 100)
+        refused = await admitted(house, "stranger", wanted(day, 100), caps)
+        assert refused.reached == "newcomer_tokens_per_day"
+    assert (await admitted(house, "known", wanted(tomorrow, 100), caps)).reached is None

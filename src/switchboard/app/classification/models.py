@@ -17,9 +17,8 @@ from uuid import UUID
 from switchboard.app.channels import known_channels
 from switchboard.app.settings import Settings
 from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, reserve
-from switchboard.core.tokens import asked_tokens
 from switchboard.domain.errors import ConfigurationError, Unavailable
-from switchboard.domain.llm import Attempt, Bill, Report, Request
+from switchboard.domain.llm import Attempt, Bill, Report
 from switchboard.journey.ask import AskModels, ModelClassifier, RoutingTask
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, Limits, OnCooldown, Terms
@@ -119,32 +118,32 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: Asking) ->
             shorter=task.shorter,
         )
         request = task.request(asking.mcp_url, asking.timeout)
-        if isinstance(reserve(Account(spent=terms.spent), Amount(1), asking.cap), Refusal):
-            # The dispatcher refuses it for good, so the limits of its sender do not matter.
+        spent_up = isinstance(reserve(Account(spent=terms.spent), Amount(1), asking.cap), Refusal)
+        if spent_up or asking.senders == _NO_SENDER_CAPS:
+            # What is spent up is refused for good by the dispatcher, so the limits of its sender do not matter.
             return await dispatcher.run(request, terms)
-        return await _for_sender(database, request_id, asking, request, lambda: dispatcher.run(request, terms))
+        wanted = dispatcher.estimate(request)
+        return await _for_sender(database, request_id, asking, wanted, lambda: dispatcher.run(request, terms))
 
     return ask
 
 
 async def _for_sender(
-    database: Database, request_id: UUID, asking: Asking, request: Request, run: Callable[[], Awaitable[Report]]
+    database: Database, request_id: UUID, asking: Asking, wanted: Amount, run: Callable[[], Awaitable[Report]]
 ) -> Report:
-    """Run a session if the sender of the message has not used up their share, and book it."""
-    if asking.senders == _NO_SENDER_CAPS:
-        return await run()
-    today = datetime.now(UTC).date()
-    sender = await model_usage.admit(database, request_id, today, asking.senders)
+    """Run a session if the sender of the message has not used up their share; reserve `wanted` of it, book the cost."""
+    reserved = Reservation(new_uuid7(), datetime.now(UTC).date(), wanted)
+    sender = await model_usage.admit(database, request_id, reserved, _RESERVED_FOR, asking.senders)
     if sender.reached is not None:
         return Report(None, (_refused(asking, sender.reached, sender.wait_s),))
-    used = asked_tokens(request)  # unless it ends with a report, which knows better
+    used = wanted.tokens  # unless it ends with a report, which knows better
     try:
         report = await run()
         used = sum(attempt.usage.tokens for attempt in report.attempts)
         return report
     finally:
         if sender.flow is not None:
-            await asyncio.shield(model_usage.book(database, sender.flow, today, used))
+            await asyncio.shield(model_usage.settle(database, sender.flow, reserved, used))
 
 
 def _refused(asking: Asking, reached: str, wait: float | None) -> Attempt:

@@ -144,7 +144,13 @@ def _caps(classify: ClassifySettings, day: Day) -> tuple[CapView | None, ...]:
     return (
         _cap("tokens_per_day", 1, most.tokens, day.tokens, day.held_tokens),
         _cap("cost_usd_per_day", _MICROS, most.micros, day.micros, day.held_micros),
-        _cap("newcomer_tokens_per_day", 1, classify.newcomer_tokens_per_day or None, day.newcomer_tokens, 0),
+        _cap(
+            "newcomer_tokens_per_day",
+            1,
+            classify.newcomer_tokens_per_day or None,
+            day.newcomer_tokens,
+            day.held_newcomer_tokens,
+        ),
     )
 
 

@@ -1,7 +1,10 @@
--- Whether a model may be asked for this message now, by the limits per sender; if so, it counts. A limit of 0 is none.
--- reached: the limit that forbids it, or null; wait_s: seconds until it may be tried again, null: not today. A message that is
--- in no inbox has no flow, and no limit.
-create or replace function admit_to_models(_request_id uuid, _day date, _per_minute integer, _tokens bigint, _newcomer_tokens bigint)
+-- Whether a model may be asked for this message now, by the limits per sender; if so, it counts, and `_wanted` tokens are
+-- reserved for it. Reservations count as used, so sessions at the same time exceed a limit by one of them at most. A
+-- limit of 0 is none.
+-- reached: the limit that forbids it, or null; wait_s: seconds until it may be tried again, null: unknown. A message that
+-- is in no inbox has no flow, and no limit.
+create or replace function reserve_for_sender(_request_id uuid, _reservation_id uuid, _day date, _wanted bigint, _lifetime interval,
+                                              _per_minute integer, _tokens bigint, _newcomer_tokens bigint)
 returns table (flow bigint, reached text, wait_s float8)
 language plpgsql as $$
 #variable_conflict use_column
@@ -11,6 +14,8 @@ declare
     _each interval := interval '1 minute' / nullif(_per_minute, 0);
     _now timestamptz := clock_timestamp();
     _even timestamptz;
+    _own_used bigint;
+    _newcomers_used bigint;
     _reached text;
 begin
     if _flow is null then
@@ -18,18 +23,28 @@ begin
         return;
     end if;
     insert into model_flow (flow, day, newcomer)
-        select _flow, _day, not exists (select from model_flow f where f.flow = _flow and f.day < _day)
+        select _flow, _day, not exists (select from model_flow f where f.flow = _flow and f.day < _day and f.tokens > 0)
         on conflict do nothing;
     select * into _own from model_flow f where f.flow = _flow and f.day = _day for no key update;
+    select _own.tokens + coalesce(sum(r.tokens), 0) into _own_used
+        from model_reservation r where r.flow = _flow and r.day = _day and r.until > _now;
+    if _own.newcomer and _newcomer_tokens > 0 then
+        insert into model_day (day) values (_day) on conflict do nothing;
+        select d.newcomer_tokens into _newcomers_used from model_day d where d.day = _day for no key update;
+        _newcomers_used := _newcomers_used + (
+            select coalesce(sum(r.tokens), 0) from model_reservation r where r.newcomer and r.day = _day and r.until > _now
+        );
+    end if;
     _even := greatest(_own.even_until, _now) + _each;
     _reached := case
-        when _tokens > 0 and _own.tokens >= _tokens then 'sender_tokens_per_day'
-        when _newcomer_tokens > 0 and _own.newcomer
-             and (select d.newcomer_tokens from model_day d where d.day = _day) >= _newcomer_tokens then 'newcomer_tokens_per_day'
+        when _tokens > 0 and _own_used >= _tokens then 'sender_tokens_per_day'
+        when _newcomers_used >= _newcomer_tokens then 'newcomer_tokens_per_day'
         when _even - _now > interval '1 minute' + _each / 2 then 'sender_per_minute'
     end;
     if _reached is null then
         update model_flow f set even_until = coalesce(_even, _now) where f.flow = _flow and f.day = _day;
+        insert into model_reservation (reservation_id, day, flow, newcomer, tokens, until)
+            values (_reservation_id, _day, _flow, _own.newcomer, _wanted, _now + _lifetime);
     else
         insert into model_day (day, senders_refused) values (_day, 1)
             on conflict (day) do update set senders_refused = model_day.senders_refused + 1;
@@ -39,12 +54,13 @@ begin
                case when _reached = 'sender_per_minute' then extract(epoch from _even - _now - interval '1 minute')::float8 end;
 end $$;
 
--- What a model has used for a sender who was admitted.
-create or replace function book_for_flow(_flow bigint, _day date, _tokens bigint) returns void
+-- Books what a model has used for a sender, and frees what was reserved. Rows are locked in the order of the function above.
+create or replace function settle_for_sender(_flow bigint, _reservation_id uuid, _day date, _tokens bigint) returns void
 language plpgsql as $$
 begin
     update model_flow f set tokens = f.tokens + _tokens where f.flow = _flow and f.day = _day;
     insert into model_day as d (day, newcomer_tokens)
         select _day, _tokens from model_flow f where f.flow = _flow and f.day = _day and f.newcomer
         on conflict (day) do update set newcomer_tokens = d.newcomer_tokens + excluded.newcomer_tokens;
+    delete from model_reservation r where r.reservation_id = _reservation_id;
 end $$;

@@ -636,11 +636,15 @@ create table model_flow (
     primary key (flow, day)
 );
 create index model_flow_day on model_flow (day);
+
+-- flow: the sender from whose share it is reserved, null: from the cap of the day.
 create table model_reservation (
     reservation_id uuid primary key,
     day date not null,
+    flow bigint,
+    newcomer boolean not null default false,
     tokens bigint not null,
-    micros bigint not null,
+    micros bigint not null default 0,
     until timestamptz not null
 );
 

@@ -109,7 +109,7 @@ update switchboard.model_day set refused = refused + 1 where day = $1;
 
 -- name: reserved
 select coalesce(sum(tokens), 0)::bigint as tokens, coalesce(sum(micros), 0)::bigint as micros
-from switchboard.model_reservation where day = $1 and until > clock_timestamp();
+from switchboard.model_reservation where day = $1 and flow is null and until > clock_timestamp();
 
 -- name: reserve
 with old as (delete from switchboard.model_reservation where until < now())

@@ -73,11 +73,13 @@ from classification c where c.at >= $1 and c.at < $2;
 -- name: day
 select coalesce(d.tokens, 0) as tokens, coalesce(d.micros, 0) as micros, coalesce(d.refused, 0) as refused,
        coalesce(d.newcomer_tokens, 0) as newcomer_tokens, coalesce(d.senders_refused, 0) as senders_refused,
-       coalesce(r.tokens, 0)::bigint as held_tokens, coalesce(r.micros, 0)::bigint as held_micros
+       coalesce(r.tokens, 0)::bigint as held_tokens, coalesce(r.micros, 0)::bigint as held_micros,
+       coalesce(r.newcomer_tokens, 0)::bigint as held_newcomer_tokens
 from (select $1::date as day) t
 left join model_day d on d.day = t.day
 left join lateral (
-    select sum(h.tokens) as tokens, sum(h.micros) as micros
+    select sum(h.tokens) filter (where h.flow is null) as tokens, sum(h.micros) as micros,
+           sum(h.tokens) filter (where h.newcomer) as newcomer_tokens
     from model_reservation h where h.day = t.day and h.until > clock_timestamp()
 ) r on true;
 
@@ -96,10 +98,10 @@ delete from model_reservation where until < clock_timestamp();
 delete from model_cooldown where until < clock_timestamp();
 
 -- name: admit
-select flow, reached, wait_s from admit_to_models($1, $2, $3, $4, $5);
+select flow, reached, wait_s from reserve_for_sender($1, $2, $3, $4, $5, $6, $7, $8);
 
--- name: book
-select book_for_flow($1, $2, $3);
+-- name: settle
+select settle_for_sender($1, $2, $3, $4);
 
 -- name: forget_flows
 delete from model_flow where day < (now() at time zone 'UTC')::date - $1::integer;
