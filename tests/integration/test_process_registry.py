@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -16,13 +17,16 @@ from switchboard.app.ops.doctor import Finding, check_database
 from switchboard.app.processes import stay_registered
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import open_runtime, open_switchboard
+from switchboard.domain.errors import ConfigurationError
 from switchboard.lanes.kinds import KINDS
 from switchboard.store import lanes
 from switchboard.store.database import Database
 from switchboard.store.processes import NewProcess, RunningProcess, count_alive, list_processes
 from tests.hands import a_hand, at_work, rescue
 from tests.lab import lab, submission
-from tests.waiting import eventually
+from tests.postgres import Postgres
+from tests.processes import DEADLINE, environment, running
+from tests.waiting import SOON, eventually
 
 
 @asynccontextmanager
@@ -122,3 +126,35 @@ async def test_a_lock_is_only_for_workers(database_url: str) -> None:
                 await lanes.register_worker(connection, NewProcess("server", (), "h", 1, "0", 60), lock=True)
         finally:
             await connection.close()
+
+
+NEWER = "insert into migration (component, number, name) values ('switchboard', 9999, 'newer')"
+
+
+async def test_a_worker_that_an_upgrade_overtook_ends(database_url: str) -> None:
+    """It was suspended meanwhile: its row is gone, and the schema is one that it does not know."""
+    async with lab(database_url) as parts:
+        worker = parts.worker(ttl=1.0)
+        working = asyncio.create_task(worker.run())
+        await worker.ready.wait()
+        await parts.database.run(NEWER)
+        with pytest.raises(ConfigurationError, match="install the newer release"):
+            await asyncio.wait_for(working, SOON)
+        assert await parts.count("select count(*) from process where role = 'worker' and beat + ttl > now()") <= 1
+
+
+def test_a_server_that_an_upgrade_overtook_shuts_down(postgres: Postgres, tmp_path: Path) -> None:
+    with asyncio.Runner() as runner:
+        name = runner.run(postgres.create())
+        url = postgres.url(name)
+        with running(environment(tmp_path, DATABASE_URL=url), "serve", cwd=tmp_path) as server:
+            runner.run(_overtake(url))
+            assert server.process.wait(DEADLINE) == 0
+        runner.run(postgres.drop(name))
+
+
+async def _overtake(url: str) -> None:
+    connection = await asyncpg.connect(url, server_settings={"search_path": "switchboard"})
+    await connection.execute(NEWER)
+    await connection.execute("delete from process")
+    await connection.close()

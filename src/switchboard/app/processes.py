@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 from typing import Final
 
+import structlog
+
 from switchboard import __version__
-from switchboard.domain.errors import Unavailable
+from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.lanes.kinds import KINDS
 from switchboard.store import lanes, processes
 from switchboard.store.database import Database
 from switchboard.store.processes import NewProcess
+
+log = structlog.get_logger(__name__)
 
 _BEAT_S: Final = 10.0
 _TTL_S: Final = 40.0
@@ -26,7 +31,10 @@ _LEAVE_WITHIN_S: Final = 2.0
 
 
 async def stay_registered(database: Database, every: float = _BEAT_S) -> None:
-    """Register this process as a server, and again if somebody removed it. Runs until cancelled, then removes it."""
+    """Register this process as a server, and again if somebody removed it. Runs until cancelled, then removes it.
+
+    On the schema of a newer release it may not go on, and shuts down as if it had been told to.
+    """
     server = NewProcess("server", tuple(KINDS), socket.gethostname(), os.getpid(), __version__, _TTL_S)
     process: int | None = None
     try:
@@ -35,6 +43,9 @@ async def stay_registered(database: Database, every: float = _BEAT_S) -> None:
                 if process is None or not await lanes.beat(database, process):
                     process = await processes.register(database, server)
             await asyncio.sleep(every)
+    except ConfigurationError as error:
+        log.critical("shutting down", reason=error.message)
+        signal.raise_signal(signal.SIGTERM)
     finally:
         if process is not None:
             await _leave(database, process)

@@ -23,7 +23,8 @@ from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId
 from switchboard.ports.engine import ModelUsage, StopReason
 from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds, to_json
-from switchboard.store.processes import NewProcess, columns
+from switchboard.store.migrate import known_schema
+from switchboard.store.processes import NewProcess, columns, registered
 
 LOCK_CLASS: Final = 0x5357
 """First key of the advisory locks by which workers show that they live."""
@@ -92,18 +93,19 @@ class Settled:
 async def register_worker(connection: asyncpg.Connection, new: NewProcess, *, lock: bool) -> int:
     """Register the worker and, if advisory locks are available, take the lock that dies with the connection.
 
-    The lock is taken before the row is visible, so no new worker is mistaken for a dead one.
+    The lock is taken before the row is visible, so no new worker is mistaken for a dead one. Raises ConfigurationError
+    if the database has the schema of a newer release.
     """
     async with connection.transaction():
-        worker: int = await connection.fetchval(query("lanes.register"), *columns(new), lock)
+        worker = registered(await connection.fetchval(query("lanes.register"), *columns(new), lock, known_schema()))
         if lock:
             await connection.execute(query("lanes.hold_lock"), LOCK_CLASS, worker)
     return worker
 
 
 async def beat(database: Database, worker: int) -> bool:
-    """Heartbeat of the worker, or server. False: it was removed, and its lanes were taken over."""
-    return await database.run(query("lanes.beat"), worker) == "UPDATE 1"
+    """Heartbeat of the worker, or server. False: it was removed and its lanes were taken over, or its schema is old."""
+    return await database.run(query("lanes.beat"), worker, known_schema()) == "UPDATE 1"
 
 
 async def tend(database: Database) -> tuple[int, int]:

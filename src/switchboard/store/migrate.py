@@ -12,6 +12,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Final
 
 import asyncpg
@@ -56,6 +57,12 @@ def migrations() -> tuple[Migration, ...]:
         if match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
             found.append(Migration(COMPONENT, int(match[1]), match[2], file.read_text(encoding="utf-8")))
     return tuple(sorted(found, key=lambda m: m.number))
+
+
+@cache
+def known_schema() -> int:
+    """The schema of this release."""
+    return migrations()[-1].number
 
 
 def functions() -> str:

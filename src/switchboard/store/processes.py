@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from switchboard.domain.errors import ConfigurationError
 from switchboard.store.database import Database, query, rows_as, seconds
+from switchboard.store.migrate import known_schema
 
 Role = Literal["worker", "server"]
 
@@ -44,8 +46,17 @@ class RunningProcess:
 
 
 async def register(database: Database, new: NewProcess) -> int:
-    """Enter a process that owns no lanes, and so takes no lock; returns its id."""
-    return int(await database.value(query("lanes.register"), *columns(new), False))
+    """Enter a process that owns no lanes, and so takes no lock; returns its id. Raises as `registered`."""
+    return registered(await database.value(query("lanes.register"), *columns(new), False, known_schema()))
+
+
+def registered(process_id: int | None) -> int:
+    """What `lanes.register` returned. Raises ConfigurationError if the database has the schema of a newer release."""
+    if process_id is None:
+        raise ConfigurationError(
+            "a newer release has changed the database while this process was cut off from it; install the newer release"
+        )
+    return process_id
 
 
 def columns(new: NewProcess) -> tuple[object, ...]:

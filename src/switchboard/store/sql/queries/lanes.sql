@@ -1,5 +1,11 @@
+-- part: schema
+(select max(number) from migration where component = 'switchboard')
+
 -- name: register
-insert into process (role, kinds, host, pid, version, ttl, has_lock) values ($1, $2, $3, $4, $5, $6, $7) returning process_id;
+-- Nothing, if a newer release has brought the database to a schema that this one ($8) does not know.
+insert into process (role, kinds, host, pid, version, ttl, has_lock)
+select $1, $2, $3, $4, $5, $6, $7 where {{schema}} <= $8::integer
+returning process_id;
 
 -- name: hold_lock
 select pg_advisory_lock($1, $2);
@@ -7,7 +13,7 @@ select pg_advisory_lock($1, $2);
 -- name: beat
 -- Not waited for by a standby: one that is away costs no worker its lanes. Set for this transaction only.
 with locally as materialized (select set_config('synchronous_commit', 'local', true))
-update process set beat = clock_timestamp() from locally where process_id = $1;
+update process set beat = clock_timestamp() from locally where process_id = $1 and {{schema}} <= $2::integer;
 
 -- name: tend
 select freed, woken from tend_lanes($1);
