@@ -161,7 +161,7 @@ def _is_sound(connection: asyncpg.pool.PoolConnectionProxy[Row]) -> bool:
 
 
 async def _open_pool(url: str, size: int, *, pooled: bool) -> asyncpg.Pool:
-    return await asyncpg.create_pool(
+    pool = await asyncpg.create_pool(
         url,
         min_size=0,
         max_size=size,
@@ -171,6 +171,14 @@ async def _open_pool(url: str, size: int, *, pooled: bool) -> asyncpg.Pool:
         timeout=10,
         command_timeout=60,
     )
+    try:
+        async with pool.acquire(timeout=10) as connection:
+            if trouble := await _trouble(connection, pooled=pooled):
+                raise ConfigurationError(f"{_host_hint(url)}: {trouble}")
+    except BaseException:
+        pool.terminate()
+        raise
+    return pool
 
 
 async def _trouble(connection: asyncpg.pool.PoolConnectionProxy[Row], *, pooled: bool) -> str | None:
@@ -209,8 +217,6 @@ class Database:
         """
         try:
             pool = await _open_pool(url, size, pooled=direct_url is not None)
-            async with pool.acquire(timeout=10) as connection:
-                trouble = await _trouble(connection, pooled=direct_url is not None)
         except asyncpg.ProtocolViolationError as error:  # of a parameter that it does not know
             raise ConfigurationError(f"{_host_hint(url)}: {NEEDS_DIRECT} ({error})") from error
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
@@ -224,9 +230,6 @@ class Database:
             raise Unavailable(
                 f"no PostgreSQL answers at {_host_hint(url)}: {str(error) or type(error).__name__}"
             ) from error
-        if trouble is not None:
-            await pool.close()
-            raise ConfigurationError(f"{_host_hint(url)}: {trouble}")
         return cls(url, pool, direct_url)
 
     async def keys(self) -> Keys:

@@ -182,11 +182,12 @@ async def accept(
 async def accept_split(database: Database, arrival: Arrival, wake: Callable[[], None]) -> Acceptance:
     """Store one message whose decision a model has made already, and which it may have split. Raises as `accept`."""
     async with database.transaction() as one:
-        [accepted] = await accept(one, [arrival], wake=wake)
+        [accepted] = await accept(one, [arrival])
         if accepted.decision is not None and (columns := _split_columns(accepted.decision)):
             message = arrival.message
             await one.run(query("inbox.split"), message.request_id, message.received_at, *columns)
-        return accepted
+    wake()
+    return accepted
 
 
 def _split_columns(decision: Decision) -> list[object]:
