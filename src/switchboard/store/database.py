@@ -173,19 +173,19 @@ async def _open_pool(url: str, size: int, *, pooled: bool) -> asyncpg.Pool:
     )
     try:
         async with pool.acquire(timeout=10) as connection:
-            if trouble := await _trouble(connection, pooled=pooled):
-                raise ConfigurationError(f"{_host_hint(url)}: {trouble}")
+            await _require_usable(connection, _host_hint(url), pooled=pooled)
     except BaseException:
         pool.terminate()
         raise
     return pool
 
 
-async def _trouble(connection: asyncpg.pool.PoolConnectionProxy[Row], *, pooled: bool) -> str | None:
+async def _require_usable(connection: asyncpg.pool.PoolConnectionProxy[Row], hint: str, *, pooled: bool) -> None:
     version = int(await connection.fetchval("show server_version_num"))
     if version < MIN_SERVER:
-        return f"PostgreSQL 14 or newer is needed; this is {version // 10000}"
-    return await pooler_trouble(connection, SCHEMA, pooled=pooled)
+        raise ConfigurationError(f"{hint}: PostgreSQL 14 or newer is needed; this is {version // 10000}")
+    if trouble := await pooler_trouble(connection, SCHEMA, pooled=pooled):
+        raise ConfigurationError(f"{hint}: {trouble}")
 
 
 def _host_hint(url: str) -> str:
