@@ -143,7 +143,7 @@ class MessagePipeline:
         self._dedupe = enable_ingress_dedupe
 
     def set_pipeline(self, *_: object, **__: object) -> None:
-        """Deprecated: modules do not wire themselves any more. Accepted, and without effect."""
+        """Deprecated: modules no longer wire themselves. Accepted, and without effect."""
         warnings.warn(
             "set_pipeline() is deprecated: a connector submits to the Switchboard, which asks the pipeline itself",
             DeprecationWarning,
@@ -178,7 +178,7 @@ class MessagePipeline:
         return await self._once(case)
 
     async def _storable(self, context: JsonMapping) -> RequestId:
-        """Its request_id, if something can be stored of it: better known before a model is paid."""
+        """Its request_id, if it can be stored at all; checked before a model is paid."""
         request_id = _given_id(context)
         if not await store.has_month(self._database, request_id):
             raise InvalidInput(
@@ -292,7 +292,7 @@ class MessagePipeline:
         return outcomes
 
     async def _delivered(self, case: _Case, answer: Answer) -> RoutingResult:
-        """Store the message with its deliveries, unless nobody is to get it."""
+        """Store the message with its deliveries, if it has any."""
         outcomes: dict[str, str | None] = dict.fromkeys(answer.carried_out)
         left = [part for part in answer.classification.chosen if part.butler not in outcomes]
         start = TeamId(case.question.team_id)
@@ -371,7 +371,7 @@ def _parameters(function: Callable[..., object]) -> Iterable[str]:
 
 
 def _given_id(context: JsonMapping) -> RequestId:
-    """The request_id of a context that the Switchboard made. Raises InvalidInput where it is none."""
+    """The request_id of a context that the Switchboard made. Raises InvalidInput for any other."""
     try:
         request_id = UUID(str(context["request_id"]))
     except (KeyError, ValueError):
@@ -459,7 +459,7 @@ def _first(question: Question, answer: Answer, targets: Mapping[str, Target]) ->
 
 
 def _lost(target: Target, decision: Decision, live: Live) -> str | None:
-    """Why nobody got the part of a target; None if somebody did."""
+    """Why the part of a target was delivered to no butler; None if it was delivered."""
     if target.team_id is None:
         teams = frozenset({live.start})
         got = any(one.system_id == target.system_id for one in decision.chosen)

@@ -75,7 +75,7 @@ def check_rule(rule: Rule, teams: Teams, channels: Channels = CHANNELS) -> list[
 
 
 def _check_copy(rule: Rule, team: Team) -> Iterator[Problem]:
-    """What a copy comes to is decided at once: a team may have nobody for it, and no dead letter is made of a copy."""
+    """A copy is resolved immediately and never becomes a dead letter, so it cannot target a team."""
     for at, target in enumerate(rule.targets):
         if target.team_id is not None or (target.system_id or "").startswith("System4/"):
             name = target.team_id or target.system_id

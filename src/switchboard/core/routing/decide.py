@@ -209,7 +209,7 @@ class _Way:
         return Decision(self.index.version, tuple(self.chosen), tuple(self.unrouted), tuple(self.trail), facts, parts)
 
     def _copy(self, step: TrailStep, fanout: Fanout, segment: str | None) -> None:
-        """To its butlers that do not get the message anyway; one that is gone gets nothing, and that is all."""
+        """To its butlers that do not get the message anyway; missing ones are skipped, without a dead letter."""
         served = {one.system_id for one in self.chosen}
         self.chosen += (replace(one, segment=segment) for one in fanout.butlers if one.system_id not in served)
         self.trail.append(structs.replace(step, detail="; ".join(lost.why for lost in fanout.lost)))

@@ -126,7 +126,7 @@ def lint(
 
 
 def lint_handlers(teams: Iterable[Team], *, told: bool) -> Iterator[Finding]:
-    """Teams whose dead letters no person may hear of. `told`: somebody outside is (`dead_letters.tell`)."""
+    """Teams whose dead letters may reach no person. `told`: a webhook is (`dead_letters.tell`)."""
     for team in teams:
         handler = next((member for member in team.members if member.number == 4 and member.active), None)
         if handler is None and team.parent_id is None:

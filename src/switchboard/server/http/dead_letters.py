@@ -1,4 +1,4 @@
-"""Dead letters: what nobody could take is seen, sent on, or closed. Next: `app/dead_letters/service.py`."""
+"""Dead letters: list, reroute and close undeliverable messages. Next: `app/dead_letters/service.py`."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Editor = Annotated[Principal, Depends(needs("rules_edit"))]
 
 @router.post("/test", operation_id="test_rules", summary="Run route tests", responses=documented(TestAnswer))
 async def test_rules(caller: Reader, parts: Parts, reach: Within, body: TestBody) -> Response:
-    """Cases: a message, and who shall get it; by the rules in force, or by those of a rule file."""
+    """Cases: a message, and its expected recipient; by the rules in force, or by those of a rule file."""
     del caller
     return answer(await parts.replays.test(body.cases, body.document, reach))
 

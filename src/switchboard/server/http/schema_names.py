@@ -11,7 +11,7 @@ from typing import Final
 
 TAGS: Final[Mapping[str, str]] = {
     "ingest": "Submit messages: one, or up to 200 at once.",
-    "messages": "Read messages, their replies, and why each was routed as it was.",
+    "messages": "Read messages, their replies, and the reasons for their routing.",
     "connectors": "For connectors: lease replies, send them, report the outcome; and heartbeats.",
     "operations": "Watch deliveries, lanes, the balance of all messages and metrics.",
     "dead letters": "Messages that could not be delivered: read, reroute or close them.",
@@ -155,7 +155,7 @@ SCHEMAS: Final[Mapping[str, tuple[str, str]]] = {
         "Explanation",
         "Everything on record about one message, in order. `waiting` is null if it was routed at once.",
     ),
-    "Failure": ("BulkFailure", "A dead letter that was left as it was, and why."),
+    "Failure": ("BulkFailure", "A dead letter that was left unchanged, and why."),
     "Finding": (
         "Finding",
         "A problem with a rule or, if `rule_id` is null, with a team. `meant` is the probable intention, `field` "
@@ -313,7 +313,7 @@ SCHEMAS: Final[Mapping[str, tuple[str, str]]] = {
     "Totals": ("UsageTotals", "Messages, attempts, tokens and cost of a period."),
     "Usage": (
         "UsageRow",
-        "The usage of one day, model, butler, team, message or asker. `key` is null for what reached nobody.",
+        "The usage of one day, model, butler, team, message or asker. `key` is null for undelivered messages.",
     ),
     "UsageView": ("UsageReport", "The usage from `since` until `until`: a page by `key`, and the total of all pages."),
     "VersionPage": ("RulesVersionPage", "Newest first. `next_cursor` is null on the last page."),

@@ -1,4 +1,4 @@
-"""`/v1/tokens`: who may come in. Operators only. Next: `app/access.py`."""
+"""`/v1/tokens`: access tokens. Operators only. Next: `app/access.py`."""
 
 from __future__ import annotations
 
