@@ -17,7 +17,7 @@ import pytest
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import conversation, dedupe_key
-from switchboard.core.policy.budget import Amount
+from switchboard.core.policy.budget import Amount, SenderCaps
 from switchboard.core.policy.liveness import Patience
 from switchboard.domain.ledger import Item, OutboxRow, OutboxState
 from switchboard.domain.message import Message, RequestId
@@ -55,7 +55,7 @@ from switchboard.store.dead_letters import DeadLetterFilter, Handling
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import NewDeadLetter, Settlement
 from switchboard.store.migrate import migrate
-from switchboard.store.model_usage import SenderCaps, Span
+from switchboard.store.model_usage import Span
 from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.routing import Routed
 from switchboard.store.steps import Step, StepWrite, load_steps, write_steps

@@ -25,7 +25,7 @@ from switchboard.app.classification.models import Asking, by_dispatcher
 from switchboard.app.settings import load_settings
 from switchboard.core.classification.prompt import CLOSING, OPENING, Asked, Prompt, route_tool, routing_prompt
 from switchboard.core.policy.breaker import BreakerPolicy
-from switchboard.core.policy.budget import Amount, Cap, Price
+from switchboard.core.policy.budget import Amount, Cap, Price, SenderCaps
 from switchboard.core.replies import reply_of
 from switchboard.core.tokens import asked_tokens
 from switchboard.domain.classification import Candidate, Utterance
@@ -52,7 +52,6 @@ from switchboard.llm.port import ApiKind, Kind, Session
 from switchboard.llm.spec import API_KINDS, ModelSpec
 from switchboard.llm.spending import DayBook
 from switchboard.llm.web import MOST_BYTES, broken_failure, status_failure
-from switchboard.store.model_usage import SenderCaps
 from switchboard.testing.scripted_llm import (
     Call,
     ContentType,

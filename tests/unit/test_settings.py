@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from switchboard.app.settings import Settings, load_settings
-from switchboard.core.policy.budget import Cap
+from switchboard.core.policy.budget import Cap, SenderCaps
 from switchboard.domain.errors import ConfigurationError
-from switchboard.store.model_usage import SenderCaps
 
 
 @pytest.mark.parametrize(

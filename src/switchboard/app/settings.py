@@ -21,14 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from switchboard.app.ownership import read_ours
-from switchboard.core.policy.budget import Cap
+from switchboard.core.policy.budget import Cap, SenderCaps
 from switchboard.core.policy.liveness import Patience
 from switchboard.core.schedules import Schedule, parse_window
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.llm.port import Kind
 from switchboard.llm.spec import ModelSpec, Passed
-from switchboard.store.model_usage import SenderCaps
 
 FILE_NAME: Final = "switchboard.toml"
 _PREFIX: Final = "SWITCHBOARD_"

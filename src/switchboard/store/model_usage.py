@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
+from switchboard.core.policy.budget import SenderCaps
 from switchboard.core.storable import storable_text
 from switchboard.domain.ledger import Flow
 from switchboard.store.classification import Reservation
@@ -112,15 +113,6 @@ async def spending_of(database: Database, day: date) -> Day:
 
 
 # Limits per sender ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SenderCaps:
-    """Sessions of one sender a minute; tokens of one sender a day, and of all who are new that day. 0: no limit."""
-
-    per_minute: int = 0
-    tokens: int = 0
-    newcomer_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

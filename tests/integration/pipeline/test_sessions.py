@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from switchboard.app.access import Access
-from switchboard.core.policy.budget import Amount, Cap, Refusal
+from switchboard.core.policy.budget import Amount, Cap, Refusal, SenderCaps
 from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import Forbidden, Unauthenticated
 from switchboard.domain.llm import Bill, Reply, ToolCall, Usage
@@ -28,7 +28,7 @@ from switchboard.pipeline import (
 from switchboard.store import audit, classification, model_usage
 from switchboard.store.classification import Reservation
 from switchboard.store.ids import new_uuid7
-from switchboard.store.model_usage import Admission, SenderCaps
+from switchboard.store.model_usage import Admission
 from tests.embedding import (
     TELEGRAM,
     Model,

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from switchboard.app.channels import known_channels
 from switchboard.app.settings import Settings
-from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, reserve
+from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, SenderCaps, reserve
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.domain.llm import Attempt, Bill, Report
 from switchboard.journey.ask import AskModels, ModelClassifier, RoutingTask
@@ -28,7 +28,6 @@ from switchboard.store import model_usage
 from switchboard.store.classification import Reservation
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.model_usage import SenderCaps
 
 ASKER: Final = "classification"
 """What models are asked for, in the rows of usage."""

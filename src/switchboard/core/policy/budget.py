@@ -17,6 +17,15 @@ Scope = Literal["message", "day"]
 
 
 @dataclass(frozen=True, slots=True)
+class SenderCaps:
+    """Sessions of one sender a minute; tokens of one sender a day, and of all who are new that day. 0: no limit."""
+
+    per_minute: int = 0
+    tokens: int = 0
+    newcomer_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Amount:
     """Tokens in and out together, and micro-dollars; never negative."""
 
