@@ -367,7 +367,7 @@ def test_versions_can_be_looked_at_compared_and_restored(cli: Cli) -> None:
     listed = cli.json("rules", "versions", "--limit", 2)["versions"]
     assert [one["version"] for one in listed] == [second, first]
     assert "a test" in cli.says("rules", "versions")
-    assert f"--before {first}" in cli.says("rules", "versions", "--limit", 2)
+    assert "more: switchboard rules versions --cursor" in cli.says("rules", "versions", "--limit", 2)
     assert "+ root  two" in cli.says("rules", "versions", second)
     assert cli.says("rules", "diff", before, first).splitlines()[1:] == ["+ root  one  slack → System1/diary"]
     said = cli.says("rules", "diff", first)

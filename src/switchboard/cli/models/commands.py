@@ -137,8 +137,10 @@ def log(  # noqa: PLR0913 - the options of a command
 
 
 def _print_cases(params: Mapping[str, object], *, as_json: bool) -> None:
+    """As a file that `rules test` takes."""
     found = ask(lambda client: ask_about_team(client, "/v1/classifications/cases", params, "cases"))
+    cases = {"cases": found["cases"]}
     if as_json:
-        print_json(found)
+        print_json(cases)
     else:
-        sys.stdout.write(rendered({"cases": found["cases"]}, as_yaml=True))
+        sys.stdout.write(rendered(cases, as_yaml=True))
