@@ -319,7 +319,9 @@ def worker(parts: Lab, callbacks: dict[str, Callback], *, configured: dict[str, 
     ways = ReplyWays(parts.database, callbacks)
     turn = TurnLeg(parts.database, parts.notifier, parts.rule_book, {"echo": Echo()}, ways, limits)
     send = SendLeg(parts.database, callbacks if configured is None else configured)
-    return Worker(parts.database, parts.notifier, {TURN: turn, NOTICE: turn, SEND: send}, WorkerSettings(poll=0.05))
+    return Worker(
+        parts.database, parts.notifier, {TURN: turn, NOTICE: turn, SEND: send}, WorkerSettings(poll=0.05, drain=1.0)
+    )
 
 
 async def test_replies_with_a_callback_are_posted_in_order_by_the_workers(database_url: str) -> None:
