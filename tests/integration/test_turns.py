@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import pytest
@@ -98,7 +98,8 @@ async def test_what_a_turn_used_of_models_and_why_it_stopped_is_kept_with_its_at
         delivery = await run_one(parts, Scout(), kind(stop_reason="limit:tokens", usage=usage))
         [attempt] = await ledger.attempts_of(parts.database, delivery["request_id"])
         assert attempt.stop_reason == "limit:tokens"
-        assert attempt.usage == [asdict(one) for one in usage]
+        shown = ("model", "tokens_in", "tokens_out", "tokens_cached", "cost_usd")
+        assert attempt.usage == [dict(zip(shown, astuple(one), strict=True)) for one in usage]
 
 
 async def test_an_engine_that_asks_no_model_leaves_no_usage(database_url: str) -> None:
