@@ -400,7 +400,7 @@ def test_two_signals_at_once_leave_no_database_running(place: Path, *, ready: bo
 
 def test_an_import_waits_for_a_busy_server(place: Path, tmp_path: Path) -> None:
     """429: nothing is refused, nothing is lost, it goes on when there is room again."""
-    lines = [json.dumps(talk.envelope(Draft("x", "api", "busy", "joe", None, f"busy {n}"))) for n in range(60)]
+    lines = [json.dumps(talk.envelope(Draft("x", "api", "busy", "joe", None, f"busy {n}"))) for n in range(25)]
     (tmp_path / "list.jsonl").write_text("\n".join(lines))
     env = environment(place / "data", ACCEPT__BACKLOG="10", LOG_LEVEL="error")
     command = ("import", str(tmp_path / "list.jsonl"), "--json")
@@ -423,7 +423,7 @@ def test_an_import_waits_for_a_busy_server(place: Path, tmp_path: Path) -> None:
             importing.kill()
             importing.communicate()
         said = json.loads(out)
-        assert (said["new"], said["duplicates"], said["refused"]) == (60, 0, 0)
+        assert (said["new"], said["duplicates"], said["refused"]) == (25, 0, 0)
 
 
 def _children(pid: int) -> set[int]:
