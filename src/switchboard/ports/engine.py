@@ -18,6 +18,8 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import FailureClass
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Member, SystemId, TeamId
+from switchboard.ports.facts import Facts
+from switchboard.ports.history import Entry, History
 from switchboard.ports.memos import Memos
 
 StopReason = Literal[
@@ -147,6 +149,10 @@ class EngineContext:
     remote_agents: RemoteAgents
     program_user: str | None = None
     """The user that runs the programs of engines, unless the member names one; None: the worker's."""
+    history: History | None = None
+    """What was said before; None: nothing is kept."""
+    facts: Facts | None = None
+    """What was learned; None: nothing is."""
 
 
 # What comes out -----------------------------------------------------------------------------------------------------
@@ -167,6 +173,8 @@ class ModelUsage:
 class _Result:
     stop_reason: StopReason = "end"
     usage: tuple[ModelUsage, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    """What the turn adds to the history, saved together with its reply; the positions are given then."""
 
 
 @dataclass(frozen=True, slots=True)
