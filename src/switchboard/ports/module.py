@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from switchboard.ports.engine import Effect
-
-Risk = Literal["low", "medium", "high"]
-"""`high` asks an operator first."""
+from switchboard.ports.tools import Risk
 
 
 @dataclass(frozen=True, slots=True)

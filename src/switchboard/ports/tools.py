@@ -1,0 +1,71 @@
+"""The port of tools: what a model may call in a turn, what one call may touch, what comes back.
+
+`tools/` implements it for files and web pages; the engine `model` calls the tools that a turn is granted. Next:
+`engine.py`, whose effects these are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+from uuid import UUID
+
+from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.engine import Effect
+
+Risk = Literal["low", "medium", "high"]
+"""`high` asks an operator first."""
+
+Audience = Literal["owners", "others", "groups"]
+"""Who a turn is for: an owner of the butler alone, another person alone, or a conversation of several."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """What a model is told of a tool, and what the loop has to know of it."""
+
+    name: str
+    description: str
+    parameters: JsonMapping
+    """The JSON Schema of its arguments, an object."""
+    effect: Effect
+    risk: Risk = "low"
+    ordered: bool = False
+    """Calls take place in their order, though repeating one is harmless: what it changes, another may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolScope:
+    """What one call may touch. It comes from the request context, never from arguments."""
+
+    workspace: Path
+    """The directory that files are in; made if it is not there."""
+    urls: frozenset[str]
+    """URLs of the person's own messages, in the form that `tools/urls.py` gives them."""
+    hosts: frozenset[str]
+    """Hosts that the settings allow: `docs.python.org`, or with another port `docs.example:8443`."""
+    key: UUID
+    """The idempotency key of the step: the same each time that the same call is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What a model is told. Not `ok`: it failed, and `text` is a sentence on why and what would be right."""
+
+    text: str
+    ok: bool = True
+
+
+class Tool(Protocol):
+    """What a model may call."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        """Do it. Bad arguments, and whatever it meets, are outcomes, never exceptions.
+
+        Cancelled, it leaves nothing running.
+        """
+        ...
