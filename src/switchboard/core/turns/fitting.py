@@ -1,0 +1,74 @@
+"""Where a turn outgrows the context of its model: its oldest results become references to files. Pure.
+
+`agents/model.py` asks before each request, and writes the files. Next: `tools/results.py`, for one result that is too
+long by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from switchboard.core.tokens import asked_tokens, estimate_tokens
+from switchboard.domain.llm import ChatMessage, Request, ToolResult
+
+_FULL: Final = 0.8
+"""Above this share of the context results are moved."""
+_LEFT: Final = 0.6
+"""Down to this share, so that it happens rarely: every move costs what the provider has kept of the request."""
+_SMALL: Final = 400
+"""Characters of a result below which a reference would save nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A result that is to be in a file of this name in the workspace."""
+
+    name: str
+    text: str
+
+
+def fit(
+    request: Request, turn: Sequence[ChatMessage], window: int, folder: str
+) -> tuple[tuple[ChatMessage, ...], list[Moved]]:
+    """The messages of this turn with their oldest results as references, and the files in `folder` these refer to.
+
+    `request` is what would be sent, `window` the tokens of question and answer together. Nothing changes below 80 %.
+    """
+    used = asked_tokens(request) + request.max_tokens
+    if used <= _FULL * window:
+        return tuple(turn), []
+    over, moved, found = used - _LEFT * window, list[Moved](), list[ChatMessage]()
+    for i, message in enumerate(turn):
+        results = []
+        for j, result in enumerate(message.results, 1):
+            name = f"{folder}/{i}-{j}.txt"
+            short = result if over <= 0 else _moved(name, result)
+            if short is not result:
+                over -= estimate_tokens(result.text) - estimate_tokens(short.text)
+                moved.append(Moved(name, result.text))
+            results.append(short)
+        found.append(replace(message, results=tuple(results)))
+    return tuple(found), moved
+
+
+_MARK: Final = "[moved to the file "
+
+
+def _moved(name: str, result: ToolResult) -> ToolResult:
+    """The result as a reference, unless it is one already, or short."""
+    if len(result.text) < _SMALL or result.text.startswith(_MARK):
+        return result
+    text = f"{_MARK}{name}: {len(result.text)} characters, which begin with {result.text[:200]!r}]"
+    return replace(result, text=text)
+
+
+def shorter(request: Request, keep: int, tokens: int) -> Request:
+    """The request without as much of its history as brings it below `tokens`; the last `keep` messages always stay."""
+    said = request.messages
+    while len(said) > keep and asked_tokens(replace(request, messages=said)) > tokens:
+        said = said[1:]
+        while len(said) > keep and (said[0].role == "assistant" or said[0].results):
+            said = said[1:]
+    return replace(request, messages=said)

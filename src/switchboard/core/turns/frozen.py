@@ -1,0 +1,59 @@
+"""What a turn begins with, frozen as the step `start`: whatever changes later, the turn does not notice. Pure.
+
+`agents/model.py` makes it once and reads it back at every attempt. Next: `render.py`, how it is said to a model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from switchboard.core.turns.limits import Limits
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.llm import Tool
+from switchboard.ports.engine import Effect
+from switchboard.ports.history import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenTool:
+    """A tool as it was offered when the turn began."""
+
+    name: str
+    description: str
+    parameters: JsonMapping
+    effect: Effect = "effectful"
+
+    @property
+    def offered(self) -> Tool:
+        """As the model sees it."""
+        return Tool(self.name, self.description, self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """One JSON value. `now` is when the message was received; `window` is the context of the first model in tokens.
+
+    `opening` is the last user message as it is sent. The history stands here as it was, for it moves on meanwhile.
+    """
+
+    now: datetime
+    system: str
+    opening: str
+    models: tuple[str, ...]
+    tools: tuple[FrozenTool, ...] = ()
+    limits: Limits = Limits()  # noqa: RUF009 - a frozen value
+    history: tuple[Entry, ...] = ()
+    window: int = 8192
+    max_tokens: int = 4096
+
+    def record(self) -> object:
+        """As the journal keeps it."""
+        return msgspec.to_builtins(self)
+
+
+def read_frozen(record: object) -> Frozen:
+    """What the journal kept. Raises `msgspec.ValidationError` for anything else."""
+    return msgspec.convert(record, Frozen)

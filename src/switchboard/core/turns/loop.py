@@ -1,0 +1,172 @@
+"""The loop of a turn as a state machine: what comes next, and what a reply or a result changes. Pure.
+
+`agents/model.py` does what `next_step` says, journals what came of it, and passes that back; so a turn that is resumed
+takes the same course from the same records. Next: `frozen.py`, what a turn begins with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from switchboard.core.turns.limits import Done, Limits, Used, reached
+from switchboard.domain.llm import ChatMessage, Reply, ToolCall, ToolResult
+from switchboard.ports.engine import StopReason
+
+EMPTY: Final = "The model gave no answer. Please ask again, perhaps in other words."
+_TEMPLATES: Final[dict[StopReason, str]] = {
+    "limit:requests": "I have stopped here: this took more steps than I may take for one message.",
+    "limit:tool_calls": "I have stopped here: this took more steps than I may take for one message.",
+    "limit:tokens": "I have stopped here: this took more text than I may read and write for one message.",
+    "limit:money": "I have stopped here: this cost as much as I may spend on one message.",
+    "limit:time": "I have stopped here: this took longer than I may work on one message.",
+    "limit:repeats": "I have stopped here: I did the same thing again and again without getting any further.",
+}
+CUT_OFF: Final = (
+    "Your answer was cut off at its length limit, so none of its tool calls was carried out. "
+    "Answer more briefly, or do the work in smaller steps."
+)
+_NOT_RUN: Final = "not carried out: the limit of tool calls for this message is reached"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send request number `n`. `tools`: whether the model may call any."""
+
+    n: int
+    messages: tuple[ChatMessage, ...]
+    tools: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call to carry out as the step `path`."""
+
+    path: str
+    made: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Carry out these calls, and pass their results back all together, in this order."""
+
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The turn is over."""
+
+    text: str
+    stop_reason: StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a turn has come. `messages` are those of this turn, its first one included."""
+
+    messages: tuple[ChatMessage, ...]
+    used: Used = field(default_factory=Used)
+    done: tuple[Done, ...] = ()
+    pending: tuple[ToolCall, ...] = ()
+    empty: bool = False
+    """Whether the last reply was empty."""
+    end: Finish | None = None
+
+
+def begin(opening: str) -> Progress:
+    """The turn before its first request."""
+    return Progress((ChatMessage("user", opening),))
+
+
+def next_step(progress: Progress, limits: Limits) -> Ask | Run | Finish:
+    """What to do next."""
+    if progress.end is not None:
+        return progress.end
+    if progress.pending:
+        return Run(_paths(progress, limits))
+    return Ask(progress.used.requests + 1, progress.messages, tools=stopping(progress, limits) is None)
+
+
+def stopping(progress: Progress, limits: Limits) -> StopReason | None:
+    """The limit because of which the next request is the last one."""
+    return reached(limits, progress.used, progress.done)
+
+
+def answered(progress: Progress, reply: Reply, limits: Limits, *, seconds: float = 0.0, micros: int = 0) -> Progress:
+    """After a reply: its text is the end of the turn, or its calls are to be carried out."""
+    stop = stopping(progress, limits)
+    used = replace(
+        progress.used,
+        requests=progress.used.requests + 1,
+        tokens=progress.used.tokens + reply.usage.tokens,
+        micros=progress.used.micros + micros,
+        seconds=progress.used.seconds + seconds,
+    )
+    after = replace(progress, used=used)
+    if stop is not None:
+        return replace(after, end=Finish(reply.text.strip() or _TEMPLATES[stop], stop))
+    if reply.calls and reply.stop_reason == "length":
+        return _cut_off(after, reply)
+    if reply.calls:
+        said = replace(reply.message, calls=_named(reply.calls, used.requests))
+        return replace(after, messages=(*progress.messages, said), pending=said.calls, empty=False)
+    if reply.text.strip():
+        ended: StopReason = "length" if reply.stop_reason == "length" else "end"
+        return replace(after, end=Finish(reply.text.strip(), ended))
+    return replace(after, empty=True, end=Finish(EMPTY, "error") if progress.empty else None)
+
+
+def failed(progress: Progress, limits: Limits) -> Progress | None:
+    """After the last request of a turn at its limit has failed: the template. None: it was not the last."""
+    stop = stopping(progress, limits)
+    return None if stop is None else replace(progress, end=Finish(_TEMPLATES[stop], stop))
+
+
+def carried_out(progress: Progress, results: Sequence[ToolResult], *, seconds: float = 0.0) -> Progress:
+    """After the calls: results in the order of `Run`, fewer than calls where a limit was reached before."""
+    calls = progress.pending
+    missing = (ToolResult(call.id or "", _NOT_RUN, ok=False) for call in calls[len(results) :])
+    done = tuple(
+        Done(call.name, written(call), f"{result.ok} {result.text}")
+        for call, result in zip(calls, results, strict=False)
+    )
+    used = replace(
+        progress.used,
+        tool_calls=progress.used.tool_calls + len(results),
+        seconds=progress.used.seconds + seconds,
+    )
+    message = ChatMessage("user", results=(*results, *missing))
+    return replace(
+        progress, messages=(*progress.messages, message), pending=(), used=used, done=(*progress.done, *done)
+    )
+
+
+def written(call: ToolCall) -> str:
+    """The arguments of a call as JSON, the same for the same arguments."""
+    return json.dumps(dict(call.arguments), ensure_ascii=False, sort_keys=True)
+
+
+def _cut_off(progress: Progress, reply: Reply) -> Progress:
+    """Of a reply that was cut off, not even the call before the last is certain to be what the model wanted."""
+    said = ChatMessage("assistant", reply.text.strip() or "…")
+    return replace(progress, messages=(*progress.messages, said, ChatMessage("user", CUT_OFF)), empty=False)
+
+
+def _named(calls: tuple[ToolCall, ...], n: int) -> tuple[ToolCall, ...]:
+    """Every call with an id by which its result is known; small servers give none."""
+    return tuple(call if call.id else replace(call, id=f"call_{n}_{i}") for i, call in enumerate(calls, 1))
+
+
+def _paths(progress: Progress, limits: Limits) -> tuple[Call, ...]:
+    """The calls that may still be made, each with a path of its own: models do repeat ids."""
+    left = progress.pending[: limits.tool_calls - progress.used.tool_calls]
+    seen: dict[str, int] = {}
+    found = []
+    for call in left:
+        name = f"tool:{progress.used.requests}:{(call.id or '')[:100]}"
+        seen[name] = seen.get(name, 0) + 1
+        found.append(Call(name if seen[name] == 1 else f"{name}#{seen[name]}", call))
+    return tuple(found)

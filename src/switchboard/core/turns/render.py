@@ -1,0 +1,86 @@
+"""What a model is told, the same bytes for the same facts: prompt, history and the last message. Pure.
+
+Providers keep what they have read by its beginning, so nothing that changes stands before what does not.
+`agents/model.py` renders once per turn; `frozen.py` keeps the result. Next: `fitting.py`, where it grows too long.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from switchboard.core.lenient import json_value
+from switchboard.domain.llm import ChatMessage, ToolCall, ToolResult
+from switchboard.domain.routing import Member
+from switchboard.ports.history import Entry, EntryCall
+
+
+def system_prompt(member: Member, prompt: str) -> str:
+    """Who the butler is, then what its operator wrote."""
+    who = f"You are {member.name}, an agent of the team {member.team_id}."
+    parts = (who, member.description.strip(), prompt.strip())
+    return "\n\n".join(part for part in parts if part)
+
+
+def said_at(text: str, at: datetime, zone: str) -> str:
+    """A person's words with the time and the zone: the form in which they stand in every later request, too."""
+    local = at.astimezone(ZoneInfo(zone))
+    return f"[{local:%Y-%m-%d %H:%M} {zone}]\n{text}"
+
+
+def opening(text: str, at: datetime, zone: str, user_context: str = "") -> str:
+    """The last message of the first request; what is known of the person comes first and is in no later turn."""
+    said = said_at(text, at, zone)
+    return f"{user_context.strip()}\n\n{said}" if user_context.strip() else said
+
+
+def messages(history: Sequence[Entry], turn: Sequence[ChatMessage], zone: str) -> tuple[ChatMessage, ...]:
+    """The messages of a request: strictly in turns, as providers want them, beginning with a person's."""
+    said = [message for entry in history for message in _said(entry, zone)]
+    while said and said[0].role == "assistant":
+        said.pop(0)
+    return tuple(_in_turns((*said, *turn)))
+
+
+def _said(entry: Entry, zone: str) -> Iterator[ChatMessage]:
+    if entry.role == "user":
+        text = said_at(entry.text, entry.created_at, zone) if entry.created_at and entry.author else entry.text
+        yield ChatMessage("user", text)
+        return
+    if entry.calls:
+        calls = tuple(_call(entry, i, call) for i, call in enumerate(entry.calls, 1))
+        yield ChatMessage("assistant", calls=calls)
+        results = zip(calls, entry.calls, strict=True)
+        yield ChatMessage("user", results=tuple(ToolResult(c.id or "", e.result, e.ok) for c, e in results))
+    yield ChatMessage("assistant", entry.text.strip() or "…")
+
+
+def _call(entry: Entry, i: int, call: EntryCall) -> ToolCall:
+    """Ids of several turns may be the same, so a call of the history has one by its place."""
+    arguments = json_value(call.arguments)
+    known = arguments if isinstance(arguments, dict) else {"cut": call.arguments}
+    return ToolCall(call.name, known, id=f"h{entry.position}_{i}")
+
+
+def _in_turns(said: Iterable[ChatMessage]) -> list[ChatMessage]:
+    """Neighbours of the same role as one message."""
+    found: list[ChatMessage] = []
+    for message in said:
+        before = found[-1] if found else None
+        if before is not None and before.role == message.role and not before.blocks and not message.blocks:
+            found[-1] = ChatMessage(
+                message.role,
+                "\n\n".join(text for text in (before.text, message.text) if text),
+                (*before.calls, *message.calls),
+                (*before.results, *message.results),
+            )
+        else:
+            found.append(message)
+    return found
+
+
+def arguments_text(call: ToolCall) -> str:
+    """The arguments of a call as an entry keeps them."""
+    return json.dumps(dict(call.arguments), ensure_ascii=False)

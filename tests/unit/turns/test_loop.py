@@ -1,0 +1,210 @@
+"""The loop of a turn: what comes next after any course of replies and results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard.core.turns.limits import Done, Limits, is_loop
+from switchboard.core.turns.loop import (
+    CUT_OFF,
+    EMPTY,
+    Ask,
+    Call,
+    Finish,
+    Progress,
+    Run,
+    answered,
+    begin,
+    carried_out,
+    failed,
+    next_step,
+)
+from switchboard.domain.llm import ChatMessage, Reply, ToolCall, ToolResult, Usage
+from switchboard.ports.engine import StopReason
+
+LIMITS = Limits()
+SMALL = Limits(requests=5, tool_calls=6, tokens=500, seconds=100.0)
+
+
+@dataclass(slots=True)
+class Course:
+    """A turn played to its end: what was asked, what was run, and how it ended."""
+
+    asked: list[Ask] = field(default_factory=list)
+    run: list[Call] = field(default_factory=list)
+    end: Finish | None = None
+    left: Progress | None = None
+
+
+def play(
+    replies: Sequence[Reply], result: Callable[[Call], str] = lambda call: call.path, limits: Limits = LIMITS
+) -> Course:
+    course, progress, given_ = Course(), begin("hello"), iter(replies)
+    while course.end is None:
+        match next_step(progress, limits):
+            case Ask() as ask:
+                course.asked.append(ask)
+                progress = answered(progress, next(given_, Reply("done")), limits)
+            case Run(calls):
+                course.run += calls
+                progress = carried_out(progress, [ToolResult(c.made.id or "", result(c)) for c in calls])
+            case Finish() as end:
+                course.end, course.left = end, progress
+    return course
+
+
+def calls(*names: str, text: str = "", stop: str = "tool_calls") -> Reply:
+    """A reply that calls these tools, each with an id of its own."""
+    made = tuple(ToolCall(name, {"a": name}, id=f"id{i}") for i, name in enumerate(names))
+    return Reply(text, made, Usage(10, 1), stop_reason=stop)
+
+
+def test_a_text_is_the_end() -> None:
+    course = play([Reply(" Hello. ", stop_reason="end")])
+    assert course.end == Finish("Hello.", "end")
+    assert course.asked == [Ask(1, (ChatMessage("user", "hello"),))]
+
+
+def test_calls_run_and_their_results_go_back_together() -> None:
+    course = play([calls("read", "list"), Reply("Two files.")])
+    assert [call.path for call in course.run] == ["tool:1:id0", "tool:1:id1"]
+    assert [result.text for result in course.asked[1].messages[-1].results] == ["tool:1:id0", "tool:1:id1"]
+    assert course.end == Finish("Two files.", "end")
+
+
+def test_calls_without_ids_and_with_the_same_one_have_paths_of_their_own() -> None:
+    course = play([Reply(calls=(ToolCall("a"), ToolCall("b"), ToolCall("c", id="x"), ToolCall("d", id="x")))])
+    assert [call.path for call in course.run] == ["tool:1:call_1_1", "tool:1:call_1_2", "tool:1:x", "tool:1:x#2"]
+
+
+def test_calls_that_were_cut_off_never_run() -> None:
+    course = play([calls("write", stop="length"), Reply("Shorter.")])
+    assert course.run == []
+    assert course.asked[1].messages[-1] == ChatMessage("user", CUT_OFF)
+    assert course.end == Finish("Shorter.", "end")
+
+
+def test_a_text_that_was_cut_off_says_so() -> None:
+    assert play([Reply("Once upon", stop_reason="length")]).end == Finish("Once upon", "length")
+
+
+def test_an_empty_reply_is_asked_for_once_more() -> None:
+    assert play([Reply(), Reply("Here.")]).end == Finish("Here.", "end")
+    assert play([Reply(), Reply(" \n")]).end == Finish(EMPTY, "error")
+
+
+def test_at_a_limit_there_is_one_last_request_without_tools() -> None:
+    course = play([calls(f"t{n}") for n in range(9)], limits=replace(LIMITS, requests=4))
+    assert [ask.tools for ask in course.asked] == [True, True, True, False]
+    assert course.end is not None
+    assert course.end.stop_reason == "limit:requests"
+    assert course.end.text.startswith("I have stopped here")
+
+
+def test_the_last_request_may_fail() -> None:
+    limits = replace(LIMITS, requests=1)
+    ended = failed(begin("hello"), limits)
+    assert ended is not None
+    assert isinstance(end := next_step(ended, limits), Finish)
+    assert end.stop_reason == "limit:requests"
+    assert failed(begin("hello"), LIMITS) is None
+
+
+def test_calls_beyond_the_limit_are_answered_but_not_run() -> None:
+    course = play([calls("a", "b", "c")], limits=replace(LIMITS, tool_calls=2))
+    assert [call.made.name for call in course.run] == ["a", "b"]
+    assert [result.ok for result in course.asked[1].messages[-1].results] == [True, True, False]
+    assert not course.asked[1].tools
+    assert course.end == Finish("done", "limit:tool_calls")
+
+
+def test_tokens_and_time_and_money_are_limits() -> None:
+    reply = calls("a")
+    cases: tuple[tuple[Limits, float, int, StopReason], ...] = (
+        (replace(LIMITS, tokens=11), 0.0, 0, "limit:tokens"),
+        (LIMITS, 600.0, 0, "limit:time"),
+        (replace(LIMITS, micros=5), 0.0, 5, "limit:money"),
+    )
+    for limits, seconds, micros, reason in cases:
+        progress = answered(begin("hello"), reply, limits, seconds=seconds, micros=micros)
+        progress = carried_out(progress, [ToolResult("id0", "x")])
+        assert next_step(progress, limits) == Ask(2, progress.messages, tools=False)
+        assert next_step(answered(progress, Reply("So far."), limits), limits) == Finish("So far.", reason)
+
+
+def test_the_same_call_with_the_same_result_three_times_is_a_loop() -> None:
+    course = play([calls("poll")] * 9, result=lambda _: "busy")
+    assert len(course.run) == 3
+    assert course.end is not None
+    assert course.end.stop_reason == "limit:repeats"
+
+
+def test_a_poll_whose_results_change_is_no_loop() -> None:
+    course = play([calls("poll")] * 9 + [Reply("Ready.")])
+    assert len(course.run) == 9
+    assert course.end == Finish("Ready.", "end")
+
+
+def test_two_calls_in_turns_are_a_loop() -> None:
+    course = play([calls("a"), calls("b")] * 9, result=lambda call: call.made.name)
+    assert len(course.run) == 4
+    a, b, c = (Done(name, "{}", "x") for name in "abc")
+    assert is_loop([c, a, b, a, b], 3)
+    assert not is_loop([a, b, a], 3)
+    assert not is_loop([a, b, a, c], 3)
+    assert not is_loop([a, a], 3)
+    assert not is_loop([], 3)
+
+
+REPLIES = st.builds(
+    Reply,
+    st.sampled_from(["", " ", "text"]),
+    st.lists(
+        st.builds(
+            ToolCall,
+            st.sampled_from(["read", "write"]),
+            st.dictionaries(st.text(max_size=2), st.integers(0, 2), max_size=1),
+            id=st.sampled_from([None, "", "x", "y"]),
+        ),
+        max_size=4,
+    ).map(tuple),
+    st.builds(Usage, st.integers(0, 100), st.integers(0, 100)),
+    stop_reason=st.sampled_from(["end", "tool_calls", "length", None]),
+)
+
+
+@given(st.lists(REPLIES, max_size=12), st.sampled_from(["same", "different"]))
+def test_whatever_a_model_says_a_turn_ends_within_its_limits_in_good_order(replies: list[Reply], results: str) -> None:
+    def result(call: Call) -> str:
+        return "" if results == "same" else call.path
+
+    course = play(replies, result, SMALL)
+    assert course.end is not None
+    assert course.end.text
+    assert len(course.asked) <= SMALL.requests
+    assert len(course.run) <= SMALL.tool_calls
+    paths = [call.path for call in course.run]
+    assert len(set(paths)) == len(paths)
+    assert [ask.n for ask in course.asked] == list(range(1, len(course.asked) + 1))
+    for before, after in pairwise(course.asked):
+        assert after.messages[: len(before.messages)] == before.messages
+        assert before.tools, "nothing follows the request without tools"
+    for ask in course.asked:
+        _in_good_order(ask.messages)
+    cut_off = {id(call) for reply in replies if reply.stop_reason == "length" for call in reply.calls}
+    assert not cut_off & {id(call.made) for call in course.run}
+    assert play(replies, result, SMALL) == course
+
+
+def _in_good_order(messages: Sequence[ChatMessage]) -> None:
+    """In turns, from the person's to the person's; every call has its result in the next message, and no other."""
+    assert [m.role for m in messages] == ["user", "assistant"] * (len(messages) // 2) + ["user"]
+    for before, after in pairwise(messages):
+        assert [call.id for call in before.calls] == [result.call_id for result in after.results] or not before.calls
+        assert bool(after.results) == bool(before.calls)
+        assert all(m.text or m.calls or m.results for m in (before, after))

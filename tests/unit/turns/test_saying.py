@@ -1,0 +1,137 @@
+"""What a model is told: byte-stable, in turns, within its context; and what a turn begins with as one JSON value."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard.core.storable import storable_json
+from switchboard.core.tokens import asked_tokens
+from switchboard.core.turns.fitting import fit, shorter
+from switchboard.core.turns.frozen import Frozen, FrozenTool, read_frozen
+from switchboard.core.turns.limits import Limits
+from switchboard.core.turns.render import messages, opening, said_at, system_prompt
+from switchboard.domain.llm import ChatMessage, Request, ToolCall, ToolResult
+from switchboard.domain.routing import Member, SystemId, TeamId
+from switchboard.ports.history import Entry, EntryCall
+
+AT = datetime(2026, 11, 23, 12, 30, tzinfo=UTC)
+ZONE = "Europe/Berlin"
+SAID = Entry("user", "What is in notes.txt?", "api/x/ann", position=1, created_at=AT)
+CALL = EntryCall("call_1", "read_file", '{"path": "notes.txt"}', "milk")
+DONE = Entry("assistant", "Milk.", calls=(CALL,), position=2)
+
+
+def test_the_prompt_says_who_the_butler_is() -> None:
+    member = Member(SystemId("System1/accountant"), TeamId("root"), 1, "model", description="Keeps the books.")
+    assert system_prompt(member, "Be brief.\n") == (
+        "You are accountant, an agent of the team root.\n\nKeeps the books.\n\nBe brief."
+    )
+
+
+def test_the_last_message_has_the_time_the_zone_and_what_is_known() -> None:
+    assert said_at("hello", AT, ZONE) == "[2026-11-23 13:30 Europe/Berlin]\nhello"
+    assert opening("hello", AT, ZONE, " Allergic to nuts. ") == f"Allergic to nuts.\n\n{said_at('hello', AT, ZONE)}"
+
+
+def test_the_next_turn_begins_with_the_words_of_this_one() -> None:
+    now = messages([], [ChatMessage("user", opening(SAID.text, AT, ZONE))], ZONE)
+    later = messages([SAID, Entry("assistant", "Milk.", position=2)], [ChatMessage("user", "And?")], ZONE)
+    assert later[: len(now)] == now
+
+
+def test_a_call_of_the_history_comes_with_its_result() -> None:
+    said = messages([SAID, DONE], [ChatMessage("user", "And?")], ZONE)
+    call = ToolCall("read_file", {"path": "notes.txt"}, id="h2_1")
+    assert said[1:4] == (
+        ChatMessage("assistant", calls=(call,)),
+        ChatMessage("user", results=(ToolResult("h2_1", "milk"),)),
+        ChatMessage("assistant", "Milk."),
+    )
+
+
+def test_arguments_that_were_cut_are_still_an_object() -> None:
+    cut = Entry("assistant", "", calls=(EntryCall("c", "write_file", '{"text": "aaa', ""),), position=4)
+    [_, call, *_] = messages([SAID, cut], [], ZONE)
+    assert call.calls[0].arguments == {"cut": '{"text": "aaa'}
+
+
+ENTRIES = st.lists(
+    st.builds(
+        Entry,
+        st.sampled_from(["user", "assistant"]),
+        st.sampled_from(["", "one", "two"]),
+        st.sampled_from(["", "ann"]),
+        calls=st.lists(st.just(CALL), max_size=2).map(tuple),
+        position=st.integers(1, 9),
+        created_at=st.sampled_from([None, AT]),
+    ),
+    max_size=8,
+)
+
+
+@given(ENTRIES)
+def test_any_history_becomes_a_chat_in_turns(history: list[Entry]) -> None:
+    said = messages(history, [ChatMessage("user", "now")], ZONE)
+    assert said[0].role == "user"
+    assert said[-1].text.endswith("now")
+    for before, after in pairwise(said):
+        assert before.role != after.role
+        assert [call.id for call in before.calls] == [result.call_id for result in after.results]
+
+
+def test_what_a_turn_begins_with_is_one_json_value() -> None:
+    tool = FrozenTool("read_file", "reads", {"type": "object"}, "idempotent")
+    frozen = Frozen(AT, "prompt", "hello", ("m", "n"), (tool,), Limits(requests=3), (SAID, DONE), 4096)
+    assert read_frozen(json.loads(json.dumps(storable_json(frozen.record())))) == frozen
+
+
+def turn(*sizes: int) -> tuple[ChatMessage, ...]:
+    """A turn with results of so many characters."""
+    said = [ChatMessage("user", "hello")]
+    for n, size in enumerate(sizes):
+        said.append(ChatMessage("assistant", calls=(ToolCall("read", id=str(n)),)))
+        said.append(ChatMessage("user", results=(ToolResult(str(n), "word " * (size // 5)),)))
+    return tuple(said)
+
+
+def test_below_four_fifths_nothing_is_moved() -> None:
+    said = turn(1000, 1000)
+    assert fit(Request(said, max_tokens=100), said, 8192, "results") == (said, [])
+
+
+def test_above_it_the_oldest_results_become_references() -> None:
+    said = turn(12000, 12000, 12000)
+    fitted, moved = fit(Request(said, max_tokens=1000), said, 8192, "results")
+    assert [one.name for one in moved] == ["results/2-1.txt", "results/4-1.txt"][: len(moved)]
+    assert [one.text for one in moved] == [said[2].results[0].text, said[4].results[0].text][: len(moved)]
+    assert moved
+    assert fitted[2].results[0].text.startswith("[moved to the file results/2-1.txt: 12000 characters")
+    assert fitted[-1] == said[-1]
+    assert asked_tokens(Request(fitted)) + 1000 <= 0.8 * 8192
+    assert fit(Request(fitted, max_tokens=1000), fitted, 8192, "results") == (fitted, [])
+
+
+@given(st.lists(st.integers(0, 30_000), max_size=6))
+def test_what_is_moved_is_moved_once_and_keeps_its_call(sizes: list[int]) -> None:
+    said = turn(*sizes)
+    fitted, moved = fit(Request(said), said, 8192, "r")
+    again, more = fit(Request(fitted), fitted, 8192, "r")
+    assert not {one.name for one in moved} & {one.name for one in more}
+    assert [[r.call_id for r in m.results] for m in again] == [[r.call_id for r in m.results] for m in said]
+
+
+def test_a_request_is_cut_at_its_history() -> None:
+    history = messages([SAID, DONE] * 5, [], ZONE)
+    now = ChatMessage("user", "now")
+    request = Request((*history, now))
+    assert shorter(request, 1, 10_000) == request
+    cut = shorter(request, 1, asked_tokens(request) // 2)
+    assert 1 < len(cut.messages) < len(request.messages)
+    assert cut.messages[0].role == "user"
+    assert not cut.messages[0].results
+    assert shorter(request, 1, 0).messages == (now,)
