@@ -13,10 +13,11 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from switchboard.agents.memo import MemoEngine, answer_text, excerpt, person_of
+from switchboard.agents.memo import MemoEngine, answer_text, excerpt
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.strict import strict
 from switchboard.core.identity import conversation
+from switchboard.core.readers import person_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import Conversation, Message, RequestId

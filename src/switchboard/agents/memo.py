@@ -10,13 +10,10 @@ can read along, only what was said in this same conversation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Final
-from urllib.parse import quote
 from uuid import UUID
 
-from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.identity import own_conversation
+from switchboard.core.readers import is_private, person_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.engine import Answer, Engine, EngineContext, Journal, NoReply, Turn, TurnResult
@@ -24,7 +21,6 @@ from switchboard.ports.memos import FoundMemo, Memo, Memos
 
 _SHOWN: Final = 3
 _EXCERPT: Final = 160
-_MAX_PERSON: Final = 400
 _NEXT: Final = "Ask me about it later: I have no model, but I find again what I filed."
 
 
@@ -63,32 +59,6 @@ def memo_of(turn: Turn, memo_id: UUID) -> Memo:
     else:
         person, private, text = "", True, _dead_letter_text(turn.dead_letter, envelope)
     return Memo(memo_id, turn.conversation, turn.member.system_id, turn.request_id, person, private, text)
-
-
-def person_of(envelope: Envelope) -> str:
-    """Channel, endpoint and sender as one key of at most 400 ASCII characters; distinct persons have distinct keys."""
-    source = envelope.source
-    parts = (source.channel, source.endpoint_identity, envelope.sender.identity)
-    key = "/".join(quote(part, safe="") for part in parts)
-    if len(key) <= _MAX_PERSON:
-        return key
-    # The key is indexed. Quoting never leaves a `=`, so a shortened key cannot equal another person's full one.
-    mark = "=" + sha256(key.encode()).hexdigest()
-    return key[: _MAX_PERSON - len(mark)] + mark
-
-
-def is_private(envelope: Envelope, conversation: str) -> bool:
-    """Whether only this sender hears the answer; several writers of one message are a group, whatever it says.
-
-    A chat of unknown kind counts as private only if nobody else can read it: the answer goes to the sender by mail or
-    over the API, or the chat is the sender's own.
-    """
-    sender = envelope.sender
-    if len(sender.participants or ()) > 1:
-        return False
-    if sender.chat_type is not None:
-        return sender.chat_type == "private"
-    return CHANNELS[envelope.source.channel].personal or conversation == own_conversation(envelope)
 
 
 def message_text(envelope: Envelope) -> str:

@@ -98,6 +98,14 @@ def _no_facts(_: object) -> Found:
     return {}
 
 
+def _surely(_: object) -> bool:
+    return True
+
+
+def _nobody_else(_: object) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
     """One channel; whatever is not given has a default that suits a channel about which nothing else is known."""
@@ -130,6 +138,10 @@ class Channel:
     """Facts that follow from made-up facts, as they would in a message."""
     automatic: Callable[[Envelope], str | None] = _nothing
     """The sign that no person waits for an answer, such as `precedence: bulk`; None: a person may be waiting."""
+    authentic: Callable[[Mapping[str, str]], bool] = _surely
+    """Whether a message with these facts is surely from its sender; else butlers remember nothing of it."""
+    overheard: Callable[[Mapping[str, str]], bool] = _nobody_else
+    """Whether, by these facts, others than its sender and us were addressed: then nothing private is told in reply."""
     history: Strategy = "none"
     """How much of the conversation a model is shown."""
     replies: Literal["connector", "interface"] = "connector"

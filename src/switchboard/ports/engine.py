@@ -18,8 +18,8 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import FailureClass
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Member, SystemId, TeamId
-from switchboard.ports.facts import Facts
-from switchboard.ports.history import Entry, History
+from switchboard.ports.facts import Fact
+from switchboard.ports.history import Entry
 from switchboard.ports.memos import Memos
 
 StopReason = Literal[
@@ -138,6 +138,26 @@ class RemoteAgents(Protocol):
 
     async def seen(self, system_id: SystemId) -> None:
         """The butler has just answered."""
+        ...
+
+
+class History(Protocol):
+    """What was said before. What a turn may read is found out from its message, whatever the engine asks."""
+
+    async def load(self, turn: Turn) -> Sequence[Entry]:
+        """At most 40 entries of this butler and conversation, the oldest first, the latest summary before them.
+
+        Where they start moves by 20, so that prompts keep their beginning. What was said in private is there for the
+        same person in private only, and for a message whose sender is not sure there is nothing. Raises `Unavailable`.
+        """
+        ...
+
+
+class Facts(Protocol):
+    """What was learned, by this butler. What a turn may read is found out from its message."""
+
+    async def visible(self, turn: Turn, limit: int = 100) -> Sequence[Fact]:
+        """The latest facts that may be told where the turn answers, the newest first. Raises `Unavailable`."""
         ...
 
 

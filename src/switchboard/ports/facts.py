@@ -1,15 +1,13 @@
-"""The port of facts: what a butler has learned from people, each with who said it and who may hear it again.
+"""Values of the port of engines: what a butler has learned from people, with who said it and who may hear it again.
 
-The store implements it in PostgreSQL over one function, `visible`. Who reads comes from the message that is
-being answered, never from an argument of a tool. Next: `history.py`.
+The store implements `Facts` over one function of PostgreSQL, `visible`. Next: `engine.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from switchboard.domain.message import Conversation
@@ -21,16 +19,16 @@ MAX_FACT: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """For whom facts are read, as the message says that is being answered."""
+    """For whom a turn reads, as the message says that it answers: `core/readers.py` makes it, never an argument."""
 
     system_id: SystemId
     conversation: Conversation
     person: str = ""
-    """Who wrote it, as `person_of` names people; empty: nobody, so that only what is shared is read."""
+    """Who wrote the message; empty: nobody, so that only what is shared is read."""
     private: bool = False
-    """Whether nobody else reads the answer."""
-    authenticated: bool = True
-    """Whether it is sure who wrote it; else nothing is read, and nothing is learned."""
+    """Whether nobody else reads the message and its answer."""
+    authentic: bool = True
+    """Whether it is sure who wrote it; else nothing is read, and nothing is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +42,3 @@ class Fact:
     """Who may hear it: `private:<author>`, `group:<conversation>` or `shared`."""
     text: str
     created_at: datetime
-
-
-class Facts(Protocol):
-    """The facts of all butlers; each reads its own."""
-
-    async def visible(self, reader: Reader, limit: int = 100) -> Sequence[Fact]:
-        """The latest facts that this reader may be told, the newest first. Raises `Unavailable`."""
-        ...

@@ -186,6 +186,17 @@ def _addresses(envelope: Envelope, *names: str) -> Iterator[str]:
     return islice((one for line in lines for part in mailboxes(line) if (one := address(part))), _MAX_PEOPLE)
 
 
+def _authentic(facts: Mapping[str, str]) -> bool:
+    return facts.get("email_auth") == "pass"
+
+
+def _overheard(facts: Mapping[str, str]) -> bool:
+    """Anybody in To or Cc reads along; where no header was kept, anybody may have been there."""
+    alone = {_mailbox(facts.get("endpoint", "")), without_tag(facts.get("email_sender", ""))}
+    recipients = facts.get("email_to", "").split(SEVERAL)
+    return not {without_tag(one) for one in recipients} <= alone
+
+
 def _mailbox(endpoint: str) -> str:
     """`me@example.org` for `gmail:me@example.org`."""
     return _bare(endpoint.rpartition(":")[2])
@@ -251,6 +262,8 @@ CHANNELS: Final = (
         },
         implied=_implied,
         automatic=_automatic,
+        authentic=_authentic,
+        overheard=_overheard,
         history="email",
         personal=True,
     ),

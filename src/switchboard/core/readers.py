@@ -1,0 +1,56 @@
+"""Who wrote a message, and who reads its answer: what a butler may remember and tell depends on nothing else.
+
+Called by `agents/memo.py`, and by the store for turns that read history and facts. In: the turn and the facts of its
+message; out: a `Reader`. Next: `ports/facts.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final
+from urllib.parse import quote
+
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.identity import own_conversation
+from switchboard.domain.envelope import Envelope
+from switchboard.ports.channel import Channel
+from switchboard.ports.engine import Turn
+from switchboard.ports.facts import Reader
+
+_MAX_PERSON: Final = 400
+
+
+def reader_of(turn: Turn, facts: Mapping[str, str], channel: Channel) -> Reader:
+    """For whom a turn reads; `facts` are those that rules saw of its message. A notice is for nobody in particular."""
+    system_id, conversation, envelope = turn.member.system_id, turn.conversation, turn.envelope
+    if turn.dead_letter is not None:
+        return Reader(system_id, conversation)
+    private = is_private(envelope, conversation) and not channel.overheard(facts)
+    return Reader(system_id, conversation, person_of(envelope), private, channel.authentic(facts))
+
+
+def person_of(envelope: Envelope) -> str:
+    """Channel, endpoint and sender as one key of at most 400 ASCII characters; distinct persons have distinct keys."""
+    source = envelope.source
+    parts = (source.channel, source.endpoint_identity, envelope.sender.identity)
+    key = "/".join(quote(part, safe="") for part in parts)
+    if len(key) <= _MAX_PERSON:
+        return key
+    # The key is indexed. Quoting never leaves a `=`, so a shortened key cannot equal another person's full one.
+    mark = "=" + sha256(key.encode()).hexdigest()
+    return key[: _MAX_PERSON - len(mark)] + mark
+
+
+def is_private(envelope: Envelope, conversation: str) -> bool:
+    """Whether only this sender hears the answer; several writers of one message are a group, whatever it says.
+
+    A chat of unknown kind counts as private only if nobody else can read it: the answer goes to the sender by mail or
+    over the API, or the chat is the sender's own.
+    """
+    sender = envelope.sender
+    if len(sender.participants or ()) > 1:
+        return False
+    if sender.chat_type is not None:
+        return sender.chat_type == "private"
+    return CHANNELS[envelope.source.channel].personal or conversation == own_conversation(envelope)
