@@ -23,7 +23,7 @@ from switchboard.server.serve import run_server
 from switchboard.transport.mail_reading import MailLimits, MailReader
 from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, to
 
-_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Nothing here is https, and to read the certificates of the system takes longer than most requests."""
 
 SIDE = TeamId("side")
@@ -104,7 +104,7 @@ async def open_server(
         stack.push_async_callback(_stopped, stop, served)
         token = (data_dir / "operator.token").read_text(encoding="ascii").strip()
         http = await stack.enter_async_context(
-            httpx2.AsyncClient(base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=30, verify=_NO_TLS)
+            httpx2.AsyncClient(base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=30, verify=NO_TLS)
         )
         yield Opened(url, token, http, made, switchboard, Access(made.database), stop, served)
 

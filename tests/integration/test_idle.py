@@ -1,8 +1,8 @@
 """A day in which nobody writes: a whole switchboard with models, whose clocks are the test's, asks none of them.
 
-Time passes in minutes. For the database all that is on record becomes a minute older, so that whatever is due after a
-while is due, again and again; breakers and the account of the day get the test's clock. What counts requests is the
-server of the models itself.
+Time passes in steps of five minutes. For the database all that is on record becomes that much older, so that whatever
+is due after a while is due, again and again; breakers and the account of the day get the test's clock. What counts
+requests is the server of the models itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from tests.lab import spent_on, submission
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
-MINUTES: Final = 24 * 60
+STEP: Final = timedelta(minutes=5)
+STEPS: Final = timedelta(hours=24) // STEP
 TODAY: Final = date(2026, 1, 1)
 TEAM: Final = {
     "team": {"name": "root"},
@@ -54,14 +55,14 @@ TEAM: Final = {
 }
 _OLDER: Final = """
 select string_agg(format('update %I set %s', table_name, times), '; ' order by table_name) from (
-    select table_name, string_agg(format('%1$I = %1$I - interval ''1 minute''', column_name), ', ') as times
+    select table_name, string_agg(format('%1$I = %1$I - interval ''5 minutes''', column_name), ', ') as times
     from information_schema.columns
     where table_schema = 'switchboard' and data_type = 'timestamp with time zone'
       and table_name not in ('process', 'migration')
     group by table_name
 ) t
 """
-"""The statement that makes all that is on record a minute older; those who live stay as they are."""
+"""The statement that makes all that is on record that much older; those who live stay as they are."""
 
 
 @dataclass
@@ -91,11 +92,11 @@ class Day:
         return await task.run()
 
     async def pass_by(self, database: Database) -> None:
-        """One minute after the other, and in each what is due then."""
+        """One step after the other, and in each what is due then."""
         older: str = await database.value(_OLDER)
         known: dict[str, Callable[[], Awaitable[object]]] = {task.name: task.run for task in self.tasks}
-        for _ in range(MINUTES):
-            self.seconds += 60
+        for _ in range(STEPS):
+            self.seconds += STEP.total_seconds()
             async with database.connection() as connection:
                 await connection.execute(older)
             for name in await schedule.due(database, list(known)):
@@ -207,7 +208,7 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
                 {"forget_sessions", "forget_classifications", "forget_events"},
             )
             assert day.runs.keys() == {"expire_leases", "make_partitions", "balance_books"} | dead_letters | old
-            assert min(day.runs[name] for name in ("expire_leases", "digest", "tell_senders")) >= MINUTES
+            assert min(day.runs[name] for name in ("expire_leases", "digest", "tell_senders")) >= STEPS
             assert min(day.runs["empty_dead_letters"], day.runs["forget_classifications"]) >= 24
             assert day.runs["forget_sessions"] >= 24 * 6
             assert await database.value("select count(*) from session_token") == 0

@@ -45,7 +45,7 @@ from switchboard.testing.scripted_llm import ScriptedLlm, obey
 from switchboard.testing.scripted_llm.obey import commands
 from tests.hands import assert_balanced, at_work
 from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, to
-from tests.servers import Opened, open_server
+from tests.servers import NO_TLS, Opened, open_server
 from tests.waiting import eventually
 
 CARE, DEEP = TeamId("care"), TeamId("deep")
@@ -163,7 +163,7 @@ class Obedient:
         calls: list[ToolCall] = []
         assert request.server is not None
         headers = {"authorization": f"Bearer {request.server.token}"}
-        async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+        async with httpx2.AsyncClient(headers=headers, timeout=30, verify=NO_TLS) as http:
             transport = streamable_http_client(f"{self.url}/mcp", http_client=http)
             async with Client(transport, mode="2026-07-28") as client:
                 self.offered |= {tool.name for tool in (await client.list_tools()).tools}
@@ -325,7 +325,7 @@ async def a_session(server: Opened) -> Held:
 @asynccontextmanager
 async def client_for(server: Opened, headers: Mapping[str, str]) -> AsyncIterator[Client]:
     async with (
-        httpx2.AsyncClient(headers=dict(headers), timeout=30) as http,
+        httpx2.AsyncClient(headers=dict(headers), timeout=30, verify=NO_TLS) as http,
         Client(streamable_http_client(f"{server.url}/mcp", http_client=http)) as client,
     ):
         yield client

@@ -19,7 +19,7 @@ from mcp_types import CallToolResult, TextContent
 from structlog.testing import capture_logs
 
 from tests.lab import envelope_json
-from tests.servers import AGENT, CONNECTOR, Opened, open_server
+from tests.servers import AGENT, CONNECTOR, NO_TLS, Opened, open_server
 
 ALL = {"ingest", "ingest_batch", "outbox_next", "outbox_receipt", "heartbeat", "messages_get", "messages_raw"}
 READING = {
@@ -40,7 +40,7 @@ async def client_for(
     server: Opened, headers: dict[str, str] | None = None, mode: Any = "auto"
 ) -> AsyncIterator[Client]:
     shown = headers or {"authorization": f"Bearer {server.token}"}
-    async with httpx2.AsyncClient(headers=shown, timeout=30) as http:
+    async with httpx2.AsyncClient(headers=shown, timeout=30, verify=NO_TLS) as http:
         transport = streamable_http_client(f"{server.url}/mcp", http_client=http)
         async with Client(transport, mode=mode) as client:
             yield client

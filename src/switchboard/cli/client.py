@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -293,11 +294,16 @@ async def open_client(settings: Settings | None = None) -> AsyncIterator[Client]
     try:
         # A proxy of the environment must not see what stays on this machine.
         direct = _is_here(place.url)
-        http = httpx2.AsyncClient(base_url=place.url, headers=headers, trust_env=not direct)
+        http = httpx2.AsyncClient(base_url=place.url, headers=headers, trust_env=not direct, verify=_trust(place.url))
     except (httpx2.InvalidURL, ValueError) as error:
         raise ConfigurationError(f"SWITCHBOARD_URL {place.url!r} is not a URL: {error}") from error
     async with http:
         yield Client(http, place)
+
+
+def _trust(url: str) -> ssl.SSLContext | bool:
+    """Without https nobody is trusted: to read the system's certificates takes longer than most requests."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else True
 
 
 def ask(work: Callable[[Client], Awaitable[_T]]) -> _T:
