@@ -5,7 +5,7 @@ STAMP := .venv/.ready
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test up static check quick chaos chaos-model bench clis pgbouncer statements lock clean setup
+.PHONY: help demo test coverage up static check quick chaos chaos-model bench clis pgbouncer statements lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -25,9 +25,12 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## real input through real interfaces, a killed worker, balanced books; under a minute
 	@$(BIN)/switchboard demo
 
-test: $(STAMP) ## all tests, with coverage; they start what they need themselves
+test: $(STAMP) ## all tests; they start what they need themselves
+	@$(IN_MEMORY) $(BIN)/python -m pytest -n 3 -rs -p tests.once_more
+
+coverage: $(STAMP) ## the same, and which lines they run; takes half as long again
 	@$(BIN)/coverage erase
-	@$(IN_MEMORY) COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest -n 3 -rs -p tests.measuring -p tests.once_more
+	@$(IN_MEMORY) COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest -n 3 -p tests.measuring
 	@$(BIN)/coverage combine -q && $(BIN)/coverage report
 
 quick: $(STAMP) ## the tests without the slow ones

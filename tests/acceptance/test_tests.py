@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from coverage import CoverageData
 
 from tests.once_more import ENGINE
 from tests.processes import DEADLINE, that_know, until
@@ -263,60 +262,3 @@ def test_of_programs(): assert subprocess.check_output([sys.executable, "-c", AS
 def first_child(parent: int) -> int:
     """Not one that was adopted later."""
     return int(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()[0])
-
-
-MEASURED = """
-import pytest
-from hypothesis import given, settings, strategies as st
-from tool import answer
-
-@settings(max_examples=200, database=None)
-@given(st.integers())
-def test_property(n):
-    answer("first")
-    test_property.examples += 1
-    if test_property.examples > 100:
-        answer("late")
-test_property.examples = 0
-
-@pytest.mark.unmeasured
-def test_the_same_again():
-    answer("again")
-
-def test_what_comes_after():
-    assert test_property.examples > 100
-    answer("after")
-"""
-TOOL = """
-def answer(name):
-    if name == "first":
-        return 1
-    if name == "late":
-        return 2
-    if name == "again":
-        return 3
-    return 4
-"""
-
-
-def test_only_the_first_examples_of_a_property_are_measured(project: Path) -> None:
-    (project / "tool.py").write_text(TOOL)
-    (project / "test_it.py").write_text(MEASURED)
-    (project / "pytest.ini").write_text("[pytest]\naddopts = -q -p no:cacheprovider\nmarkers = unmeasured: see above\n")
-    (project / ".coveragerc").write_text("[run]\nsource = .\n")
-    command = [sys.executable, "-m", "coverage", "run", "-m", "pytest", "-p", "tests.measuring"]
-    ran = subprocess.run(
-        command,
-        check=False,
-        cwd=project,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    data = CoverageData(str(project / ".coverage"))
-    data.read()
-    lines = set(data.lines(str(project / "tool.py")) or ())
-    returns = {n for n, line in enumerate(TOOL.splitlines(), 1) if "return" in line and n in lines}
-    assert {TOOL.splitlines()[n - 1].strip() for n in returns} == {"return 1", "return 4"}
