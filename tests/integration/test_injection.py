@@ -29,7 +29,7 @@ from switchboard.core.envelope.strict import strict
 from switchboard.domain.classification import Candidate
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
-from switchboard.domain.llm import Reply, Request, ToolCall
+from switchboard.domain.llm import OnDelta, Reply, Request, ToolCall
 from switchboard.domain.routing import Member, SystemId, Team, TeamId
 from switchboard.journey.accept import Submission
 from switchboard.journey.ask import ModelClassifier
@@ -159,7 +159,7 @@ class Obedient:
     tried: list[str] = field(default_factory=list)
     accepted: list[str] = field(default_factory=list)
 
-    async def run(self, request: Request) -> Reply:
+    async def run(self, request: Request, _: OnDelta | None = None) -> Reply:
         calls: list[ToolCall] = []
         assert request.server is not None
         headers = {"authorization": f"Bearer {request.server.token}"}

@@ -33,8 +33,10 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.llm import (
     Attempt,
     ChatMessage,
+    Delta,
     FailureKind,
     ModelFailure,
+    OnDelta,
     Report,
     Request,
     Tool,
@@ -42,6 +44,7 @@ from switchboard.domain.llm import (
     ToolResult,
     ToolServer,
     Usage,
+    fold,
 )
 from switchboard.domain.llm import Reply as Said
 from switchboard.journey.ask import RoutingTask
@@ -481,8 +484,10 @@ class Scripted:
         self.running = self.most = 0
         self._act = act
 
-    async def run(self, task: Request) -> Said:
+    async def run(self, task: Request, on_delta: OnDelta | None = None) -> Said:
         self.asked.append(task)
+        if on_delta is not None:
+            on_delta(Delta(f"{self.name} says "))
         self.running += 1
         self.most = max(self.most, self.running)
         try:
@@ -493,6 +498,9 @@ class Scripted:
             if isinstance(said, Exception):
                 raise said
             assert isinstance(said, Said)
+            if on_delta is not None:
+                on_delta(Delta(end=said))
+                return replace(said, text=f"{self.name} says {said.text}")
             return said
         finally:
             self.running -= 1
@@ -553,6 +561,24 @@ async def test_who_fails_is_followed_by_the_next_in_order() -> None:
         ("classification", "second", True),
         ("classification", "third", False),
     ]
+
+
+async def test_what_a_model_wrote_that_failed_is_taken_back() -> None:
+    told: list[Delta] = []
+    first, second = Scripted("a", lambda _: DOWN), Scripted("b", lambda _: Said("good", usage=Usage(9, 1)))
+    report = await dispatcher(first, second, price_in=1.0).run(request(), on_delta=told.append)
+    assert [delta.text for delta in told if not delta.end] == ["a says ", "", "b says "]
+    assert [delta.reset for delta in told] == [False, True, False, False]
+    assert fold(told) == report.reply
+    assert by(report) == "b"
+    assert fold(told).usage.cost_usd == pytest.approx(9e-6)
+
+
+async def test_when_nobody_answers_nothing_told_is_left() -> None:
+    told: list[Delta] = []
+    report = await dispatcher(Scripted("a", lambda _: DOWN)).run(request(), on_delta=told.append)
+    assert report.reply is None
+    assert fold(told) == Said()
 
 
 async def test_nobody_answers() -> None:

@@ -37,6 +37,11 @@ def test_a_reply_that_broke_off_has_no_end() -> None:
     assert fold([Delta("It is "), Delta("rain")]) == Reply("It is rain")
 
 
+def test_what_was_told_before_a_reset_is_void() -> None:
+    told = [Delta("It is "), Delta(call=CALL), Delta(reset=True), Delta("Sun"), Delta(end=Reply(stop_reason="end"))]
+    assert fold(told) == Reply("Sun", stop_reason="end")
+
+
 def test_a_reply_is_the_next_message_and_all_messages_are_one_text() -> None:
     said = Reply("Let me see.", (CALL,), blocks=({"type": "text"},), origin="o").message
     assert (said.role, said.text, said.calls, said.origin) == ("assistant", "Let me see.", (CALL,), "o")

@@ -6,7 +6,7 @@ answer into a `Reply`. Values only: no I/O, no clock. Next: `llm/port.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
@@ -63,7 +63,8 @@ class ToolCall:
     """One call as the model made it, and what came back if the session carried it out itself.
 
     `ok` is True or False by the result alone, None where no result was seen; `result` is any JSON value. `server` is
-    the MCP server's name where the source tells it apart from the tool's.
+    the MCP server's name where the source tells it apart from the tool's. `malformed` is the text of arguments that are
+    not a JSON object, as the model wrote it; `arguments` is empty then, and the call must not be carried out.
     """
 
     name: str
@@ -72,6 +73,7 @@ class ToolCall:
     ok: bool | None = None
     id: str | None = None
     server: str | None = None
+    malformed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,19 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """A picture that a model with `vision` can see."""
+
+    media_type: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One message of a chat: of the `user`, with the results of earlier calls, or of the `assistant`, with its calls.
 
-    `blocks` are the provider's own, reasoning included, and go back unchanged to the very model at `origin`; any other
-    model gets the text and the calls.
+    `images` of the user reach only models with `vision`. `blocks` are the provider's own, reasoning included, and go
+    back unchanged to the very model at `origin`; any other model gets the text and the calls.
     """
 
     role: Literal["user", "assistant"]
@@ -97,6 +107,7 @@ class ChatMessage:
     results: tuple[ToolResult, ...] = ()
     blocks: tuple[Mapping[str, object], ...] = field(default=(), repr=False)
     origin: str = ""
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,18 +202,26 @@ class Reply:
 class Delta:
     """A piece of a reply that is still being written: more of its text, or one more call, whole.
 
-    `end` comes last: the reply without what the deltas before have already told.
+    `end` comes last: the reply without what the deltas before have already told. `reset`: all deltas so far are void,
+    because that reply came to nothing; another model may begin its own.
     """
 
     text: str = ""
     call: ToolCall | None = None
     end: Reply | None = None
+    reset: bool = False
+
+
+OnDelta = Callable[[Delta], None]
+"""Is told each delta as it comes. It must neither block nor raise."""
 
 
 def fold(deltas: Iterable[Delta]) -> Reply:
     """The reply that its deltas tell piece by piece; one that broke off has no `stop_reason`."""
     text, calls, end = "", list[ToolCall](), Reply()
     for delta in deltas:
+        if delta.reset:
+            text, calls, end = "", [], Reply()
         text += delta.text
         calls += [] if delta.call is None else [delta.call]
         end = delta.end or end

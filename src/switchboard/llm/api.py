@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Final
 
 from switchboard.core.tokens import asked_tokens
-from switchboard.domain.llm import ModelFailure, Reply, Request, Usage
+from switchboard.domain.llm import ModelFailure, OnDelta, Reply, Request, Usage
 from switchboard.llm import bodies
 from switchboard.llm.answers import read_answer
-from switchboard.llm.port import ApiKind, with_usage
+from switchboard.llm.port import ApiKind, tell, with_usage
 from switchboard.llm.spec import ModelSpec
 
 Send = Callable[[bodies.Body], Awaitable[str]]
@@ -41,7 +41,7 @@ class ApiSession:
         self._local = spec.profile == "local"
         self._body = bodies.local_chat if self._local else _BODIES[kind]
 
-    async def run(self, request: Request) -> Reply:
+    async def run(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Ask once. Usage is always set: as the provider reported it, else an estimate."""
         try:
             async with asyncio.timeout(request.deadline):
@@ -51,7 +51,9 @@ class ApiSession:
             raise _with_cost(ModelFailure("timeout", f"no answer within {request.deadline:g} s"), request) from error
         except ModelFailure as failure:
             raise _with_cost(failure, request) from failure.__cause__
-        return replace(with_usage(reply, request), origin=self._spec.origin)
+        reply = replace(with_usage(reply, request), origin=self._spec.origin)
+        tell(reply, on_delta)
+        return reply
 
 
 def _with_cost(failure: ModelFailure, request: Request) -> ModelFailure:

@@ -23,10 +23,10 @@ import httpx2
 
 from switchboard.core.lenient import block_text, items, json_value, mapping, shown
 from switchboard.core.replies import is_call_of
-from switchboard.domain.llm import FailureKind, ModelFailure, Reply, Request, ToolCall, ToolServer
+from switchboard.domain.llm import FailureKind, ModelFailure, OnDelta, Reply, Request, ToolCall, ToolServer
 from switchboard.llm.commands import PROGRAMS, Command, Way, command_for, headers_of
 from switchboard.llm.outputs import read_output
-from switchboard.llm.port import CliKind, with_usage
+from switchboard.llm.port import CliKind, tell, with_usage
 from switchboard.llm.scratch import scratch
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.web import broken_failure
@@ -69,8 +69,8 @@ class CliSession:
     def model(self) -> str:
         return self.spec.model
 
-    async def run(self, request: Request) -> Reply:
-        """Run the program once. Raises ModelFailure, with the output so far."""
+    async def run(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Run the program once; the reply is told when it is whole. Raises ModelFailure, with the output so far."""
         began = asyncio.get_running_loop().time()
         server = await self._offered(request)
         async with scratch() as place:
@@ -78,7 +78,9 @@ class CliSession:
             _lay_out(place, command)
             left = max(0.0, request.deadline - (asyncio.get_running_loop().time() - began))
             ended = await self._execute(place, command, left, urlsplit(server.url).hostname)
-        return judged(self.kind, request, ended)
+        reply = judged(self.kind, request, ended)
+        tell(reply, on_delta)
+        return reply
 
     async def _execute(self, place: Path, command: Command, left: float, mcp_host: str | None) -> Ended:
         program = program_of(self.spec)

@@ -21,7 +21,19 @@ from switchboard.core.policy.breaker import settle as settle_breaker
 from switchboard.core.policy.budget import ZERO, Account, Amount, Cap, Refusal, amount, reserve
 from switchboard.core.policy.budget import settle as settle_account
 from switchboard.core.tokens import asked_tokens
-from switchboard.domain.llm import Attempt, Bill, ModelFailure, NotAsked, Outcome, Reply, Report, Request, Usage
+from switchboard.domain.llm import (
+    Attempt,
+    Bill,
+    Delta,
+    ModelFailure,
+    NotAsked,
+    OnDelta,
+    Outcome,
+    Reply,
+    Report,
+    Request,
+    Usage,
+)
 from switchboard.llm.port import Session
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.spending import Spending, amount_of
@@ -88,13 +100,18 @@ class _Model:
 
 @dataclass(slots=True)
 class _Run:
-    """The state of one run of the dispatcher. `last`: there is no model after the current one."""
+    """The state of one run of the dispatcher. `last`: there is no model after the current one.
+
+    `told`: `on_delta` has heard something of a reply.
+    """
 
     request: Request
     terms: Terms
     clock: Callable[[], float]
     ends: float
     account: Account
+    on_delta: OnDelta | None = None
+    told: bool = False
     attempts: list[Attempt] = field(default_factory=list)
     best: Reply | None = None
     last: bool = False
@@ -106,6 +123,24 @@ class _Run:
     async def taken(self) -> bool:
         """Whether our server has accepted a call of this request."""
         return self.terms.taken is not None and await self.terms.taken()
+
+    def listener(self, model: _Model) -> OnDelta | None:
+        """Passes the deltas of a session on, the last with the cost by our prices."""
+        on_delta = self.on_delta
+        if on_delta is None:
+            return None
+
+        def listen(delta: Delta) -> None:
+            self.told = True
+            on_delta(delta if delta.end is None else replace(delta, end=_with_cost(model, delta.end)))
+
+        return listen
+
+    def take_back(self) -> None:
+        """Tell that the deltas so far are void, if there were any."""
+        if self.told and self.on_delta is not None:
+            self.on_delta(Delta(reset=True))
+        self.told = False
 
     async def wrong(self, reply: Reply) -> str | None:
         """What is wrong with a reply."""
@@ -136,13 +171,15 @@ class Dispatcher:
         self._clock = clock
         self._on_cooldown = on_cooldown
 
-    async def run(self, request: Request, terms: Terms = _NO_TERMS) -> Report:
+    async def run(self, request: Request, terms: Terms = _NO_TERMS, on_delta: OnDelta | None = None) -> Report:
         """Ask models until one has answered, at most until `request.deadline`.
 
         Raises only what the day's spending and `terms` raise: no answer is an outcome, not an error. If all replies
-        were unfit, the last one is returned.
+        were unfit, the last one is returned. `on_delta` is told the reply while it is written; what a model wrote that
+        then failed, or was unfit, is taken back with a `reset`, so that the deltas fold to the reply of the report.
         """
-        run = _Run(request, terms, self._clock, self._clock() + request.deadline, Account(spent=terms.spent))
+        ends, spent = self._clock() + request.deadline, Account(spent=terms.spent)
+        run = _Run(request, terms, self._clock, ends, spent, on_delta)
         names = list(self._models) if terms.models is None else terms.models
         for name in names:
             run.last = name == names[-1]
@@ -256,9 +293,12 @@ class Dispatcher:
 
     async def _attempt(self, run: _Run, model: _Model, request: Request, ticket: Ticket) -> Attempt:
         limit = min(model.spec.timeout, run.left())
+        run.take_back()
+        asked = replace(request, deadline=limit, max_tokens=_output(request, model))
         try:
-            reply = await _within(model.session, replace(request, deadline=limit, max_tokens=_output(request, model)))
+            reply = await _within(model.session, asked, run.listener(model))
         except ModelFailure as failure:
+            run.take_back()
             if failure.kind == "timeout" and limit < _FAIR * min(model.spec.timeout, run.request.deadline):
                 model.breaker = _withdrawn(model.breaker, ticket, self._clock())  # those before it took its time
             else:
@@ -282,11 +322,11 @@ def _not_asked(
     run.attempts.append(Attempt(model.spec.name, outcome, message, retryable=retryable, retry_after=wait))
 
 
-async def _within(session: Session, request: Request) -> Reply:
+async def _within(session: Session, request: Request, on_delta: OnDelta | None) -> Reply:
     """Run a session; one that exceeds its deadline, or raises an unexpected error, fails like any other."""
     try:
         async with asyncio.timeout(request.deadline + _KILL_S):
-            return await session.run(request)
+            return await session.run(request, on_delta)
     except TimeoutError as error:
         raise ModelFailure("timeout", "the session did not end") from error
     except ModelFailure:

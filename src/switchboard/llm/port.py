@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 from switchboard.core.tokens import asked_tokens, estimate_tokens
-from switchboard.domain.llm import Reply, Request, Usage
+from switchboard.domain.llm import Delta, OnDelta, Reply, Request, Usage
 
 ApiKind = Literal["openai", "openai-responses", "anthropic"]
 CliKind = Literal["claude-code", "codex", "gemini-cli", "opencode"]
@@ -29,8 +29,12 @@ class Session(Protocol):
     @property
     def kind(self) -> Kind: ...
 
-    async def run(self, request: Request) -> Reply:
-        """Ask once, within `request.deadline`. Raises ModelFailure. Cancelled, it leaves nothing running."""
+    async def run(self, request: Request, on_delta: OnDelta | None = None, /) -> Reply:
+        """Ask once, within `request.deadline`. Raises ModelFailure. Cancelled, it leaves nothing running.
+
+        `on_delta` is told the reply while it is written; the deltas fold to what is returned. After a failure those
+        told until then are void.
+        """
 
 
 def with_usage(reply: Reply, request: Request) -> Reply:
@@ -40,3 +44,14 @@ def with_usage(reply: Reply, request: Request) -> Reply:
     said = reply.text + "".join(f"{call.name}{call.arguments}" for call in reply.calls)
     usage = Usage(asked_tokens(request), estimate_tokens(said), reply.usage.cost_usd, estimated=True)
     return replace(reply, usage=usage)
+
+
+def tell(reply: Reply, on_delta: OnDelta | None, *, text: bool = True) -> None:
+    """Tell what is left of a reply: its calls and its end, and before them, unless it is told already, its text."""
+    if on_delta is None:
+        return
+    if text and reply.text:
+        on_delta(Delta(reply.text))
+    for call in reply.calls:
+        on_delta(Delta(call=call))
+    on_delta(Delta(end=replace(reply, text="", calls=())))
