@@ -40,6 +40,7 @@ from switchboard.testing.scripted_llm import (
     UnknownTool,
     Usage,
     When,
+    WithoutIds,
     WrongTool,
     obey,
     read_script,
@@ -480,8 +481,8 @@ async def test_as_a_process_it_says_its_url_and_ends_when_told(tmp_path: Path, s
 
 
 FAULTS: Final[tuple[Fault, ...]] = (
-    *(Status(429, 1.5, "m", "middle"), Disconnect(), Hang("g", "middle"), Cut(), Garbage("x"), Empty(), Slow(0.5)),
-    *(ContentType("a/b", "c"), WrongTool(), UnknownTool("u"), TwoTools(), HugeText(7)),
+    *(Status(429, 1.5, "m", "middle"), Disconnect(), Hang("g", "middle"), Cut(7, quiet=True), Garbage("x"), Empty()),
+    *(Slow(0.5), ContentType("a/b", "c"), WrongTool(), UnknownTool("u"), TwoTools(), WithoutIds(), HugeText(7)),
 )
 
 

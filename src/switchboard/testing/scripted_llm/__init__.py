@@ -18,6 +18,7 @@ from switchboard.testing.scripted_llm.faults import (
     Status,
     TwoTools,
     UnknownTool,
+    WithoutIds,
     WrongTool,
 )
 from switchboard.testing.scripted_llm.record import Ending, Exchange
@@ -53,6 +54,7 @@ __all__ = [
     "UnknownTool",
     "Usage",
     "When",
+    "WithoutIds",
     "WrongTool",
     "obey",
     "read_script",

@@ -28,10 +28,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m switchboard.testing.scripted_llm", description=_WHAT)
     parser.add_argument("--script", type=Path, required=True, metavar="FILE", help="the script, as JSON or YAML")
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one (default)")
+    parser.add_argument("--strict", action="store_true", help="reject what a strict provider rejects")
+    parser.add_argument("--context", type=int, metavar="TOKENS", help="lose the head of longer requests")
     parser.add_argument("--while-stdin", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     try:
-        asyncio.run(_serve(_script(chosen.script), chosen.port, while_stdin=chosen.while_stdin))
+        script = _script(chosen.script)
+        llm = ScriptedLlm(script, port=chosen.port, strict=chosen.strict, context=chosen.context)
+        asyncio.run(_serve(llm, while_stdin=chosen.while_stdin))
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -48,14 +52,14 @@ def _script(file: Path) -> Script:
         raise ConfigurationError(f"{file}: {error}") from error
 
 
-async def _serve(script: Script, port: int, *, while_stdin: bool) -> None:
+async def _serve(llm: ScriptedLlm, *, while_stdin: bool) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
     loop = asyncio.get_running_loop()
     if while_stdin:  # not longer than our parent process, however it ends
         loop.add_reader(sys.stdin.fileno(), stop.set)
-    async with ScriptedLlm(script, port=port) as llm:
+    async with llm:
         sys.stdout.write(json.dumps({"url": llm.url}) + "\n")
         sys.stdout.flush()
         await stop.wait()

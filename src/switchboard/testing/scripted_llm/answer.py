@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -12,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.testing.scripted_llm.faults import WithoutIds
 from switchboard.testing.scripted_llm.request import Request
 from switchboard.testing.scripted_llm.script import Call, Reply, Usage
 
@@ -48,6 +50,7 @@ class Answer:
     usage: Usage
     ended: Ended
     request: Request
+    without_ids: bool = False
 
 
 def answer(reply: Reply, request: Request) -> Answer:
@@ -55,7 +58,8 @@ def answer(reply: Reply, request: Request) -> Answer:
     calls = tuple(_called(n, call, request) for n, call in enumerate(reply.calls, 1))
     usage = reply.usage or _estimate(reply, request)
     ended: Ended = reply.finish or ("tool" if calls else "stop")
-    return Answer(request.number, request.model, reply.thinking, reply.text, calls, usage, ended, request)
+    without_ids = isinstance(reply.fault, WithoutIds)
+    return Answer(request.number, request.model, reply.thinking, reply.text, calls, usage, ended, request, without_ids)
 
 
 def _called(number: int, call: Call, request: Request) -> Called:
@@ -77,6 +81,11 @@ def _estimate(reply: Reply, request: Request) -> Usage:
     said = reply.thinking + reply.text + "".join(f"{call.name}{call.arguments}" for call in reply.calls)
     asked = msgspec.json.encode(request.body)
     return Usage(1 + len(asked) // _CHARACTERS_PER_TOKEN, 1 + len(said) // _CHARACTERS_PER_TOKEN)
+
+
+def seal(number: int, text: str) -> str:
+    """What a provider signs or encrypts thinking with: it tells whether the thinking comes back unchanged."""
+    return f"{number}." + hashlib.sha256(f"{number} {text}".encode()).hexdigest()
 
 
 def pieces(text: str) -> list[str]:

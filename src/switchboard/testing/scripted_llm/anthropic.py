@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from switchboard.domain.json_values import JsonMapping
-from switchboard.testing.scripted_llm.answer import Answer, Ended, Json, event, pieces, slices
+from switchboard.testing.scripted_llm.answer import Answer, Ended, Json, event, pieces, seal, slices
 from switchboard.testing.scripted_llm.dialect import blocks_of, text_of, wanted
 from switchboard.testing.scripted_llm.request import Choice, Conversation, Dialect, Role, Said, Tool, ToolCall
 
@@ -118,16 +118,16 @@ def _usage(answer: Answer) -> Json:
     """Cached tokens are counted apart from the others here."""
     usage = answer.usage
     return {
-        "input_tokens": usage.input_tokens - usage.cached_tokens,
+        "input_tokens": usage.input_tokens - usage.cached_tokens - usage.written_tokens,
         "output_tokens": usage.output_tokens,
-        "cache_creation_input_tokens": 0,
+        "cache_creation_input_tokens": usage.written_tokens,
         "cache_read_input_tokens": usage.cached_tokens,
     }
 
 
 def _content(answer: Answer) -> Iterator[Json]:
     if answer.thinking:
-        yield {"type": "thinking", "thinking": answer.thinking, "signature": f"signature_{answer.number}"}
+        yield {"type": "thinking", "thinking": answer.thinking, "signature": seal(answer.number, answer.thinking)}
     if answer.text:
         yield {"type": "text", "text": answer.text}
     for call in answer.calls:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import msgspec
@@ -39,6 +39,7 @@ from switchboard.testing.scripted_llm.record import Ending, Exchange, Record
 from switchboard.testing.scripted_llm.request import Request, without_secrets
 from switchboard.testing.scripted_llm.script import Player, Reply
 from switchboard.testing.scripted_llm.spoil import spoil
+from switchboard.testing.scripted_llm.strict import check_strictly, cut_head
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -57,11 +58,20 @@ class _Left(Exception):
     """The client is gone."""
 
 
-def application(record: Record, player: Player, sleep: Sleep) -> Starlette:
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How the server behaves, whatever the script says. `context` in tokens."""
+
+    sleep: Sleep
+    strict: bool = False
+    context: int | None = None
+
+
+def application(record: Record, player: Player, manners: Manners) -> Starlette:
     """All paths. What is on none of them is answered with 404 and noted in `record.strays`."""
 
     def speak(paths: Iterable[str], speaker: Speaker) -> list[Route]:
-        return [Route(path, _Endpoint(speaker, record, player, sleep), methods=["POST"]) for path in paths]
+        return [Route(path, _Endpoint(speaker, record, player, manners), methods=["POST"]) for path in paths]
 
     lists = _Lists(player.script.models)
     return Starlette(
@@ -87,8 +97,8 @@ def application(record: Record, player: Player, sleep: Sleep) -> Starlette:
 class _Endpoint:
     """One dialect at one path, as an ASGI application."""
 
-    def __init__(self, speaker: Speaker, record: Record, player: Player, sleep: Sleep) -> None:
-        self._speaker, self._record, self._player, self._sleep = speaker, record, player, sleep
+    def __init__(self, speaker: Speaker, record: Record, player: Player, manners: Manners) -> None:
+        self._speaker, self._record, self._player, self._manners = speaker, record, player, manners
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         http = HttpRequest(scope, receive)
@@ -104,7 +114,7 @@ class _Endpoint:
         reply = self._reply(request)
         exchange = Exchange(request, reply if isinstance(reply, Reply) else None)
         await self._record.note(exchange)
-        way = _Way(self._speaker, self._record, self._sleep, scope, receive, send)
+        way = _Way(self._speaker, self._record, self._manners.sleep, scope, receive, send)
         ending: Ending = "cut"
         try:
             ending = await way.go(request, reply)
@@ -124,13 +134,23 @@ class _Endpoint:
         try:
             body = msgspec.json.decode(await http.body(), type=JsonObject)
             conversation = self._speaker.read(body, http.url.path)
+            if self._manners.strict:
+                check_strictly(self._speaker.name, body, self._thought)
             if "previous_response_id" not in body:  # else the calls may be in what came before
                 check_pairs(conversation.messages)
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
             raise BadRequest(f"the body is invalid: {error!r}") from error
+        if self._manners.context is not None:
+            conversation = cut_head(conversation, self._manners.context)
         headers = without_secrets(http.headers.items())
         number = self._record.next_number()
         return Request(number, self._speaker.name, http.url.path, headers, conversation, body)
+
+    def _thought(self, number: int) -> bool:
+        exchange = self._record.exchanges.get(number)
+        if exchange is None or exchange.reply is None or exchange.request.dialect != self._speaker.name:
+            return False
+        return bool(exchange.reply.thinking)
 
 
 class _Way:
@@ -192,6 +212,8 @@ class _Way:
     async def _parts(self, said: Answer, parts: list[bytes], media_type: str, reply: Reply) -> Ending:
         """Send a body part by part; in its middle happens what should."""
         length = {} if media_type == _EVENTS else {"content-length": str(sum(map(len, parts)))}
+        if isinstance(reply.fault, Cut) and reply.fault.after is not None:
+            return await self._cut_after(said.request, b"".join(parts), media_type, reply.fault)
         await self._start(said.request, 200, media_type, length)
         for n, part in enumerate(parts):
             if n == (len(parts) + 1) // 2:
@@ -208,6 +230,11 @@ class _Way:
             await self._body(part)
         await self._body(b"", more=False)
         return "answered"
+
+    async def _cut_after(self, request: Request, body: bytes, media_type: str, cut: Cut) -> Ending:
+        await self._start(request, 200, media_type, {})
+        await self._body(body[: cut.after], more=not cut.quiet)
+        return "cut" if cut.quiet else await self._break(abruptly=False)
 
     async def _respond(
         self, request: Request, status: int, media_type: str, body: bytes, more: Mapping[str, str] | None = None

@@ -37,7 +37,13 @@ class Hang(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
 
 
 class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="cut"):
-    """The connection ends after half of the events, or of the body."""
+    """The connection ends after half of the events, or of the body; or after so many bytes of it.
+
+    With `quiet` what came until then looks like a whole body, as some proxies make it look.
+    """
+
+    after: int | None = None
+    quiet: bool = False
 
 
 class Garbage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="garbage"):
@@ -77,6 +83,10 @@ class TwoTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
     """Each call is made twice."""
 
 
+class WithoutIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="without_ids"):
+    """Calls have no id, as some local servers send them; only in OpenAI chat."""
+
+
 class HugeText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="huge_text"):
     """The text grows to so many characters."""
 
@@ -84,5 +94,5 @@ class HugeText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
 
 
 OfTheWire = Status | Disconnect | Hang | Cut | Garbage | Empty | ContentType | Slow
-OfTheModel = WrongTool | UnknownTool | TwoTools | HugeText
+OfTheModel = WrongTool | UnknownTool | TwoTools | WithoutIds | HugeText
 Fault = OfTheWire | OfTheModel

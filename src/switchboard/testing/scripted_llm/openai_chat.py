@@ -106,7 +106,8 @@ def _head(answer: Answer) -> Json:
 
 def _call(answer: Answer, call: Called, arguments: str) -> Json:
     function = {"name": call.name, "arguments": arguments}
-    return {"id": f"call_{answer.number}_{call.number}", "type": "function", "function": function}
+    key = {} if answer.without_ids else {"id": f"call_{answer.number}_{call.number}"}
+    return {**key, "type": "function", "function": function}
 
 
 def _deltas(answer: Answer) -> Iterator[Json]:

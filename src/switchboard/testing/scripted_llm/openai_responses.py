@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Final
 
 from switchboard.domain.json_values import JsonMapping
-from switchboard.testing.scripted_llm.answer import CREATED, Answer, Called, Ended, Json, event, pieces, slices
+from switchboard.testing.scripted_llm.answer import CREATED, Answer, Called, Ended, Json, event, pieces, seal, slices
 from switchboard.testing.scripted_llm.dialect import BadRequest, text_of, wanted
 from switchboard.testing.scripted_llm.openai_chat import CHOICES, openai_error
 from switchboard.testing.scripted_llm.request import Conversation, Dialect, Role, Said, Tool, ToolCall
@@ -122,12 +122,17 @@ def _items(answer: Answer) -> Iterator[Json]:
     number = answer.number
     if answer.thinking:
         summary = [{"type": "summary_text", "text": answer.thinking}]
-        yield {"type": "reasoning", "id": f"rs_{number}", "summary": summary}
+        sealed = {"encrypted_content": seal(number, answer.thinking)} if _is_sealed(answer) else {}
+        yield {"type": "reasoning", "id": f"rs_{number}", "summary": summary, **sealed}
     if answer.text or not answer.calls:
         content = [{"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}]
         head = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
         yield head | {"content": content}
     yield from (_call(answer, call) for call in answer.calls)
+
+
+def _is_sealed(answer: Answer) -> bool:
+    return "reasoning.encrypted_content" in (answer.request.body.get("include") or ())
 
 
 def _call(answer: Answer, call: Called) -> Json:
@@ -155,7 +160,7 @@ def _response(answer: Answer, items: list[Json]) -> Json:
         "metadata": {},
         "usage": {
             "input_tokens": usage.input_tokens,
-            "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+            "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.written_tokens},
             "output_tokens": usage.output_tokens,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": usage.input_tokens + usage.output_tokens,

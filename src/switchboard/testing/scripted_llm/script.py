@@ -34,11 +34,15 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tokens, as the provider reports them. `cached_tokens` is a part of `input_tokens`."""
+    """Tokens, as the provider reports them.
+
+    `cached_tokens`, read from its cache, and `written_tokens`, written into it, are parts of `input_tokens`.
+    """
 
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
+    written_tokens: int = 0
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from switchboard.domain.errors import ConfigurationError
-from switchboard.testing.scripted_llm.endpoints import Sleep, application
+from switchboard.testing.scripted_llm.endpoints import Manners, Sleep, application
 from switchboard.testing.scripted_llm.record import Exchange, Record
 from switchboard.testing.scripted_llm.request import Request
 from switchboard.testing.scripted_llm.script import Player, Scripted
@@ -29,13 +29,22 @@ class ScriptedLlm:
     """`async with ScriptedLlm(script) as llm:`; point a client at `llm.url` (OpenAI's: at `f"{llm.url}/v1"`).
 
     `script` is a `Script`, a list of replies, or a function from a request to a reply. `sleep` makes the pauses of
-    `Slow`.
+    `Slow`. `strict`: what a strict provider rejects is rejected (see `strict.py`). `context`: of a longer request the
+    head is lost, in silence, beyond so many tokens.
     """
 
-    def __init__(self, script: Scripted, *, port: int = 0, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        script: Scripted,
+        *,
+        port: int = 0,
+        sleep: Sleep = asyncio.sleep,
+        strict: bool = False,
+        context: int | None = None,
+    ) -> None:
         self._player = Player(script)
         self._record = Record()
-        app = application(self._record, self._player, sleep)
+        app = application(self._record, self._player, Manners(sleep, strict, context))
         self._config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
         self._state = ServerState()
         self._port = port
