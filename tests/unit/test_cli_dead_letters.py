@@ -10,7 +10,8 @@ import pytest
 import typer
 
 from switchboard.cli.dead_letters.commands import _rule_wish
-from switchboard.cli.dead_letters.views import print_dead_letter, print_dead_letters, print_outcome
+from switchboard.cli.dead_letters.views import dead_letter_table, print_dead_letter, print_outcome
+from switchboard.cli.output import out
 from switchboard.cli.rules.options import moment
 
 ID = str(UUID(int=7))
@@ -98,12 +99,12 @@ def test_an_emptied_dead_letter_says_so(capsys: pytest.CaptureFixture[str]) -> N
     said = capsys.readouterr().out
     assert "its message has been erased" in said
     assert "by System4/root" in said
-    print_dead_letters([gone])
+    out().print(dead_letter_table([gone]))
     assert "(emptied)" in capsys.readouterr().out
 
 
 def test_a_list_shows_who_and_what(capsys: pytest.CaptureFixture[str]) -> None:
-    print_dead_letters([dead_letter(text="line one\nline two " + "x" * 500)])
+    out().print(dead_letter_table([dead_letter(text="line one\nline two " + "x" * 500)]))
     said = capsys.readouterr().out
     assert "a@x.example" in said
     assert "line one line two x" in said

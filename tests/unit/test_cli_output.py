@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from rich.text import Text
 
 from switchboard.cli import client
 from switchboard.cli.demo.demonstration import run_demo
-from switchboard.cli.main import COMMANDS, Entry, build, main
+from switchboard.cli.main import COMMANDS, Entry, build, load, main
 from switchboard.cli.output import NoServer, clean, exit_code, more, one_line, out, print_json, report, table, when
 from switchboard.domain.errors import (
     ConfigurationError,
@@ -107,8 +106,7 @@ def test_all_commands_have_a_place_and_a_summary() -> None:
 
 @pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
 def test_whatever_is_listed_can_be_shown(entry: Entry) -> None:
-    module, _, attribute = entry.place.partition(":")
-    found = getattr(import_module(module), attribute)
+    found = load(entry.place)
     if isinstance(found, typer.Typer):
         names = {command.name for command in found.registered_commands}
         assert ("list" in names) == ("show" in names)

@@ -12,7 +12,7 @@ import typer
 
 from switchboard.cli.client import ask
 from switchboard.cli.names import butler
-from switchboard.cli.output import AsJson, Json, clean, details, one_line, one_of, out, print_json, state, table, when
+from switchboard.cli.output import AsJson, Json, clean, details, one_line, one_of, show, state, table, when
 
 app = typer.Typer(help="Agents: how much each has done; the state of remote butlers.", no_args_is_help=True)
 
@@ -24,11 +24,8 @@ Reason = Annotated[str, typer.Option(help="The reason; it is shown, and recorded
 def list_agents(*, as_json: AsJson = False) -> None:
     """List all agents: what answers there, how much they have done, and whether the remote ones are there."""
     found = ask(lambda client: client.whole("/v1/agents", "agents"))
-    if as_json:
-        print_json(found)
-        return
     heads = ("agent", "team", "engine", "answered", "dead", "in flight", "alive", "last seen", "description")
-    out().print(table(*heads, rows=map(_row, found["agents"]), keep=("agent",)))
+    show(found, table(*heads, rows=map(_row, found["agents"]), keep=("agent",)), as_json=as_json)
 
 
 @app.command("show")
@@ -36,10 +33,7 @@ def show_agent(system: System, *, as_json: AsJson = False) -> None:
     """Show one agent."""
     agents = ask(lambda client: client.whole("/v1/agents", "agents"))["agents"]
     agent = one_of(agents, "system_id", butler(system), "agent")
-    if as_json:
-        print_json(agent)
-    else:
-        out().print(details(_told(agent)))
+    show(agent, details(_told(agent)), as_json=as_json)
 
 
 def _told(agent: Json) -> Iterator[tuple[str, object]]:
@@ -65,13 +59,13 @@ def _row(agent: Json) -> list[object]:
 @app.command("quarantine")
 def quarantine(system: System, *, reason: Reason, as_json: AsJson = False) -> None:
     """Keep a remote butler from work: no model chooses it, and what rules send it is a dead letter."""
-    _show(_post("quarantine", {"system_id": system, "reason": reason}), as_json=as_json)
+    _change("quarantine", {"system_id": system, "reason": reason}, as_json=as_json)
 
 
 @app.command("release")
 def release(system: System, *, reason: Reason = "released", as_json: AsJson = False) -> None:
     """Let a remote butler work again."""
-    _show(_post("release", {"system_id": system, "reason": reason}), as_json=as_json)
+    _change("release", {"system_id": system, "reason": reason}, as_json=as_json)
 
 
 @app.command("endpoint")
@@ -83,20 +77,14 @@ def endpoint(
     as_json: AsJson = False,
 ) -> None:
     """Say where a remote butler is, in place of its team file."""
-    _show(_post("endpoint", {"system_id": system, "endpoint": url, "reason": reason}), as_json=as_json)
+    _change("endpoint", {"system_id": system, "endpoint": url, "reason": reason}, as_json=as_json)
 
 
-def _post(what: str, body: Mapping[str, object]) -> Json:
+def _change(what: str, body: Mapping[str, object], *, as_json: bool) -> None:
     named = {**body, "system_id": butler(str(body["system_id"]))}
-    return ask(lambda client: client.post(f"/v1/agents/{what}", named))
-
-
-def _show(standing: Json, *, as_json: bool) -> None:
-    if as_json:
-        print_json(standing)
-        return
+    standing = ask(lambda client: client.post(f"/v1/agents/{what}", named))
     seen = when(standing["last_seen_at"]) if standing["last_seen_at"] else "never"
     place = clean(standing["endpoint"] or "no endpoint yet")
     why = f" ({clean(standing['why'])})" if standing["why"] else ""
     line = f"{clean(standing['system_id'])} is {standing['liveness']}{why}; last seen {seen}; called at {place}"
-    out().print(line, soft_wrap=True, markup=False)
+    show(standing, line, as_json=as_json)

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import ask
-from switchboard.cli.output import AsJson, Cursor, Json, details, more, one_line, out, print_json, table, when
+from switchboard.cli.output import AsJson, Cursor, Json, details, one_line, show, show_page, table, when
 from switchboard.domain.errors import InvalidInput, NotFound
 
 app = typer.Typer(help="Refused requests and administrative actions.", no_args_is_help=True)
@@ -32,16 +32,11 @@ def list_entries(
 
     Edits of rules are in `rules versions`.
     """
-    params = {"limit": limit, "action": action, "cursor": cursor}
-    found = ask(lambda client: client.get("/v1/audit", params))
-    if as_json:
-        print_json(found)
-        return
+    asked = {"limit": limit, "action": action}
+    found = ask(lambda client: client.get("/v1/audit", {**asked, "cursor": cursor}))
     rows = ((when(e["at"], short=True), e["actor"], e["action"], _detail_and_id(e)) for e in found["entries"])
-    out().print(table("at", "who", "what", "detail, id", rows=rows, keep=("at", "who", "what"), wrap=True, room=_ID))
-    if found.get("next_cursor"):
-        again = more("audit list", cursor=found["next_cursor"], limit=limit, action=action)
-        out().print(again, style="dim", soft_wrap=True)
+    shown = table("at", "who", "what", "detail, id", rows=rows, keep=("at", "who", "what"), wrap=True, room=_ID)
+    show_page(found, shown, "audit list", as_json=as_json, **asked)
 
 
 @app.command("show")
@@ -62,12 +57,9 @@ def show_entry(
         raise NotFound(f"no entry of the audit log has an id that begins with {entry_id}; see `switchboard audit list`")
     if len(found) > 1:
         raise InvalidInput(f"{entry_id} is the beginning of several ids; give more of it", code="ambiguous_id")
-    if as_json:
-        print_json(found[0])
-        return
     [entry] = found
     rows: list[tuple[str, object]] = [("id", entry["audit_id"]), ("at", when(entry["at"])), ("who", entry["actor"])]
-    out().print(details([*rows, ("what", entry["action"]), *entry["detail"].items()]))
+    show(entry, details([*rows, ("what", entry["action"]), *entry["detail"].items()]), as_json=as_json)
 
 
 def _detail_and_id(entry: Json) -> Text:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from switchboard.cli.client import ask
-from switchboard.cli.output import AsJson, Json, details, one_line, one_of, out, print_json, state, table, when
+from switchboard.cli.output import AsJson, Json, details, one_line, one_of, show, state, table, when
 
 app = typer.Typer(help="Connectors, as they last reported themselves.", no_args_is_help=True)
 
@@ -16,15 +16,12 @@ app = typer.Typer(help="Connectors, as they last reported themselves.", no_args_
 def list_connectors(*, as_json: AsJson = False) -> None:
     """List every endpoint that a connector has ever served, and whether one serves it now."""
     found = ask(lambda client: client.whole("/v1/connectors", "connectors"))
-    if as_json:
-        print_json(found)
-        return
     rows = (
         (_account(c), state(c["liveness"]), state(c["state"]), when(c["last_seen_at"], short=True), _said(c))
         for c in found["connectors"]
     )
     names = ("account", "connector", "reports", "last seen", "version, error")
-    out().print(table(*names, rows=rows, keep=names[:4]))
+    show(found, table(*names, rows=rows, keep=names[:4]), as_json=as_json)
 
 
 @app.command("show")
@@ -36,14 +33,11 @@ def show_connector(
     """Show one connector with its counters."""
     listed = ask(lambda client: client.whole("/v1/connectors", "connectors"))["connectors"]
     found = one_of([{**one, "account": _account(one)} for one in listed], "account", account, "connector for")
-    if as_json:
-        print_json(found)
-        return
     times = {"first_seen_at": "first seen", "last_seen_at": "last seen"}
     names = ("account", "liveness", "state", "instance_id", "version", "error_message")
     rows: list[tuple[str, object]] = [(name.replace("_", " "), found[name]) for name in names]
     rows += [(name, when(found[key])) for key, name in times.items()]
-    out().print(details([*rows, *sorted(found["counters"].items())]))
+    show(found, details([*rows, *sorted(found["counters"].items())]), as_json=as_json)
 
 
 def _account(connector: Json) -> str:

@@ -14,7 +14,7 @@ import typer
 from switchboard.app.logs import set_up_logs
 from switchboard.app.ops.backup import Progress, back_up, migrate_database, restore
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.output import AsJson, errors, out, print_json
+from switchboard.cli.output import AsJson, errors, show
 
 app = typer.Typer(help="Migrate, back up and restore the database.", no_args_is_help=True)
 
@@ -23,10 +23,7 @@ app = typer.Typer(help="Migrate, back up and restore the database.", no_args_is_
 def migrate(*, as_json: AsJson = False) -> None:
     """Bring the database to this release's schema. `up`, `serve` and `work` do it by themselves."""
     applied = [f"{m.number:04d}_{m.name}" for m in asyncio.run(migrate_database(_settings()))]
-    if as_json:
-        print_json({"applied": applied})
-    else:
-        out().print("\n".join(applied) if applied else "nothing to do: the schema is up to date")
+    show({"applied": applied}, "\n".join(applied) or "nothing to do: the schema is up to date", as_json=as_json)
 
 
 @app.command("backup")
@@ -41,10 +38,8 @@ def backup(
     started = time.monotonic()
     with _progress("backing up") as progress:
         size = asyncio.run(back_up(_settings(), file, progress))
-    if as_json:
-        print_json({"file": str(file), "size_bytes": size})
-    else:
-        out().print(f"{file}: {_size(size)} in {time.monotonic() - started:.1f} s", soft_wrap=True)
+    said = f"{file}: {_size(size)} in {time.monotonic() - started:.1f} s"
+    show({"file": str(file), "size_bytes": size}, said, as_json=as_json)
 
 
 @app.command("restore")
@@ -57,10 +52,7 @@ def restore_backup(
     """Put a backup in place, whole or not at all. The switchboard must be stopped."""
     with _progress("restoring") as progress:
         applied = [m.name for m in asyncio.run(restore(_settings(), file, progress, force=force))]
-    if as_json:
-        print_json({"file": str(file), "migrated": applied})
-    else:
-        out().print(f"restored from {file}", soft_wrap=True)
+    show({"file": str(file), "migrated": applied}, f"restored from {file}", as_json=as_json)
 
 
 def _settings() -> Settings:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from switchboard.cli.client import ask
-from switchboard.cli.output import AsJson, clean, details, one_of, out, print_json, state, table, when
+from switchboard.cli.output import AsJson, clean, details, one_of, show, state, table, when
 
 app = typer.Typer(help="Lanes that are waiting, running or paused; resume one.", no_args_is_help=True)
 
@@ -18,35 +18,25 @@ Lane = Annotated[str, typer.Argument(help="The lane's key, as `lanes list` shows
 def list_lanes(*, as_json: AsJson = False) -> None:
     """List the lanes that are not idle or hold parked items, the longest waiting first."""
     found = ask(lambda client: client.whole("/v1/lanes", "lanes"))
-    if as_json:
-        print_json(found)
-        return
     rows = (
         (x["lane"], state(x["state"]), x["waiting"], x["parked"], x["attempts"], when(x["ready_at"], short=True))
         for x in found["lanes"]
     )
-    out().print(
-        table("lane", "state", "waiting", "parked", "attempts", "due", rows=rows, keep=("lane", "state", "due"))
-    )
+    names = ("lane", "state", "waiting", "parked", "attempts", "due")
+    show(found, table(*names, rows=rows, keep=("lane", "state", "due")), as_json=as_json)
 
 
 @app.command("show")
 def show_lane(lane: Lane, *, as_json: AsJson = False) -> None:
     """Show one of the lanes that `lanes list` shows."""
     found = one_of(ask(lambda client: client.whole("/v1/lanes", "lanes"))["lanes"], "lane", lane, "busy lane")
-    if as_json:
-        print_json(found)
-    else:
-        times = {"ready_at", "lease_until"}
-        rows = ((name.replace("_", " "), when(value) if name in times else value) for name, value in found.items())
-        out().print(details(rows))
+    times = {"ready_at", "lease_until"}
+    rows = ((name.replace("_", " "), when(value) if name in times else value) for name, value in found.items())
+    show(found, details(rows), as_json=as_json)
 
 
 @app.command("resume")
 def resume(lane: Lane, *, as_json: AsJson = False) -> None:
     """Let a paused lane go on with its next item."""
     answer = ask(lambda client: client.post("/v1/lanes/resume", {"lane": lane}))
-    if as_json:
-        print_json(answer)
-    else:
-        out().print(f"{clean(lane)} goes on")
+    show(answer, f"{clean(lane)} goes on", as_json=as_json)

@@ -26,7 +26,7 @@ from switchboard.domain.errors import SwitchboardError
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command: its name, `module:attribute` of its function or group, and its line in the help."""
+    """A command: its name, `module:attribute` of its function or group in `cli`, and its line in the help."""
 
     name: str
     place: str
@@ -41,62 +41,32 @@ _STEER: Final = "Steer it"
 _KEEP: Final = "Keep it well"
 
 COMMANDS: Final = (
-    Entry("up", "switchboard.cli.run:up", "Start everything: database, server and a worker.", _RUN),
-    Entry("serve", "switchboard.cli.run:serve", "Start the server only (HTTP, MCP).", _RUN),
-    Entry("work", "switchboard.cli.run:work", "Start a worker only.", _RUN),
+    Entry("up", "run:up", "Start everything: database, server and a worker.", _RUN),
+    Entry("serve", "run:serve", "Start the server only (HTTP, MCP).", _RUN),
+    Entry("work", "run:work", "Start a worker only.", _RUN),
     Entry(
-        "demo",
-        "switchboard.cli.demo.commands:demo",
-        "Show everything in a minute: real input, a killed worker, balanced books.",
-        _RUN,
+        "demo", "demo.commands:demo", "Show everything in a minute: real input, a killed worker, balanced books.", _RUN
     ),
-    Entry("chat", "switchboard.cli.messages.chat:chat", "Talk to your butlers from the terminal.", _TALK),
-    Entry("send", "switchboard.cli.messages.send:send", "Send one message, and optionally wait for the answer.", _TALK),
-    Entry("import", "switchboard.cli.importing.commands:import_files", "Import mails and envelopes from files.", _TALK),
-    Entry(
-        "messages",
-        "switchboard.cli.messages.commands:app",
-        "List messages, show or correct one, or get its original bytes.",
-        _ASK,
-    ),
-    Entry(
-        "explain",
-        "switchboard.cli.messages.explain:explain",
-        "Why a message was routed as it was, and what became of it.",
-        _ASK,
-    ),
-    Entry("teams", "switchboard.cli.teams:app", "The tree of teams with members and rules.", _ASK),
-    Entry(
-        "agents", "switchboard.cli.agents:app", "All agents, how much they have done, and which are available.", _ASK
-    ),
-    Entry(
-        "rules",
-        "switchboard.cli.rules.commands:app",
-        "List, edit, test and restore rules at run time.",
-        _STEER,
-    ),
-    Entry("sops", "switchboard.cli.rules.sops:app", "Rules of standard operating procedures: load and unload.", _STEER),
-    Entry(
-        "dlq",
-        "switchboard.cli.dead_letters.commands:app",
-        "Dead letters: messages that could not be delivered, and why.",
-        _ASK,
-    ),
-    Entry(
-        "models",
-        "switchboard.cli.models.commands:app",
-        "Models: list and test them, their cost, their choices.",
-        _KEEP,
-    ),
-    Entry("connectors", "switchboard.cli.connectors:app", "Connectors: which endpoints are served.", _KEEP),
-    Entry("outbox", "switchboard.cli.outbox:app", "Outgoing replies: list, show or resend.", _KEEP),
-    Entry("lanes", "switchboard.cli.lanes:app", "Lanes that are waiting, running or paused; resume one.", _KEEP),
-    Entry("tokens", "switchboard.cli.tokens:app", "Create, list and revoke tokens.", _KEEP),
-    Entry("audit", "switchboard.cli.audit:app", "Refused requests and administrative actions.", _KEEP),
-    Entry("doctor", "switchboard.cli.doctor:doctor", "Check the installation and say how to fix it.", _KEEP),
-    Entry("db", "switchboard.cli.db:app", "Migrate, back up and restore the database.", _KEEP),
-    Entry("bench", "switchboard.cli.bench:app", "Run benchmarks, as ratios to a baseline of the same run.", _KEEP),
-    Entry("version", "switchboard.cli.version:version", "Show the version.", _KEEP),
+    Entry("chat", "messages.chat:chat", "Talk to your butlers from the terminal.", _TALK),
+    Entry("send", "messages.send:send", "Send one message, and optionally wait for the answer.", _TALK),
+    Entry("import", "importing.commands:import_files", "Import mails and envelopes from files.", _TALK),
+    Entry("messages", "messages.commands:app", "List messages, show or correct one, or get its original bytes.", _ASK),
+    Entry("explain", "messages.explain:explain", "Why a message was routed as it was, and what became of it.", _ASK),
+    Entry("teams", "teams:app", "The tree of teams with members and rules.", _ASK),
+    Entry("agents", "agents:app", "All agents, how much they have done, and which are available.", _ASK),
+    Entry("rules", "rules.commands:app", "List, edit, test and restore rules at run time.", _STEER),
+    Entry("sops", "rules.sops:app", "Rules of standard operating procedures: load and unload.", _STEER),
+    Entry("dlq", "dead_letters.commands:app", "Dead letters: messages that could not be delivered, and why.", _ASK),
+    Entry("models", "models.commands:app", "Models: list and test them, their cost, their choices.", _KEEP),
+    Entry("connectors", "connectors:app", "Connectors: which endpoints are served.", _KEEP),
+    Entry("outbox", "outbox:app", "Outgoing replies: list, show or resend.", _KEEP),
+    Entry("lanes", "lanes:app", "Lanes that are waiting, running or paused; resume one.", _KEEP),
+    Entry("tokens", "tokens:app", "Create, list and revoke tokens.", _KEEP),
+    Entry("audit", "audit:app", "Refused requests and administrative actions.", _KEEP),
+    Entry("doctor", "doctor:doctor", "Check the installation and say how to fix it.", _KEEP),
+    Entry("db", "db:app", "Migrate, back up and restore the database.", _KEEP),
+    Entry("bench", "bench:app", "Run benchmarks, as ratios to a baseline of the same run.", _KEEP),
+    Entry("version", "version:version", "Show the version.", _KEEP),
 )
 
 
@@ -163,16 +133,17 @@ def _root(
 
 
 def _register(app: typer.Typer, entry: Entry, *, in_full: bool) -> None:
-    target: object = _load(entry.place) if in_full else _only_named
+    target: object = load(entry.place) if in_full else _only_named
     if isinstance(target, typer.Typer):
         app.add_typer(target, name=entry.name, help=entry.summary, rich_help_panel=entry.panel)
     elif isinstance(target, FunctionType):
         app.command(entry.name, short_help=entry.summary, rich_help_panel=entry.panel)(target)
 
 
-def _load(place: str) -> object:
+def load(place: str) -> object:
+    """The function or group of an entry."""
     module, _, attribute = place.partition(":")
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(f"switchboard.cli.{module}"), attribute)
 
 
 def _only_named() -> None:

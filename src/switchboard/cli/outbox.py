@@ -9,20 +9,7 @@ from rich.text import Text
 
 from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
-from switchboard.cli.output import (
-    AsJson,
-    Cursor,
-    Json,
-    clean,
-    details,
-    more,
-    one_line,
-    out,
-    print_json,
-    state,
-    table,
-    when,
-)
+from switchboard.cli.output import AsJson, Cursor, Json, clean, details, one_line, show, show_page, state, table, when
 
 app = typer.Typer(help="Outgoing replies: list them, show one, or send it again.", no_args_is_help=True)
 
@@ -40,10 +27,8 @@ def list_replies(
     as_json: AsJson = False,
 ) -> None:
     """List replies, the newest first."""
-    found = ask(lambda client: client.get("/v1/outbox", {"state": only, "limit": limit, "cursor": cursor}))
-    if as_json:
-        print_json(found)
-        return
+    asked = {"limit": limit, "state": only}
+    found = ask(lambda client: client.get("/v1/outbox", {**asked, "cursor": cursor}))
     rows = (
         (
             r["outbox_id"],
@@ -54,26 +39,20 @@ def list_replies(
         )
         for r in found["replies"]
     )
-    out().print(table("id", "since", "state", "account", "text or error", rows=rows, keep=("id", "since", "state")))
-    if found["next_cursor"]:
-        again = more("outbox list", cursor=found["next_cursor"], limit=limit, state=only)
-        out().print(again, style="dim", soft_wrap=True)
+    names = ("id", "since", "state", "account", "text or error")
+    show_page(found, table(*names, rows=rows, keep=names[:3]), "outbox list", as_json=as_json, **asked)
 
 
 @app.command("show")
 def show_reply(outbox_id: OutboxId, *, as_json: AsJson = False) -> None:
     """Show one reply with its text and every attempt to send it."""
     reply = ask_about("reply", outbox_id, lambda client, found: client.get(f"/v1/outbox/{found}"))
-    if as_json:
-        print_json(reply)
-        return
     names = ("outbox_id", "request_id", "conversation", "system_id", "channel", "endpoint", "thread", "recipient")
     rows: list[tuple[str, object]] = [("state", state(reply["state"]))]
     rows += [(name, reply[name]) for name in (*names, "reply_to", "platform_message_id", "error")]
     rows += [("created", when(reply["created_at"])), ("settled", when(reply["settled_at"]))]
     rows += [("attempt", _attempt(one)) for one in reply["receipts"]]
-    out().print(details(rows))
-    out().print(Text("\n" + clean(reply["text"])))
+    show(reply, details(rows), Text("\n" + clean(reply["text"])), as_json=as_json)
 
 
 def _attempt(receipt: Json) -> str:
@@ -84,7 +63,4 @@ def _attempt(receipt: Json) -> str:
 def resend(outbox_id: OutboxId, *, as_json: AsJson = False) -> None:
     """Send a reply again that is uncertain, failed or dead: it goes to the end of its conversation's lane."""
     answer = ask_about("reply", outbox_id, lambda client, found: client.post(f"/v1/outbox/{found}/resend", {}))
-    if as_json:
-        print_json(answer)
-    else:
-        out().print(f"{outbox_id}: {answer['state']}")
+    show(answer, f"{outbox_id}: {answer['state']}", as_json=as_json)

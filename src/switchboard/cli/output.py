@@ -12,7 +12,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -160,10 +160,36 @@ def _near(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
+def show(found: Json, *shown: RenderableType | Callable[[Json], object], as_json: bool) -> None:
+    """What a command found: with `as_json` as it is, else as people read it, each part in lines of its own.
+
+    A function prints its part itself.
+    """
+    if as_json:
+        print_json(found)
+        return
+    for part in shown:
+        if callable(part):
+            part(found)
+        else:
+            out().print(part, soft_wrap=isinstance(part, str))
+
+
+def show_page(
+    page: Json, shown: RenderableType | Callable[[Json], object], command: str, *, as_json: bool, **asked: object
+) -> None:
+    """A page of a list, as `show` does, and how to get the next one: the same question, from its cursor on."""
+    show(page, shown, as_json=as_json)
+    if page["next_cursor"] and not as_json:
+        again = more(command, cursor=page["next_cursor"], **asked)
+        out().print(again, style="dim", soft_wrap=True)
+
+
 def more(command: str, **options: object) -> str:
-    """The line that says how to get the next page of a list: the same question, from its cursor on."""
-    given = (f" --{name} {shlex.quote(clean(value))}" for name, value in options.items() if value is not None)
-    return f"more: switchboard {command}{''.join(given)}"
+    """The line that says how to see more; of the options those that are given, without a value if that is True."""
+    given = ((name, value) for name, value in options.items() if value is not None)
+    words = (f" --{name}" if value is True else f" --{name} {shlex.quote(clean(value))}" for name, value in given)
+    return f"more: switchboard {command}{''.join(words)}"
 
 
 def clean(text: object) -> str:

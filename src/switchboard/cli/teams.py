@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from switchboard.cli.client import ask, part
-from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, print_json
+from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, show
 from switchboard.cli.rules.views import rule_text
 
 app = typer.Typer(help="The tree of teams with members and rules.", no_args_is_help=True)
@@ -19,19 +19,16 @@ app = typer.Typer(help="The tree of teams with members and rules.", no_args_is_h
 @app.command("list")
 def list_teams(*, as_json: AsJson = False) -> None:
     """Show the tree of teams with members and rules: of each team the first rules that are evaluated."""
-    _print(ask(lambda client: client.whole("/v1/teams", "teams")), as_json=as_json)
+    show(ask(lambda client: client.whole("/v1/teams", "teams")), _print, as_json=as_json)
 
 
 @app.command("show")
 def show_team(team: Annotated[str, typer.Argument(help="The team, such as root.")], *, as_json: AsJson = False) -> None:
     """Show one team."""
-    _print(ask(lambda client: client.get(f"/v1/teams/{part(team)}")), as_json=as_json)
+    show(ask(lambda client: client.get(f"/v1/teams/{part(team)}")), _print, as_json=as_json)
 
 
-def _print(found: Json, *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
+def _print(found: Json) -> None:
     listed: Sequence[Json] = found.get("teams", [found])
     names = {one["team_id"] for one in listed}
     for top in (one for one in listed if one["parent_id"] not in names):

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from switchboard.cli.client import Client, ask, part
 from switchboard.cli.names import butler
-from switchboard.cli.output import AsJson, Json, clean, details, errors, one_of, out, print_json, table, when
+from switchboard.cli.output import AsJson, Json, clean, details, errors, one_of, show, table, when
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 
@@ -73,11 +73,9 @@ def create(  # noqa: PLR0913 - the options of a command
     made, warning = ask(work)
     if warning is not None:
         errors().print(f"warning: {clean(warning)}", style="yellow", soft_wrap=True)
-    if as_json:
-        print_json(made)
-    else:
+    if not as_json:
         errors().print(f"token {name} ({role.value}); it will not be shown again:", style="dim")
-        out().print(made["token"], soft_wrap=True)
+    show(made, made["token"], as_json=as_json)
 
 
 async def _unknown(client: Client, *, channel: str | None, system: str | None) -> str | None:
@@ -108,22 +106,17 @@ def _check_bound(role: Role, given: Mapping[str, str | None]) -> None:
 def list_tokens(*, as_json: AsJson = False) -> None:
     """List tokens, never their secrets."""
     found = ask(lambda client: client.whole("/v1/tokens", "tokens"))
-    if as_json:
-        print_json(found)
-        return
     rows = ((t["name"], t["role"], _scope(t), when(t["created_at"], short=True), _status(t)) for t in found["tokens"])
-    out().print(table("name", "role", "for", "created", "status", rows=rows, keep=("name", "role", "created")))
+    names = ("name", "role", "for", "created", "status")
+    show(found, table(*names, rows=rows, keep=("name", "role", "created")), as_json=as_json)
 
 
 @app.command("show")
 def show_token(name: Name, *, as_json: AsJson = False) -> None:
     """Show one token, never its secret."""
     token = one_of(ask(lambda client: client.whole("/v1/tokens", "tokens"))["tokens"], "name", name, "token")
-    if as_json:
-        print_json(token)
-        return
     rows = [("name", token["name"]), ("role", token["role"]), ("for", _scope(token)), ("status", _status(token))]
-    out().print(details([*rows, ("created", when(token["created_at"]))]))
+    show(token, details([*rows, ("created", when(token["created_at"]))]), as_json=as_json)
 
 
 def _scope(token: Json) -> str:
@@ -143,7 +136,4 @@ def _status(token: Json) -> Text:
 def revoke(name: Name, *, as_json: AsJson = False) -> None:
     """Revoke a token; from now on it opens nothing."""
     answer = ask(lambda client: client.delete(f"/v1/tokens/{part(name)}"))
-    if as_json:
-        print_json({"name": name, "status": "revoked"} | answer)
-    else:
-        out().print(f"{name} is revoked")
+    show({"name": name, "status": "revoked"} | answer, f"{name} is revoked", as_json=as_json)

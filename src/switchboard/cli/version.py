@@ -5,12 +5,11 @@ from __future__ import annotations
 import platform
 
 from switchboard import __version__
-from switchboard.cli.output import AsJson, out, print_json
+from switchboard.cli.output import AsJson, show
 
 
 def version(*, as_json: AsJson = False) -> None:
     """Say which version this is, and on which Python it runs."""
-    if as_json:
-        print_json({"version": __version__, "python": platform.python_version()})
-    else:
-        out().print(f"switchboard {__version__} (Python {platform.python_version()})")
+    python = platform.python_version()
+    found = {"version": __version__, "python": python}
+    show(found, f"switchboard {__version__} (Python {python})", as_json=as_json)

@@ -14,10 +14,10 @@ from typing import Annotated, Final, Literal
 import typer
 
 from switchboard.cli.client import Client, ask, ask_about_team
-from switchboard.cli.dead_letters.views import print_dead_letter, print_dead_letters, print_outcome, print_rerouted
+from switchboard.cli.dead_letters.views import dead_letter_table, print_dead_letter, print_outcome, print_rerouted
 from switchboard.cli.ids import ask_about, check_id, meant
 from switchboard.cli.names import butler, targets
-from switchboard.cli.output import FAILED, OK, AsJson, Cursor, Json, done, more, out, print_json
+from switchboard.cli.output import FAILED, OK, AsJson, Cursor, Json, done, show, show_page
 from switchboard.cli.rules.options import moment, pairs, reason_for, said_or_asked
 from switchboard.cli.rules.views import counted
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -76,13 +76,8 @@ def list_dead_letters(  # noqa: PLR0913 - the options of a command
     asked |= {"since": moment(since, "--since"), "until": moment(until, "--until")}
     params = {**asked, "team_id": team, "system_id": system and butler(system), "cursor": cursor}
     page = ask(lambda client: ask_about_team(client, "/v1/dead-letters", params, "dead_letters"))
-    if as_json:
-        print_json(page)
-        return
-    print_dead_letters(page["dead_letters"])
-    if page.get("next_cursor"):
-        again = more("dlq list", cursor=page["next_cursor"], team=team, system=system, **{**asked, "status": status})
-        out().print(again, style="dim", soft_wrap=True)
+    asked |= {"team": team, "system": system, "status": status}
+    show_page(page, dead_letter_table(page["dead_letters"]), "dlq list", as_json=as_json, **asked)
 
 
 @app.command("show")
@@ -95,10 +90,7 @@ def show_dead_letter(
     dead_letter = ask_about(
         "dead_letter", dead_letter_id, lambda client, found: client.get(f"/v1/dead-letters/{found}")
     )
-    if as_json:
-        print_json(dead_letter)
-    else:
-        print_dead_letter(dead_letter)
+    show(dead_letter, print_dead_letter, as_json=as_json)
 
 
 @app.command("reroute")
@@ -138,7 +130,7 @@ def reroute(  # noqa: PLR0913 - the options of a command
         said["to"] = targets([to])[0]
     if ids and len(ids) == 1 and not dry_run:
         answer = _settle(ids[0], "reroute", said)
-        print_json(answer) if as_json else print_rerouted(answer)
+        show(answer, print_rerouted, as_json=as_json)
         return
     _many(
         _Many({"filter": wanted, "action": "reroute", **said}, "Reroute", "rerouted", dry_run, yes or bool(ids)),
@@ -175,10 +167,7 @@ def handle(  # noqa: PLR0913 - the options of a command
     said = {"resolution": _resolution_for(resolution, dry_run=dry_run)}
     if ids and len(ids) == 1 and not dry_run:
         answer = _settle(ids[0], "handle", said)
-        if as_json:
-            print_json(answer)
-        else:
-            out().print(f"{ids[0]} {'was already closed' if answer['already'] else 'is closed'}")
+        show(answer, f"{ids[0]} {'was already closed' if answer['already'] else 'is closed'}", as_json=as_json)
         return
     _many(
         _Many({"filter": wanted, "action": "handle", **said}, "Close", "closed", dry_run, yes or bool(ids)),
@@ -278,10 +267,7 @@ def _many(work: _Many, *, as_json: bool) -> None:
     if not work.dry_run and not work.yes:
         _confirm(work)
     outcome = ask(lambda client: _all_pages(client, {**work.body, "dry_run": work.dry_run, "limit": _AT_ONCE}))
-    if as_json:
-        print_json(outcome)
-    else:
-        print_outcome(outcome, work.done)
+    show(outcome, lambda _: print_outcome(outcome, work.done), as_json=as_json)
     done(FAILED if outcome["failed"] else OK)
 
 

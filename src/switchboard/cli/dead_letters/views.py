@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from rich.console import RenderableType
 from rich.text import Text
 
 from switchboard.cli.output import Json, clean, errors, one_line, out, state, table, when
@@ -19,7 +20,7 @@ _SHOWN: Final = 20
 """Letters of many that are named one by one."""
 
 
-def print_dead_letters(dead_letters: Sequence[Json]) -> None:
+def dead_letter_table(dead_letters: Sequence[Json]) -> RenderableType:
     """A page of dead letters: what died where, why, and the beginning of what it says."""
     names = ("id", "since", "status", "team", "category", "from", "text")
     rows = (
@@ -34,7 +35,7 @@ def print_dead_letters(dead_letters: Sequence[Json]) -> None:
         )
         for x in dead_letters
     )
-    out().print(table(*names, rows=rows, keep=("id", "since", "status")))
+    return table(*names, rows=rows, keep=("id", "since", "status"))
 
 
 def print_dead_letter(dead_letter: Json) -> None:

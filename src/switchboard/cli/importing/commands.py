@@ -26,20 +26,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from switchboard.cli.client import Client, ask
 from switchboard.cli.importing.sources import Item, Kind, Source, find_sources, read_items, thread_of
-from switchboard.cli.output import (
-    FAILED,
-    OK,
-    AsJson,
-    Json,
-    NoServer,
-    clean,
-    done,
-    errors,
-    one_line,
-    out,
-    print_json,
-    table,
-)
+from switchboard.cli.output import FAILED, OK, AsJson, Json, NoServer, clean, done, errors, one_line, out, show, table
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.imports import MAX_ENTRY
 from switchboard.domain.errors import InvalidInput, Overloaded, SenderOverRate, SwitchboardError, TooLarge, Unavailable
@@ -124,10 +111,7 @@ def import_files(
             errors().print("stopped; run the same command again to continue, nothing is stored twice", style="yellow")
             errors().print(_counts(tally))
         raise
-    if as_json:
-        print_json(_summary(tally))
-    else:
-        _show(tally)
+    show(_summary(tally), lambda _: _show(tally), as_json=as_json)
     done(FAILED if tally.refused else OK)
 
 

@@ -32,7 +32,7 @@ from switchboard.cli.messages.talk import (
     submit,
     written,
 )
-from switchboard.cli.output import FAILED, OK, AsJson, done, errors, print_json
+from switchboard.cli.output import FAILED, OK, AsJson, done, errors, show
 from switchboard.domain.errors import InvalidInput, Overloaded
 
 _HISTORY: Final = 1000
@@ -84,12 +84,9 @@ def _talk(draft: Draft, lines: Iterable[str], wait: float, *, as_json: bool) -> 
 
 async def _exchange(client: Client, draft: Draft, wait: float, *, as_json: bool) -> int:
     accepted = await submit(client, draft)
-    show = (lambda _: None) if as_json else show_reply
-    answer: Answer = await follow(client, str(accepted["request_id"]), wait=wait, show=show)
-    if as_json:
-        print_json(answer_json(answer, accepted))
-    else:
-        show_silence(answer)
+    shown = (lambda _: None) if as_json else show_reply
+    answer: Answer = await follow(client, str(accepted["request_id"]), wait=wait, show=shown)
+    show(answer_json(answer, accepted), lambda _: show_silence(answer), as_json=as_json)
     return OK if answer.good else FAILED
 
 

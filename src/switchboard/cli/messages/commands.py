@@ -14,7 +14,19 @@ from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.models.views import attempt_line
 from switchboard.cli.names import targets
-from switchboard.cli.output import AsJson, Cursor, Json, clean, more, one_line, out, print_json, state, table, when
+from switchboard.cli.output import (
+    AsJson,
+    Cursor,
+    Json,
+    clean,
+    one_line,
+    print_json,
+    show,
+    show_page,
+    state,
+    table,
+    when,
+)
 from switchboard.cli.rules.views import pairs_of
 from switchboard.core.visible import escaped
 from switchboard.domain.shown import MessageState
@@ -40,9 +52,6 @@ def list_messages(
     """List messages, the newest first."""
     asked = {"limit": limit, "channel": channel, "endpoint": endpoint, "state": only}
     page = ask(lambda client: client.get("/v1/messages", {**asked, "cursor": cursor}))
-    if as_json:
-        print_json(page)
-        return
     rows = (
         (
             m["request_id"],
@@ -56,24 +65,14 @@ def list_messages(
         for m in page["messages"]
     )
     names = ("id", "received", "state", "channel", "sender", "went to", "text")
-    out().print(table(*names, rows=rows, keep=("id", "received", "state")))
-    if page.get("next_cursor"):
-        again = more("messages list", cursor=page["next_cursor"], **asked)
-        out().print(again, style="dim", soft_wrap=True)
+    shown = table(*names, rows=rows, keep=("id", "received", "state"))
+    show_page(page, shown, "messages list", as_json=as_json, **asked)
 
 
 @app.command("show")
 def show_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
     """Show one message with its envelope, deliveries, replies and dead letters."""
     message = ask_about("message", request_id, lambda client, found: client.get(f"/v1/messages/{found}"))
-    if as_json:
-        print_json(message)
-    else:
-        _show(message)
-
-
-def _show(message: Json) -> None:
-    console = out()
     rows: list[tuple[object, object]] = [("id", message["request_id"]), ("state", state(message["state"]))]
     rows.append(("received", when(message["received_at"])))
     rows += [(name, message.get(name)) for name in ("channel", "endpoint", "sender", "thread", "conversation")]
@@ -85,8 +84,7 @@ def _show(message: Json) -> None:
         for x in message["dead_letters"]
     ]
     rows += [("model", attempt_line(c)) for c in message["classifications"]]
-    console.print(table("", "", rows=rows, wrap=True))
-    console.print(Text("\n" + clean(message["text"])))
+    show(message, table("", "", rows=rows, wrap=True), Text("\n" + clean(message["text"])), as_json=as_json)
 
 
 def _became(who: object, how: object, what: object) -> Text:
@@ -118,13 +116,10 @@ def correct_message(
         return client.post(f"/v1/messages/{found}/correction", body)
 
     answer = ask_about("message", request_id, correct)
-    if as_json:
-        print_json(answer)
-        return
     was = "was already corrected" if answer["already"] else "is corrected"
     takers = ", ".join(clean(one["system_id"]) for one in answer["deliveries"])
     sent = f", and delivered to {takers} (decision {answer['decision_n']})" if answer["decision_n"] else ""
-    out().print(f"{request_id} {was} to {clean(answer['corrected_to'])}{sent}", soft_wrap=True)
+    show(answer, f"{request_id} {was} to {clean(answer['corrected_to'])}{sent}", as_json=as_json)
 
 
 @app.command("raw")

@@ -20,7 +20,7 @@ from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.importing.sources import is_mail
 from switchboard.cli.models.views import attempt_line, dollars
-from switchboard.cli.output import AsJson, Json, clean, one_line, out, print_json, state, when
+from switchboard.cli.output import AsJson, Json, clean, one_line, show, state, when
 from switchboard.cli.reading import read_bytes, read_object
 from switchboard.cli.rules.options import pairs
 from switchboard.cli.rules.views import counted, pairs_of, receivers_of
@@ -75,10 +75,7 @@ def explain(
     else:
         asked = {"facts": given} if dry_run is None else {"envelope": _envelope(dry_run, endpoint)}
         found = ask(lambda client: client.post("/v1/rules/explain", asked))
-    if as_json:
-        print_json(found)
-    else:
-        out().print(tree_of(found) if request_id is not None else _would(found))
+    show(found, tree_of(found) if request_id is not None else _would(found), as_json=as_json)
 
 
 def _envelope(file: Path, endpoint: str) -> Mapping[str, object]:

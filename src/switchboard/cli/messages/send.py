@@ -21,7 +21,7 @@ from switchboard.cli.messages.talk import (
     submit,
     written,
 )
-from switchboard.cli.output import FAILED, OK, AsJson, done, out, print_json
+from switchboard.cli.output import FAILED, OK, AsJson, done, show
 
 
 class Channel(StrEnum):
@@ -68,15 +68,9 @@ async def _send(client: Client, draft: Draft, wait: float, *, as_json: bool) -> 
     accepted = await submit(client, draft)
     request_id = str(accepted["request_id"])
     if not wait:
-        if as_json:
-            print_json(accepted)
-        else:
-            again = " (it was stored before)" if accepted["duplicate"] else ""
-            out().print(f"{request_id}{again}")
+        again = " (it was stored before)" if accepted["duplicate"] else ""
+        show(accepted, f"{request_id}{again}", as_json=as_json)
         return OK
     answer = await follow(client, request_id, wait=wait, show=(lambda _: None) if as_json else show_reply)
-    if as_json:
-        print_json(answer_json(answer, accepted))
-    else:
-        show_silence(answer)
+    show(answer_json(answer, accepted), lambda _: show_silence(answer), as_json=as_json)
     return OK if answer.good else FAILED

@@ -17,8 +17,8 @@ import typer
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli import names
 from switchboard.cli.client import ask, ask_about_team, server_url
-from switchboard.cli.models.views import print_log, print_model, print_models, print_tried, print_usage
-from switchboard.cli.output import FAILED, OK, AsJson, Cursor, Json, done, more, one_of, out, print_json
+from switchboard.cli.models.views import log_table, model_details, print_models, print_tried, usage_table
+from switchboard.cli.output import FAILED, OK, AsJson, Cursor, Json, done, one_of, show, show_page
 from switchboard.cli.reading import rendered
 from switchboard.cli.rules.options import moment
 
@@ -34,10 +34,7 @@ Team = Annotated[str | None, typer.Option(help="Only this team.")]
 def list_models(*, as_json: AsJson = False) -> None:
     """List the models of the server's settings, what they did today, and what is left of the caps."""
     found = ask(lambda client: client.get("/v1/models"))
-    if as_json:
-        print_json(found)
-    else:
-        print_models(found)
+    show(found, print_models, as_json=as_json)
 
 
 @app.command("show")
@@ -48,10 +45,7 @@ def show_model(
 ) -> None:
     """Show one model with what it did today."""
     found = one_of(ask(lambda client: client.get("/v1/models"))["models"], "name", name, "model")
-    if as_json:
-        print_json(found)
-    else:
-        print_model(found)
+    show(found, model_details(found), as_json=as_json)
 
 
 @app.command("test")
@@ -65,10 +59,7 @@ def try_models(
     It costs some hundred tokens each, a command line some thousand; command lines need the server to be running.
     """
     tried = asyncio.run(_try(load_settings(), name))
-    if as_json:
-        print_json({"models": tried})
-    else:
-        print_tried(tried)
+    show({"models": tried}, lambda _: print_tried(tried), as_json=as_json)
     done(OK if all(one["ok"] for one in tried) else FAILED)
 
 
@@ -94,12 +85,7 @@ def usage(
     """Tokens and cost: by day, model, butler, team, message or asker (what models were asked for)."""
     params = {"by": by, "from": moment(since, "--from"), "to": moment(until, "--to"), "limit": limit}
     found = ask(lambda client: client.get("/v1/models/usage", {**params, "cursor": cursor}))
-    if as_json:
-        print_json(found)
-        return
-    print_usage(found)
-    if found["next_cursor"]:
-        out().print(more("models usage", cursor=found["next_cursor"], **params), style="dim", soft_wrap=True)
+    show_page(found, usage_table(found), "models usage", as_json=as_json, **params)
 
 
 @app.command("log")
@@ -123,24 +109,14 @@ def log(  # noqa: PLR0913 - the options of a command
         _print_cases({"team_id": team, "limit": limit, "cursor": cursor}, as_json=as_json)
         return
     asked = {"butler": butler and names.butler(butler), "limit": limit}
-    flags = {"failed": failed or None, "corrected": corrected or None}
-    params = {**asked, **flags, "team_id": team, "cursor": cursor}
+    asked |= {"failed": failed or None, "corrected": corrected or None}
+    params = {**asked, "team_id": team, "cursor": cursor}
     page = ask(lambda client: ask_about_team(client, "/v1/classifications", params, "classifications"))
-    if as_json:
-        print_json(page)
-        return
-    print_log(page["classifications"])
-    if page.get("next_cursor"):
-        again = more("models log", cursor=page["next_cursor"], team=team, **asked)
-        words = "".join(f" --{name}" for name, given in flags.items() if given)
-        out().print(again + words, style="dim", soft_wrap=True)
+    shown = log_table(page["classifications"])
+    show_page(page, shown, "models log", as_json=as_json, team=team, **asked)
 
 
 def _print_cases(params: Mapping[str, object], *, as_json: bool) -> None:
     """As a file that `rules test` takes."""
     found = ask(lambda client: ask_about_team(client, "/v1/classifications/cases", params, "cases"))
-    cases = {"cases": found["cases"]}
-    if as_json:
-        print_json(cases)
-    else:
-        sys.stdout.write(rendered(cases, as_yaml=True))
+    show({"cases": found["cases"]}, lambda cases: sys.stdout.write(rendered(cases, as_yaml=True)), as_json=as_json)

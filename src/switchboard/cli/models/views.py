@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rich.console import RenderableType
 from rich.text import Text
 
 from switchboard.cli.output import Json, clean, details, one_line, out, table, when
@@ -52,16 +53,12 @@ def _sender_limits(found: Json) -> str:
     return ", ".join(f"{most:,} {what}" for what, most in limits.items() if most)
 
 
-def print_model(one: Json) -> None:
+def model_details(one: Json) -> RenderableType:
     """One model, a line per value."""
     rows: list[tuple[str, object]] = [(name, one[name]) for name in ("name", "kind", "model", "order")]
     rows += [("state", _state(one)), ("why", one["why"]), ("attempts today", one["attempts"])]
-    rows += [
-        ("failed", one["failed"]),
-        ("tokens in", f"{one['tokens_in']:,}"),
-        ("tokens out", f"{one['tokens_out']:,}"),
-    ]
-    out().print(details([*rows, ("cost", dollars(one["cost_usd"]))]))
+    rows += [("failed", one["failed"]), *((f"tokens {way}", f"{one[f'tokens_{way}']:,}") for way in ("in", "out"))]
+    return details([*rows, ("cost", dollars(one["cost_usd"]))])
 
 
 def _state(one: Json) -> Text:
@@ -92,11 +89,8 @@ def print_tried(tried: Sequence[Json]) -> None:
         (
             *(one["name"], one["kind"]),
             Text("ok", style="green") if one["ok"] else Text(clean(one["outcome"]), style="bold red"),
-            *(
-                one["duration_ms"] or "",
-                f"{one['tokens_in']}+{one['tokens_out']}",
-                dollars(one["cost_usd"] or None),
-            ),
+            one["duration_ms"] or "",
+            *(f"{one['tokens_in']}+{one['tokens_out']}", dollars(one["cost_usd"] or None)),
             one_line(one["detail"], 300),
         )
         for one in tried
@@ -108,11 +102,11 @@ def print_tried(tried: Sequence[Json]) -> None:
             out().print(remedy, soft_wrap=True)
 
 
-def print_usage(found: Json) -> None:
+def usage_table(found: Json) -> RenderableType:
     """The rows and their sum."""
     names = (found["by"], "messages", "attempts", "failed", "tokens in", "tokens out", "cost")
     rows = [(one["key"] or "(none)", *_spent(one)) for one in found["rows"]]
-    out().print(table(*names, rows=[*rows, ("all", *_spent(found["total"]))] if rows else [], keep=names[:1]))
+    return table(*names, rows=[*rows, ("all", *_spent(found["total"]))] if rows else [], keep=names[:1])
 
 
 def _spent(one: Json) -> Iterable[object]:
@@ -120,7 +114,7 @@ def _spent(one: Json) -> Iterable[object]:
     return (*counts, dollars(one["cost_usd"]))
 
 
-def print_log(rows: Sequence[Json]) -> None:
+def log_table(rows: Sequence[Json]) -> RenderableType:
     """A page of the log."""
     names = ("message", "at", "team", "model", "chose", "tokens", "cost", "ms", "text")
     shown = (
@@ -131,7 +125,7 @@ def print_log(rows: Sequence[Json]) -> None:
         )
         for one in rows
     )
-    out().print(table(*names, rows=shown, keep=("message", "at", "chose")))
+    return table(*names, rows=shown, keep=("message", "at", "chose"))
 
 
 def outcome(one: Json) -> Text:

@@ -19,19 +19,7 @@ from rich.text import Text
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import check_id, meant
 from switchboard.cli.names import targets
-from switchboard.cli.output import (
-    FAILED,
-    OK,
-    AsJson,
-    Json,
-    clean,
-    done,
-    errors,
-    one_line,
-    out,
-    print_json,
-    table,
-)
+from switchboard.cli.output import FAILED, OK, AsJson, Json, clean, done, errors, one_line, out, show, table
 from switchboard.cli.reading import read_object
 from switchboard.cli.rules.options import File, any_of, read_rules
 from switchboard.cli.rules.views import SEVERITIES, blast_lines, counted, meant_of, receivers_of
@@ -63,10 +51,7 @@ def try_cases(
     if rules is not None:
         body["document"] = read_rules(rules)
     outcomes = ask(lambda client: client.post("/v1/rules/test", body, timeout=_LONG))
-    if as_json:
-        print_json(outcomes)
-    else:
-        print_outcomes(outcomes)
+    show(outcomes, print_outcomes, as_json=as_json)
     done(FAILED if outcomes["failed"] else OK)
 
 
@@ -108,10 +93,7 @@ def lint(*, as_json: AsJson = False) -> None:
     """
     found = ask(lambda client: client.get("/v1/rules/lint", timeout=_LONG))
     counts = Counter(str(one["severity"]) for one in found["findings"])
-    if as_json:
-        print_json(found)
-    else:
-        _print_findings(found["findings"], counts)
+    show(found, lambda _: _print_findings(found["findings"], counts), as_json=as_json)
     done(FAILED if counts["error"] else OK)
 
 
@@ -168,10 +150,8 @@ def backtest(
         return await replay(client, span | {"changes": [changed_rule(present, changes)]})
 
     blast = ask(work)
-    if as_json:
-        print_json(blast)
-    else:
-        _print_blast(blast, "" if days is None else f"of the last {days:g} days" if days != 1 else "of the last day")
+    period = "" if days is None else f"of the last {days:g} days" if days != 1 else "of the last day"
+    show(blast, lambda _: _print_blast(blast, period), as_json=as_json)
 
 
 async def replay(client: Client, body: Mapping[str, object]) -> Json:

@@ -17,17 +17,11 @@ from rich.text import Text
 from switchboard.cli.client import Client, ask, ask_about_team
 from switchboard.cli.ids import ask_about
 from switchboard.cli.names import targets
-from switchboard.cli.output import AsJson, Cursor, Json, more, one_line, out, print_json, table, when
+from switchboard.cli.output import AsJson, Cursor, Json, out, show, show_page, table, when
 from switchboard.cli.rules import checks as rule_checks
 from switchboard.cli.rules import history as rule_history
 from switchboard.cli.rules.options import DryRun, Reason, RuleId, pairs, reason_for
-from switchboard.cli.rules.views import (
-    change_lines,
-    filters_of,
-    print_edit,
-    print_rules,
-    targets_of,
-)
+from switchboard.cli.rules.views import change_lines, filters_of, rule_table, show_edit, targets_of, version_head
 from switchboard.domain.errors import Conflict, NotFound
 
 app = typer.Typer(help="Rules: list, edit, test and restore them.", no_args_is_help=True)
@@ -68,23 +62,14 @@ def list_rules(
     """
     params = {"team_id": team, "source": source, "limit": limit, "cursor": cursor}
     page = ask(lambda client: ask_about_team(client, "/v1/rules", params, "rules"))
-    if as_json:
-        print_json(page)
-        return
-    whole = cursor is None and not page["next_cursor"]
-    print_rules(page["rules"], sort=whole)
-    if page["next_cursor"]:
-        again = more("rules list", cursor=page["next_cursor"], limit=limit, team=team, source=source)
-        out().print(again, style="dim", soft_wrap=True)
+    shown = rule_table(page["rules"], sort=cursor is None and not page["next_cursor"])
+    show_page(page, shown, "rules list", as_json=as_json, limit=limit, team=team, source=source)
 
 
 @app.command("show")
 def show_rule(rule_id: RuleId, *, as_json: AsJson = False) -> None:
     """Show one rule with its history."""
     found = ask_about("rule", rule_id, lambda client, meant: client.get(f"/v1/rules/{meant}"))
-    if as_json:
-        print_json(found)
-        return
     rule, history = found["rule"], found["history"]
     rows: list[tuple[object, object]] = [("id", rule["rule_id"]), ("team", rule["team_id"]), ("name", rule["name"])]
     rows += [("channel", rule["channel"]), ("filters", filters_of(rule) or "none"), ("to", targets_of(rule))]
@@ -93,21 +78,16 @@ def show_rule(rule_id: RuleId, *, as_json: AsJson = False) -> None:
     rows += [("source", rule["source"])] if rule["source"] else []
     rows += [("created", f"{when(rule['created_at'])} by {rule['created_by'] or 'unknown'}")]
     rows += [("version", rule["version"])]
-    out().print(table("", "", rows=rows, wrap=True))
-    _print_history(history)
+    show(found, table("", "", rows=rows, wrap=True), _print_history, as_json=as_json)
 
 
 def _state_of(rule: Json, history: Sequence[Json]) -> str:
     return "removed" if _removed(history) else "on" if rule["active"] else "off"
 
 
-def _print_history(history: Sequence[Json]) -> None:
-    for entry in history:
-        head = Text(f"\nversion {entry['version']}", style="bold").append(
-            f"  {when(entry['created_at'])}  {one_line(entry['author'])}: {one_line(entry['reason'], 300)}",
-            style="not bold",
-        )
-        out().print(head, soft_wrap=True)
+def _print_history(found: Json) -> None:
+    for entry in found["history"]:
+        out().print(Text("\n").append_text(version_head(entry)), soft_wrap=True)
         for line in change_lines([entry]):
             out().print(line, soft_wrap=True)
 
@@ -131,11 +111,8 @@ def create(  # noqa: PLR0913 - the options of a command
     written |= {"filters": pairs(filters or ()), "targets": targets(to or ()), "copy": bool(copy)}
     body = written | {"reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
     answer = ask(lambda client: client.post("/v1/rules", body))
-    if as_json:
-        print_json(answer)
-        return
-    print_edit(answer, [{"before": None, "after": answer["rule"]}], dry_run=dry_run)
-    if not dry_run:
+    show_edit(answer, [{"before": None, "after": answer["rule"]}], dry_run=dry_run, as_json=as_json)
+    if not dry_run and not as_json:
         out().print(f"its id is {answer['rule']['rule_id']}", style="dim")
 
 
@@ -197,10 +174,7 @@ def delete(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, a
         return await client.delete(f"/v1/rules/{meant}", seen)
 
     answer = ask_about("rule", rule_id, work)
-    if as_json:
-        print_json(answer)
-    else:
-        print_edit(answer, answer["changes"], dry_run=dry_run)
+    show_edit(answer, dry_run=dry_run, as_json=as_json)
 
 
 def _switch(rule_id: str, reason: str | None, *, active: bool, dry_run: bool, as_json: bool) -> None:
@@ -219,11 +193,8 @@ def _change(rule_id: str, body: Mapping[str, object], version: int | None, *, as
         return before, await client.patch(f"/v1/rules/{meant}", {**body, "version": seen})
 
     before, answer = ask_about("rule", rule_id, work)
-    if as_json:
-        print_json(answer)
-    else:
-        changes = [{"before": before, "after": answer["rule"]}] if answer["fresh"] else []
-        print_edit(answer, changes, dry_run=bool(body["dry_run"]))
+    changes = [{"before": before, "after": answer["rule"]}] if answer["fresh"] else []
+    show_edit(answer, changes, dry_run=bool(body["dry_run"]), as_json=as_json)
 
 
 def _refuse_removed(rule: Json, history: Sequence[Json]) -> None:

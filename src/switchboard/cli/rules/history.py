@@ -16,11 +16,11 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import Client, ask
-from switchboard.cli.output import AsJson, Cursor, Json, more, one_line, out, print_json, table, when
+from switchboard.cli.output import AsJson, Cursor, Json, one_line, out, print_json, show, show_page, table, when
 from switchboard.cli.reading import read_object, rendered, write_document
 from switchboard.cli.rules.checks import print_outcomes
 from switchboard.cli.rules.options import DryRun, File, Reason, read_rules, reason_for
-from switchboard.cli.rules.views import change_lines, counted, print_edit
+from switchboard.cli.rules.views import change_lines, counted, show_edit, version_head
 from switchboard.domain.errors import InvalidInput
 
 Expected = Annotated[
@@ -42,19 +42,15 @@ def versions(
 ) -> None:
     """List the versions of the rules, the newest first: who, when, why."""
     if version is not None:
-        _show_version(version, as_json=as_json)
+        show(ask(lambda client: client.get(f"/v1/rules/versions/{version}")), _print_version, as_json=as_json)
         return
     page = ask(lambda client: client.get("/v1/rules/versions", {"limit": limit, "cursor": cursor}))
-    if as_json:
-        print_json(page)
-        return
     rows = (
         (v["version"], when(v["created_at"], short=True), v["author"], _count(v), one_line(v["reason"]))
         for v in page["versions"]
     )
-    out().print(table("version", "since", "by", "changed", "why", rows=rows, keep=("version", "since", "by")))
-    if page["next_cursor"] is not None:
-        out().print(more("rules versions", cursor=page["next_cursor"], limit=limit), style="dim", soft_wrap=True)
+    names = ("version", "since", "by", "changed", "why")
+    show_page(page, table(*names, rows=rows, keep=names[:3]), "rules versions", as_json=as_json, limit=limit)
 
 
 def _count(version: Json) -> str:
@@ -64,16 +60,8 @@ def _count(version: Json) -> str:
     return ", ".join([*words, *(["teams"] if version["teams"] else [])])
 
 
-def _show_version(version: int, *, as_json: bool) -> None:
-    found = ask(lambda client: client.get(f"/v1/rules/versions/{version}"))
-    if as_json:
-        print_json(found)
-        return
-    head = Text(f"version {found['version']}", style="bold").append(
-        f"  {when(found['created_at'])}  {one_line(found['author'])}: {one_line(found['reason'], 300)}",
-        style="not bold default",
-    )
-    out().print(head, soft_wrap=True)
+def _print_version(found: Json) -> None:
+    out().print(version_head(found), soft_wrap=True)
     _print_changes(found)
 
 
@@ -91,11 +79,8 @@ def diff(
         return await client.get("/v1/rules/diff", {"from": first, "to": last}, timeout=_LONG)
 
     found = ask(work)
-    if as_json:
-        print_json(found)
-        return
-    out().print(f"from version {found['from']} to version {found['to']}:", style="bold")
-    _print_changes(found)
+    head = Text(f"from version {found['from']} to version {found['to']}:", style="bold")
+    show(found, head, _print_changes, as_json=as_json)
 
 
 def _print_changes(found: Json) -> None:
@@ -179,10 +164,7 @@ def _edit(path: str, body: Mapping[str, object], *, as_json: bool) -> None:
         if error.code == "route_tests_failed" and error.details and not as_json:
             print_outcomes(error.details)
         raise
-    if as_json:
-        print_json(answer)
-    else:
-        print_edit(answer, answer["changes"], dry_run=bool(given["dry_run"]))
+    show_edit(answer, dry_run=bool(given["dry_run"]), as_json=as_json)
 
 
 COMMANDS: Final[tuple[tuple[str, Callable[..., None]], ...]] = (

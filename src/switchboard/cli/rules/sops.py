@@ -11,10 +11,10 @@ from typing import Annotated, Final
 import typer
 
 from switchboard.cli.client import Client, ask, part
-from switchboard.cli.output import AsJson, Json, details, one_of, out, print_json, table
+from switchboard.cli.output import AsJson, Json, details, one_of, show, table
 from switchboard.cli.reading import read_object
 from switchboard.cli.rules.options import DryRun, File, Reason, reason_for
-from switchboard.cli.rules.views import print_edit, print_rules
+from switchboard.cli.rules.views import rule_table, show_edit
 from switchboard.domain.errors import InvalidInput
 
 app = typer.Typer(help="Rules of standard operating procedures: load and unload them.", no_args_is_help=True)
@@ -26,13 +26,10 @@ _MOST: Final = 500
 def list_sops(*, as_json: AsJson = False) -> None:
     """List the procedures that have rules here."""
     found = ask(lambda client: client.whole("/v1/sops", "sops"))
-    if as_json:
-        print_json(found)
-        return
     rows = (
         (str(s["source"]).removeprefix("sop:"), s["rules"], s["active"], ", ".join(s["teams"])) for s in found["sops"]
     )
-    out().print(table("sop", "rules", "in force", "teams", rows=rows, keep=("sop",)))
+    show(found, table("sop", "rules", "in force", "teams", rows=rows, keep=("sop",)), as_json=as_json)
 
 
 @app.command("show")
@@ -51,13 +48,10 @@ def show_sop(
         return {"sop": found, "rules": rules}
 
     found = ask(look)
-    if as_json:
-        print_json(found)
-        return
     sop = found["sop"]
     in_force = f"{sop['active']} of {sop['rules']} rules"
-    out().print(details([("sop", sop["name"]), ("in force", in_force), ("teams", ", ".join(sop["teams"]))]))
-    print_rules(found["rules"], sort=True)
+    about = details([("sop", sop["name"]), ("in force", in_force), ("teams", ", ".join(sop["teams"]))])
+    show(found, about, rule_table(found["rules"], sort=True), as_json=as_json)
 
 
 @app.command("load")
@@ -72,10 +66,7 @@ def load(file: File, *, reason: Reason = None, dry_run: DryRun = False, as_json:
         raise InvalidInput(f"{file}: an SOP has a name: `name: …`", field="name")
     body = {"document": document, "reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
     answer = ask(lambda client: client.put(f"/v1/sops/{part(name.strip())}", body))
-    if as_json:
-        print_json(answer)
-    else:
-        print_edit(answer, answer["changes"], dry_run=dry_run)
+    show_edit(answer, dry_run=dry_run, as_json=as_json)
 
 
 @app.command("unload")
@@ -92,7 +83,4 @@ def unload(
     """
     given = {"reason": reason_for(reason, dry_run=dry_run), "dry_run": str(dry_run).lower()}
     answer = ask(lambda client: client.delete(f"/v1/sops/{part(name)}", given))
-    if as_json:
-        print_json(answer)
-    else:
-        print_edit(answer, answer["changes"], dry_run=dry_run)
+    show_edit(answer, dry_run=dry_run, as_json=as_json)

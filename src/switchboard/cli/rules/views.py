@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from rich.console import RenderableType
 from rich.text import Text
 
-from switchboard.cli.output import Json, clean, one_line, out, table
+from switchboard.cli.output import Json, clean, one_line, out, show, table, when
 from switchboard.core.routing.rulefile import changed_fields, rule_from_json
 from switchboard.domain.routing import RuleChange
 
@@ -28,11 +29,11 @@ _ID: Final = 36
 _NAME: Final = 40
 
 
-def print_rules(rules: Sequence[Json], *, sort: bool) -> None:
+def rule_table(rules: Sequence[Json], *, sort: bool) -> RenderableType:
     """Rules as a table; `sort`: team by team in the order of looking."""
     names = ("team", "state", "prio", "rule", "when and where to, id")
     shown = sorted(rules, key=_place) if sort else rules
-    out().print(table(*names, rows=map(_row, shown), keep=names[:-1], wrap=True, room=_ID))
+    return table(*names, rows=map(_row, shown), keep=names[:-1], wrap=True, room=_ID)
 
 
 def _place(rule: Json) -> tuple[object, ...]:
@@ -46,6 +47,12 @@ def _row(rule: Json) -> tuple[object, ...]:
         leads.append(f"  {one_line(rule['source'])}", style="dim")
     leads.append(f"  {rule['rule_id']}", style="dim")
     return rule["team_id"], on, rule["priority"], one_line(rule["name"], _NAME), leads
+
+
+def version_head(version: Json) -> Text:
+    """Which version of the rules, and who made it when and why."""
+    made = f"  {when(version['created_at'])}  {one_line(version['author'])}: {one_line(version['reason'], 300)}"
+    return Text(f"version {version['version']}", style="bold").append(made, style="not bold default")
 
 
 def counted(number: int, noun: str) -> str:
@@ -188,6 +195,12 @@ def blast_lines(blast: Json | None, *, period: str = "of the last day", dry_run:
         yield line.append(" → ", style="dim").append(receivers_of(one["after"]), style="green")
     if (rest := changed - len(blast["examples"])) > 0 and blast["examples"]:
         yield Text(f"  … and {rest:,} more", style="dim")
+
+
+def show_edit(answer: Json, changes: Sequence[Json] | None = None, *, dry_run: bool, as_json: bool) -> None:
+    """The answer to an edit; `changes`: those of the answer, if it does not tell them itself."""
+    told = answer.get("changes", ()) if changes is None else changes
+    show(answer, lambda _: print_edit(answer, told, dry_run=dry_run), as_json=as_json)
 
 
 def print_edit(answer: Json, changes: Sequence[Json], *, dry_run: bool) -> None:
