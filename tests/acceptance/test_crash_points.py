@@ -20,6 +20,16 @@ from tests.chaos.node import STEPS
 
 MESSAGES = 12
 CONVERSATIONS = 4
+HISTORIES: Final = """
+select (select array_agg(e.text order by e.position) from entry e where e.lane = d.lane) as said,
+       array_agg(x.text order by d.seq, x.n) as expected,
+       (select max(e.position) from entry e where e.lane = d.lane) as last
+from delivery d
+join message_inbox m using (request_id)
+join outbox o using (request_id)
+cross join lateral (values (1, m.envelope #>> '{payload,normalized_text}'), (2, o.text)) as x (n, text)
+group by d.lane"""
+"""Per conversation: what is on record as said, what messages and replies say, and the position of the last entry."""
 ROUTE_POINTS: Final[tuple[Point, ...]] = ("before_route", "after_route")
 WAIT_POINTS: Final[tuple[Point, ...]] = ("after_expect", "before_park", "after_park", "after_resume", "after_wake")
 
@@ -58,10 +68,12 @@ async def test_a_crash_at_this_point_loses_nothing_and_answers_nothing_twice(
         report = await judge(database, MESSAGES, lines)
         unsent = await database.value("select count(*) from outbox where state <> 'sent'")
         unsettled = await database.value("select count(*) from delivery where state <> 'answered'")
+        histories = await database.rows(HISTORIES)
     finally:
         await database.close()
     assert report.clean, report
     assert (unsent, unsettled) == (0, 0)
+    assert [row for row in histories if row["said"] != row["expected"] or row["last"] != len(row["said"])] == []
     assert report.repeated_steps <= 2 * STEPS * CONVERSATIONS
     assert _acknowledgements_never_change(lines)
 

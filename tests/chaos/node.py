@@ -38,6 +38,7 @@ from switchboard.lanes.waiting import resume
 from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Answer, Journal, NoReply, Turn, TurnResult
+from switchboard.ports.history import Entry
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 
 STEPS = 2
@@ -74,7 +75,7 @@ class TracedEngine:
             await journal.step(f"step {n}", self._act(lane, item.seq, n))
         text = await self.answer(turn, journal)
         self._trace.write("end", lane, item.seq, time.time())
-        return Answer(text)
+        return Answer(text, entries=(Entry("user", turn.text), Entry("assistant", text)))
 
     async def answer(self, turn: Turn, _: Journal) -> str:
         """The reply, when the steps are done."""

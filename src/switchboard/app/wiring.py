@@ -56,7 +56,7 @@ async def open_runtime(settings: Settings, *, for_worker: bool = False) -> Async
             check_calls(settings)
         database = await stack.enter_async_context(open_database(settings))
         if for_worker and seed is not None:
-            engines = load_engines(engine_context(settings, database))
+            engines = load_engines(engine_context(settings, database, channels))
             check_options(engines, (m for team in seed.teams for m in team.members), seed.files)
         notifier = Notifier(database)
         if await seed_teams(database, seed):
@@ -107,7 +107,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     limits = TurnLimits(
         settings.turn.attempts, settings.turn.timeout, settings.turn.backoff_base, settings.turn.backoff_cap
     )
-    engines = load_engines(engine_context(settings, runtime.database))
+    engines = load_engines(engine_context(settings, runtime.database, runtime.channels))
     members = runtime.rule_book.rules.members.values()
     check_options(engines, members)
     warn_of_root(members, settings.program_user)

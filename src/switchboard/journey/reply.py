@@ -27,9 +27,11 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.kinds import WORK_POOL, Claim
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
 from switchboard.ports.channel import Channel, Receipt
-from switchboard.ports.engine import Fenced
+from switchboard.ports.engine import Fenced, Turn
+from switchboard.ports.facts import Reader
 from switchboard.store import outbox as store
 from switchboard.store.database import Database
+from switchboard.store.history import Readers
 from switchboard.store.inbox import get_raw
 from switchboard.store.lanes import Work
 
@@ -53,7 +55,7 @@ class Callback(Protocol):
 
 
 class ReplyWays:
-    """Whether and where a reply to a message waits; `callbacks` by `api` endpoint."""
+    """Whether and where a reply to a message waits, and who reads it; `callbacks` by `api` endpoint."""
 
     def __init__(self, database: Database, callbacks: Mapping[str, Callback], channels: Channels = CHANNELS) -> None:
         self._database = database
@@ -74,6 +76,10 @@ class ReplyWays:
         kept = await get_raw(self._database, work.request_id) if channel.tells_automatic else None
         envelope = whole_envelope(Original(*kept, work.envelope)) if kept else None
         return channel.automatic(envelope) if envelope else None
+
+    async def reader(self, turn: Turn) -> Reader:
+        """For whom the turn reads, and the reply is."""
+        return await Readers(self._database, self._channels).of(turn)
 
 
 def pool_of(channel: Channel, endpoint: str, callbacks: Container[str]) -> str | None:

@@ -39,8 +39,10 @@ from switchboard.ports.engine import (
     Turn,
     TurnResult,
 )
+from switchboard.ports.facts import Reader
 from switchboard.store import lanes as store
 from switchboard.store.database import Database
+from switchboard.store.history import Said
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import NewDeadLetter, Settlement, Work
 
@@ -74,11 +76,13 @@ def turn_of(work: Work, member: Member, attempt: int) -> Turn:
 
 
 class Replies(Protocol):
-    """Whether and where replies wait: see `reply.py`."""
+    """Whether and where replies wait, and who reads them: see `reply.py`."""
 
     def pool(self, work: Work) -> str | None: ...
 
     async def withheld(self, work: Work) -> str | None: ...
+
+    async def reader(self, turn: Turn) -> Reader: ...
 
 
 class TurnLeg:
@@ -178,7 +182,8 @@ class TurnLeg:
         return own + 5.0 if isinstance(own, (int, float)) and own > 0 else self._limits.timeout
 
     async def _finished(self, begun: Settlement, work: Work, member: Member, result: TurnResult) -> Settlement:
-        draft = replace(begun, stop_reason=result.stop_reason, usage=result.usage)
+        said = await self._said(turn_of(work, member, begun.item.attempts), result)
+        draft = replace(begun, stop_reason=result.stop_reason, usage=result.usage, said=said)
         if isinstance(result, Refusal):
             return self._dead_letter(replace(draft, outcome="refused"), work, "refused", result.reason)
         if isinstance(result, NoReply):
@@ -188,8 +193,14 @@ class TurnLeg:
         text = _reply_text(result)
         if member.options.get("reply_to_automatic") is not True and (sign := await self._replies.withheld(work)):
             reason = f"no reply is made to automatic messages ({sign}); it would have been: {text}"
-            return replace(draft, outcome="declined", error=storable_text(reason)[:2000])
+            return replace(draft, outcome="declined", error=storable_text(reason)[:2000], said=None)
         return replace(draft, outcome="answered", outbox_id=new_uuid7(), text=text, pool=self._replies.pool(work))
+
+    async def _said(self, turn: Turn, result: TurnResult) -> Said | None:
+        """What is kept of the turn; a notice is no conversation."""
+        if not result.entries or turn.dead_letter is not None:
+            return None
+        return Said(await self._replies.reader(turn), turn.received_at, result.entries)
 
     def _failed(self, draft: Settlement, work: Work, error: EngineFailure) -> Settlement:
         failed = replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])

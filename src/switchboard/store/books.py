@@ -22,7 +22,7 @@ PATIENCE_S: Final = 300.0
 """How long a lane or a dead letter may wait, a lease be over, or a balance be old."""
 _OF_A_DAY: Final = (
     *("no_decision", "route", "branches", "no_message", "delivery_lane", "no_turn", "no_reply", "no_dead_letter"),
-    *("notice", "digest", "dead_letter", "reroute"),
+    *("notice", "digest", "dead_letter", "reroute", "entry"),
 )
 _OPEN: Final = (
     *(

@@ -23,6 +23,7 @@ from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId
 from switchboard.ports.engine import ModelUsage, StopReason
 from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds, to_json
+from switchboard.store.history import Said, entry_rows
 from switchboard.store.migrate import known_schema
 from switchboard.store.processes import NewProcess, columns, registered
 
@@ -80,6 +81,8 @@ class Settlement:
     text: str | None = None
     pool: str | None = None
     dead_letter: NewDeadLetter | None = None
+    said: Said | None = None
+    """What is kept of the turn for those that follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,12 @@ def _work(r: Row) -> Work:
 
 async def settle(database: Database, worker: int, batch: Sequence[Settlement]) -> list[Settled]:
     """End turns, all in one transaction; each one wholly or, when fenced, not at all."""
-    rows = await database.rows(query("lanes.settle"), worker, [_settle_row(one) for one in batch])
+    given = [_settle_row(one) for one in batch]
+    entries = entry_rows((one.item.lane, one.said) for one in batch if one.said is not None)
+    if entries is None:
+        rows = await database.rows(query("lanes.settle"), worker, given)
+    else:
+        rows = await database.rows(query("lanes.settle_with_entries"), worker, given, entries)
     by_lane = {r["lane"]: r for r in rows}
     return [Settled(by_lane[s.item.lane]["ok"], by_lane[s.item.lane]["next_seq"]) for s in batch]
 

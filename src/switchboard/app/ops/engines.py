@@ -16,10 +16,12 @@ import structlog
 from switchboard.agents.callback import callbacks_from
 from switchboard.app.dead_letters.telling import destination_of
 from switchboard.app.settings import ENGINES, Settings
+from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member, SystemId
 from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure, OpenEngine
 from switchboard.store.database import Database
+from switchboard.store.history import Readers, StoredHistory
 from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
 
@@ -42,8 +44,9 @@ def check_webhooks(settings: Settings) -> None:
         destination_of(settings.dead_letters.tell)
 
 
-def engine_context(settings: Settings, database: Database) -> EngineContext:
-    return EngineContext(StoredMemos(database), StoredRemoteAgents(database), settings.program_user)
+def engine_context(settings: Settings, database: Database, channels: Channels = CHANNELS) -> EngineContext:
+    history = StoredHistory(database, Readers(database, channels))
+    return EngineContext(StoredMemos(database), StoredRemoteAgents(database), settings.program_user, history)
 
 
 def load_engines(context: EngineContext) -> dict[str, Engine]:

@@ -555,6 +555,28 @@ create table memo (
 create index memo_words on memo using gin (words);
 create index memo_person on memo (system_id, person);
 
+-- What was said ---------------------------------------------------------------------------------------------------------
+
+-- One row per message of either side, in the lane of a butler's turns; position: 1, 2, … without gaps. person: who wrote it,
+-- or whom it answers; private: nobody else was there. compacted_at: since then a summary stands for it. learn: whether facts
+-- may be taken from it.
+create table entry (
+    lane uuid not null,
+    position bigint not null,
+    request_id uuid not null,
+    role text not null check (role in ('user', 'assistant')),
+    person text not null,
+    private boolean not null,
+    text text not null,
+    calls json,
+    created_at timestamptz not null,
+    compacted_at timestamptz,
+    learn boolean not null default true,
+    primary key (lane, position, request_id)
+);
+create index entry_request on entry (request_id);
+create index entry_compacted on entry (compacted_at) where compacted_at is not null;
+
 -- Routing by a model: sessions, what they called, what came of it ---------------------------------------------------------
 
 -- A session of a model for one message: it may call one tool, for some minutes, and name its candidates alone. What it

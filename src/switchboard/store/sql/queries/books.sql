@@ -123,6 +123,11 @@ from delivery d
 where d.request_id between $1 and $2 and d.state in ('answered', 'declined')
   and not exists (select from attempt t where t.request_id = d.request_id and t.request_id between $1 and $2 and t.lane = d.lane and t.seq = d.seq and t.outcome = d.state) limit 20;
 
+-- name: problem_entry
+select format('message %s is in the history of %s, but its turn has not ended', e.request_id, coalesce(lane_name(e.lane), e.lane::text)) as problem
+from (select distinct request_id, lane from entry where request_id between $1 and $2) e
+where not exists (select from delivery d where d.request_id = e.request_id and d.lane = e.lane and d.state <> 'pending') limit 20;
+
 -- name: problem_no_reply
 select format('message %s was answered by %s, but %s of its %s replies are in the outbox', d.request_id, d.system_id, coalesce(o.n, 0), d.n) as problem
 from (select request_id, system_id, count(*) as n from delivery where request_id between $1 and $2 and state = 'answered' group by 1, 2) d

@@ -71,6 +71,9 @@ select retry_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 -- name: settle
 select lane, ok, next_seq from settle_turns($1, $2::settlement[]);
 
+-- name: settle_with_entries
+select lane, ok, next_seq from settle_turns_with_entries($1, $2::settlement[], $3);
+
 -- name: list
 select key, lane_name(key) as lane, kind, pool, state, last_seq - done_seq as waiting, parked, attempts, owner, epoch, ready_at, lease_until
 from lane

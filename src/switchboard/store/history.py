@@ -1,0 +1,83 @@
+"""What was said, kept in the lane of a butler's turns and given back to the next ones.
+
+`journey/turn.py` settles the entries of a turn together with its reply; `app/wiring.py` gives `StoredHistory` to
+engines. Who may read what is decided by `visible_entries` in `sql/functions/entries.sql`. Next:
+`core/turns/window.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from switchboard.core.channels.registry import Channels
+from switchboard.core.readers import reader_of
+from switchboard.core.storable import to_storable_json
+from switchboard.core.turns.window import shortened, window_start
+from switchboard.domain.ledger import LaneKey
+from switchboard.ports.engine import Turn
+from switchboard.ports.facts import Reader
+from switchboard.ports.history import Entry, EntryCall
+from switchboard.store.database import Database, Row, decoded, query
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a turn adds to the history; `at`: when its message came in."""
+
+    reader: Reader
+    at: datetime
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Finds out for whom a turn reads, by what rules saw of its message."""
+
+    database: Database
+    channels: Channels
+
+    async def of(self, turn: Turn) -> Reader:
+        """Raises `Unavailable`."""
+        facts = decoded(await self.database.value(query("history.facts"), turn.request_id))
+        return reader_of(turn, facts or {}, self.channels[turn.envelope.source.channel])
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHistory:
+    """`History` in PostgreSQL."""
+
+    database: Database
+    readers: Readers
+
+    async def load(self, turn: Turn) -> Sequence[Entry]:
+        """As in the port."""
+        reader = await self.readers.of(turn)
+        place = await self.database.row(query("history.last"), reader.system_id, reader.conversation)
+        if place is None or not place["position"]:
+            return ()
+        start = window_start(place["position"])
+        who = reader.person, reader.private, reader.authentic
+        return [_entry(row) for row in await self.database.rows(query("history.load"), place["lane"], start, *who)]
+
+
+def _entry(row: Row) -> Entry:
+    calls = msgspec.convert(decoded(row["calls"]) or [], tuple[EntryCall, ...])
+    author = row["person"] if row["role"] == "user" else ""
+    return Entry(row["role"], row["text"], author, calls, row["position"], row["created_at"])
+
+
+def entry_rows(given: Iterable[tuple[LaneKey, Said]]) -> str | None:
+    """What `settle_turns_with_entries` takes; None if nothing is kept, as of a message whose sender is not sure."""
+    rows = [row for lane, said in given if said.reader.authentic for row in _rows(lane, said)]
+    return to_storable_json(rows) if rows else None
+
+
+def _rows(lane: LaneKey, said: Said) -> Iterator[dict[str, object]]:
+    who = {"lane": lane, "person": said.reader.person, "private": said.reader.private}
+    for n, entry in enumerate(map(shortened, said.entries)):
+        at = entry.created_at or said.at
+        yield {**who, "n": n, "role": entry.role, "text": entry.text, "calls": entry.calls or None, "created_at": at}
