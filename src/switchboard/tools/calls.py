@@ -1,0 +1,83 @@
+"""One call of a tool, from what a model wrote to what it is told.
+
+The engine `model` calls `call_tool` inside a step. Whatever happens, the result is a `ToolOutcome`: arguments that do
+not fit, a tool that raises, one that does not end, one that returns far too much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from switchboard.core.storable import storable_text
+from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.tools import Tool, ToolOutcome, ToolScope, ToolSpec
+from switchboard.tools.arguments import complaint
+from switchboard.tools.results import MOST, shorten
+from switchboard.tools.threads import in_thread
+from switchboard.tools.workspace import MOST_WRITTEN, QUOTA
+
+TIMEOUT_S: Final = 60.0
+_GRACE_S: Final = 5.0
+"""How long a tool that was cancelled may take to stop what it has running."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """Of one call: seconds, and bytes of the workspace in which long results are kept."""
+
+    timeout: float = TIMEOUT_S
+    quota: int = QUOTA
+
+
+_DEFAULTS: Final = CallLimits()
+
+
+async def call_tool(
+    tool: Tool, arguments: JsonMapping, scope: ToolScope, limits: CallLimits = _DEFAULTS
+) -> ToolOutcome:
+    """Check the arguments, call the tool, shorten its result. Never raises; cancelled, it leaves nothing running."""
+    if wrong := complaint(arguments, tool.spec.parameters):
+        return ToolOutcome(f"{tool.spec.name} was not called: {wrong}", ok=False)
+    outcome = await _bounded(tool, arguments, scope, limits.timeout)
+    text = storable_text(outcome.text[:MOST_WRITTEN])
+    name, quota = tool.spec.name, limits.quota
+    if len(text) <= MOST:
+        return ToolOutcome(text, outcome.ok)
+    return ToolOutcome(await in_thread(lambda stop: shorten(text, scope, name, quota, stop)), outcome.ok)
+
+
+async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, timeout: float) -> ToolOutcome:
+    running = asyncio.ensure_future(_called(tool, arguments, scope))
+    late = True
+    try:
+        late = not (await asyncio.wait((running,), timeout=timeout))[0]
+    finally:
+        if late:
+            running.cancel()
+            await asyncio.wait((running,), timeout=_GRACE_S)
+    if late and not running.done():
+        _log.error("a tool does not stop", tool=tool.spec.name)
+    if late or running.cancelled():
+        return ToolOutcome(_stopped(tool.spec, f" after {timeout:g} s" if late else ""), ok=False)
+    return running.result()
+
+
+async def _called(tool: Tool, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+    try:
+        return await tool.call(arguments, scope)
+    except Exception as error:
+        _log.exception("a tool has failed", tool=tool.spec.name)
+        return ToolOutcome(
+            f"{tool.spec.name} failed with {type(error).__name__}; that is a defect of the tool", ok=False
+        )
+
+
+def _stopped(spec: ToolSpec, when: str) -> str:
+    doubt = "; whether it had an effect is not known" if spec.effect != "idempotent" else ""
+    return f"{spec.name} was stopped{when}: it had not ended{doubt}"

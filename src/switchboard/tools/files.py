@@ -1,0 +1,229 @@
+"""The tools `read_file`, `write_file` and `list_files`.
+
+`registry.py` builds them. In: arguments that fit their schemas; out: text for the model. What they may touch is decided
+in `workspace.py`. Next: `search.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from switchboard.core.visible import visible
+from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.tools.threads import Stop, in_thread
+from switchboard.tools.workspace import (
+    QUOTA,
+    TEMPORARY,
+    Entry,
+    Refused,
+    Written,
+    directory,
+    entries,
+    meaning,
+    parts_of,
+    read_at,
+    regular_file,
+    what,
+    write,
+)
+
+MOST_SHOWN: Final = 15_000
+"""Characters of a result of these tools, without the mark that says what is missing."""
+LONGEST_LINE: Final = 2_000
+"""Characters that are shown of a line."""
+MOST_READ: Final = 64 * 1024**2
+"""Bytes of a file that are looked through for the first line that was asked for."""
+_KEPT: Final = 4 * (LONGEST_LINE + 1)
+"""Bytes of a line that are kept: enough for what is shown of it."""
+_BOM: Final = b"\xef\xbb\xbf"
+
+_PATH: Final = {"type": "string", "description": "Relative to the workspace, such as notes/plan.md"}
+
+READ_FILE: Final = ToolSpec(
+    "read_file",
+    "Read a text file of the workspace, or some of its lines.",
+    {
+        "type": "object",
+        "properties": {
+            "path": _PATH,
+            "offset": {"type": "integer", "minimum": 1, "description": "The first line, from 1. Default: 1"},
+            "limit": {"type": "integer", "minimum": 1, "description": "How many lines. Default: as many as fit"},
+        },
+        "required": ["path"],
+        "additionalProperties": False,
+    },
+    "idempotent",
+)
+WRITE_FILE: Final = ToolSpec(
+    "write_file",
+    "Write a text file of the workspace, whole: what was in it is replaced. Missing directories are made.",
+    {
+        "type": "object",
+        "properties": {"path": _PATH, "content": {"type": "string", "description": "All of the file"}},
+        "required": ["path", "content"],
+        "additionalProperties": False,
+    },
+    "idempotent",
+    ordered=True,
+)
+LIST_FILES: Final = ToolSpec(
+    "list_files",
+    "List the files of the workspace, or of a directory in it, with their sizes.",
+    {
+        "type": "object",
+        "properties": {
+            "path": {**_PATH, "description": "A directory, relative to the workspace. Default: the workspace"},
+            "recursive": {"type": "boolean", "description": "Also what is in its directories. Default: false"},
+        },
+        "additionalProperties": False,
+    },
+    "idempotent",
+)
+
+Work = Callable[[JsonMapping, ToolScope, Stop], str]
+"""What a tool does with arguments that fit, in a thread. Raises OSError, `Refused`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileTool:
+    """A tool whose work is done on files."""
+
+    spec: ToolSpec
+    work: Work
+
+    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        """The result of the work; what it refuses, and what the system refuses, in a sentence."""
+        path = shown_name(str(arguments.get("path", "the workspace")))
+        try:
+            return ToolOutcome(await in_thread(lambda stop: self.work(arguments, scope, stop)))
+        except Refused as refused:
+            return ToolOutcome(f"{path}: {refused}", ok=False)
+        except OSError as error:
+            return ToolOutcome(f"{path}: {meaning(error)}", ok=False)
+
+
+def file_tools(quota: int = QUOTA) -> tuple[FileTool, FileTool, FileTool]:
+    """read_file, write_file, list_files; `quota` of the workspace in bytes."""
+    return (
+        FileTool(READ_FILE, _read_file),
+        FileTool(WRITE_FILE, partial(_write_file, quota=quota)),
+        FileTool(LIST_FILES, _list_files),
+    )
+
+
+class Lines:
+    """The lines of a result, as many as fit."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._size = 0
+
+    def add(self, line: str) -> bool:
+        """Whether there was room for it; a long line is cut."""
+        line = cut_line(line)
+        if self._size + len(line) + 1 > MOST_SHOWN:
+            return False
+        self._lines.append(line)
+        self._size += len(line) + 1
+        return True
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def text(self, *notes: str) -> str:
+        """All of them, and the notes that are not empty, each in brackets."""
+        return "\n".join([*self._lines, *(f"[{note}]" for note in notes if note)])
+
+
+def cut_line(line: str) -> str:
+    """At most `LONGEST_LINE` characters of a line, and that there are more."""
+    return f"{line[:LONGEST_LINE]} [… the line goes on]" if len(line) > LONGEST_LINE else line
+
+
+def shown_name(name: str) -> str:
+    """A path as it is, or as JSON if it has characters that cannot be seen or would end the line."""
+    return name if visible(name) == name and not {"\n", "\t"} & set(name) else json.dumps(name)
+
+
+def _file_parts(arguments: JsonMapping) -> tuple[str, ...]:
+    parts = parts_of(arguments["path"])
+    if not parts:
+        raise Refused("it is the workspace itself: name a file in it")
+    return parts
+
+
+# read_file ----------------------------------------------------------------------------------------------------------
+
+
+def _read_file(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
+    *above, name = _file_parts(arguments)
+    first = int(arguments.get("offset", 1))
+    last = first + int(arguments["limit"]) - 1 if "limit" in arguments else None
+    with directory(scope.workspace, above) as at, regular_file(at, name) as opened:
+        return _shown_lines(opened, first, last, stop)
+
+
+def _shown_lines(opened: int, first: int, last: int | None, stop: Stop) -> str:
+    shown, number, replaced, more = Lines(), 0, False, False
+    for raw in _lines_of(opened, stop):
+        number += 1
+        if number < first:
+            continue
+        line = raw.decode("utf-8", "replace")[: LONGEST_LINE + 1]
+        if (last is not None and number > last) or not shown.add(line):
+            more = True
+            break
+        replaced = replaced or ("\ufffd" in line[:LONGEST_LINE] and "\ufffd".encode() not in raw)
+    return shown.text(
+        f"more lines follow: go on with offset {first + len(shown)}" if more else "",
+        f"the file has {number} lines" if number < first else "",
+        "some bytes are not UTF-8, and are shown as \ufffd" if replaced else "",
+    )
+
+
+def _lines_of(opened: int, stop: Stop) -> Iterator[bytes]:
+    """The lines of a file without their ends. Of one that is longer than what is shown, the beginning."""
+    rest, offset = b"", 0
+    while piece := read_at(opened, offset):
+        stop.check()
+        if b"\x00" in piece:
+            raise Refused("it is a binary file, not text")
+        if offset > MOST_READ:
+            raise Refused(f"only the first {MOST_READ} bytes of a file can be read; search_files finds lines in others")
+        *lines, rest = (rest + (piece if offset else piece.removeprefix(_BOM))).split(b"\n")
+        offset += len(piece)
+        rest = rest[:_KEPT]
+        yield from (line.removesuffix(b"\r") for line in lines)
+    if rest:
+        yield rest
+
+
+# write_file and list_files -----------------------------------------------------------------------------------------
+
+
+def _write_file(arguments: JsonMapping, scope: ToolScope, stop: Stop, *, quota: int) -> str:
+    file = Written(_file_parts(arguments), str(arguments["content"]).encode("utf-8", "replace"), scope.key)
+    replaced = write(scope.workspace, file, stop, quota)
+    return f"{'replaced' if replaced else 'created'} {shown_name('/'.join(file.parts))}: {len(file.data)} bytes"
+
+
+def _list_files(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
+    parts = parts_of(str(arguments.get("path", "")))
+    shown, more = Lines(), 0
+    for entry in entries(scope.workspace, parts, stop, deep=bool(arguments.get("recursive"))):
+        if not entry.name.startswith(TEMPORARY) and (more or not shown.add(_described(entry))):
+            more += 1
+    empty = "" if more or len(shown) else "no files"
+    return shown.text(empty, f"{more} more entries: list a directory of it" if more else "")
+
+
+def _described(entry: Entry) -> str:
+    name = shown_name(entry.path)
+    if entry.is_directory:
+        return f"{name}/"
+    return f"{name} ({entry.status.st_size} bytes)" if entry.is_regular else f"{name} ({what(entry.status)})"

@@ -1,0 +1,56 @@
+"""Which tools there are, how a model is told of them, and who is granted which.
+
+The engine `model` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
+for what a call is, `files.py`, `search.py` for the tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from switchboard.domain import llm
+from switchboard.ports.tools import Audience, Tool
+from switchboard.tools.files import file_tools
+from switchboard.tools.search import search_tool
+from switchboard.tools.workspace import QUOTA
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOptions:
+    """What the settings say of the tools of a butler."""
+
+    quota: int = QUOTA
+    """Bytes on disk that its workspace may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """The names of the tools that each audience may use; None: all."""
+
+    owners: frozenset[str] | None = None
+    others: frozenset[str] | None = frozenset()
+    groups: frozenset[str] | None = frozenset()
+
+
+_DEFAULTS: Final = ToolOptions()
+
+
+def build_tools(options: ToolOptions = _DEFAULTS) -> tuple[Tool, ...]:
+    """All tools, in the order in which a model is told of them, which never changes.
+
+    `execute_command` and `bash` will follow `search_files`.
+    """
+    return (*file_tools(options.quota), search_tool())
+
+
+def tool_definitions(tools: Iterable[Tool]) -> tuple[llm.Tool, ...]:
+    """What a model is told of the tools, in their order."""
+    return tuple(llm.Tool(tool.spec.name, tool.spec.description, tool.spec.parameters) for tool in tools)
+
+
+def granted(tools: Sequence[Tool], grants: Grants, audience: Audience) -> tuple[Tool, ...]:
+    """The tools that this audience may use, in their order."""
+    allowed = {"owners": grants.owners, "others": grants.others, "groups": grants.groups}[audience]
+    return tuple(tool for tool in tools if allowed is None or tool.spec.name in allowed)

@@ -1,0 +1,48 @@
+"""What a model sees of a long result: its head, a mark, its tail; the whole is kept in a file of the workspace.
+
+Called by `calls.py` for every result, in a thread, and by `web_fetch` for the text of a page.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.ports.tools import ToolScope
+from switchboard.tools.threads import Stop
+from switchboard.tools.workspace import MOST_WRITTEN, QUOTA, Refused, Written, meaning, write
+
+MOST: Final = 16_000
+"""Characters of a result that a model sees."""
+DIRECTORY: Final = "tool-results"
+
+
+def shorten(text: str, scope: ToolScope, name: str, quota: int = QUOTA, stop: Stop | None = None) -> str:
+    """`text`, if it has at most `MOST` characters; else head, mark and tail, and the whole in a file that is named.
+
+    `name` of the tool. The file is the same whenever the call is made again. Blocks for as long as writing takes.
+    """
+    return text if len(text) <= MOST else cut(text, MOST, keep(text, scope, name, quota, stop))
+
+
+def cut(text: str, most: int, where: str) -> str:
+    """Head, mark and tail of `text`, at most `most` characters if these are some hundreds; `where` the rest is."""
+    mark = f"\n\n[… of {len(text)} characters, those in the middle are left out here; {where}]\n\n"
+    room = max(most - len(mark), 0)
+    if len(text) <= most:
+        return text
+    tail = room // 4
+    return text[: room - tail] + mark + (text[-tail:] if tail else "")
+
+
+def keep(text: str, scope: ToolScope, name: str, quota: int = QUOTA, stop: Stop | None = None) -> str:
+    """Write the whole of a result to its file; returns a phrase that says where it is, or why it is nowhere."""
+    parts = (DIRECTORY, f"{name}-{scope.key}.txt")
+    data = text[:MOST_WRITTEN].encode("utf-8", "replace")[:MOST_WRITTEN]
+    all_of_it = "all of it is" if len(data) < MOST_WRITTEN else f"the first {MOST_WRITTEN} bytes are"
+    try:
+        write(scope.workspace, Written(parts, data, scope.key), stop or Stop(), quota)
+    except Refused as refused:
+        return f"they could not be kept: {refused}"
+    except OSError as error:
+        return f"they could not be kept: the file {meaning(error)}"
+    return f"{all_of_it} in the file {'/'.join(parts)}"

@@ -1,0 +1,47 @@
+"""Work that blocks, in a thread that can be stopped.
+
+Called by the tools here for files, searches and long pages. In: a function that looks at its `Stop` between pieces of
+its work; out: its result. A thread cannot be killed, so whoever is cancelled tells it to stop and waits until it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+class Stopped(Exception):
+    """Whoever asked for the work has gone."""
+
+
+class Stop:
+    """Whether to stop."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    def check(self) -> None:
+        """Raises `Stopped` once that was asked for."""
+        if self._asked.is_set():
+            raise Stopped
+
+
+async def in_thread(work: Callable[[Stop], _T]) -> _T:
+    """The result of `work`. Cancelled, it returns when the work has stopped."""
+    stop = Stop()
+    running = asyncio.ensure_future(asyncio.to_thread(work, stop))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop.ask()
+        await asyncio.wait((running,))
+        if not running.cancelled():
+            running.exception()  # that it was stopped is no news
+        raise

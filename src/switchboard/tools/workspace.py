@@ -1,0 +1,250 @@
+"""Files of a workspace, and of nothing else on the machine, whatever a model or a program in there makes of it.
+
+Called by `files.py`, `search.py` and `results.py`, in threads. In: the root and a path that a model wrote; out:
+descriptors, bytes, entries, or `Refused` with a sentence for the model.
+
+A path is opened component by component, each relative to the descriptor of the one before and without following links,
+so that nothing that is exchanged meanwhile can lead outside. Only regular files with one name are read or replaced: a
+FIFO would block, a device could do anything, and a hard link may belong to a file elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from switchboard.tools.threads import Stop
+
+QUOTA: Final = 2 * 1024**3
+"""Bytes on disk that a workspace may take, unless the settings say otherwise."""
+MOST_ENTRIES: Final = 100_000
+"""Maximum of files and directories that are looked at in one call."""
+MOST_WRITTEN: Final = 4 * 1024**2
+"""Maximum bytes of a file that is written."""
+TEMPORARY: Final = ".switchboard-"
+"""What the names of files begin with that are being written; neither listed nor searched."""
+
+_DEEPEST: Final = 32
+_LONGEST: Final = 1024
+_PIECE: Final = 262_144
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_UNFOLLOWED: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_KINDS: Final = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link, which is not followed",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_MEANINGS: Final = {
+    errno.ENOENT: "does not exist",
+    errno.ENOTDIR: "leads through something that is not a directory; links are not followed",
+    errno.ELOOP: "is a symbolic link, which is not followed",
+    errno.ENAMETOOLONG: "has a part that is too long for a file name",
+    errno.EACCES: "may not be opened",
+    errno.EPERM: "may not be opened",
+    errno.ENOSPC: "cannot be written: the disk is full",
+    errno.EDQUOT: "cannot be written: the disk is full",
+}
+
+
+class Refused(Exception):
+    """A sentence for the model: what is wrong, and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a directory. `path` is relative to the workspace; `at` is open until the next entry is asked for."""
+
+    path: str
+    name: str
+    at: int
+    status: os.stat_result
+
+    @property
+    def is_directory(self) -> bool:
+        return stat.S_ISDIR(self.status.st_mode)
+
+    @property
+    def is_regular(self) -> bool:
+        return stat.S_ISREG(self.status.st_mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file to write: its content, whole, and the key of the step that writes it."""
+
+    parts: Sequence[str]
+    data: bytes
+    key: UUID
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """The names in a path that is relative to the workspace; none for the workspace itself. Raises `Refused`."""
+    if path.startswith("/"):
+        raise Refused("paths are relative to the workspace: write notes/plan.md, not /notes/plan.md")
+    names = tuple(name for name in path.split("/") if name not in {"", "."})
+    if ".." in names:
+        raise Refused("a path cannot contain '..': nothing outside of the workspace can be reached")
+    if "\x00" in path or any("\ud800" <= character <= "\udfff" for character in path):
+        raise Refused("a path cannot contain NUL or half a character")
+    if any(name.startswith(TEMPORARY) for name in names):
+        raise Refused(f"names that begin with {TEMPORARY} are not for use")
+    if len(path) > _LONGEST or len(names) > _DEEPEST:
+        raise Refused(f"a path has at most {_LONGEST} characters and {_DEEPEST} parts")
+    return names
+
+
+def meaning(error: OSError) -> str:
+    """What went wrong, to go on behind a path."""
+    return _MEANINGS.get(error.errno or 0, f"cannot be used: {error.strerror or type(error).__name__}")
+
+
+def what(status: os.stat_result) -> str:
+    """What is not a regular file."""
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "not a regular file")
+
+
+@contextmanager
+def directory(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
+    """The descriptor of a directory of the workspace; with `make` all that is missing is made. Raises OSError."""
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    at = os.open(root, _DIRECTORY)  # the root is the operator's, and may be a link
+    try:
+        for name in parts:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=at)
+            inner = os.open(name, _DIRECTORY | _UNFOLLOWED, dir_fd=at)
+            os.close(at)
+            at = inner
+        yield at
+    finally:
+        os.close(at)
+
+
+@contextmanager
+def regular_file(at: int, name: str) -> Iterator[int]:
+    """The descriptor of a regular file in an open directory, to read. Raises OSError, `Refused`."""
+    check_regular(os.stat(name, dir_fd=at, follow_symlinks=False))  # to open a device may do something already
+    opened = os.open(name, os.O_RDONLY | _UNFOLLOWED, dir_fd=at)
+    try:
+        check_regular(os.fstat(opened))
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def check_regular(status: os.stat_result) -> None:
+    """Raises `Refused` unless it is a regular file with one name."""
+    if not stat.S_ISREG(status.st_mode):
+        raise Refused(f"it is {what(status)}; only regular files can be used")
+    if status.st_nlink != 1:
+        raise Refused("it has more than one name (hard links), so it may belong to something else; copy it first")
+
+
+def read_at(opened: int, offset: int, size: int = _PIECE) -> bytes:
+    """At most `size` bytes from `offset` of an open file; none at its end."""
+    return os.pread(opened, size, offset)
+
+
+def entries(root: Path, parts: Sequence[str], stop: Stop, *, deep: bool = True) -> Iterator[Entry]:
+    """What is in a directory, by name, each directory followed by what is in it. Raises OSError, `Refused`.
+
+    What cannot be opened, or has gone meanwhile, is left out below the first level.
+    """
+    left = iter(range(MOST_ENTRIES))
+    with directory(root, parts) as at:
+        for entry in _below(at, "".join(f"{name}/" for name in parts), stop, _DEEPEST if deep else 0):
+            if next(left, None) is None:
+                raise Refused(f"more than {MOST_ENTRIES} files and directories are too many to look through")
+            yield entry
+
+
+def _below(at: int, prefix: str, stop: Stop, depth: int) -> Iterator[Entry]:
+    with os.scandir(at) as found:
+        names = sorted(one.name for one in islice(found, MOST_ENTRIES + 1))
+    for name in names:
+        stop.check()
+        with suppress(FileNotFoundError):
+            yield (entry := Entry(prefix + name, name, at, os.stat(name, dir_fd=at, follow_symlinks=False)))
+            if depth and entry.is_directory:
+                yield from _inside(entry, stop, depth - 1)
+
+
+def _inside(entry: Entry, stop: Stop, depth: int) -> Iterator[Entry]:
+    try:
+        at = os.open(entry.name, _DIRECTORY | _UNFOLLOWED, dir_fd=entry.at)
+    except OSError:
+        return
+    try:
+        yield from _below(at, f"{entry.path}/", stop, depth)
+    finally:
+        os.close(at)
+
+
+def write(root: Path, file: Written, stop: Stop, quota: int = QUOTA) -> bool:
+    """Write a whole file, or nothing; whether there was one before. Raises OSError, `Refused`.
+
+    Another name is written and renamed, so that no reader sees half of it and no link is written through.
+    """
+    *above, name = file.parts
+    if len(file.data) > MOST_WRITTEN:
+        raise Refused(f"a file that is written has at most {MOST_WRITTEN} bytes, not {len(file.data)}")
+    _check_quota(root, len(file.data), stop, quota)
+    with directory(root, above, make=True) as at:
+        mode = _mode(at, name)
+        _replace(at, name, file, 0o600 if mode is None else mode, stop)
+        return mode is not None
+
+
+def _mode(at: int, name: str) -> int | None:
+    """The permissions of the file that will be replaced; None: there is none. Raises `Refused`."""
+    try:
+        status = os.stat(name, dir_fd=at, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    check_regular(status)
+    return stat.S_IMODE(status.st_mode) & 0o777
+
+
+def _replace(at: int, name: str, file: Written, mode: int, stop: Stop) -> None:
+    temporary = f"{TEMPORARY}{file.key}.tmp"
+    with suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=at)  # of this very step, interrupted
+    opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _UNFOLLOWED, 0o600, dir_fd=at)
+    try:
+        _write_all(opened, file.data, stop)
+        os.fchmod(opened, mode)
+        os.fsync(opened)
+        os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+        os.fsync(at)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=at)
+        raise
+    finally:
+        os.close(opened)
+
+
+def _write_all(opened: int, data: bytes, stop: Stop) -> None:
+    rest = memoryview(data)
+    while rest:
+        stop.check()
+        rest = rest[os.write(opened, rest[:_PIECE]) :]
+
+
+def _check_quota(root: Path, more: int, stop: Stop, quota: int) -> None:
+    """What is replaced counts until it is; a file with holes counts for what it takes on disk."""
+    used = sum(entry.status.st_blocks * 512 for entry in entries(root, (), stop))
+    if used + more > quota:
+        raise Refused(f"the workspace is full: it may hold {quota} bytes and holds {used}; delete or shorten a file")

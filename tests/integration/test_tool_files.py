@@ -1,0 +1,644 @@
+"""The file tools: what they do, and that nothing outside of the workspace is reached, whatever is tried."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import socket
+import string
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from switchboard.ports.tools import ToolOutcome
+from switchboard.tools.files import MOST_SHOWN, file_tools
+from switchboard.tools.search import MOST_SEARCHED
+from switchboard.tools.threads import Stop, Stopped, in_thread
+from switchboard.tools.workspace import MOST_WRITTEN, Written, write
+from tests.tools import KEY, called, outcome_of
+
+CANARY = "CANARY-of-the-outside"
+TERABYTE = 1 << 40
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A directory beside the workspace, with a secret."""
+    (place := tmp_path / "outside").mkdir()
+    (place / "secret.txt").write_text(CANARY)
+    (place / CANARY).mkdir()
+    return place
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    (place := tmp_path / "workspace").mkdir()
+    return place
+
+
+def contents(place: Path) -> dict[str, bytes | None]:
+    """Everything below a directory."""
+    return {str(one.relative_to(place)): one.read_bytes() if one.is_file() else None for one in place.rglob("*")}
+
+
+def names(place: Path) -> list[str]:
+    """What is in a directory."""
+    return [one.name for one in place.iterdir()]
+
+
+# What they do -------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_written_is_read_listed_and_found(workspace: Path) -> None:
+    written = await called(workspace, "write_file", path="notes/plan.md", content="one\ntwo\nthree\n")
+    assert written == ToolOutcome("created notes/plan.md: 14 bytes")
+    assert await called(workspace, "read_file", path="notes/plan.md") == ToolOutcome("one\ntwo\nthree")
+    assert (await called(workspace, "list_files")).text == "notes/"
+    assert (await called(workspace, "list_files", recursive=True)).text == "notes/\nnotes/plan.md (14 bytes)"
+    assert (await called(workspace, "search_files", text="tw")).text == "notes/plan.md:2:two"
+    again = await called(workspace, "write_file", path="./notes//plan.md", content="four")
+    assert again == ToolOutcome("replaced notes/plan.md: 4 bytes")
+    assert contents(workspace) == {"notes": None, "notes/plan.md": b"four"}
+
+
+async def test_a_workspace_that_is_not_there_is_made(workspace: Path) -> None:
+    assert (await called(workspace / "a" / "b", "list_files")).text == "[no files]"
+    assert (await called(workspace / "c", "write_file", path="x", content="")).ok
+    assert (workspace / "c" / "x").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "shown"),
+    [
+        (b"", {}, "[the file has 0 lines]"),
+        (b"a", {}, "a"),
+        (b"a\n\n", {}, "a\n"),
+        (b"a\r\nb\r\n", {}, "a\nb"),
+        (b"\xef\xbb\xbfa", {}, "a"),
+        (b"a\nb\nc", {"offset": 2}, "b\nc"),
+        (b"a\nb\nc", {"limit": 2}, "a\nb\n[more lines follow: go on with offset 3]"),
+        (b"a\nb\nc", {"offset": 2, "limit": 1}, "b\n[more lines follow: go on with offset 3]"),
+        (b"a\nb\nc", {"offset": 3, "limit": 9}, "c"),
+        (b"a\nb\nc", {"offset": 9}, "[the file has 3 lines]"),
+        (b"caf\xe9", {}, "caf\ufffd\n[some bytes are not UTF-8, and are shown as \ufffd]"),
+        ("\ufffd".encode(), {}, "\ufffd"),
+        ("é\u2028ü".encode(), {}, "é\u2028ü"),
+        (b"x" * 3000, {}, "x" * 2000 + " [… the line goes on]"),
+        ("é".encode() * 900_000 + b"\nb", {}, "é" * 2000 + " [… the line goes on]\nb"),
+    ],
+)
+async def test_reading(workspace: Path, content: bytes, arguments: dict[str, int], shown: str) -> None:
+    (workspace / "file").write_bytes(content)
+    assert await called(workspace, "read_file", path="file", **arguments) == ToolOutcome(shown)
+
+
+async def test_a_long_file_is_read_in_several_calls(workspace: Path) -> None:
+    lines = [f"line {number} " + "x" * (number % 300) for number in range(1, 2001)]
+    (workspace / "long").write_text("\n".join(lines))
+    offset, read = 1, list[str]()
+    while True:
+        outcome = await called(workspace, "read_file", path="long", offset=offset)
+        *shown, last = outcome.text.split("\n")
+        assert len(outcome.text) <= MOST_SHOWN + 100
+        if not last.startswith("[more"):
+            break
+        read += shown
+        offset = len(read) + 1
+        assert last == f"[more lines follow: go on with offset {offset}]"
+    assert [*read, *shown, last] == lines
+
+
+async def test_the_permissions_of_a_file_stay_when_it_is_replaced(workspace: Path) -> None:
+    (workspace / "run.sh").write_text("")
+    (workspace / "run.sh").chmod(0o750)
+    assert (await called(workspace, "write_file", path="run.sh", content="echo")).ok
+    assert (workspace / "run.sh").stat().st_mode & 0o7777 == 0o750
+
+
+async def test_names_that_would_mislead_are_shown_as_json(workspace: Path) -> None:
+    for name in ("a\nb", "c\u202ed", "plain name.txt", "naïve"):
+        (workspace / name).write_text("x")
+    (workspace / os.fsdecode(b"\xff")).write_text("x")
+    assert (await called(workspace, "list_files")).text.splitlines() == [
+        '"a\\nb" (1 bytes)',
+        '"c\\u202ed" (1 bytes)',
+        "naïve (1 bytes)",
+        "plain name.txt (1 bytes)",
+        '"\\udcff" (1 bytes)',
+    ]
+    assert (await called(workspace, "read_file", path="a\nb")).ok
+
+
+async def test_a_long_list_is_cut_and_says_so(workspace: Path) -> None:
+    for number in range(1000):
+        (workspace / f"file-with-a-rather-long-name-{number:04}").touch()
+    outcome = await called(workspace, "list_files")
+    shown = outcome.text.splitlines()
+    assert shown[-1] == f"[{1000 - len(shown) + 1} more entries: list a directory of it]"
+    assert len(outcome.text) <= MOST_SHOWN + 100
+
+
+# Searching ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def searched(workspace: Path) -> Path:
+    (workspace / "b").mkdir()
+    (workspace / "a.txt").write_bytes(b"First\r\nsecond [x]\nTHIRD\n")
+    (workspace / "b" / "c.txt").write_text("a third\nStraße\n" + "y" * 5000 + " third")
+    (workspace / "binary").write_bytes(b"third\x00")
+    (workspace / ".hidden").write_text("third")
+    (workspace / "latin").write_bytes(b"third \xe9")
+    return workspace
+
+
+def has_rg() -> bool:
+    return any((Path(place) / "rg").exists() for place in os.environ["PATH"].split(os.pathsep))
+
+
+needs_rg = pytest.mark.skipif(not has_rg(), reason="ripgrep (rg) is not installed")
+
+FOUND = [
+    ("third", {}, [".hidden:1:third", "b/c.txt:1:a third", "b/c.txt:3:" + "y" * 300, "latin:1:third \ufffd"]),
+    ("third", {"path": "b"}, ["b/c.txt:1:a third", "b/c.txt:3:" + "y" * 300]),
+    ("THIRD", {}, ["a.txt:3:THIRD"]),
+    ("First", {}, ["a.txt:1:First"]),
+    ("Straße", {}, ["b/c.txt:2:Straße"]),
+    ("straße", {"ignore_case": True}, ["b/c.txt:2:Straße"]),
+    ("nothing like it", {}, ["[no line was found]"]),
+]
+
+
+@pytest.mark.parametrize(("text", "arguments", "lines"), [*FOUND, ("[x]", {}, ["a.txt:2:second [x]"])])
+async def test_texts(searched: Path, text: str, arguments: dict[str, object], lines: list[str]) -> None:
+    assert (await called(searched, "search_files", text=text, **arguments)).text.split("\n") == lines
+
+
+@needs_rg
+@pytest.mark.parametrize(
+    ("text", "arguments", "lines"),
+    [
+        *FOUND,
+        (r"^sec.*\[x\]$", {}, ["a.txt:2:second [x]"]),
+        ("t$", {"path": "."}, ["a.txt:1:First"]),
+        ("-e", {}, ["[no line was found]"]),
+    ],
+)
+async def test_expressions(searched: Path, text: str, arguments: dict[str, object], lines: list[str]) -> None:
+    assert (await called(searched, "search_files", text=text, regex=True, **arguments)).text.split("\n") == lines
+
+
+@needs_rg
+@pytest.mark.parametrize(
+    ("text", "said"), [("(", "unclosed group"), ("(?=x)", "look-around"), ("((a{99}){99}){99}", "size")]
+)
+async def test_what_is_no_expression_is_explained(searched: Path, text: str, said: str) -> None:
+    outcome = await called(searched, "search_files", text=text, regex=True)
+    assert not outcome.ok
+    assert said in outcome.text
+
+
+async def test_without_ripgrep_there_are_no_expressions(searched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    outcome = await called(searched, "search_files", text="th.*", regex=True)
+    assert not outcome.ok
+    assert "search for a text" in outcome.text
+    assert (await called(searched, "search_files", text="Fir")).text == "a.txt:1:First"
+
+
+@needs_rg
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text("ab \r\n", max_size=12), min_size=1, max_size=80), st.text("ab ", min_size=1, max_size=2))
+@example(["a\n"] * 80, "a")
+def test_ripgrep_finds_the_lines_that_we_find(files: list[str], text: str) -> None:
+    async def both(place: Path) -> list[ToolOutcome]:
+        return [await called(place, "search_files", text=text, regex=regex) for regex in (False, True)]
+
+    with TemporaryDirectory() as place:
+        for number, content in enumerate(files):
+            (Path(place) / f"{number:02}").write_bytes(content.encode())
+        ours, its = asyncio.run(both(Path(place)))
+    assert ours == its
+
+
+@needs_rg
+@pytest.mark.parametrize("regex", [False, True])
+async def test_no_text_and_no_expression_takes_for_ever(workspace: Path, regex: bool) -> None:
+    (workspace / "file").write_text("a" * 2_000_000 + "!")
+    outcome = await called(workspace, "search_files", text="(a+)+$", regex=regex)
+    assert outcome == ToolOutcome("[no line was found]")
+
+
+@pytest.mark.parametrize("regex", [False, pytest.param(True, marks=needs_rg)])
+async def test_a_search_that_finds_too_much_says_so(workspace: Path, regex: bool) -> None:
+    for number in range(100):
+        (workspace / f"{number:03}").write_text("found\n" * 10)
+    shown = (await called(workspace, "search_files", text="found", regex=regex)).text.splitlines()
+    assert shown[199:] == ["019:10:found", "[there are more lines: search for something rarer, or in a directory]"]
+
+
+# What they refuse ---------------------------------------------------------------------------------------------------
+
+
+def special(workspace: Path, outside: Path) -> dict[str, str]:
+    """What must not be opened, by path, with the word that says why."""
+    (workspace / "real").mkdir()
+    (workspace / "file").symlink_to(outside / "secret.txt")
+    (workspace / "dir").symlink_to(outside)
+    (workspace / "up").symlink_to("..")
+    (workspace / "self").symlink_to("self")
+    (workspace / "inside").symlink_to("real")
+    (workspace / "hard").hardlink_to(outside / "secret.txt")
+    os.mkfifo(workspace / "fifo")
+    with socket.socket(socket.AF_UNIX) as server:
+        here = Path.cwd()
+        os.chdir(workspace)  # the path of a socket is short
+        server.bind("socket")
+        os.chdir(here)
+    return {
+        "file": "link",
+        "dir": "",
+        "dir/secret.txt": "links are not followed",
+        "up": "",
+        "up/outside/secret.txt": "links are not followed",
+        "self": "link",
+        "inside/x": "links are not followed",
+        "hard": "more than one name",
+        "fifo": "FIFO",
+        "fifo/x": "not a directory",
+        "socket": "socket",
+        "real": "directory",
+        ".": "",
+        "..": "'..'",
+        "../outside/secret.txt": "'..'",
+        "real/../../outside/secret.txt": "'..'",
+        str(outside / "secret.txt"): "relative",
+        "/etc/passwd": "relative",
+        "//etc/passwd": "relative",
+        "/proc/self/root/etc/passwd": "relative",
+        "x" * 300: "too long",
+        "x/" * 40: "parts",
+        "a\x00b": "NUL",
+        "\udcff": "character",
+        ".switchboard-x": "not for use",
+    }
+
+
+async def test_special_files_and_paths_are_refused(workspace: Path, outside: Path) -> None:
+    before = contents(outside)
+    for path, why in special(workspace, outside).items():
+        for name, more in (("read_file", {}), ("write_file", {"content": "x"})):
+            outcome = await called(workspace, name, path=path, **more)
+            assert not outcome.ok, (name, path)
+            assert why in outcome.text
+            assert CANARY not in outcome.text
+    assert contents(outside) == before
+
+
+async def test_links_are_neither_searched_nor_listed_through(workspace: Path, outside: Path) -> None:
+    special(workspace, outside)
+    listed = await called(workspace, "list_files", recursive=True)
+    assert CANARY not in listed.text
+    assert "dir (a symbolic link, which is not followed)\n" in listed.text
+    assert "fifo (a FIFO)\n" in listed.text
+    for regex in (False, *([True] if has_rg() else [])):
+        assert (await called(workspace, "search_files", text="CANARY", regex=regex)).text == "[no line was found]"
+        assert not (await called(workspace, "search_files", text="CANARY", regex=regex, path="dir")).ok
+    assert not (await called(workspace, "list_files", path="dir")).ok
+    assert not (await called(workspace, "list_files", path="up")).ok
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make devices")
+async def test_devices_are_refused(workspace: Path) -> None:
+    for name, minor in (("null", 3), ("zero", 5)):
+        try:
+            os.mknod(workspace / name, 0o20666, os.makedev(1, minor))
+        except PermissionError:
+            pytest.skip("devices cannot be made here")
+    for name in ("null", "zero"):
+        assert "a device" in (await called(workspace, "read_file", path=name)).text
+        assert "a device" in (await called(workspace, "write_file", path=name, content="x")).text
+    assert (await called(workspace, "search_files", text="x")).text == "[no line was found]"
+
+
+@pytest.mark.parametrize("begins", [b"", b"text\n" * 10])
+async def test_a_sparse_file_of_a_terabyte_costs_nothing(workspace: Path, begins: bytes) -> None:
+    (workspace / "huge").write_bytes(begins)
+    os.truncate(workspace / "huge", TERABYTE)
+    assert "binary" in (await called(workspace, "read_file", path="huge")).text
+    assert (await called(workspace, "list_files")).text == f"huge ({TERABYTE} bytes)"
+    found = await called(workspace, "search_files", text="text")
+    assert found.text == f"[no line was found]\n[1 files were not searched: they have more than {MOST_SEARCHED} bytes]"
+    assert (await called(workspace, "write_file", path="small", content="fits")).ok
+    assert (await called(workspace, "write_file", path="huge", content="short")).ok
+    assert (workspace / "huge").read_text() == "short"
+
+
+async def test_a_file_is_read_only_so_far(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchboard.tools.files.MOST_READ", 1_000_000)
+    (workspace / "long").write_text("line\n" * 500_000)
+    assert (await called(workspace, "read_file", path="long", offset=1000)).ok
+    late = await called(workspace, "read_file", path="long", offset=499_000)
+    assert not late.ok
+    assert "only the first" in late.text
+
+
+# Any path at all, against an oracle ---------------------------------------------------------------------------------
+
+WORDS = ["", ".", "..", "real", "kept", "file", "dir", "up", "hard", "inside", "secret.txt", "outside", "etc", "passwd"]
+PATHS = st.one_of(
+    st.lists(st.sampled_from([*WORDS, "x"]), max_size=6).map("/".join),
+    st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=4)), max_size=6).map("/".join),
+    st.text(string.printable, max_size=20),
+)
+
+
+@contextmanager
+def world() -> Iterator[tuple[Path, Path]]:
+    with TemporaryDirectory() as place:
+        outside, workspace = Path(place) / "outside", Path(place) / "workspace"
+        outside.mkdir()
+        workspace.mkdir()
+        (outside / "secret.txt").write_text(CANARY)
+        (outside / CANARY).mkdir()
+        special(workspace, outside)
+        (workspace / "kept").write_text("kept")
+        (workspace / "real" / "kept").write_text("kept")
+        yield workspace, outside
+
+
+def may_be_read(workspace: Path, path: str) -> bool:
+    """The oracle, which looks at what the system makes of the path. Nothing changes meanwhile."""
+    if path.startswith("/") or ".." in path.split("/") or not path.isprintable():
+        return False
+    target = workspace / path
+    try:
+        return str(target) == os.path.realpath(target) and target.is_file() and target.stat().st_nlink == 1
+    except (OSError, ValueError):
+        return False
+
+
+@settings(max_examples=150, deadline=None)
+@given(PATHS)
+@example("real/kept")
+@example("./real//./kept")
+@example("inside/kept")
+@example("real/../kept")
+def test_no_path_leaves_the_workspace(path: str) -> None:
+    with world() as (workspace, outside):
+        before = contents(outside)
+        read = asyncio.run(called(workspace, "read_file", path=path))
+        assert read.ok == may_be_read(workspace, path)
+        assert not read.ok or read.text == "kept"
+        asyncio.run(called(workspace, "write_file", path=path, content="written"))
+        assert contents(outside) == before
+        assert sorted(one.name for one in workspace.parent.iterdir()) == ["outside", "workspace"]
+        for name in ("list_files", "search_files"):
+            arguments = {"text": "CANARY"} if name == "search_files" else {"recursive": True}
+            outcome = asyncio.run(called(workspace, name, path=path, **arguments))
+            assert CANARY not in outcome.text
+
+
+# What is exchanged while it is used --------------------------------------------------------------------------------
+
+
+_EXCHANGE = 2
+_HERE = -100
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Both change places at once (renameat2), so that there is always something at either."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(_HERE, bytes(one), _HERE, bytes(other), _EXCHANGE):
+        raise OSError(ctypes.get_errno(), f"{one} and {other} cannot be exchanged")
+
+
+@contextmanager
+def exchanging(one: Path, other: Path) -> Iterator[Callable[[], int]]:
+    """A thread that exchanges the two all the time; how often it has."""
+    done, swaps = threading.Event(), 0
+
+    def swap() -> None:
+        nonlocal swaps
+        while not done.is_set():
+            exchange(one, other)
+            swaps += 1
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        yield lambda: swaps
+    finally:
+        done.set()
+        thread.join()
+
+
+async def many(act: Callable[[], Awaitable[ToolOutcome]], swaps: Callable[[], int], least: int = 2000) -> Counter[bool]:
+    """How often `act` went well and how often not, in that many rounds and exchanges at least."""
+    seen = Counter[bool]()
+    while seen.total() < least or swaps() < least:
+        seen[(await act()).ok] += 1
+    return seen
+
+
+@pytest.mark.parametrize("exchanged", ["d", "d/file"])
+async def test_no_exchange_makes_reading_or_writing_leave_the_workspace(
+    workspace: Path, outside: Path, exchanged: str
+) -> None:
+    (workspace / "d").mkdir()
+    (workspace / "d" / "file").write_text("inside")
+    (outside / "file").write_text(CANARY)
+    (workspace / "link").symlink_to(outside if exchanged == "d" else outside / "file")
+    before = contents(outside)
+
+    async def use() -> ToolOutcome:
+        outcome = await called(workspace, "read_file", path="d/file")
+        assert outcome.text == "inside" if outcome.ok else CANARY not in outcome.text
+        await called(workspace, "write_file", path="d/file", content="inside")
+        found = await called(workspace, "search_files", text="CANARY")
+        assert found.text == "[no line was found]"
+        return outcome
+
+    with exchanging(workspace / exchanged, workspace / "link") as swaps:
+        seen = await many(use, swaps, 1000)
+    assert seen[True]
+    assert seen[False]
+    assert contents(outside) == before
+
+
+@needs_rg
+async def test_no_exchange_makes_ripgrep_leave_the_workspace(workspace: Path, outside: Path) -> None:
+    (workspace / "d").mkdir()
+    for number in range(20):
+        (workspace / "d" / f"{number}.txt").write_text("inside")
+        (outside / f"{number}.txt").write_text(CANARY)
+    (workspace / "link").symlink_to(outside)
+
+    async def search() -> ToolOutcome:
+        outcome = await called(workspace, "search_files", text="CANARY|inside", regex=True)
+        assert CANARY not in outcome.text
+        return outcome
+
+    with exchanging(workspace / "d", workspace / "link") as swaps:
+        await many(search, swaps, 100)
+
+
+async def test_a_directory_that_is_replaced_while_it_is_listed(workspace: Path, outside: Path) -> None:
+    (workspace / "d" / "e").mkdir(parents=True)
+    for number in range(20):
+        (workspace / "d" / "e" / f"inside-{number}").touch()
+        (outside / f"{CANARY}-{number}").touch()
+    (outside / "e").mkdir()
+    (outside / "e" / CANARY).touch()
+    (workspace / "link").symlink_to(outside)
+
+    async def use() -> ToolOutcome:
+        outcome = await called(workspace, "list_files", recursive=True)
+        assert outcome.ok
+        assert CANARY not in outcome.text
+        inner = await called(workspace, "list_files", path="d/e")
+        assert CANARY not in inner.text
+        return inner
+
+    with exchanging(workspace / "d", workspace / "link") as swaps:
+        seen = await many(use, swaps, 1000)
+    assert seen[True]
+
+
+async def test_a_fifo_in_the_place_of_a_file_blocks_nothing(workspace: Path) -> None:
+    (workspace / "file").write_text("inside")
+    os.mkfifo(workspace / "fifo")
+
+    async def use() -> ToolOutcome:
+        await called(workspace, "search_files", text="inside")
+        await called(workspace, "list_files")
+        return await called(workspace, "read_file", path="file")
+
+    with exchanging(workspace / "file", workspace / "fifo") as swaps:
+        await many(use, swaps, 1000)
+
+
+# Writing whole or not at all ---------------------------------------------------------------------------------------
+
+
+async def test_no_reader_sees_half_a_file(workspace: Path) -> None:
+    whole = {"a" * 300_000, "b" * 300_000}
+    (workspace / "file").write_text(min(whole))
+    done = threading.Event()
+
+    def read() -> set[str]:
+        seen = set[str]()
+        while not done.is_set():
+            seen.add((workspace / "file").read_text())
+        return seen
+
+    reader = asyncio.create_task(asyncio.to_thread(read))
+    for content in [*whole] * 50:
+        assert (await called(workspace, "write_file", path="file", content=content)).ok
+    done.set()
+    assert await reader <= whole
+    assert names(workspace) == ["file"]
+
+
+def test_a_write_that_is_stopped_leaves_nothing(workspace: Path) -> None:
+    (stop := Stop()).ask()
+    (workspace / "file").write_text("before")
+    with pytest.raises(Stopped):
+        write(workspace, Written(("file",), b"after", KEY), stop)
+    assert contents(workspace) == {"file": b"before"}
+
+
+async def test_what_an_interrupted_step_left_is_replaced_when_it_runs_again(workspace: Path) -> None:
+    (workspace / f".switchboard-{KEY}.tmp").write_text("half")
+    assert (await called(workspace, "list_files")).text == "[no files]"
+    assert (await called(workspace, "search_files", text="half")).text == "[no line was found]"
+    assert (await called(workspace, "write_file", path="file", content="whole")).ok
+    assert contents(workspace) == {"file": b"whole"}
+
+
+async def test_the_quota_of_a_workspace(workspace: Path) -> None:
+    tool = {one.spec.name: one for one in file_tools(quota=100_000)}["write_file"]
+    for number in range(4):
+        assert (await outcome_of(tool, workspace, path=f"d/{number}", content="x" * 20_000)).ok
+    full = await outcome_of(tool, workspace, path="d/5", content="x" * 20_000)
+    assert not full.ok
+    assert "the workspace is full" in full.text
+    assert len(names(workspace / "d")) == 4
+    too_long = await outcome_of(tool, workspace, path="e", content="x" * (MOST_WRITTEN + 1))
+    assert "at most" in too_long.text
+
+
+async def test_a_workspace_with_too_many_files_is_told(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchboard.tools.workspace.MOST_ENTRIES", 10)
+    for number in range(11):
+        (workspace / f"{number}").touch()
+    for name, more in (
+        ("list_files", {}),
+        ("search_files", {"text": "x"}),
+        ("write_file", {"path": "x", "content": ""}),
+    ):
+        outcome = await called(workspace, name, **more)
+        assert not outcome.ok
+        assert "too many" in outcome.text
+
+
+# Stopping -----------------------------------------------------------------------------------------------------------
+
+
+async def test_who_is_cancelled_waits_until_the_work_has_stopped() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(stop: Stop) -> None:
+        begun.set()
+        try:
+            while True:
+                stop.check()
+        finally:
+            ended.set()
+
+    running = asyncio.create_task(in_thread(work))
+    await asyncio.to_thread(begun.wait)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert ended.is_set()
+
+
+@needs_rg
+async def test_a_search_that_is_cancelled_leaves_no_ripgrep(workspace: Path) -> None:
+    (workspace / "file").write_text("a" * 15_000_000)
+
+    def started() -> bool:
+        children = " ".join(one.read_text() for one in Path("/proc/self/task").glob("*/children")).split()
+        return any(Path(f"/proc/{pid}/comm").read_text() == "rg\n" for pid in children)
+
+    searching = asyncio.create_task(
+        called(workspace, "search_files", text="(a{1,50}){1,50}b", regex=True),
+    )
+    while not started() and not searching.done():
+        await asyncio.sleep(0)
+    searching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await searching
+    assert not started()
+
+
+async def test_descriptors_are_closed(workspace: Path, outside: Path) -> None:
+    paths = [*special(workspace, outside), "kept"]
+    (workspace / "kept").write_text("kept")
+    opened = len(names(Path("/proc/self/fd")))
+    for _ in range(20):
+        for path in paths:
+            await called(workspace, "read_file", path=path)
+            await called(workspace, "write_file", path=path, content="kept")
+            await called(workspace, "list_files", path=path, recursive=True)
+        await called(workspace, "search_files", text="kept", regex=has_rg())
+    assert len(names(Path("/proc/self/fd"))) <= opened + 2

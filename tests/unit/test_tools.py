@@ -1,0 +1,170 @@
+"""Tools without files: who is granted which, what a model is told of them, and what arguments fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard.ports.tools import Audience
+from switchboard.tools.arguments import complaint
+from switchboard.tools.registry import Grants, build_tools, granted, tool_definitions
+from switchboard.tools.results import MOST, cut
+
+# jsonschema has no type stubs.
+Validator: Any = import_module("jsonschema").Draft202012Validator
+TOOLS = build_tools()
+NAMES = [tool.spec.name for tool in TOOLS]
+
+
+def test_the_order_of_tools() -> None:
+    assert NAMES == ["read_file", "write_file", "list_files", "search_files"]
+    assert [tool.name for tool in tool_definitions(TOOLS)] == NAMES
+    assert tool_definitions(TOOLS) == tool_definitions(build_tools())
+
+
+def test_what_a_model_is_told_of_tools() -> None:
+    for tool, definition in zip(TOOLS, tool_definitions(TOOLS), strict=True):
+        assert (definition.description, definition.parameters) == (tool.spec.description, tool.spec.parameters)
+        Validator.check_schema(definition.parameters)
+        assert definition.parameters["additionalProperties"] is False
+
+
+def test_effects_and_risks() -> None:
+    assert {tool.spec.effect for tool in TOOLS} == {"idempotent"}
+    assert {tool.spec.name for tool in TOOLS if tool.spec.ordered} == {"write_file"}
+    assert {tool.spec.risk for tool in TOOLS} == {"low"}
+
+
+@pytest.mark.parametrize(
+    ("grants", "audience", "names"),
+    [
+        (Grants(), "owners", NAMES),
+        (Grants(), "others", []),
+        (Grants(), "groups", []),
+        (Grants(others=frozenset({"list_files", "read_file"})), "others", ["read_file", "list_files"]),
+        (Grants(others=frozenset({"read_file"})), "groups", []),
+        (Grants(groups=frozenset({"read_file"})), "groups", ["read_file"]),
+        (Grants(groups=None), "groups", NAMES),
+        (Grants(owners=frozenset({"read_file"})), "owners", ["read_file"]),
+        (Grants(owners=frozenset()), "owners", []),
+        (Grants(others=frozenset({"no such tool"})), "others", []),
+    ],
+)
+def test_grants(grants: Grants, audience: Audience, names: list[str]) -> None:
+    assert [tool.spec.name for tool in granted(TOOLS, grants, audience)] == names
+
+
+def test_no_audience_but_owners_has_a_tool_by_default() -> None:
+    assert {audience for audience in get_args(Audience) if granted(TOOLS, Grants(), audience)} == {"owners"}
+
+
+# Arguments ----------------------------------------------------------------------------------------------------------
+
+SCHEMA: Mapping[str, object] = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "minLength": 1, "maxLength": 5},
+        "count": {"type": "integer", "minimum": 1, "maximum": 9},
+        "kind": {"enum": ["a", "b"]},
+        "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 2},
+        "more": {"type": "object", "properties": {"deep": {"type": "boolean"}}, "required": ["deep"]},
+        "either": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "both": {"type": ["number", "null"]},
+    },
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"path": "x"}, None),
+        (
+            {"path": "x", "count": 9, "kind": "a", "tags": ["b"], "more": {"deep": True}, "either": None, "both": 1.5},
+            None,
+        ),
+        ({"path": "x", "more": {"deep": True, "other": 1}, "both": None, "either": "x"}, None),
+        ({}, "path is missing"),
+        ({"path": 1}, "path must be string, not 1"),
+        ({"path": None}, "path must be string, not None"),
+        ({"path": ["x"]}, "path must be string, not list"),
+        ({"path": ""}, "path must have at least 1 characters, not 0"),
+        ({"path": "x" * 6}, "path must have at most 5 characters, not 6"),
+        ({"path": "x", "count": 0}, "count must be at least 1"),
+        ({"path": "x", "count": 10}, "count must be at most 9"),
+        ({"path": "x", "count": True}, "count must be integer, not True"),
+        ({"path": "x", "count": "3"}, "count must be integer, not '3'"),
+        ({"path": "x", "kind": "c"}, "kind must be one of 'a', 'b', not 'c'"),
+        ({"path": "x", "tags": ["a", 2]}, "tags[1] must be string, not 2"),
+        ({"path": "x", "tags": ["a", "b", "c"]}, "tags must have at most 2 items, not 3"),
+        ({"path": "x", "more": {}}, "more.deep is missing"),
+        ({"path": "x", "more": {"deep": 1}}, "more.deep must be boolean, not 1"),
+        ({"path": "x", "either": 1}, "either is none of what it may be: 1"),
+        ({"path": "x", "both": "1"}, "both must be number or null, not '1'"),
+        ({"path": "x", "file": "y"}, "file is unknown: it takes path, count, kind, tags, more, either, both"),
+    ],
+)
+def test_what_is_said_of_arguments(arguments: dict[str, object], said: str | None) -> None:
+    assert complaint(arguments, SCHEMA) == said
+    assert Validator(SCHEMA).is_valid(arguments) == (said is None)
+
+
+VALUES = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-2, 12), st.floats(0.25, 0.75), st.sampled_from(["", "a", "b", "x" * 6])
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["deep", "x"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+PROPERTIES = SCHEMA["properties"]
+assert isinstance(PROPERTIES, Mapping)
+
+
+@given(st.dictionaries(st.sampled_from([*PROPERTIES, "unknown"]), VALUES, max_size=4))
+def test_arguments_fit_as_a_whole_validator_says(arguments: dict[str, object]) -> None:
+    assert (complaint(arguments, SCHEMA) is None) == Validator(SCHEMA).is_valid(arguments)
+
+
+@given(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), VALUES)
+def test_no_schema_makes_it_raise(arguments: dict[str, object], odd: object) -> None:
+    names = ("properties", "required", "additionalProperties", "type", "enum", "anyOf", "items", "minLength", "maximum")
+    for name in names:
+        complaint(arguments, {name: odd})
+        complaint({"x": arguments}, {"properties": {"x": {name: odd}}})
+
+
+def test_a_pattern_of_a_schema_is_not_run() -> None:
+    schema = {"properties": {"x": {"type": "string", "pattern": "(a+)+$"}}}
+    assert complaint({"x": "a" * 50 + "!"}, schema) is None
+
+
+def test_arguments_of_thousands_of_levels() -> None:
+    deep: object = 1
+    schema: dict[str, object] = {}
+    for _ in range(5000):
+        deep, schema = [deep], {"type": "array", "items": schema}
+    assert complaint({"x": deep}, {"properties": {"x": schema}}) == "the arguments are nested too deeply"
+
+
+# Results ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.text(min_size=0, max_size=3000), st.integers(500, 2000))
+def test_cutting_keeps_head_and_tail(text: str, most: int) -> None:
+    shown = cut(text, most, "it is in the file x")
+    assert len(shown) <= most
+    assert shown == text or ("it is in the file x" in shown and f"of {len(text)} characters" in shown)
+    assert shown[:50] == text[:50]
+    assert shown[-50:] == text[-50:]
+
+
+def test_what_fits_is_not_cut() -> None:
+    assert cut("x" * MOST, MOST, "") == "x" * MOST
