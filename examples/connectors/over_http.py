@@ -14,14 +14,19 @@ from typing import Any
 
 import httpx2
 
-CHANNEL, ENDPOINT = sys.argv[1:3]
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+CHANNEL, ENDPOINT = sys.argv[1:]
 token = {"Authorization": f"Bearer {os.environ['SWITCHBOARD_TOKEN']}"}
 http = httpx2.Client(base_url=os.environ["SWITCHBOARD_URL"], headers=token, timeout=60)
 
 
 def post(path: str, body: object) -> Any:
     """The decoded answer; an error raises, and a connector tries again: the same event is stored once."""
-    return http.post(path, json=body).raise_for_status().json()
+    response = http.post(path, json=body)
+    if response.is_error:
+        raise RuntimeError(response.text)
+    return response.json()
 
 
 def submit(sender: str, text: str) -> None:
@@ -30,7 +35,7 @@ def submit(sender: str, text: str) -> None:
         "schema_version": "ingest.v1",
         "source": {"channel": CHANNEL, "provider": CHANNEL, "endpoint_identity": ENDPOINT},
         "event": {"external_event_id": str(uuid.uuid4()), "observed_at": datetime.now(UTC).isoformat()},
-        "sender": {"identity": sender},
+        "sender": {"identity": sender, "chat_type": "private"},
         "payload": {"raw": None, "normalized_text": text},
     }
     post("/v1/ingest", envelope)
@@ -45,5 +50,9 @@ def deliver() -> None:
 
 
 for line in sys.stdin:
-    submit(*line.strip().split(" ", 1))
-    deliver()
+    name, _, words = line.strip().partition(" ")
+    if words:
+        submit(name, words)
+        deliver()
+    else:
+        print("not sent: a line is SENDER TEXT", file=sys.stderr)

@@ -16,8 +16,10 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+CHANNEL, ENDPOINT = sys.argv[1:]
 URL, TOKEN = os.environ["SWITCHBOARD_URL"], os.environ["SWITCHBOARD_TOKEN"]
-CHANNEL, ENDPOINT = sys.argv[1:3]
 
 
 async def call(client: Client, tool: str, **arguments: object) -> Any:
@@ -34,7 +36,7 @@ async def submit(client: Client, sender: str, text: str) -> None:
         "schema_version": "ingest.v1",
         "source": {"channel": CHANNEL, "provider": CHANNEL, "endpoint_identity": ENDPOINT},
         "event": {"external_event_id": str(uuid.uuid4()), "observed_at": datetime.now(UTC).isoformat()},
-        "sender": {"identity": sender},
+        "sender": {"identity": sender, "chat_type": "private"},
         "payload": {"raw": None, "normalized_text": text},
     }
     await call(client, "ingest", envelope=envelope)
@@ -54,8 +56,12 @@ async def main() -> None:
         Client(streamable_http_client(f"{URL}/mcp", http_client=http)) as client,
     ):
         for line in sys.stdin:
-            await submit(client, *line.strip().split(" ", 1))
-            await deliver(client)
+            name, _, words = line.strip().partition(" ")
+            if words:
+                await submit(client, name, words)
+                await deliver(client)
+            else:
+                print("not sent: a line is SENDER TEXT", file=sys.stderr)
 
 
 asyncio.run(main())

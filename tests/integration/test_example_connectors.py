@@ -31,15 +31,18 @@ async def test_an_example_brings_a_message_in_its_answer_out_and_reports_it(serv
         *(sys.executable, str(example), "telegram", "bot:house"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
         env={**os.environ, **told},
     )
-    out, _ = await asyncio.wait_for(process.communicate(b"anna are you there?\nbert and you?\n"), 60)
-    assert process.returncode == 0
+    out, err = await asyncio.wait_for(process.communicate(b"anna are you there?\nhello\nbert and you?\n"), 60)
+    assert (process.returncode, err.decode()) == (0, "not sent: a line is SENDER TEXT\n")
     anna, bert = out.decode().splitlines()
     assert (anna.startswith("anna "), "are you there?" in anna) == (True, True)
     assert (bert.startswith("bert "), "and you?" in bert) == (True, True)
     replies = (await server.http.get("/v1/outbox")).json()["replies"]
     assert [reply["state"] for reply in replies] == ["sent", "sent"]
+    message = (await server.http.get(f"/v1/messages/{replies[0]['request_id']}")).json()
+    assert message["facts"]["chat_type"] == "private"  # what the rule of the documentation asks for
 
 
 def test_the_examples_are_about_fifty_lines() -> None:
