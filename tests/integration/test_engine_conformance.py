@@ -24,8 +24,11 @@ from switchboard.store.migrate import migrate
 from switchboard.testing import engines
 from switchboard.testing.echo import Echo
 from switchboard.testing.engines import CHECKS, EngineCheck, Subject
+from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm
+from tests.asking import spec
 from tests.engines import Book, a_hook
 from tests.remotes import TOKEN, a_remote
+from tests.turning import a_model_engine
 
 _SECRET: Final = "canary-secret"
 
@@ -115,6 +118,24 @@ async def mcp(directory: Path, _: str) -> AsyncIterator[Subject]:
         )
 
 
+@asynccontextmanager
+async def model(_: Path, __: str) -> AsyncIterator[Subject]:
+    def brain(request: Request) -> Reply:
+        return Reply(text=request.prompt, finish="filter" if "refuse" in request.system else None)
+
+    async with ScriptedLlm(brain) as llm:
+        specs = [spec("openai", llm.url, "m"), spec("openai", "http://127.0.0.1:1", "away")]
+        async with a_model_engine(llm, specs=specs) as (engine, _models):
+            yield Subject(
+                engine,
+                {"models": ["m"]},
+                failing={"models": ["away"]},
+                declining={"models": ["m"], "prompt": "refuse"},
+                wrong={"models": ["unknown"], "zone": "nowhere"},
+                fits=_says,
+            )
+
+
 Opens = Callable[[Path, str], AbstractAsyncContextManager[Subject]]
 
 _NOT_TO_BE_HAD: Final = {
@@ -130,7 +151,7 @@ the text of a message, which is tried in test_engine_mcp.py."""
     ("opens", "check"),
     [
         (opens, check)
-        for opens in (echo, memo, command, http, mcp)
+        for opens in (echo, memo, command, http, mcp, model)
         for check in CHECKS
         if check not in _NOT_TO_BE_HAD.get(opens, set())
     ],

@@ -30,6 +30,7 @@ STRUCTS: Final = {
 }
 MODELS: Final = {
     "agents/delivery.py",
+    "agents/model/options.py",
     "app/settings.py",
     "core/remote_agents.py",
     "server/contracts/messages.py",

@@ -23,6 +23,7 @@ from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import read_seed, seed_teams
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
+from switchboard.app.turn_models import TurnModels
 from switchboard.domain.errors import Unavailable
 from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.admission import AcceptLimits
@@ -107,7 +108,9 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     limits = TurnLimits(
         settings.turn.attempts, settings.turn.timeout, settings.turn.backoff_base, settings.turn.backoff_cap
     )
-    engines = load_engines(engine_context(settings, runtime.database, runtime.channels))
+    models = TurnModels(settings, runtime.database)
+    runtime.closing.push_async_callback(models.aclose)
+    engines = load_engines(engine_context(settings, runtime.database, runtime.channels, models))
     members = runtime.rule_book.rules.members.values()
     check_options(engines, members)
     warn_of_root(members, settings.program_user)

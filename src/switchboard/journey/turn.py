@@ -12,11 +12,11 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
-from switchboard.core.policy.retry import backoff
+from switchboard.core.policy.retry import OutagePolicy, backoff, outage_pause
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
@@ -34,8 +34,10 @@ from switchboard.ports.engine import (
     EngineFailure,
     Fenced,
     NoReply,
+    Outage,
     OutcomeUnknown,
     Refusal,
+    SetsPatience,
     Turn,
     TurnResult,
 )
@@ -49,6 +51,9 @@ from switchboard.store.lanes import NewDeadLetter, Settlement, Work
 log = structlog.get_logger(__name__)
 
 
+DELAYED: Final = "This takes longer than usual: what I work with cannot be reached at the moment. I will answer then."
+
+
 @dataclass(frozen=True, slots=True)
 class TurnLimits:
     """`attempts` of one delivery, lost workers included; seconds of `timeout` for one attempt; backoff in seconds."""
@@ -57,6 +62,7 @@ class TurnLimits:
     timeout: float = 300.0
     backoff_base: float = 1.0
     backoff_cap: float = 300.0
+    outage: OutagePolicy = OutagePolicy()  # noqa: RUF009 - a frozen value
 
 
 def turn_of(work: Work, member: Member, attempt: int) -> Turn:
@@ -164,26 +170,39 @@ class TurnLeg:
         barred = remote_agent is not None and remote_agent.by
         if member is None or engine is None or barred:
             return self._dead_letter(draft, work, "target_unavailable", _nobody(work, member, remote_agent))
+        result = await self._run(draft, work, member, engine, claim)
+        return result if isinstance(result, Settlement) else await self._finished(draft, work, member, result)
+
+    async def _run(
+        self, draft: Settlement, work: Work, member: Member, engine: Engine, claim: Claim
+    ) -> TurnResult | Settlement:
+        """The result of the engine, or how the attempt has ended without one."""
+        item = draft.item
+        journal = await StoredJournal.open(claim.steps, item, work.request_id, resumed=work.resumed)
         try:
-            journal = await StoredJournal.open(claim.steps, item, work.request_id, resumed=work.resumed)
-            async with journal, asyncio.timeout(self._patience(member)):
-                result = await engine.run(turn_of(work, member, item.attempts), journal)
+            async with journal, asyncio.timeout(self._patience(member, engine)):
+                return await engine.run(turn_of(work, member, item.attempts), journal)
         except OutcomeUnknown as error:
             return self._dead_letter(replace(draft, outcome="unknown"), work, "outcome_unknown", str(error))
         except TimeoutError:
-            return self._failed(draft, work, EngineFailure("the turn took too long", error_class="timeout"))
+            slow = EngineFailure("the turn took too long", error_class="timeout")
+            return self._failed(_counted(draft, journal), work, slow)
+        except Outage as error:
+            return await self._away(_counted(draft, journal), work, error, claim)
         except EngineFailure as error:
-            return self._failed(draft, work, error)
-        return await self._finished(draft, work, member, result)
+            return self._failed(_counted(draft, journal), work, error)
 
-    def _patience(self, member: Member) -> float:
+    def _patience(self, member: Member, engine: Engine) -> float:
         """Slightly above the engine's own limit, whose error says more. The engine refuses what is not a number."""
         own = member.options.get("timeout")
+        if own is None and isinstance(engine, SetsPatience):
+            return engine.patience(member)
         return own + 5.0 if isinstance(own, (int, float)) and own > 0 else self._limits.timeout
 
     async def _finished(self, begun: Settlement, work: Work, member: Member, result: TurnResult) -> Settlement:
         said = await self._said(turn_of(work, member, begun.item.attempts), result)
-        draft = replace(begun, stop_reason=result.stop_reason, usage=result.usage, said=said)
+        warning = storable_text(result.warning)[:2000] or None
+        draft = replace(begun, stop_reason=result.stop_reason, usage=result.usage, said=said, error=warning)
         if isinstance(result, Refusal):
             return self._dead_letter(replace(draft, outcome="refused"), work, "refused", result.reason)
         if isinstance(result, NoReply):
@@ -201,6 +220,24 @@ class TurnLeg:
         if not result.entries or turn.dead_letter is not None:
             return None
         return Said(await self._replies.reader(turn), turn.received_at, result.entries)
+
+    async def _away(self, draft: Settlement, work: Work, error: Outage, claim: Claim) -> Settlement:
+        """The lane waits, for its order counts; what others suffer as well is no attempt of this message."""
+        policy = self._limits.outage
+        elapsed = max(0.0, (datetime.now(UTC) - error.since).total_seconds())
+        failed = replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])
+        if elapsed >= policy.given_up:
+            reason = f"given up after {elapsed / 3600:.1f} h: {error}"
+            return self._dead_letter(failed, work, "retry_exhausted", reason)
+        if elapsed >= policy.told and work.dead_letter is None and not await self._replies.withheld(work):
+            await self._tell_of_delay(draft.item, work, claim)
+        pause = outage_pause(policy, elapsed, error.retry_after, jitter=random.random())
+        return replace(failed, item=replace(draft.item, attempts=draft.item.attempts - 1), retry_in=pause)
+
+    async def _tell_of_delay(self, item: Item, work: Work, claim: Claim) -> None:
+        pool = self._replies.pool(work)
+        if await store.tell_of_delay(self._database, claim.worker, item, DELAYED, pool):
+            self._announce_reply(pool)
 
     def _failed(self, draft: Settlement, work: Work, error: EngineFailure) -> Settlement:
         failed = replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])
@@ -230,7 +267,9 @@ class TurnLeg:
 
     async def _retry(self, settlement: Settlement, work: Work, claim: Claim) -> None:
         limits, attempt = self._limits, settlement.item.attempts
-        delay = backoff(attempt, base=limits.backoff_base, cap=limits.backoff_cap, jitter=random.random())
+        delay = settlement.retry_in
+        if delay is None:
+            delay = backoff(attempt, base=limits.backoff_base, cap=limits.backoff_cap, jitter=random.random())
         if not await store.retry(self._database, claim.worker, settlement, delay):
             raise Fenced
         # Not the error itself, which may quote the message: `explain` shows it.
@@ -245,10 +284,18 @@ class TurnLeg:
 
     def _announce(self, work: Work, settlement: Settlement) -> None:
         self._notifier.notify(settled_topic(work.request_id))
-        if settlement.pool is not None:
-            self._notifier.notify(WORK if settlement.pool == WORK_POOL.name else outbox_topic(settlement.pool))
+        self._announce_reply(settlement.pool)
         if settlement.dead_letter is not None:
             self._notifier.notify(WORK)
+
+    def _announce_reply(self, pool: str | None) -> None:
+        if pool is not None:
+            self._notifier.notify(WORK if pool == WORK_POOL.name else outbox_topic(pool))
+
+
+def _counted(draft: Settlement, journal: StoredJournal) -> Settlement:
+    """The end of an attempt that has got on is that of a first one: the next begins further on."""
+    return replace(draft, item=replace(draft.item, attempts=1)) if journal.progressed else draft
 
 
 def _reply_text(answer: Answer) -> str:

@@ -73,6 +73,8 @@ class StoredJournal:
         self._asked: set[str] = set()
         self._unwritten: set[asyncio.Future[Sequence[bool | BaseException]]] = set()
         self._broken: BaseException | None = None
+        self.progressed = False
+        """Whether a step has ended in this attempt that had not before."""
 
     @classmethod
     async def open(cls, log: StepLog, item: Item, request_id: RequestId, *, resumed: bool = True) -> Self:
@@ -124,6 +126,7 @@ class StoredJournal:
             point("before_journal")
         done = _ended(step, result)
         await self._end(done)
+        self.progressed = True
         point("between_steps")
         return done.result
 

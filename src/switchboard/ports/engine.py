@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports.facts import Fact
 from switchboard.ports.history import Entry
 from switchboard.ports.memos import Memos
+from switchboard.ports.models import Models
 
 StopReason = Literal[
     "end",
@@ -111,6 +113,10 @@ class Decided:
 class Journal(Protocol):
     """The steps of this turn: what is done is never done again, what may have happened is never repeated blindly."""
 
+    async def flush(self) -> None:
+        """Wait until every step that has ended is on record. Raises `Fenced`."""
+        ...
+
     async def step(self, path: str, act: Act, *, effect: Effect = "idempotent", ask: Act | None = None) -> Any:
         """Run `act(idempotency_key)` once and return its JSON value; after an interruption, return what is recorded.
 
@@ -169,6 +175,10 @@ class EngineContext:
     remote_agents: RemoteAgents
     program_user: str | None = None
     """The user that runs the programs of engines, unless the member names one; None: the worker's."""
+    models: Models | None = None
+    """The models of the settings; None: there are none."""
+    workspaces: Path | None = None
+    """Where butlers have the directories of their files, unless their options name one."""
     history: History | None = None
     """What was said before; None: nothing is kept."""
     facts: Facts | None = None
@@ -193,6 +203,8 @@ class ModelUsage:
 class _Result:
     stop_reason: StopReason = "end"
     usage: tuple[ModelUsage, ...] = ()
+    warning: str = ""
+    """What the operator should know of a turn that went well otherwise; `explain` shows it."""
     entries: tuple[Entry, ...] = ()
     """What the turn adds to the history, saved together with its reply; the positions are given then."""
 
@@ -229,6 +241,25 @@ class EngineFailure(Exception):
         super().__init__(message)
         self.error_class = error_class
         self.retryable = retryable
+
+
+class Outage(EngineFailure):
+    """What the engine needs is away since `since`, for all messages alike: this is no attempt.
+
+    The turn is tried again until that is six hours ago; `retry_after` in seconds, if the other side asks for a pause.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        since: datetime,
+        retry_after: float | None = None,
+        error_class: FailureClass = "target_unavailable",
+    ) -> None:
+        super().__init__(message, error_class=error_class)
+        self.since = since
+        self.retry_after = retry_after
 
 
 class NoEffect(EngineFailure):
@@ -287,6 +318,15 @@ class ChecksMachine(Protocol):
 
     def lacking(self, member: Member) -> str | None:
         """What this machine lacks for a member whose options are right; None: nothing."""
+        ...
+
+
+@runtime_checkable
+class SetsPatience(Protocol):
+    """An engine whose turns may take longer than `turn.timeout` of the settings."""
+
+    def patience(self, member: Member) -> float:
+        """Seconds after which an attempt is broken off. Raises `EngineFailure` for wrong options."""
         ...
 
 

@@ -24,6 +24,7 @@ from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId
 from switchboard.ports.engine import ModelUsage, StopReason
 from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds, to_json
 from switchboard.store.history import Said, entry_rows
+from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import known_schema
 from switchboard.store.processes import NewProcess, columns, registered
 
@@ -65,7 +66,10 @@ class NewDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The end of a turn. `pool` names where a reply waits: None is the mailbox that is read over the API."""
+    """The end of a turn. `pool` names where a reply waits: None is the mailbox that is read over the API.
+
+    `retry_in`: seconds until the next attempt of what failed, None: as usual.
+    """
 
     item: Item
     outcome: TurnOutcome
@@ -83,6 +87,7 @@ class Settlement:
     dead_letter: NewDeadLetter | None = None
     said: Said | None = None
     """What is kept of the turn for those that follow."""
+    retry_in: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +201,10 @@ def _settle_row(s: Settlement) -> tuple[object, ...]:
 
 
 async def retry(database: Database, worker: int, settlement: Settlement, delay: float) -> bool:
-    """Put a failed item back for another attempt after `delay` seconds; the lane waits. False: fenced."""
+    """Put a failed item back for another attempt after `delay` seconds; the lane waits. False: fenced.
+
+    `settlement.item.attempts` is how many attempts it has then had.
+    """
     s = settlement
     return bool(
         await database.value(
@@ -211,8 +219,15 @@ async def retry(database: Database, worker: int, settlement: Settlement, delay: 
             s.engine,
             s.started_at,
             seconds(delay),
+            s.item.attempts,
         )
     )
+
+
+async def tell_of_delay(database: Database, worker: int, item: Item, text: str, pool: str | None) -> bool:
+    """Tell the sender, once per message, that the answer takes longer. False: fenced, or told before."""
+    args = (worker, item.lane, item.epoch, item.seq, new_uuid7(), text, pool)
+    return bool(await database.value(query("lanes.tell_of_delay"), *args))
 
 
 async def list_lanes(

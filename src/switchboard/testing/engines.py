@@ -141,6 +141,9 @@ class MemoryJournal:
             raise ended
         return ended
 
+    async def flush(self) -> None:
+        """As `Journal.flush`; everything is on record at once."""
+
     async def expect(self, path: str, *, within: float | None = None) -> UUID:  # noqa: ARG002
         """As `Journal.expect`; a test decides by putting a `Decided` into the record."""
         return self.record.key(path)

@@ -15,14 +15,15 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.app.channels import known_channels
-from switchboard.app.settings import Settings
+from switchboard.app.settings import ModelSettings, Settings
 from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, SenderCaps, reserve
 from switchboard.domain.errors import ConfigurationError, Unavailable
-from switchboard.domain.llm import Attempt, Bill, Report
+from switchboard.domain.llm import Attempt, Bill, Report, Request
 from switchboard.journey.ask import AskModels, ModelClassifier, RoutingTask
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, Limits, OnCooldown, Terms
 from switchboard.llm.spending import Reserved
+from switchboard.ports.models import Asking as Asked
 from switchboard.store import classification as store
 from switchboard.store import model_usage
 from switchboard.store.classification import Reservation
@@ -83,6 +84,11 @@ def check_models(settings: Settings) -> None:
         raise ConfigurationError("\n".join(found))
 
 
+def flaw_of(model: ModelSettings) -> str | None:
+    """What is missing on this machine to ask a model, as far as is known without asking; None: nothing."""
+    return flaw(model.spec)
+
+
 def open_classifier(settings: Settings, database: Database, closing: AsyncExitStack) -> ModelClassifier:
     """The models of the settings, in the order in which they are asked. Raises ConfigurationError."""
     classify = settings.classify
@@ -101,6 +107,32 @@ def open_classifier(settings: Settings, database: Database, closing: AsyncExitSt
     return ModelClassifier(
         database, by_dispatcher(dispatcher, database, asking), classify.attempts, known_channels(settings)
     )
+
+
+class OpenModels:
+    """All models of the settings, for the turns of butlers. A turn limits itself; its cost is booked on its day."""
+
+    def __init__(self, sessions: Sessions, dispatcher: Dispatcher) -> None:
+        self._sessions = sessions
+        self._dispatcher = dispatcher
+        self._names = [spec.name for spec, _ in sessions.models]
+
+    async def ask(self, request: Request, asking: Asked) -> Report:
+        """Ask one after the other until one has answered; all, if none of the wanted ones is there any more."""
+        models = [name for name in asking.models if name in self._names] or self._names
+        terms = Terms(asking.asker, models=models, shorter=asking.shorter)
+        return await self._dispatcher.run(request, terms, asking.on_delta)
+
+    async def aclose(self) -> None:
+        """Close the clients."""
+        await self._sessions.aclose()
+
+
+def open_models(settings: Settings, database: Database) -> OpenModels:
+    """Those that can be asked from here. Raises ConfigurationError."""
+    sessions = Sessions(model.spec for model in settings.models if flaw(model.spec) is None)
+    dispatcher = Dispatcher(sessions.models, StoredSpending(database), on_cooldown=_on_record(database))
+    return OpenModels(sessions, dispatcher)
 
 
 def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: Asking) -> AskModels:

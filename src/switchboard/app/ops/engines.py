@@ -16,10 +16,12 @@ import structlog
 from switchboard.agents.callback import callbacks_from
 from switchboard.app.dead_letters.telling import destination_of
 from switchboard.app.settings import ENGINES, Settings
+from switchboard.app.turn_models import TurnModels
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member, SystemId
 from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure, OpenEngine
+from switchboard.ports.models import Models
 from switchboard.store.database import Database
 from switchboard.store.history import Readers, StoredHistory
 from switchboard.store.memos import StoredMemos
@@ -44,9 +46,18 @@ def check_webhooks(settings: Settings) -> None:
         destination_of(settings.dead_letters.tell)
 
 
-def engine_context(settings: Settings, database: Database, channels: Channels = CHANNELS) -> EngineContext:
-    history = StoredHistory(database, Readers(database, channels))
-    return EngineContext(StoredMemos(database), StoredRemoteAgents(database), settings.program_user, history)
+def engine_context(
+    settings: Settings, database: Database, channels: Channels = CHANNELS, models: Models | None = None
+) -> EngineContext:
+    """`models`: those that are asked; None: only to look whether they could be."""
+    return EngineContext(
+        StoredMemos(database),
+        StoredRemoteAgents(database),
+        settings.program_user,
+        models=models or TurnModels(settings, database),
+        workspaces=settings.data_dir / "workspaces",
+        history=StoredHistory(database, Readers(database, channels)),
+    )
 
 
 def load_engines(context: EngineContext) -> dict[str, Engine]:

@@ -6,6 +6,8 @@ jitter is passed in.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 def backoff(attempt: int, *, base: float = 1.0, cap: float = 300.0, jitter: float = 0.5) -> float:
     """Seconds to wait after the failed `attempt` (from 1): base, 2 base, 4 base … at most `cap`.
@@ -14,3 +16,25 @@ def backoff(attempt: int, *, base: float = 1.0, cap: float = 300.0, jitter: floa
     """
     full = min(cap, base * 2.0 ** min(attempt - 1, 30))
     return full / 2 + full / 2 * jitter
+
+
+@dataclass(frozen=True, slots=True)
+class OutagePolicy:
+    """How long something that is away for all messages is waited for; seconds. `told`: when its sender is told."""
+
+    least: float = 5.0
+    most: float = 300.0
+    told: float = 60.0
+    given_up: float = 6 * 3600.0
+
+
+def outage_pause(policy: OutagePolicy, elapsed: float, retry_after: float | None, *, jitter: float = 0.5) -> float:
+    """Seconds until the next try, `elapsed` after the first: as long again as it has lasted, within the limits.
+
+    Not beyond the moment when the sender is to be told; never before the end of a pause that the other side asked for.
+    `jitter` in [0, 1) adds up to a tenth.
+    """
+    pause = min(max(elapsed, policy.least), policy.most)
+    if elapsed < policy.told:
+        pause = min(pause, max(policy.told - elapsed, policy.least))
+    return max(pause, retry_after or 0.0) * (1.0 + jitter / 10)

@@ -1,7 +1,6 @@
 """Where a turn outgrows the context of its model: its oldest results become references to files. Pure.
 
-`agents/model.py` asks before each request, and writes the files. Next: `tools/results.py`, for one result that is too
-long by itself.
+`agents/model/talk.py` asks before each request, and writes the files. Next: `loop.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a turn begins with, frozen as the step `start`: whatever changes later, the turn does not notice. Pure.
 
-`agents/model.py` makes it once and reads it back at every attempt. Next: `render.py`, how it is said to a model.
+`agents/model/talk.py` makes it once and reads it back at every attempt. Next: `render.py`, how it is said to a model.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class FrozenTool:
     description: str
     parameters: JsonMapping
     effect: Effect = "effectful"
+    ordered: bool = False
 
     @property
     def offered(self) -> Tool:
@@ -40,6 +41,7 @@ class Frozen:
     """
 
     now: datetime
+    zone: str
     system: str
     opening: str
     models: tuple[str, ...]

@@ -1,7 +1,7 @@
 """The loop of a turn as a state machine: what comes next, and what a reply or a result changes. Pure.
 
-`agents/model.py` does what `next_step` says, journals what came of it, and passes that back; so a turn that is resumed
-takes the same course from the same records. Next: `frozen.py`, what a turn begins with.
+`agents/model/talk.py` does what `next_step` says, journals what came of it, and passes that back; so a turn that is
+resumed takes the same course from the same records. Next: `frozen.py`, what a turn begins with.
 """
 
 from __future__ import annotations

@@ -1,3 +1,13 @@
+-- Whether a step of an item has ended in an attempt: one that got on does not count. A step ends once, so none goes on for ever.
+create or replace function has_progressed(_lane uuid, _seq bigint, _epoch bigint) returns boolean
+language sql stable as $$
+    select exists (
+        select from step s
+        where s.lane = _lane and s.seq = _seq and s.request_id = request_of(_lane, _seq) and s.epoch = _epoch
+          and s.state = 'done' and s.effect <> 'event'
+    );
+$$;
+
 -- Rescue: workers that lost their lock or stopped their heartbeat lose their lanes to live workers.
 -- The lock is only asked of workers that took one: the others live by their beat alone. A lane is freed because its owner
 -- is not registered, whenever that came about: a claim may be committed after its worker was struck off.
@@ -21,7 +31,8 @@ begin
           and not exists (select from process w where w.process_id = l.owner)
         order by l.key for no key update
     ), moved as (
-        update lane l set state = 'ready', owner = null, ready_at = clock_timestamp()
+        update lane l set state = 'ready', owner = null, ready_at = clock_timestamp(),
+                          attempts = case when has_progressed(l.key, l.next_seq, l.epoch) then 0 else l.attempts end
         from freed where l.key = freed.key returning l.key, l.kind, l.next_seq as seq, l.epoch, freed.owner, l.parked
     ), turns as (
         insert into attempt (request_id, lane, seq, epoch, outcome, error_class, error, worker, finished_at)

@@ -66,7 +66,10 @@ join conversation c on c.conversation = m.conversation
 order by i.ord;
 
 -- name: retry
-select retry_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+select try_again($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+
+-- name: tell_of_delay
+select tell_of_delay($1, $2, $3, $4, $5, $6, $7);
 
 -- name: settle
 select lane, ok, next_seq from settle_turns($1, $2::settlement[]);

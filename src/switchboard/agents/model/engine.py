@@ -1,0 +1,129 @@
+"""Engine `model`: a model answers; it calls tools, and nothing that was done is done again after a crash.
+
+`journey/turn.py` calls `ModelEngine.run`. The loop is that of `core/turns/loop.py`, each request and each call a step
+of the journal (`start`, `request:2`, `tool:2:call_7`). Next: `talk.py`, which carries out one turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from switchboard.agents.delivery import read_options
+from switchboard.agents.model.options import ModelOptions
+from switchboard.agents.model.talk import Around, Talk
+from switchboard.core.turns.frozen import Frozen, FrozenTool, read_frozen
+from switchboard.core.turns.render import opening, system_prompt
+from switchboard.domain.routing import Member
+from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Turn, TurnResult
+from switchboard.ports.models import Models
+from switchboard.ports.tools import Tool
+
+_SLACK_S: Final = 120.0
+"""What a turn may take beyond its limit of time, for its last request and what is on its way."""
+
+
+def engine(context: EngineContext) -> Engine:
+    """The entry point `model` of `switchboard.engines`."""
+    return ModelEngine(context)
+
+
+class ModelEngine:
+    """Turns with a model. `clock` says the time; `tools` are all that there are."""
+
+    def __init__(
+        self,
+        context: EngineContext,
+        tools: Sequence[Tool] = (),
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._context = context
+        self._tools: Mapping[str, Tool] = {tool.spec.name: tool for tool in tools}
+        self._clock = clock
+
+    def check(self, member: Member) -> None:
+        """Raises `EngineFailure` that names each wrong option, a missing key included."""
+        options, models = self._options(member)
+        _prompt(member, options)
+        if flaws := [f"{name}: {flaw}" for name in options.models or models.names if (flaw := models.flaw(name))]:
+            raise _wrong(member, f"models: {'; '.join(flaws)}")
+
+    def patience(self, member: Member) -> float:
+        """Seconds after which an attempt is broken off from outside."""
+        return read_options(ModelOptions, member).limits.seconds + _SLACK_S
+
+    async def run(self, turn: Turn, journal: Journal) -> TurnResult:
+        """Do the turn. Raises `EngineFailure`; `Outage` while no model can be reached."""
+        options, models = self._options(turn.member)
+        if turn.dead_letter is not None:
+            return NoReply("a butler with a model does nothing about dead letters yet")
+
+        async def start(_: object) -> object:
+            return (await self._frozen(turn, options, models)).record()
+
+        frozen = read_frozen(await journal.step("start", start))
+        around = Around(models, self._tools, self._workspace(turn.member, options), self._clock, options)
+        return await Talk(turn, journal, frozen, around).run()
+
+    def _options(self, member: Member) -> tuple[ModelOptions, Models]:
+        options, models = read_options(ModelOptions, member), self._context.models
+        if models is None or not models.names:
+            raise _wrong(member, "there are no models: write [[models]] into switchboard.toml")
+        if unknown := [name for name in options.models if name not in models.names]:
+            raise _wrong(member, f"models: there is no model {unknown[0]}; there are: {', '.join(models.names)}")
+        if unknown := [name for name in options.tools or () if name not in self._tools]:
+            raise _wrong(member, f"tools: there is no tool {unknown[0]}; there are: {', '.join(self._tools) or 'none'}")
+        return options, models
+
+    async def _frozen(self, turn: Turn, options: ModelOptions, models: Models) -> Frozen:
+        names = options.models or tuple(models.names)
+        prompt = await asyncio.to_thread(_prompt, turn.member, options)
+        history = self._context.history
+        return Frozen(
+            now=turn.received_at,
+            zone=options.zone,
+            system=system_prompt(turn.member, prompt),
+            opening=opening(turn.text, turn.received_at, options.zone),
+            models=names,
+            tools=self._granted(turn, options),
+            limits=options.limits.limits,
+            history=() if history is None else tuple(await history.load(turn)),
+            window=models.context(names[0]),
+            max_tokens=options.max_tokens,
+        )
+
+    def _granted(self, turn: Turn, options: ModelOptions) -> tuple[FrozenTool, ...]:
+        """What the sender may make the butler use."""
+        handle = f"{turn.envelope.source.channel}:{turn.envelope.sender.identity}"
+        if handle not in options.owners:
+            return ()
+        names = self._tools if options.tools is None else options.tools
+        return tuple(_frozen_tool(self._tools[name]) for name in names)
+
+    def _workspace(self, member: Member, options: ModelOptions) -> Path | None:
+        if options.workspace is not None or self._context.workspaces is None:
+            return options.workspace
+        return self._context.workspaces / member.name
+
+
+def _frozen_tool(tool: Tool) -> FrozenTool:
+    spec = tool.spec
+    return FrozenTool(spec.name, spec.description, spec.parameters, spec.effect, spec.ordered)
+
+
+def _prompt(member: Member, options: ModelOptions) -> str:
+    if options.prompt_file is None:
+        return options.prompt
+    try:
+        return options.prompt_file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _wrong(member, f"prompt_file: {options.prompt_file} cannot be read: {error}") from error
+
+
+def _wrong(member: Member, problem: str) -> EngineFailure:
+    message = f"the options of {member.system_id} are wrong: {problem}"
+    return EngineFailure(message, error_class="validation", retryable=False)

@@ -1,0 +1,296 @@
+"""One turn of the engine `model`: requests, calls and their results, each a step of the journal.
+
+`engine.py` makes a `Talk` from what is frozen and calls `run`. What comes next is decided in `core/turns/loop.py`, from
+the records alone, so a resumed turn takes the same course.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from switchboard.agents.model.options import ModelOptions
+from switchboard.core.readers import person_of
+from switchboard.core.storable import storable_text
+from switchboard.core.turns.fitting import fit, shorter
+from switchboard.core.turns.frozen import Frozen, FrozenTool
+from switchboard.core.turns.loop import (
+    Ask,
+    Call,
+    Finish,
+    Progress,
+    Run,
+    answered,
+    begin,
+    carried_out,
+    failed,
+    next_step,
+)
+from switchboard.core.turns.render import arguments_text, messages
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.ledger import FailureClass
+from switchboard.domain.llm import ModelFailure, Reply, Report, Request, ToolCall, ToolResult
+from switchboard.ports.engine import (
+    Answer,
+    Costed,
+    EngineFailure,
+    Journal,
+    ModelUsage,
+    Outage,
+    OutcomeUnknown,
+    Refusal,
+    Turn,
+    TurnResult,
+)
+from switchboard.ports.history import MAX_CALL, Entry, EntryCall
+from switchboard.ports.models import Asking, Models
+from switchboard.ports.tools import Tool, ToolOutcome, ToolScope
+
+log = structlog.get_logger(__name__)
+
+_AT_ONCE: Final = 4
+_LAST_S: Final = 60.0
+"""Seconds for a request after the time of its turn is up."""
+_AWAY: Final = frozenset({"rate_limited", "unavailable", "timeout", "auth"})
+"""Failures that say nothing about this message: it waits until they are over."""
+_CLASSES: Final[Mapping[str, FailureClass]] = {"rate_limited": "overload", "timeout": "timeout"}
+_UNKNOWN: Final = (
+    "outcome unknown: this call was begun and interrupted; it may or may not have taken effect. "
+    "Find out before you repeat it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a turn works with that is not frozen."""
+
+    models: Models
+    tools: Mapping[str, Tool]
+    workspace: Path | None
+    clock: Callable[[], datetime]
+    options: ModelOptions
+
+
+class Talk:
+    """A turn while it runs."""
+
+    def __init__(self, turn: Turn, journal: Journal, frozen: Frozen, around: Around) -> None:
+        self._turn = turn
+        self._journal = journal
+        self._frozen = frozen
+        self._around = around
+        self._tools = {tool.name: tool for tool in frozen.tools}
+        self._usage: dict[str, ModelUsage] = {}
+        self._calls: list[EntryCall] = []
+        self._unknown: list[str] = []
+
+    async def run(self) -> TurnResult:
+        """From the first request, or the first that is not on record, to the end."""
+        progress: Progress | TurnResult = begin(self._frozen.opening)
+        while isinstance(progress, Progress):
+            match next_step(progress, self._frozen.limits):
+                case Ask() as ask:
+                    progress = await self._asked(progress, ask)
+                case Run(calls):
+                    progress = await self._carried_out(progress, calls)
+                case Finish(text, stop_reason):
+                    progress = self._result(Answer(text, stop_reason=stop_reason))
+        return progress
+
+    def _result(self, answer: Answer) -> Answer:
+        """With what it cost, and what is to be remembered of it."""
+        author = person_of(self._turn.envelope)
+        said = Entry("user", self._turn.text, author, created_at=self._turn.received_at)
+        done = Entry("assistant", answer.text, calls=tuple(self._calls))
+        warning = "; ".join(self._unknown)
+        return replace(answer, usage=tuple(self._usage.values()), entries=(said, done), warning=warning)
+
+    # Requests ---------------------------------------------------------------------------------------------------------
+
+    async def _asked(self, progress: Progress, ask: Ask) -> Progress | TurnResult:
+        progress = self._fitted(progress)
+        request, left = self._request(progress, ask), self._frozen.limits.seconds - progress.used.seconds
+        request = replace(request, deadline=max(left, _LAST_S))
+        await self._journal.flush()  # or else a crash might cost two requests that were answered
+
+        async def act(_: UUID) -> Costed:
+            began = monotonic()
+            report = await self._around.models.ask(request, self._asking(progress))
+            return _recorded(report, monotonic() - began, last=not ask.tools)
+
+        try:
+            record = await self._journal.step(f"request:{ask.n}", act)
+        except ModelFailure as failure:
+            raise await self._failure(failure, ask.n) from failure
+        return self._answered(progress, record)
+
+    def _answered(self, progress: Progress, record: JsonMapping) -> Progress | TurnResult:
+        limits = self._frozen.limits
+        if "refused" in record:
+            usage = tuple(self._usage.values())
+            return Refusal(f"the model refused: {record['refused']}", stop_reason="refused", usage=usage)
+        if "failed" in record:
+            return failed(progress, limits) or progress
+        reply = msgspec.convert(record["reply"], Reply)
+        self._book(reply)
+        micros = round((reply.usage.cost_usd or 0.0) * 1_000_000)
+        return answered(progress, reply, limits, seconds=record["seconds"], micros=micros)
+
+    def _request(self, progress: Progress, ask: Ask) -> Request:
+        frozen = self._frozen
+        return Request(
+            messages(frozen.history, progress.messages, frozen.zone),
+            system=frozen.system,
+            tools=tuple(tool.offered for tool in frozen.tools) if ask.tools else (),
+            max_tokens=frozen.max_tokens,
+            whole=False,
+            key=f"{self._turn.request_id}",
+        )
+
+    def _asking(self, progress: Progress) -> Asking:
+        keep = len(progress.messages)
+        return Asking(self._frozen.models, shorter=lambda request, tokens: shorter(request, keep, tokens))
+
+    def _fitted(self, progress: Progress) -> Progress:
+        """With the oldest results as references where the context grows too short."""
+        folder = f"results/{self._turn.request_id}"
+        request = self._request(progress, Ask(0, ()))
+        fitted, _ = fit(request, progress.messages, self._frozen.window, folder)
+        return replace(progress, messages=fitted)
+
+    async def _failure(self, failure: ModelFailure, n: int) -> EngineFailure:
+        """What a request that nobody answered means for the turn."""
+        error_class = _CLASSES.get(failure.kind, "target_unavailable")
+        if failure.kind not in _AWAY:
+            return EngineFailure(failure.message, error_class=error_class, retryable=failure.retryable)
+        if failure.kind == "auth":
+            log.error("a model refuses its key", models=self._frozen.models, remedy="switchboard models test")
+
+        async def begun(_: UUID) -> str:
+            return self._around.clock().isoformat()
+
+        since = datetime.fromisoformat(await self._journal.step(f"outage:{n}", begun))
+        return Outage(failure.message, since=since, retry_after=failure.retry_after, error_class=error_class)
+
+    def _book(self, reply: Reply) -> None:
+        name, usage = reply.model or "", reply.usage
+        before = self._usage.get(name, ModelUsage(name))
+        cost = None if usage.cost_usd is None else (before.cost_usd or 0.0) + usage.cost_usd
+        self._usage[name] = ModelUsage(
+            name,
+            before.input_tokens + usage.input_tokens,
+            before.output_tokens + usage.output_tokens,
+            before.cached_tokens + usage.cache_read,
+            before.cost_usd if cost is None else cost,
+        )
+
+    # Calls ------------------------------------------------------------------------------------------------------------
+
+    async def _carried_out(self, progress: Progress, calls: Sequence[Call]) -> Progress:
+        records: dict[str, JsonMapping] = {}
+        seconds = 0.0
+        for group in self._groups(calls):
+            done = await _together([self._call(call) for call in group])
+            records |= {call.path: record for call, record in zip(group, done, strict=True)}
+            seconds += max(record["seconds"] for record in done)
+        results = [ToolResult(c.made.id or "", records[c.path]["text"], records[c.path]["ok"]) for c in calls]
+        self._calls += [_entry_call(call.made, result) for call, result in zip(calls, results, strict=True)]
+        return carried_out(progress, results, seconds=seconds)
+
+    def _groups(self, calls: Sequence[Call]) -> list[list[Call]]:
+        """Calls that change nothing may run side by side; all others wait for those before them."""
+        groups: list[list[Call]] = []
+        beside = False
+        for call in calls:
+            tool = self._tools.get(call.made.name)
+            free = tool is not None and tool.effect == "idempotent" and not tool.ordered
+            if free and beside:
+                groups[-1].append(call)
+            else:
+                groups.append([call])
+            beside = free
+        return groups
+
+    async def _call(self, call: Call) -> JsonMapping:
+        """What the journal has, or will have, of a call."""
+        tool = self._tools.get(call.made.name)
+        if tool is None:
+            return _outcome(f"there is no tool {call.made.name!r}; there are: {', '.join(self._tools) or 'none'}")
+        if call.made.malformed:
+            return _outcome(f"the arguments are no JSON object: {call.made.malformed[:200]!r}")
+
+        async def act(key: UUID) -> JsonObject:
+            return await self._done(tool, call.made, key)
+
+        try:
+            record: JsonMapping = await self._journal.step(call.path, act, effect=tool.effect)
+        except OutcomeUnknown:
+            self._unknown.append(f"{call.made.name} was interrupted, outcome unknown ({call.path})")
+            log.warning("outcome of a tool unknown", request_id=str(self._turn.request_id), tool=tool.name)
+            return _outcome(_UNKNOWN)
+        return record
+
+    async def _done(self, tool: FrozenTool, made: ToolCall, key: UUID) -> JsonObject:
+        """Carry out a call. Whatever a tool does wrong is for the model to hear, and no failure of the turn."""
+        began, limit = monotonic(), self._around.options.tool_timeout
+        present, workspace = self._around.tools.get(tool.name), self._around.workspace
+        if present is None or workspace is None:
+            return _outcome(f"{tool.name} is no longer there")
+        scope = ToolScope(workspace, frozenset(), frozenset(self._around.options.hosts), key)
+        try:
+            async with asyncio.timeout(limit):
+                outcome = await present.call(made.arguments, scope)
+        except TimeoutError:
+            outcome = ToolOutcome(f"it took longer than {limit:g} s and was stopped", ok=False)
+        except Exception as error:
+            log.exception("a tool failed", tool=tool.name)
+            outcome = ToolOutcome(f"the tool failed: {type(error).__name__}", ok=False)
+        return _outcome(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
+
+
+def _recorded(report: Report, seconds: float, *, last: bool) -> Costed:
+    """What the journal keeps of a request. Raises ModelFailure for what may go better later."""
+    failure = report.failure
+    if failure is None and report.reply is not None:
+        usage = report.reply.usage
+        cost = None if usage.cost_usd is None else round(usage.cost_usd * 1_000_000)
+        record = {"reply": msgspec.to_builtins(report.reply), "seconds": seconds}
+        return Costed(record, usage.input_tokens, usage.output_tokens, cost)
+    if failure is None or (failure.kind != "refused" and (failure.kind in _AWAY or not last)):
+        raise failure or ModelFailure("unavailable", "nobody answered")
+    return Costed({"refused" if failure.kind == "refused" else "failed": failure.message[:500]})
+
+
+def _outcome(text: str, *, ok: bool = False, seconds: float = 0.0) -> JsonObject:
+    return {"text": storable_text(text), "ok": ok, "seconds": seconds}
+
+
+def _entry_call(made: ToolCall, result: ToolResult) -> EntryCall:
+    arguments = arguments_text(made)[:MAX_CALL]
+    return EntryCall(made.id or "", made.name, arguments, result.text[:MAX_CALL], result.ok)
+
+
+async def _together(acts: Sequence[Awaitable[Any]]) -> list[Any]:
+    """The results of these, four at a time. The first failure ends the others, and is raised as it is."""
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(act: Awaitable[Any]) -> Any:
+        async with places:
+            return await act
+
+    tasks = [asyncio.ensure_future(one(act)) for act in acts]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

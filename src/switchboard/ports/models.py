@@ -1,0 +1,49 @@
+"""The port of models for engines: which ones an installation has, and a way to ask them.
+
+`app/classification/models.py` implements it over the dispatcher of `llm/`; the engine `model` asks. Next:
+`domain/llm.py`, the form of a request and of a report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from switchboard.domain.llm import Delta, Report, Request
+
+NO_CONTEXT = 8192
+"""Tokens that are assumed where nobody says how long a model's context is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Whom to ask. `models` in this order; `shorter` gives the request within a number of tokens, or as short as it
+    can be; `on_delta` is told the reply while it is written.
+    """
+
+    models: Sequence[str]
+    asker: str = "turn"
+    shorter: Callable[[Request, int], Request] | None = None
+    on_delta: Callable[[Delta], None] | None = None
+
+
+class Models(Protocol):
+    """The models of the settings."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """In the order of the settings."""
+        ...
+
+    def context(self, name: str) -> int:
+        """How many tokens question and answer may have together."""
+        ...
+
+    def flaw(self, name: str) -> str | None:
+        """What is missing on this machine to ask a model, with the fix; None: nothing, as far as is known."""
+        ...
+
+    async def ask(self, request: Request, asking: Asking) -> Report:
+        """Ask one after the other until one has answered; that nobody has is a report, too. Raises `Unavailable`."""
+        ...

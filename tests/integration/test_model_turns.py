@@ -1,0 +1,300 @@
+"""Turns of the engine `model`: requests and calls in order, what a crash leaves, outages, limits, and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from switchboard.core.policy.retry import OutagePolicy
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.routing import Team
+from switchboard.journey.turn import DELAYED, TurnLimits
+from switchboard.ports.engine import Answer, EngineFailure, Fenced, Outage, Refusal
+from switchboard.ports.tools import ToolOutcome, ToolScope
+from switchboard.testing.engines import MemoryJournal, Record, a_turn
+from switchboard.testing.scripted_llm import Call, Garbage, Reply, Request, ScriptedLlm, Status, Usage
+from tests.asking import spec
+from tests.hands import all_dead_letters, assert_balanced, at_work, settled
+from tests.lab import ROOT, butler, lab, rule, submission, to
+from tests.turning import OWNER, Noting, a_model_engine
+from tests.waiting import eventually
+
+MINE = {"owners": OWNER}
+
+
+def script(*replies: Reply) -> list[Reply]:
+    return list(replies)
+
+
+def wants(*names: str, **arguments: object) -> Reply:
+    return Reply(calls=tuple(Call(name, arguments) for name in names))
+
+
+async def test_a_turn_asks_calls_and_answers() -> None:
+    tool = Noting("look")
+    async with (
+        ScriptedLlm(script(wants("look", text="here"), Reply(text="Seen."))) as llm,
+        a_model_engine(llm, [tool]) as (engine, _),
+    ):
+        journal = MemoryJournal()
+        result = await engine.run(a_turn(MINE, "what is there?"), journal)
+    assert isinstance(result, Answer)
+    assert (result.text, result.stop_reason) == ("Seen.", "end")
+    assert journal.acted[:2] == ["start", "request:1"]
+    assert journal.acted[2].startswith("tool:1:")
+    assert journal.acted[3:] == ["request:2"]
+    assert [arguments for _, arguments in tool.calls] == [{"text": "here"}]
+    [usage] = result.usage
+    assert usage.model == "m"
+    said, done = result.entries
+    assert (said.text, said.author) == ("what is there?", "api/bot%3Ahouse/alice")
+    assert [(call.name, call.arguments, call.ok) for call in done.calls] == [("look", '{"text": "here"}', True)]
+
+
+async def test_each_request_begins_with_the_bytes_of_the_one_before() -> None:
+    replies = [wants("look", text=str(n)) for n in range(4)]
+    async with (
+        ScriptedLlm(script(*replies, Reply(text="Done."))) as llm,
+        a_model_engine(llm, [Noting("look")]) as (engine, _),
+    ):
+        await engine.run(a_turn({**MINE, "prompt": "Be brief."}), MemoryJournal())
+        bodies = [json.dumps(dict(request.body)["messages"])[:-1] for request in llm.requests]
+        tools = [json.dumps(request.body["tools"]) for request in llm.requests]
+    assert len(bodies) == 5
+    assert all(after.startswith(before) for before, after in pairwise(bodies))
+    assert len(set(tools)) == 1
+
+
+async def test_the_model_is_told_the_time_and_who_it_is() -> None:
+    async with ScriptedLlm(script(Reply(text="Hi."))) as llm, a_model_engine(llm) as (engine, _):
+        turn = replace(a_turn({"zone": "Europe/Berlin"}), received_at=datetime(2026, 7, 1, 22, 0, tzinfo=UTC))
+        await engine.run(turn, MemoryJournal())
+        [request] = llm.requests
+    assert request.prompt == "[2026-07-02 00:00 Europe/Berlin]\nhello"
+    assert request.system.startswith("You are tool, an agent of the team root.")
+
+
+async def test_calls_without_effect_run_side_by_side_and_others_in_order() -> None:
+    together = asyncio.Barrier(3)
+
+    async def meet(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+        await together.wait()
+        return ToolOutcome(str(arguments))
+
+    order: list[str] = []
+
+    async def alone(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+        order.append(f"begin {arguments['text']}")
+        await asyncio.sleep(0)
+        order.append(f"end {arguments['text']}")
+        return ToolOutcome("done")
+
+    write = [Call("write", {"text": "1"}), Call("write", {"text": "2"})]
+    reply = Reply(calls=(*(Call("look") for _ in range(3)), *write))
+    async with (
+        ScriptedLlm(script(reply, Reply(text="Done."))) as llm,
+        a_model_engine(llm, [Noting("look", act=meet), Noting("write", "effectful", alone)]) as (engine, _),
+    ):
+        async with asyncio.timeout(20):
+            await engine.run(a_turn(MINE), MemoryJournal())
+        results = [said.text for said in llm.requests[1].messages if said.role == "tool"]
+    assert order == ["begin 1", "end 1", "begin 2", "end 2"]
+    assert results == ["{}", "{}", "{}", "done", "done"]
+
+
+async def test_whatever_is_wrong_with_a_call_the_model_hears_it() -> None:
+    async def broken(_: JsonMapping, __: ToolScope) -> ToolOutcome:
+        raise RuntimeError("a defect")
+
+    async def endless(_: JsonMapping, __: ToolScope) -> ToolOutcome:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    reply = Reply(calls=(Call("nothing"), Call("broken"), Call("endless")))
+    tools = [Noting("broken", act=broken), Noting("endless", act=endless)]
+    async with ScriptedLlm(script(reply, Reply(text="Sorry."))) as llm, a_model_engine(llm, tools) as (engine, _):
+        result = await engine.run(a_turn({**MINE, "tool_timeout": 0.05}), MemoryJournal())
+        told = [said.text for said in llm.requests[1].messages if said.role == "tool"]
+    assert isinstance(result, Answer)
+    assert told == [
+        "there is no tool 'nothing'; there are: broken, endless",
+        "the tool failed: RuntimeError",
+        "it took longer than 0.05 s and was stopped",
+    ]
+
+
+async def test_an_interrupted_call_is_told_and_not_repeated() -> None:
+    tool = Noting("pay", "effectful")
+    brain = script(wants("pay"), Reply(text="I do not know whether it was paid."))
+    async with ScriptedLlm(brain) as llm, a_model_engine(llm, [tool]) as (engine, _):
+        turn, record = a_turn(MINE), Record()
+        with pytest.raises(Fenced):
+            await engine.run(turn, MemoryJournal(record, stop_at=3))  # start, request, and the call
+        result = await engine.run(replace(turn, attempt=2), MemoryJournal(record))
+        [told] = [said.text for said in llm.requests[1].messages if said.role == "tool"]
+    assert len(tool.calls) == 1
+    assert told.startswith("outcome unknown")
+    assert isinstance(result, Answer)
+    assert "pay was interrupted, outcome unknown" in result.warning
+
+
+async def test_a_resumed_turn_does_not_notice_that_the_world_has_changed(tmp_path: Path) -> None:
+    prompt = tmp_path / "prompt.md"
+    prompt.write_text("Be kind.")
+    options = {**MINE, "prompt_file": str(prompt), "zone": "Europe/Berlin", "models": ["m"]}
+    brain = script(wants("look"), Reply(text="Done."))
+    async with ScriptedLlm(brain) as llm:
+        record = Record()
+        async with a_model_engine(
+            llm, [Noting("look")], specs=[spec("openai", llm.url, name) for name in ("m", "other")]
+        ) as (engine, _):
+            turn = a_turn(options)
+            with pytest.raises(Fenced):
+                await engine.run(turn, MemoryJournal(record, stop_at=3))
+        prompt.write_text("Be rude.")
+        changed = replace(turn.member, options={**options, "zone": "Asia/Tokyo", "models": ["other"]})
+        async with a_model_engine(
+            llm, [Noting("look"), Noting("new")], specs=[spec("openai", llm.url, name) for name in ("m", "other")]
+        ) as (engine, models):
+            await engine.run(replace(turn, member=changed, attempt=2), MemoryJournal(record))
+        first, second = llm.requests
+    assert second.system == first.system
+    assert second.prompt == first.prompt
+    assert second.tools == first.tools == ("look",)
+    assert len(models.requests) == 1
+
+
+async def test_who_is_no_owner_gets_no_tools() -> None:
+    async with ScriptedLlm(script(Reply(text="Hi."))) as llm, a_model_engine(llm, [Noting("look")]) as (engine, _):
+        await engine.run(a_turn({"owners": ["api:bob"]}), MemoryJournal())
+        assert llm.requests[0].tools == ()
+
+
+async def test_at_a_limit_the_model_has_the_last_word() -> None:
+    replies = [wants("look", text=str(n)) for n in range(2)]
+    async with (
+        ScriptedLlm(script(*replies, Reply(text="So far, nothing."))) as llm,
+        a_model_engine(llm, [Noting("look")]) as (engine, _),
+    ):
+        result = await engine.run(a_turn({**MINE, "limits": {"requests": 3}}), MemoryJournal())
+    assert isinstance(result, Answer)
+    assert (result.text, result.stop_reason) == ("So far, nothing.", "limit:requests")
+
+
+async def test_a_refusal_of_the_model_is_one_of_the_butler() -> None:
+    async with ScriptedLlm(script(Reply(text="", finish="filter"))) as llm, a_model_engine(llm) as (engine, _):
+        result = await engine.run(a_turn(), MemoryJournal())
+    assert isinstance(result, Refusal)
+    assert result.stop_reason == "refused"
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 401])
+async def test_an_outage_is_told_since_when(status: int) -> None:
+    async with (
+        ScriptedLlm(lambda _: Reply(fault=Status(status, retry_after=7.0))) as llm,
+        a_model_engine(llm) as (engine, _),
+    ):
+        turn, record = a_turn(), Record()
+        with pytest.raises(Outage) as first:
+            await engine.run(turn, MemoryJournal(record))
+        with pytest.raises(Outage) as second:
+            await engine.run(replace(turn, attempt=2), MemoryJournal(record))
+    assert first.value.since == second.value.since
+    assert first.value.retry_after is not None or status in {401, 500}
+
+
+async def test_a_defect_of_the_request_is_no_outage() -> None:
+    async with (
+        ScriptedLlm(lambda _: Reply(fault=Status(400, message="no such parameter"))) as llm,
+        a_model_engine(llm) as (engine, _),
+    ):
+        with pytest.raises(EngineFailure) as failure:
+            await engine.run(a_turn(), MemoryJournal())
+    assert not isinstance(failure.value, Outage)
+
+
+# In the database ------------------------------------------------------------------------------------------------------
+
+TEAM = Team(ROOT, None, members=(butler("clerk", "model", owners=OWNER),))
+RULES = [rule(ROOT, [to("System1/clerk")])]
+AWAY = OutagePolicy(least=0.05, most=0.1, told=0.2, given_up=60.0)
+LIMITS = TurnLimits(attempts=3, timeout=30, backoff_base=0.02, backoff_cap=0.05, outage=AWAY)
+
+
+class Sick:
+    """A model that is away for the first requests."""
+
+    def __init__(self, sick: int, fault: Status, then: Sequence[Reply] = ()) -> None:
+        self.left, self.fault, self.then = sick, fault, then
+
+    def __call__(self, request: Request) -> Reply:
+        if self.left:
+            self.left -= 1
+            return Reply(fault=self.fault)
+        return Reply(text=f"answer to {request.prompt.splitlines()[-1]}", usage=Usage(10, 2))
+
+
+async def test_an_outage_is_no_attempt_and_keeps_the_order(database_url: str) -> None:
+    async with (
+        lab(database_url, [TEAM], RULES) as parts,
+        ScriptedLlm(Sick(8, Status(429, retry_after=0.01))) as llm,
+        a_model_engine(llm) as (engine, _),
+    ):
+        given = [submission(f"m{n}", channel="api", sender="x", event=str(n)) for n in range(3)]
+        ids = [one.request_id for one in await parts.accept.accept_all(given) if not isinstance(one, Exception)]
+        async with at_work(parts.worker({"model": engine}, limits=LIMITS)):
+            await eventually(lambda: settled(parts), within=60)
+        replies = [await parts.replies_to(one) for one in ids]
+        assert [texts[-1] for texts in replies] == ["answer to m0", "answer to m1", "answer to m2"]
+        assert replies[0].count(DELAYED) <= 1
+        assert await all_dead_letters(parts) == []
+        await assert_balanced(parts)
+
+
+async def test_a_long_outage_is_told_once_and_in_the_end_given_up(database_url: str) -> None:
+    policy = replace(AWAY, told=0.1, given_up=1.0)
+    async with (
+        lab(database_url, [TEAM], RULES) as parts,
+        ScriptedLlm(Sick(10_000, Status(503))) as llm,
+        a_model_engine(llm) as (engine, _),
+    ):
+        [accepted] = await parts.accept.accept_all([submission("m", channel="api", sender="x", event="1")])
+        assert not isinstance(accepted, Exception)
+        async with at_work(parts.worker({"model": engine}, limits=replace(LIMITS, outage=policy))):
+            await eventually(lambda: settled(parts), within=60)
+        assert await parts.replies_to(accepted.request_id) == [DELAYED]
+        [dead] = await all_dead_letters(parts)
+        assert dead["category"] == "retry_exhausted"
+        assert dead["reason"].startswith("given up after")
+        await assert_balanced(parts)
+
+
+async def test_an_attempt_that_gets_on_does_not_count(database_url: str) -> None:
+    """Each attempt does one call and then fails: five calls are more than the three attempts of a delivery."""
+
+    def brain(request: Request) -> Reply:
+        results = [said for said in request.messages if said.role == "tool"]
+        tries[len(results)] = tries.get(len(results), 0) + 1
+        if tries[len(results)] == 1:
+            return Reply(fault=Garbage())
+        return wants("look", text=str(len(results))) if len(results) < 5 else Reply(text="Done.")
+
+    tries: dict[int, int] = {}
+
+    async with (
+        lab(database_url, [TEAM], RULES) as parts,
+        ScriptedLlm(brain) as llm,
+        a_model_engine(llm, [Noting("look")]) as (engine, _),
+    ):
+        [accepted] = await parts.accept.accept_all([submission("m", channel="api", sender="x", event="1")])
+        assert not isinstance(accepted, Exception)
+        async with at_work(parts.worker({"model": engine}, limits=LIMITS)):
+            await eventually(lambda: settled(parts), within=60)
+        assert await parts.replies_to(accepted.request_id) == ["Done."]

@@ -1,0 +1,113 @@
+"""Turns of the engine `model` against a scripted model: its models, and tools that note what they do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from switchboard.agents.model.engine import ModelEngine
+from switchboard.app.classification.models import OpenModels
+from switchboard.core.policy.breaker import BreakerPolicy
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.llm import Report, Request
+from switchboard.llm.build import Sessions
+from switchboard.llm.dispatch import Dispatcher
+from switchboard.llm.spec import ModelSpec
+from switchboard.llm.spending import DayBook
+from switchboard.ports.engine import Effect, EngineContext
+from switchboard.ports.memos import FoundMemo, Memo
+from switchboard.ports.models import NO_CONTEXT, Asking
+from switchboard.ports.tools import Tool, ToolOutcome, ToolScope, ToolSpec
+from switchboard.testing.scripted_llm import ScriptedLlm
+from tests.asking import spec
+from tests.engines import Book
+
+QUICK: Final = BreakerPolicy(wait=0.05, longest_wait=0.1)
+OWNER: Final = ["api:alice", "telegram:alice", "api:x"]
+"""Option `owners` with which the senders of tests may use all tools."""
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
+class NoMemos:
+    """What this engine does not use."""
+
+    async def file(self, memo: Memo) -> bool:
+        raise NotImplementedError
+
+    async def nearest(self, memo: Memo, limit: int) -> Sequence[FoundMemo]:
+        raise NotImplementedError
+
+
+class Asked:
+    """Models at given places, without a database."""
+
+    def __init__(self, specs: Sequence[ModelSpec]) -> None:
+        self._specs = {one.name: one for one in specs}
+        sessions = Sessions(specs)
+        self._models = OpenModels(sessions, Dispatcher(sessions.models, DayBook(_today), policy=QUICK))
+        self.requests: list[Request] = []
+
+    @property
+    def names(self) -> Sequence[str]:
+        return tuple(self._specs)
+
+    def context(self, name: str) -> int:
+        return self._specs[name].context or NO_CONTEXT
+
+    def flaw(self, name: str) -> str | None:  # noqa: ARG002
+        return None
+
+    async def ask(self, request: Request, asking: Asking) -> Report:
+        self.requests.append(request)
+        return await self._models.ask(request, asking)
+
+    async def aclose(self) -> None:
+        await self._models.aclose()
+
+
+Act = Callable[[JsonMapping, ToolScope], Awaitable[ToolOutcome]]
+
+
+@dataclass(slots=True)
+class Noting:
+    """A tool that notes its calls, with their keys. `act`: what it does; it says its arguments if nothing is given."""
+
+    name: str
+    effect: Effect = "idempotent"
+    act: Act | None = None
+    ordered: bool = False
+    calls: list[tuple[str, JsonMapping]] = field(default_factory=list)
+
+    @property
+    def spec(self) -> ToolSpec:
+        schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+        return ToolSpec(self.name, f"does {self.name}", schema, self.effect, ordered=self.ordered)
+
+    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        self.calls.append((str(scope.key), dict(arguments)))
+        return ToolOutcome(f"{self.name}: {dict(arguments)}") if self.act is None else await self.act(arguments, scope)
+
+
+@asynccontextmanager
+async def a_model_engine(
+    llm: ScriptedLlm, tools: Sequence[Tool] = (), *, specs: Sequence[ModelSpec] = (), **context: Any
+) -> AsyncIterator[tuple[ModelEngine, Asked]]:
+    """The engine over the scripted model, or over these models."""
+    models = Asked(specs or [spec("openai", llm.url, "m", timeout=20.0)])
+    try:
+        yield model_engine(models, tools, **context), models
+    finally:
+        await models.aclose()
+
+
+def model_engine(models: Asked, tools: Sequence[Tool] = (), **context: Any) -> ModelEngine:
+    """The engine over these models."""
+    given = {"workspaces": Path("/nonexistent"), **context}
+    return ModelEngine(EngineContext(NoMemos(), Book(), models=models, **given), tools)
