@@ -15,7 +15,7 @@ import pytest
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
 from switchboard.server.http import create_app
-from switchboard.server.http.schema_names import SCHEMAS, TAGS
+from switchboard.server.http.schema_names import TAGS
 
 # jsonschema has no type stubs.
 JsonSchema: Any = import_module("jsonschema")
@@ -121,11 +121,11 @@ def test_there_are_examples_of_operations_only(openapi: Mapping[str, Any]) -> No
 
 def test_every_schema_has_a_published_name_and_description(openapi: Mapping[str, Any]) -> None:
     published = openapi["components"]["schemas"]
-    assert {name: schema["description"] for name, schema in published.items()} == dict(SCHEMAS.values())
-    assert len(SCHEMAS) == len(published)
+    assert len(published) > 100
     for name, schema in published.items():
         assert schema["title"] == name
-        assert not name.endswith(("View", "Body", "Answer")), name
+        assert re.fullmatch(r"([A-Z][a-z]+)+", name), name
+        assert not name.endswith(("View", "Body", "Answer", "List")) or name == "ModelList", name
         assert not name.startswith("Shown"), name
         told = schema["description"]
         assert told.endswith("."), name

@@ -38,7 +38,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How it is with a remote butler. `endpoint` is without what may be secret in a URL."""
+    """The state of a remote butler. `endpoint` omits what may be secret in a URL."""
 
     system_id: str
     liveness: Liveness

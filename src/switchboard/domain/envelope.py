@@ -50,7 +50,7 @@ class _Wire(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True,
 
 
 class Source(_Wire, frozen=True, kw_only=True):
-    """Where the message entered: the channel, who provides it, and which of our accounts received it."""
+    """Where the message entered: the channel, its provider, and which account received it."""
 
     channel: Name
     provider: Name
@@ -58,7 +58,7 @@ class Source(_Wire, frozen=True, kw_only=True):
 
 
 class Event(_Wire, frozen=True, kw_only=True):
-    """The platform's own name for this event; `observed_at` is when the connector saw it."""
+    """The platform's own id of this event; `observed_at` is when the connector saw it."""
 
     external_event_id: Identity
     external_thread_id: Identity | None = None
@@ -66,7 +66,7 @@ class Event(_Wire, frozen=True, kw_only=True):
 
 
 class Sender(_Wire, frozen=True, kw_only=True):
-    """Who wrote it. `participants` maps sender ids to names where several people wrote one message."""
+    """Who wrote it. `participants` maps sender ids to names if several people wrote one message."""
 
     identity: Identity
     display_name: DisplayName | None = None
@@ -75,7 +75,7 @@ class Sender(_Wire, frozen=True, kw_only=True):
 
 
 class Attachment(_Wire, frozen=True, kw_only=True):
-    """The metadata of an attachment; its bytes stay where `storage_ref` says, or with the platform."""
+    """The metadata of an attachment. Its bytes stay with the platform or where `storage_ref` points."""
 
     media_type: Identity
     filename: Identity | None = None
@@ -93,7 +93,10 @@ class Payload(_Wire, frozen=True, kw_only=True):
 
 
 class Control(_Wire, frozen=True, kw_only=True):
-    """What the sender asks of Switchboard."""
+    """What the sender asks of Switchboard.
+
+    `idempotency_key` identifies the event instead of its own id, as the header Idempotency-Key does.
+    """
 
     idempotency_key: Identity | None = None
     trace_context: Trace | None = None
@@ -104,7 +107,7 @@ class Control(_Wire, frozen=True, kw_only=True):
 
 
 class Envelope(_Wire, frozen=True, kw_only=True):
-    """One inbound event as a connector submits it."""
+    """One inbound event as a connector submits it (`ingest.v1`)."""
 
     schema_version: Literal["ingest.v1"]
     source: Source

@@ -46,7 +46,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """A reply on its way. `lease` is what a receipt must show (0 when it is not leased)."""
+    """A reply on its way. `lease` is 0 unless a connector holds it."""
 
     outbox_id: UUID
     lane: LaneKey

@@ -141,10 +141,7 @@ class RuleChange:
 
 @dataclass(frozen=True, slots=True)
 class RuleSetVersion:
-    """One entry of the history: who made this version, why, when, and how many rules it changed.
-
-    `teams` says that teams or members may have changed too.
-    """
+    """Who changed the rules, when, why, and how many. `teams` is true if teams or members may have changed too."""
 
     version: int
     author: str

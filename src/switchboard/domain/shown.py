@@ -22,7 +22,7 @@ ShownState = Literal["pending", "running", "retrying", "waiting", "answered", "d
 
 @dataclass(frozen=True, slots=True)
 class ShownDelivery:
-    """A delivery with what its lane knows. `attempts` counts those begun, lost workers included."""
+    """A message on its way to one butler. `attempts` counts those that were started, also by workers that died."""
 
     request_id: UUID
     conversation: str
@@ -40,7 +40,11 @@ class ShownDelivery:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One finished run of a butler. `usage`: of each model; None: no model was asked."""
+    """One run of a butler on a delivery.
+
+    `usage` lists tokens and cost per model, null if no model was asked; `stop_reason` says why the run was stopped
+    early.
+    """
 
     lane: str
     seq: int
@@ -59,7 +63,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """A journaled step; its result stays in the database, it may be large."""
+    """A recorded step of a turn, such as a model call, without its result."""
 
     lane: str
     seq: int
@@ -91,7 +95,7 @@ class ShownDecision:
 
 @dataclass(frozen=True, slots=True)
 class ShownWaiting:
-    """Where a message waits, or waited, to be routed. `before_it`: how many of its conversation come first."""
+    """Where the message waits, or waited; `before_it` counts earlier messages of its conversation."""
 
     lane: LaneName
     seq: int
@@ -124,7 +128,7 @@ class ClassificationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logged(ClassificationRow):
-    """An attempt as read from the log: its number from 1, its end, and its correction, with author and reason."""
+    """One attempt of a model to choose a butler: what it chose, what it cost, and how it was corrected."""
 
     n: int
     at: datetime
@@ -136,7 +140,10 @@ class Logged(ClassificationRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read(Logged):
-    """An attempt as the log shows it. `seen`: who asked may read the message, of which `text` is the beginning."""
+    """A classification with the beginning of the message's `text`.
+
+    It is omitted if the caller may not read the message (`seen`).
+    """
 
     seen: bool
     text: str | None
@@ -144,13 +151,11 @@ class Read(Logged):
 
 @dataclass(frozen=True, slots=True)
 class ShownDeadLetter:
-    """A dead letter without its payload, but with the sender and the beginning of the text, as long as it is kept.
+    """A message that could not be delivered.
 
-    Of a message that a model split, `text` is of what came to the reader's team, and `part` what died here (None: all).
-
-    `handler` is the System4 that was notified, if the team has one.
-
-    `handled_by_system_id` is a system, or the name of an operator's token; `rerouted_n` the decision that took it back.
+    Its sender and the beginning of its text are shown as long as they are kept. `handler` is the System4 that was
+    notified; `handled_by_system_id` a butler, or the name of an operator's token. `part` is what died here if a model
+    split the message, null for all of it.
     """
 
     dead_letter_id: UUID
@@ -178,7 +183,7 @@ class ShownDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A notice of a dead letter to the System4 that handles it; a digest is about several (`dead_letters`)."""
+    """The notification of a System4 about a dead letter, or about several (`dead_letters`)."""
 
     dead_letter_id: UUID
     lane: str
@@ -195,7 +200,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class MadeDelivery:
-    """A delivery that a reroute made."""
+    """A delivery that this request created."""
 
     lane: str
     seq: int
@@ -208,7 +213,7 @@ ConnectorState = Literal["healthy", "degraded", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """The last heartbeat of an endpoint, and whether by its age the connector is alive."""
+    """The last heartbeat of an endpoint. `liveness` follows from its age."""
 
     channel: str
     endpoint: str
@@ -224,7 +229,10 @@ class Connector:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """`actor` is the name of a token; `detail` never holds a secret."""
+    """Something that an operator did, or a request that was refused.
+
+    `actor` is the name of a token; `detail` never holds a secret.
+    """
 
     audit_id: UUID
     at: datetime
@@ -235,7 +243,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class SopRules:
-    """What a standing operating procedure (`sop:NAME`) has registered, how much of it is active, and in which teams."""
+    """The rules that an SOP has registered: how many, how many are active, in which teams."""
 
     source: str
     rules: int
@@ -245,7 +253,7 @@ class SopRules:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something with an id; `request_id` is the message that it is, or is about."""
+    """Something whose id begins as asked; `request_id` is the message it belongs to."""
 
     kind: Literal["message", "dead_letter", "reply", "rule"]
     id: UUID

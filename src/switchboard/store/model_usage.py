@@ -23,7 +23,7 @@ By = Literal["day", "model", "butler", "team", "message", "asker"]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What was spent: messages, attempts and how many of them failed, tokens; `cost_usd` is None if untold."""
+    """Messages, attempts, tokens and cost of a period; `cost_usd` is null if it is unknown."""
 
     messages: int
     attempts: int
@@ -35,7 +35,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Usage(Totals):
-    """The same of one day, model, butler, team, message or asker; `key` None: of no model, or for nobody."""
+    """The usage of one day, model, butler, team, message or asker. `key` is null for undelivered messages."""
 
     key: str | None
 

@@ -39,7 +39,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """`already`: the log said so before, and nothing was done now. `decision_n` None: no delivery was made."""
+    """`already`: the same correction was made before; `decision_n` is null if no further delivery was needed."""
 
     request_id: UUID
     corrected_to: str

@@ -27,7 +27,7 @@ _USUAL: Final = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class CapView:
-    """A cap of the day: what was spent, what is reserved by running sessions, what is left, in the `name`'s unit."""
+    """A daily limit: what is spent, what running sessions hold, and what is left."""
 
     name: CapName
     cap: float
@@ -39,9 +39,10 @@ class CapView:
 
 @dataclass(frozen=True, slots=True)
 class ModelView:
-    """A model of the settings. `order` is its place in `classify.models`, None where it is never asked.
+    """A configured model with its usage today.
 
-    `state` is `cooldown` while some worker does not use it, until `until`, because of `why`. The rest is of today.
+    `order` is its place among the models that are asked, null if it is never asked; `cooldown` means that a worker does
+    not use it until `until`, because of `why`.
     """
 
     name: str
@@ -79,14 +80,14 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class ModelsView(Standing):
-    """The same with the models, those that are asked first."""
+    """The configured models, the daily limits, and the usage today."""
 
     models: Sequence[ModelView]
 
 
 @dataclass(frozen=True, slots=True)
 class UsageView:
-    """What was spent from `since` until `until`: rows (days newest first, all others dearest first), and altogether."""
+    """The usage from `since` until `until`: a page by `key`, and the total of all pages."""
 
     by: By
     since: datetime

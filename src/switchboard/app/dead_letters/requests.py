@@ -21,9 +21,9 @@ FilterInput = str | int | list[str | int]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterDetail(ShownDeadLetter):
-    """A dead letter with its message, who was told, and where it was sent on to.
+    """A dead letter with its envelope and original bytes, its notices, and where it was rerouted.
 
-    Whose team got a part of the message sees that part for its text, and no bytes.
+    A team that received only a part of the message sees that part, without the bytes.
     """
 
     payload: Any
@@ -55,7 +55,7 @@ class Reroute:
 
 @dataclass(frozen=True, slots=True)
 class Rerouted:
-    """`already`: it was rerouted before, and nothing was done now; then there is no `rule` either."""
+    """`already` is true if it was rerouted before; `rule` is then absent."""
 
     dead_letter: ShownDeadLetter
     decision_n: int
@@ -66,7 +66,7 @@ class Rerouted:
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """`already`: it was already closed, and nothing was done now."""
+    """`already` is true if the dead letter was closed before."""
 
     dead_letter: ShownDeadLetter
     already: bool
@@ -90,7 +90,7 @@ class Bulk:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A dead letter that stays as it was, and why."""
+    """A dead letter that was left unchanged, and why."""
 
     dead_letter_id: UUID
     code: str
@@ -99,7 +99,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A dead letter that would be sent on, and its receiver."""
+    """A dead letter that would be rerouted, and to whom."""
 
     dead_letter_id: UUID
     to: Sequence[SystemId]
@@ -107,9 +107,9 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True)
 class BulkOutcome:
-    """`matched` letters were there from this point on; `next_cursor` is None when all of them were looked at.
+    """`matched` counts the dead letters from `cursor` on. `would` lists where a dry run would send them.
 
-    `would` is what a dry run of a reroute says of each that does not fail.
+    `next_cursor` is null when all have been processed.
     """
 
     matched: int

@@ -24,7 +24,7 @@ __all__ = ["INTERVAL_S", "ConnectorService", "Heartbeat", "LeasedReply", "PullRe
 
 @dataclass(frozen=True, slots=True)
 class LeasedReply:
-    """A reply that the connector is to send now. A receipt must show `lease`; `recipient` wrote the message."""
+    """A reply to send now. The receipt must carry its `lease`; `recipient` is who wrote the message."""
 
     outbox_id: UUID
     lease: int

@@ -51,9 +51,9 @@ _BY_RULES: Final = _BY_MODEL | {"rule", "catch_all", "no_route", "dead_letter_ru
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """A rule in the order of looking. `failed_filter` is the first that did not match, None for the rule that fired.
+    """A rule that was evaluated.
 
-    `failed` counts all filters that did not match, the channel among them.
+    `failed_filter` is the first filter that did not match, null if the rule matched; `failed` counts all that did not.
     """
 
     rule_id: UUID
@@ -67,7 +67,7 @@ class LookedAt:
 
 @dataclass(frozen=True, slots=True)
 class BeatenRule:
-    """A rule that matches too but came later, and what decided between the two."""
+    """A rule that matched too but came later; `by` is what decided between the two."""
 
     rule_id: UUID
     name: str
@@ -76,10 +76,10 @@ class BeatenRule:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedStep:
-    """What happened in one team. `considered` is None when nobody knows the rules of that time any more.
+    """What happened in one team.
 
-    Of very many rules that were considered, `left_out` are not shown. `nearest` are the rules that missed by the fewest
-    filters, when none matched; `beaten` those that match too, but come after the one that fired.
+    `considered` lists the rules that were evaluated (`left_out` more are not shown), null if that version is no longer
+    known. `nearest` are rules that narrowly failed to match; `beaten` are rules that matched too but came later.
     """
 
     team_id: str
@@ -96,7 +96,7 @@ class ExplainedStep:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedDecision:
-    """One decision, by which version of the rules, and its trail down the tree of teams."""
+    """A decision, the version of the rules that made it, and its trail through the teams."""
 
     n: int
     version: int
@@ -109,7 +109,7 @@ class ExplainedDecision:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedDelivery:
-    """A delivery with every run of its butler and every journaled step."""
+    """A delivery with its attempts and steps."""
 
     delivery: ShownDelivery
     attempts: tuple[Attempt, ...]
@@ -118,7 +118,7 @@ class ExplainedDelivery:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedReply:
-    """A reply, and per attempt to send it what the platform said."""
+    """A reply with the receipts of all attempts to send it."""
 
     reply: OutboxRow
     receipts: tuple[JsonMapping, ...]
@@ -126,7 +126,7 @@ class ExplainedReply:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedDeadLetter:
-    """A dead letter, and who was told of it."""
+    """A dead letter and its notices."""
 
     dead_letter: ShownDeadLetter
     notices: tuple[Notice, ...]
@@ -134,7 +134,7 @@ class ExplainedDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedWaiting:
-    """Where the message waits to be decided, or did: for a model, or behind others of its conversation that do."""
+    """Where the message waits, or waited, for a decision: for a model, or for earlier messages of its conversation."""
 
     waiting: ShownWaiting
     attempts: tuple[Attempt, ...]
@@ -143,10 +143,7 @@ class ExplainedWaiting:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All that is on record about one message, in the order of its way. `waiting` None: it was decided at once.
-
-    `classifications`: every attempt of a model to choose, with what it cost, and where it was put right.
-    """
+    """Everything on record about one message, in order. `waiting` is null if it was routed at once."""
 
     message: MessageView
     waiting: ExplainedWaiting | None

@@ -58,7 +58,7 @@ _FIRST_RULES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
-    """A message as lists show it, without its platform object."""
+    """A message as lists show it. `went_to` are the butlers it was delivered to."""
 
     request_id: UUID
     conversation: str
@@ -75,7 +75,7 @@ class MessageView:
 
 @dataclass(frozen=True, slots=True)
 class ReplyView:
-    """A reply as the sender of the message sees it."""
+    """A reply as shown with its message."""
 
     outbox_id: UUID
     system_id: str
@@ -86,14 +86,14 @@ class ReplyView:
 
 @dataclass(frozen=True, slots=True)
 class ReplyDetail(OutboxRow):
-    """A reply with every attempt to send it."""
+    """A reply with the receipts of all attempts to send it."""
 
     receipts: Sequence[JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageDetail(MessageView):
-    """A message with all that became of it. `envelope` is without `payload.raw`, which `…/raw` gives."""
+    """A message with everything that became of it. `envelope` lacks `payload.raw`, which `…/raw` returns."""
 
     envelope: Any
     facts: Mapping[str, str | Sequence[str]] | None
@@ -107,7 +107,7 @@ class MessageDetail(MessageView):
 
 @dataclass(frozen=True, slots=True)
 class Replies:
-    """Replies to a message so far; `settled` when nothing more will."""
+    """Replies to a message so far. `settled` is true when there will be no more."""
 
     settled: bool
     state: str
@@ -116,7 +116,7 @@ class Replies:
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """A member of a team, without its options: they may hold paths and secrets."""
+    """A member of a team, without its options, which may contain secrets."""
 
     system_id: str
     number: int
@@ -128,7 +128,7 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """A rule as it is in force; the form of `rule_json`."""
+    """A rule in force."""
 
     rule_id: UUID
     team_id: str
@@ -149,7 +149,7 @@ class RuleView:
 
 @dataclass(frozen=True, slots=True)
 class TeamView:
-    """A team with its members and rules: the first of `rule_count` in the order of looking, the rest as `/v1/rules`."""
+    """A team with its members and the first of its `rule_count` rules, in evaluation order."""
 
     team_id: str
     parent_id: str | None
@@ -161,7 +161,10 @@ class TeamView:
 
 @dataclass(frozen=True, slots=True)
 class AgentView(MemberView):
-    """A member with what became of its deliveries; the rest is of remote butlers, null of all others."""
+    """A member of a team, with the number of its deliveries by state.
+
+    The last four fields are null unless it is a remote butler.
+    """
 
     team_id: str
     answered: int

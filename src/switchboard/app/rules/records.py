@@ -47,7 +47,11 @@ class RulePage:
 
 @dataclass(frozen=True, slots=True)
 class ChangeView:
-    """What was done to one rule: its forms before and after, and per field that differs both values."""
+    """What was done to a rule.
+
+    `before` is null if it is new, `after` if it was removed; `fields` has the old and the new value of each field that
+    differs.
+    """
 
     rule_id: UUID
     team_id: str
@@ -70,7 +74,7 @@ class RuleEvent:
 
 @dataclass(frozen=True, slots=True)
 class VersionView:
-    """A version of the rule set. `changes` are the first of `changed`; `teams`: teams or members may be others too."""
+    """A version with its changes: the first 200 of `changed`."""
 
     version: int
     author: str
@@ -93,7 +97,7 @@ class DiffView:
 
 @dataclass(frozen=True, slots=True)
 class Linted:
-    """What to look at, the worst first."""
+    """Findings about the rules, the most severe first."""
 
     version: int
     findings: tuple[Finding, ...]

@@ -66,7 +66,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What the rules in force say of a message that nobody sent."""
+    """Where a hypothetical message would go, and why."""
 
     version: int
     facts: Mapping[str, str | Sequence[str]]

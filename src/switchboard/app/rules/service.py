@@ -78,7 +78,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRule:
-    """The same of one rule. `fresh` False: an equal rule of this id was there already, and nothing was done."""
+    """A rule that was written, and its effect.
+
+    `fresh` is false if an equal rule with this id existed, and nothing was done.
+    """
 
     rule: JsonMapping
     version: int

@@ -35,7 +35,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DeadEnd:
-    """A team in which nobody took the message, and why."""
+    """A team in which no butler gets the message, and why."""
 
     team: TeamId
     category: DeadLetterCategory
@@ -43,11 +43,12 @@ class DeadEnd:
 
 @dataclass(frozen=True, slots=True)
 class Receivers:
-    """Who gets a message, and where it dies: each once and sorted, so that equality means the same to the sender.
+    """The butlers that get a message.
 
-    Made by `of` or `receivers`; does not say which rule decided. `models` are the teams where a model would be asked.
+    Also the teams in which it becomes a dead letter, and those in which a model would be asked.
     """
 
+    # Each once and sorted, so that equality means the same to the sender; made by `of` or `receivers`.
     butlers: tuple[SystemId, ...] = ()
     dead_letters: tuple[DeadEnd, ...] = ()
     models: tuple[TeamId, ...] = ()
@@ -62,7 +63,7 @@ class Receivers:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A message that would be routed differently."""
+    """A stored message that the proposed rules would route differently."""
 
     request_id: UUID
     before: Receivers
@@ -71,7 +72,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Blast:
-    """The effect of a change. `complete` is False if there were more messages than were examined."""
+    """The effect of a change on stored messages. `complete` is false if not all messages could be examined."""
 
     looked_at: int
     changed: int

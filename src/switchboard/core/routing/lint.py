@@ -81,9 +81,9 @@ class _Never(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding. `rule_id` is None if it is about a whole team; `meant`: the probable intention.
+    """A problem with a rule or, if `rule_id` is null, with a team.
 
-    `field` is the path in the rule, such as `targets[0].system_id`; `by` the rule that shadows it.
+    `meant` is the probable intention, `field` the path in the rule, `by` the rule that shadows it.
     """
 
     code: LintCode

@@ -33,7 +33,7 @@ Moment = Annotated[AwareDatetime, Field(strict=False), AfterValidator(_in_utc)]
 
 
 class DeadLetterRule(Body):
-    """A rule to make of a dead letter: one filter at least; keys alone mean the values of its message."""
+    """A rule to create along with a reroute. Filters given as keys alone take the values of the message."""
 
     name: Line
     filters: Filters | Annotated[list[Word], Field(max_length=MAX_FILTERS)] = Field(default_factory=list)
@@ -41,7 +41,7 @@ class DeadLetterRule(Body):
 
 
 class RerouteBody(Body):
-    """Where a dead letter shall go; without `to` the rules decide, from its own team downward."""
+    """Where the dead letter goes. Without `to` the rules decide, starting at its own team."""
 
     reason: Line
     to: TargetBody | None = None
@@ -55,13 +55,13 @@ class RerouteBody(Body):
 
 
 class HandleBody(Body):
-    """How a dead letter was settled."""
+    """How the dead letter was settled."""
 
     resolution: Line
 
 
 class DeadLetterFilterBody(Body):
-    """Which dead letters: all that are given must hold. They died in [since, until)."""
+    """All given conditions must hold. `since` is inclusive, `until` exclusive."""
 
     team_id: Word | None = None
     status: Literal["pending", "handled"] | None = None
@@ -74,7 +74,10 @@ class DeadLetterFilterBody(Body):
 
 
 class BulkBody(Body):
-    """The same for every pending dead letter of a filter, oldest first. `reason` is also the resolution."""
+    """Reroute or handle all pending dead letters that match a filter, oldest first.
+
+    A reroute takes `reason`, closing takes `resolution`.
+    """
 
     filter: DeadLetterFilterBody
     action: Literal["reroute", "handle"]
@@ -95,7 +98,7 @@ class BulkBody(Body):
 
 
 class DeadLetterPage(Answer):
-    """Newest first."""
+    """Newest first. `next_cursor` is null on the last page."""
 
     dead_letters: list[ShownDeadLetter]
     next_cursor: str | None

@@ -56,7 +56,7 @@ class Answer(BaseModel):
 
 
 class OutboxNext(Body):
-    """Which replies to lease: of which endpoint, how many, how long to wait for the first, and the lease (s)."""
+    """Whose replies to lease, how many, how long to wait for the first, and for how long."""
 
     channel: Word
     endpoint: Word
@@ -67,7 +67,7 @@ class OutboxNext(Body):
 
 
 class ReceiptBody(Body):
-    """What the platform said of one attempt to send."""
+    """The outcome of one attempt to send a reply."""
 
     lease: Number
     outcome: Literal["sent", "retryable", "failed", "uncertain"]
@@ -90,13 +90,13 @@ class HeartbeatBody(Body):
 
 
 class LaneBody(Body):
-    """Which lane."""
+    """The lane to resume."""
 
     lane: Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"^[^\x00]+$")]
 
 
 class NewToken(Body):
-    """A token to make: a connector's needs channel and endpoint, an agent's system_id, others neither."""
+    """A token to create: a connector's has `channel` and `endpoint`, an agent's has `system_id`, others neither."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")]
     role: Role
@@ -120,7 +120,10 @@ class NewToken(Body):
 
 
 class ErrorInfo(Answer):
-    """A stable code for machines, a sentence for people; the field at fault, and more in `details`, where it helps."""
+    """`code` is stable, `message` may change.
+
+    `field` is present if a single field is at fault, `details` if more can be said.
+    """
 
     code: str
     message: str
@@ -129,13 +132,13 @@ class ErrorInfo(Answer):
 
 
 class ErrorBody(Answer):
-    """Every error."""
+    """The form of every error."""
 
     error: ErrorInfo
 
 
 class AcceptedBody(Answer):
-    """The message is stored; the triage fields are there unless it is a duplicate."""
+    """The message is stored. A duplicate has the id of the first message and no triage fields."""
 
     request_id: UUID
     status: Literal["accepted"]
@@ -145,52 +148,52 @@ class AcceptedBody(Answer):
 
 
 class BatchAnswer(Answer):
-    """One answer or one error per envelope, in order."""
+    """A result or an error per envelope, in the order of the request."""
 
     results: list[AcceptedBody | ErrorBody]
 
 
 class MessagePage(Answer):
-    """Newest first; `next_cursor` is null on the last page."""
+    """Newest first. `next_cursor` is null on the last page."""
 
     messages: list[MessageView]
     next_cursor: str | None
 
 
 class FoundIds(Answer):
-    """Things whose ids begin alike."""
+    """Messages, dead letters, replies and rules whose ids begin as asked."""
 
     matches: list[Found]
 
 
 class DeliveryPage(Answer):
-    """Newest message first."""
+    """Newest message first. `next_cursor` is null on the last page."""
 
     deliveries: list[ShownDelivery]
     next_cursor: str | None
 
 
 class LeasedReplies(Answer):
-    """At most one reply per conversation, so that order holds."""
+    """At most one reply per conversation, to keep the order."""
 
     replies: list[LeasedReply]
 
 
 class OutboxRows(Answer):
-    """Replies on their way, newest first."""
+    """Newest first. `next_cursor` is null on the last page."""
 
     replies: list[OutboxRow]
     next_cursor: str | None
 
 
 class ReplyState(Answer):
-    """Where the reply stands now."""
+    """The state of the reply after the request."""
 
     state: OutboxState
 
 
 class TeamList(Answer):
-    """The teams by the version of the rules in force."""
+    """By id, with the version of the rules. `next_cursor` is null on the last page."""
 
     version: int
     teams: list[TeamView]
@@ -198,14 +201,14 @@ class TeamList(Answer):
 
 
 class AgentList(Answer):
-    """All members of all teams."""
+    """By id. `next_cursor` is null on the last page."""
 
     agents: list[AgentView]
     next_cursor: str | None
 
 
 class LaneView(Answer):
-    """A lane that is not idle."""
+    """A queue that is not idle. `parked` counts items that wait for an event or a time while the others go on."""
 
     lane: str
     kind: str
@@ -222,28 +225,28 @@ class LaneView(Answer):
 
 
 class LaneList(Answer):
-    """The longest waiting first."""
+    """The longest waiting first. `next_cursor` is null on the last page."""
 
     lanes: list[LaneView]
     next_cursor: str | None
 
 
 class Resumed(Answer):
-    """The lane goes on."""
+    """The lane continues with its next item."""
 
     lane: str
     state: Literal["resumed"]
 
 
 class HeartbeatAnswer(Answer):
-    """Come again after `interval_s`."""
+    """Send the next heartbeat after `interval_s` seconds."""
 
     status: Literal["ok"]
     interval_s: int
 
 
 class ConnectorList(Answer):
-    """All endpoints ever heard of."""
+    """By channel and endpoint. `next_cursor` is null on the last page."""
 
     connectors: list[Connector]
     next_cursor: str | None
@@ -264,27 +267,27 @@ class TokenView(Answer):
 
 
 class TokenIssued(TokenView):
-    """The secret is shown this once."""
+    """The only response that contains the secret (`token`)."""
 
     token: str
 
 
 class TokenList(Answer):
-    """All tokens that ever were."""
+    """Oldest first. `next_cursor` is null on the last page."""
 
     tokens: list[TokenView]
     next_cursor: str | None
 
 
 class Revoked(Answer):
-    """The token has ended."""
+    """The token is no longer valid."""
 
     name: str
     status: Literal["revoked"]
 
 
 class BalanceView(Answer):
-    """The five states add up to `accepted`."""
+    """Counts by state; the states add up to `accepted`."""
 
     accepted: int
     in_flight: int
@@ -295,7 +298,10 @@ class BalanceView(Answer):
 
 
 class BooksView(BalanceView):
-    """Per message and, under `targets`, per message x target; stale if that was more than five minutes ago."""
+    """The balance per message and, in `targets`, per message and butler.
+
+    `stale` is true if it is more than five minutes old.
+    """
 
     balanced: bool
     targets: BalanceView
@@ -305,7 +311,7 @@ class BooksView(BalanceView):
 
 
 class Health(Answer):
-    """Whether the database answers."""
+    """Whether the database can be reached."""
 
     status: Literal["ok", "unavailable"]
     version: str

@@ -13,7 +13,7 @@ from switchboard.server.contracts.messages import Answer, Body, Line, Word
 
 
 class CorrectionBody(Body):
-    """The System1 or the team that the message was for, by its id."""
+    """The butler or the team that the message was for, by its id."""
 
     to: Word
     reason: Line | None = None
@@ -21,14 +21,14 @@ class CorrectionBody(Body):
 
 
 class ClassificationPage(Answer):
-    """Newest message first; of a message its teams and attempts backwards."""
+    """Newest message first. `next_cursor` is null on the last page."""
 
     classifications: list[Read]
     next_cursor: str | None
 
 
 class CaseView(Answer):
-    """A message as rules see it, and who should have got it: a butler, or whom the rules of a team lead to."""
+    """The facts of a message, and who should get it: a butler, or those to whom the rules of a team lead."""
 
     name: str
     facts: Mapping[str, str]
@@ -36,7 +36,7 @@ class CaseView(Answer):
 
 
 class CaseFile(Answer):
-    """A file of route tests."""
+    """Corrections as cases for `POST /v1/rules/test`, newest first."""
 
     cases: list[CaseView]
     next_cursor: str | None

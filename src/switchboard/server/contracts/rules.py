@@ -53,7 +53,7 @@ Cases = Annotated[list[JsonObject], Field(max_length=10_000), AfterValidator(_ut
 
 
 class TargetBody(Body):
-    """A receiver: a member, or a team whose rules then decide; one of the two."""
+    """Who gets the message: a butler (`system_id`), or a team whose rules then decide."""
 
     system_id: Word | None = None
     team_id: Word | None = None
@@ -76,7 +76,7 @@ class _Fields(Body):
 
 
 class NewRuleBody(_Fields):
-    """A rule to make. With a `rule_id` of yours, asking again makes no second one. `dry_run` writes nothing."""
+    """A rule to create. With a `rule_id` of your own the request is idempotent. `dry_run` writes nothing."""
 
     team_id: Word
     name: Line
@@ -102,7 +102,7 @@ class _SomeParts(_Fields):
 
 
 class RulePatch(_SomeParts):
-    """What to change in a rule; `filters` and `targets` are given whole. `version` is the one of the rule you saw."""
+    """The fields to change; `filters` and `targets` are replaced as a whole. `version` is the one that you read."""
 
     version: Version
     reason: Line
@@ -116,7 +116,7 @@ class _EditOfMany(Body):
 
 
 class RestoreBody(_EditOfMany):
-    """Which version to go back to; with `team_id` only the rules of that team."""
+    """The version to go back to; with `team_id`, only the rules of that team."""
 
     version: Version
     team_id: Word | None = None
@@ -129,23 +129,26 @@ class TestsBody(Body):
 
 
 class ImportBody(_EditOfMany):
-    """A rule file (`switchboard.rules.v1`): the rules of the teams it names become exactly these, if the tests pass."""
+    """A rule file (`switchboard.rules.v1`).
+
+    It replaces all rules of the teams that it names, provided that the `tests` pass.
+    """
 
     document: Document
     tests: TestsBody | None = None
 
 
 class TestBody(Body):
-    """Cases to try on the rules in force, or on those of a rule file."""
+    """Cases to run against the rules in force, or those of a rule file (`document`)."""
 
     cases: Cases
     document: Document | None = None
 
 
 class DryRunBody(Body):
-    """A message that nobody sent: an `ingest.v1` envelope, or bare facts; `pinned` is the butler it replies to.
+    """A hypothetical message: an `ingest.v1` envelope, or bare facts (a list if there are several values).
 
-    A fact that has several values is a list of them.
+    `pinned` is the butler it replies to.
     """
 
     envelope: Document | None = None
@@ -160,7 +163,7 @@ class DryRunBody(Body):
 
 
 class ProposedChange(_SomeParts):
-    """A new rule of `team_id`, or with `rule_id` that rule with the named parts changed."""
+    """A new rule of `team_id`, or the rule `rule_id` with the given fields changed."""
 
     rule_id: Id | None = None
     team_id: Word | None = None
@@ -173,7 +176,10 @@ class ProposedChange(_SomeParts):
 
 
 class BacktestBody(Body):
-    """Which stored messages (the newest `last`, those of the last `days`), and what to try: a rule file or changes."""
+    """Which stored messages to route again, and by which rules.
+
+    The newest `last`, or those of the last `days`; by a rule file (`document`) or by `changes`.
+    """
 
     last: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     days: Annotated[float, Field(gt=0, le=3660, allow_inf_nan=False)] | None = None
@@ -188,7 +194,7 @@ class BacktestBody(Body):
 
 
 class SopBody(Body):
-    """A standing operating procedure whose `routing_requirements` are to be rules."""
+    """A standard operating procedure; its `routing_requirements` become rules."""
 
     document: Document
     reason: Line
@@ -199,7 +205,7 @@ class SopBody(Body):
 
 
 class RuleList(Answer):
-    """Rules in force by id; `next_cursor` is null on the last page."""
+    """Oldest first. `next_cursor` is null on the last page."""
 
     version: int
     rules: list[RuleView]
@@ -207,7 +213,7 @@ class RuleList(Answer):
 
 
 class RuleEvent(Answer):
-    """What a version did to the rule: `before` is null when it was new, `after` when it was removed."""
+    """What a version did to a rule: `before` is null if it was new, `after` if it was removed."""
 
     version: int
     author: str
@@ -218,17 +224,17 @@ class RuleEvent(Answer):
 
 
 class RuleDetail(Answer):
-    """A rule with its history, newest first; a removed one as it was."""
+    """A rule with its history, newest first; a removed rule as it last was."""
 
     rule: RuleView
     history: list[RuleEvent]
 
 
 class WrittenRuleView(Answer):
-    """A rule as it is now, or would be; what to look at, and how many of the last day's messages go elsewhere by it.
+    """The rule as it is now, or would be after a dry run.
 
-    `warnings` is null for a team with too many rules to look at all of them within an edit; `blast` is null when it
-    could not be worked out. `fresh` is false when nothing had to be done.
+    `warnings` is null if the team has too many rules to check, `blast` if it could not be computed; `fresh` is false if
+    nothing had to be changed.
     """
 
     rule: RuleView
@@ -239,7 +245,7 @@ class WrittenRuleView(Answer):
 
 
 class WrittenView(Answer):
-    """What an edit of several rules did, or would do; `changes` are the first 200 of `changed`."""
+    """What an edit of several rules did, or would do. `changes` has the first 200 of `changed`."""
 
     version: int
     changed: int
@@ -249,14 +255,14 @@ class WrittenView(Answer):
 
 
 class VersionPage(Answer):
-    """Newest first; `next_cursor` is null on the last page."""
+    """Newest first. `next_cursor` is null on the last page."""
 
     versions: list[RuleSetVersion]
     next_cursor: str | None
 
 
 class DiffAnswer(Answer):
-    """What lies between two versions, one change per rule; `changes` are the first 200 of `changed`."""
+    """The differences between two versions, one per rule. `changes` has the first 200 of `changed`."""
 
     from_: Annotated[int, Field(alias="from")]
     to: int
@@ -265,7 +271,7 @@ class DiffAnswer(Answer):
 
 
 class RuleFile(Answer):
-    """A rule file: per team all of its rules. It can be imported again as it is."""
+    """All rules of each team (`switchboard.rules.v1`); it can be imported as it is."""
 
     format: Literal["switchboard.rules.v1"]
     version: int
@@ -273,7 +279,7 @@ class RuleFile(Answer):
 
 
 class TestResult(Answer):
-    """A case: who was expected to get the message, who gets it, and by which way."""
+    """A case: who was expected to get the message, who gets it, and why."""
 
     name: str
     passed: bool
@@ -283,7 +289,7 @@ class TestResult(Answer):
 
 
 class TestAnswer(Answer):
-    """How the cases went, in their order."""
+    """The results of the cases, in their order."""
 
     version: int
     passed: int
@@ -292,14 +298,14 @@ class TestAnswer(Answer):
 
 
 class SopList(Answer):
-    """Every SOP that has ever been loaded."""
+    """By name. `next_cursor` is null on the last page."""
 
     sops: list[SopRules]
     next_cursor: str | None
 
 
 class AuditList(Answer):
-    """Newest first; `next_cursor` is null on the last page."""
+    """Newest first. `next_cursor` is null on the last page."""
 
     entries: list[AuditEntry]
     next_cursor: str | None

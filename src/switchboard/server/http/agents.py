@@ -26,7 +26,7 @@ Url = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"
 
 
 class BeatBody(Body):
-    """`butler.heartbeat.v1`: what is left out stays as it was announced before. An operator names the butler."""
+    """`butler.heartbeat.v1`. Omitted fields keep their last value. Only an operator sets `system_id`."""
 
     schema_version: Literal["butler.heartbeat.v1"] = "butler.heartbeat.v1"
     system_id: Word | None = None
@@ -45,7 +45,7 @@ class OrderBody(Body):
 
 
 class MoveBody(OrderBody):
-    """Where it is called from now on; null: where its team file says."""
+    """Where a butler is called from now on; null: where its team file says."""
 
     endpoint: Url | None
 

@@ -15,7 +15,7 @@ import msgspec
 from switchboard.app.messages.intake import ingest_schema
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.server.http.gate import PUBLIC
-from switchboard.server.http.schema_names import SCHEMAS, TAGS
+from switchboard.server.http.schema_names import TAGS, published_name
 from switchboard.server.http.services import SENTENCES
 
 _REF: Final = "#/components/schemas/"
@@ -71,8 +71,8 @@ def _named(schemas: JsonMapping) -> JsonObject:
     """Under their published names, in the order of these."""
     named = {}
     for key, schema in schemas.items():
-        name, description = SCHEMAS.get(key, (key, schema.get("description", "")))
-        named[name] = {**schema, "title": name, "description": description}
+        name, told = published_name(key), " ".join(schema["description"].split())
+        named[name] = {**schema, "title": name, "description": told}
     named["Error"]["example"] = _ERROR
     return dict(sorted(named.items()))
 
@@ -86,6 +86,5 @@ def _published(value: Any) -> Any:
 
 def _inner(key: str, value: Any) -> Any:
     if key == "$ref":
-        name = value.rpartition("/")[2]
-        return _REF + SCHEMAS.get(name, (name, ""))[0]
+        return _REF + published_name(value.rpartition("/")[2])
     return value if key == "example" else _published(value)
