@@ -319,6 +319,7 @@ class MessagePipeline:
     async def _decided(self, case: _Case, live: Live, first: Classified) -> Decision:
         """Down the tree from the team that was asked about: by the rules, and by the model where no rule matches."""
         envelope = case.message.envelope
+        # An embedder has no settings, so there are no schedules here, and no channels but ours; docs/models.md says so.
         known = facts(envelope, CHANNELS[envelope.source.channel])
         answers = {Undecided(live.start): first}
         while isinstance(found := decide_with(live.index, known, answers, start=live.start), Undecided):

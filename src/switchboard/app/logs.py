@@ -68,6 +68,11 @@ def set_up_logs(level: str, stream: TextIO | None = None) -> None:
         foreign_pre_chain=[*shared, _with_logger_name],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(to.isatty())],
     )
+    _set_up_library_logs(number, to, formatter)
+
+
+def _set_up_library_logs(number: int, to: TextIO, formatter: logging.Formatter) -> None:
+    """What libraries log by the standard library's logging."""
     handler = logging.StreamHandler(to)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=max(number, logging.INFO), force=True)
@@ -80,19 +85,11 @@ def set_up_logs(level: str, stream: TextIO | None = None) -> None:
 
 def _rendering(tty: bool) -> list[Processor]:
     """From an event to the finished line."""
+    told: list[Processor] = [structlog.processors.StackInfoRenderer(), structlog.processors.format_exc_info]
     if tty:
         console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        seen: list[Processor] = [
-            structlog.processors.StackInfoRenderer(),
-            structlog.processors.format_exc_info,
-            _without_hidden,
-        ]
-        return [*seen, _last(console)]
-    return [
-        structlog.processors.StackInfoRenderer(),
-        structlog.processors.format_exc_info,
-        _last(structlog.processors.JSONRenderer(default=str)),
-    ]
+        return [*told, _without_hidden, _last(console)]
+    return [*told, _last(structlog.processors.JSONRenderer(default=str))]
 
 
 def _last(render: Callable[[WrappedLogger, str, EventDict], str | bytes]) -> Processor:

@@ -30,20 +30,14 @@ class Metrics:
         self.accepted = self._counter("accepted", "Messages stored.", "channel")
         self.duplicates = self._counter("duplicates", "Messages that had been stored before.")
         self.refused = self._counter("refused", "Messages refused, by error code.", "code")
-        self.seconds = Histogram(
-            "switchboard_ingest_seconds",
-            "Seconds from the complete request body to the commit, per message or batch.",
-            buckets=_BUCKETS,
-            registry=self._registry,
-        )
+        what = "Seconds from the complete request body to the commit, per message or batch."
+        self.seconds = Histogram("switchboard_ingest_seconds", what, buckets=_BUCKETS, registry=self._registry)
         self._backlog = self._gauge("backlog", "Items that are waiting or running.")
         self._lanes = self._gauge("lanes", "Lanes that are not idle, by state.", "state")
         self._workers = self._gauge("workers_alive", "Registered workers with a recent heartbeat.")
         self._servers = self._gauge("servers_alive", "Registered servers with a recent heartbeat.")
         self._dead = self._gauge("dead_letters_pending", "Dead letters not handled yet.")
-        self._oldest = self._gauge(
-            "oldest_waiting_seconds", "Seconds that the oldest ready lane has waited for a worker."
-        )
+        self._oldest = self._gauge("oldest_waiting_seconds", "Seconds since the oldest ready lane became ready.")
         self._waiting = self._gauge("replies_waiting", "Replies not sent yet.")
         self._oldest_reply = self._gauge("oldest_reply_seconds", "Seconds since the oldest of these replies was made.")
         self._unsent = self._gauge("replies_unsent", "Replies that an operator may send again, by state.", "state")

@@ -116,7 +116,7 @@ async def spending_of(database: Database, day: date) -> Day:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class SenderAdmission:
     """Whether a model may be asked for a message. `flow` None: its sender is unknown.
 
     `reached`: the limit that forbids it, by its name in the settings; `wait_s`: when to try again, None: unknown.
@@ -129,14 +129,14 @@ class Admission:
 
 async def admit(
     database: Database, request_id: UUID, wanted: Reservation, lifetime: timedelta, caps: SenderCaps
-) -> Admission:
+) -> SenderAdmission:
     """Check the limits of the message's sender; if none is reached, count a session and reserve its tokens.
 
     Reservations count as used. One not settled within `lifetime` is released: its process died.
     """
     asked = (request_id, wanted.reservation_id, wanted.day, wanted.amount.tokens, lifetime)
     limits = (caps.per_minute, caps.tokens, caps.newcomer_tokens)
-    [found] = rows_as(Admission, await database.rows(query("model_usage.admit"), *asked, *limits))
+    [found] = rows_as(SenderAdmission, await database.rows(query("model_usage.admit"), *asked, *limits))
     return found
 
 

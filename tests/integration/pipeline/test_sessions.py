@@ -28,7 +28,7 @@ from switchboard.pipeline import (
 from switchboard.store import audit, classification, model_usage
 from switchboard.store.classification import Reservation
 from switchboard.store.ids import new_uuid7
-from switchboard.store.model_usage import Admission
+from switchboard.store.model_usage import SenderAdmission
 from tests.embedding import (
     TELEGRAM,
     Model,
@@ -250,7 +250,7 @@ async def test_the_account_of_a_day_is_shared_and_never_overdrawn(house: Lab) ->
 # The share of a sender ----------------------------------------------------------------------------------------------
 
 
-async def admitted(house: Lab, sender: str, reserved: Reservation, caps: SenderCaps) -> Admission:
+async def admitted(house: Lab, sender: str, reserved: Reservation, caps: SenderCaps) -> SenderAdmission:
     """Whether a model may be asked for a new message of this sender."""
     accepted = await house.accept.accept(submission(sender=sender, thread=str(reserved.reservation_id)))
     return await model_usage.admit(house.database, accepted.request_id, reserved, timedelta(hours=1), caps)

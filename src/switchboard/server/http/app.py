@@ -60,6 +60,9 @@ _LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
     "/v1/rules/backtest": _OPERATORS,
 }
 """Where a body may be as large as a whole batch, and whose."""
+# Of the rules' routers the last one takes every name for an id, so the others stand before it.
+_BEFORE_RULES: Final = (messages, outbox, ledger, dead_letters, rule_history, replays)
+_PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models)
 
 
 class Api(FastAPI):
@@ -103,31 +106,19 @@ def create_app(switchboard: Switchboard, connections: Connections | None = None)
         telemetry={"metrics": False, "logs": False},  # we have our own; looking for theirs costs every request
     )
     app.state.services = services
-    # Of the rules' routers the last one takes every name for an id, so the others stand before it.
-    parts = (
-        messages,
-        outbox,
-        ledger,
-        dead_letters,
-        rule_history,
-        replays,
-        rules,
-        teams,
-        agents,
-        tokens,
-        audit,
-        health,
-    )
-    for part in parts:
+    _add_routes(app, mcp)
+    set_gate(app, services, {"/v1/ingest": ingest.ingest, "/v1/ingest/batch": ingest.ingest_batch, "/mcp": mcp.direct})
+    install_errors(app)
+    return app
+
+
+def _add_routes(app: Api, mcp: McpEndpoint) -> None:
+    for part in _PARTS:
         app.include_router(part.router, dependencies=[Depends(only_known_parameters)])
-    app.include_router(models.router, dependencies=[Depends(only_known_parameters)])
     app.include_router(ingest.router)  # its handlers look at the parameters themselves
     app.router.routes.extend(page_routes(app.openapi))
     # POST alone: without sessions there is nothing to stream by GET, and nothing to DELETE.
     app.router.routes.append(Route("/mcp", mcp, methods=["POST"], include_in_schema=False))
-    set_gate(app, services, {"/v1/ingest": ingest.ingest, "/v1/ingest/batch": ingest.ingest_batch, "/mcp": mcp.direct})
-    install_errors(app)
-    return app
 
 
 def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> None:
