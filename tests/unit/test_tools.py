@@ -22,7 +22,7 @@ NAMES = [tool.spec.name for tool in TOOLS]
 
 
 def test_the_order_of_tools() -> None:
-    assert NAMES == ["read_file", "write_file", "list_files", "search_files"]
+    assert NAMES == ["read_file", "write_file", "list_files", "search_files", "web_fetch"]
     assert [tool.name for tool in tool_definitions(TOOLS)] == NAMES
     assert tool_definitions(TOOLS) == tool_definitions(build_tools())
 

@@ -1,7 +1,7 @@
 """Which tools there are, how a model is told of them, and who is granted which.
 
 The engine `model` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
-for what a call is, `files.py`, `search.py` for the tools.
+for what a call is, `files.py`, `search.py` and `web_fetch.py` for the tools.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from switchboard.domain import llm
 from switchboard.ports.tools import Audience, Tool
 from switchboard.tools.files import file_tools
 from switchboard.tools.search import search_tool
+from switchboard.tools.web_fetch import WebFetch, WebOptions
 from switchboard.tools.workspace import QUOTA
 
 
@@ -23,6 +24,8 @@ class ToolOptions:
 
     quota: int = QUOTA
     """Bytes on disk that its workspace may take."""
+    private_hosts: frozenset[str] = frozenset()
+    """Hosts that `web_fetch` may find at private addresses, in the form of `hosts_of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ def build_tools(options: ToolOptions = _DEFAULTS) -> tuple[Tool, ...]:
 
     `execute_command` and `bash` will follow `search_files`.
     """
-    return (*file_tools(options.quota), search_tool())
+    web = WebOptions(private_hosts=options.private_hosts, quota=options.quota)
+    return (*file_tools(options.quota), search_tool(), WebFetch(web))
 
 
 def tool_definitions(tools: Iterable[Tool]) -> tuple[llm.Tool, ...]:

@@ -7,7 +7,6 @@ with the envelope as JSON, or with the reason why there is none. Next: `core/mai
 
 from __future__ import annotations
 
-import contextlib
 import math
 import resource
 import sys
@@ -16,13 +15,14 @@ import msgspec
 
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput
+from switchboard.transport.child import limit
 from switchboard.transport.mail_frames import ASKED, TOLD, Asked, Outcome, Refusal
 
 
 def main(memory_bytes: int, cpu_s: int) -> None:
     """Read mails until the input ends. MemoryError ends the process, as does a mail that takes too long."""
-    _limit(resource.RLIMIT_AS, memory_bytes)
-    _limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_AS, memory_bytes)
+    limit(resource.RLIMIT_CORE, 0)
     _tell(Outcome.READY, b"")
     given = sys.stdin.buffer
     while head := given.read(ASKED.size):
@@ -48,14 +48,7 @@ def _tell(outcome: Outcome, answer: bytes) -> None:
 def _limit_time(cpu_s: int) -> None:
     """The limit is one of all that the process has used; whatever its machine is busy with does not count."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + cpu_s)
-
-
-def _limit(kind: int, value: int) -> None:
-    """As far as the limits allow that this process was started with; macOS has none on memory."""
-    hard = resource.getrlimit(kind)[1]
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+    limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + cpu_s)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import contextlib
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, cast
@@ -23,12 +22,12 @@ import structlog
 from switchboard.core.mail.envelope import Mail, envelope_of_head
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput, Unavailable
+from switchboard.transport.child import without_secrets
 from switchboard.transport.mail_frames import ASKED, TOLD, Asked, Outcome, Refusal
 
 log = structlog.get_logger(__name__)
 
 _PROGRAM: Final = "switchboard.transport.mail_process"
-_PASSED: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
 _START_S: Final = 30.0
 
 
@@ -103,7 +102,7 @@ class _Child:
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=DEVNULL,
-                env=_environment(os.environ),
+                env=without_secrets(os.environ),
                 start_new_session=True,  # Ctrl-C on a terminal is for us alone
             )
         except OSError as error:
@@ -143,10 +142,6 @@ def _envelope(outcome: Outcome, answer: bytes) -> Envelope:
         return msgspec.json.decode(answer, type=Envelope)
     refusal = msgspec.json.decode(answer, type=Refusal)
     raise InvalidInput(refusal.message, code=refusal.code, field=refusal.field)
-
-
-def _environment(ours: Mapping[str, str]) -> dict[str, str]:
-    return {name: ours[name] for name in _PASSED if name in ours}
 
 
 def _cannot_start(reason: str) -> Unavailable:

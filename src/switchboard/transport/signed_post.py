@@ -18,6 +18,7 @@ import os
 import re
 import socket
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
@@ -52,6 +53,8 @@ _ALSO_FORBIDDEN: Final = (
 
 Verification = Literal["valid", "malformed", "stale", "forged"]
 Failure = Literal["forbidden", "unreachable", "timeout"]
+Resolve = Callable[[str, int], Awaitable[tuple[str, ...]]]
+"""From a host and a port to its numeric addresses."""
 
 
 class PostError(Exception):
@@ -259,13 +262,20 @@ def _inner(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     return ip.ipv4_mapped or ip.sixtofour or ip
 
 
-async def checked_addresses(host: str, port: int, *, allow_private: bool) -> tuple[str, ...]:
+async def resolve(host: str, port: int) -> tuple[str, ...]:
+    """The numeric addresses of a host in any notation, as the system knows them. Raises OSError, UnicodeError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(info[4][0]).partition("%")[0] for info in found))
+
+
+async def checked_addresses(
+    host: str, port: int, *, allow_private: bool, resolver: Resolve = resolve
+) -> tuple[str, ...]:
     """Resolve a host, in any notation. Raises `PostError` if one of its addresses is forbidden."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = await resolver(host, port)
     except (OSError, UnicodeError) as error:
         raise PostError(f"{host} cannot be resolved: {error}", kind="unreachable", sent=False) from error
-    addresses = tuple(dict.fromkeys(str(info[4][0]).partition("%")[0] for info in found))
     for address in addresses:
         if not allow_private and not is_public(address):
             message = f"{host} is at {address}, which is not a public address; allow_private would permit it"
@@ -274,16 +284,21 @@ async def checked_addresses(host: str, port: int, *, allow_private: bool) -> tup
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
-    """Calls the checked address by number; the name stays in the Host header and in the TLS handshake."""
+    """Calls the checked address by number; the name stays in the Host header and in the TLS handshake.
 
-    def __init__(self) -> None:
+    A request says in its extensions whether it may go to private addresses: `allow_private`.
+    """
+
+    def __init__(self, resolver: Resolve = resolve) -> None:
+        self._resolver = resolver
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         self._inner = httpx2.AsyncHTTPTransport(limits=limits)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         host = request.url.raw_host.decode("ascii")
         port = request.url.port or _PORTS[request.url.scheme]
-        addresses = await checked_addresses(host, port, allow_private=request.extensions["allow_private"])
+        allowed = request.extensions["allow_private"]
+        addresses = await checked_addresses(host, port, allow_private=allowed, resolver=self._resolver)
         *others, last = addresses[:_MOST_ADDRESSES]
         for address in others:
             try:

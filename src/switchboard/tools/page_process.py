@@ -1,0 +1,37 @@
+"""The program of a child process that turns one page into text: `pages.py` starts it.
+
+A stranger wrote the page, so what happens here is limited: memory, and processor time. In: on standard input the bytes,
+as arguments what they are; out: the text. Next: `core/mail/hypertext.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+from typing import Final
+
+from switchboard.core.mail.head import as_text
+from switchboard.core.mail.hypertext import text_of_html
+from switchboard.transport.child import limit
+
+MEMORY_BYTES: Final = 512 * 1024**2
+CPU_S: Final = 15
+_DECLARED: Final = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{1,40})", re.IGNORECASE)
+"""Where a page says its character set, if the server did not."""
+
+
+def main(kind: str, charset: str) -> None:
+    """`kind`: html or text."""
+    limit(resource.RLIMIT_AS, MEMORY_BYTES)
+    limit(resource.RLIMIT_CPU, CPU_S)
+    limit(resource.RLIMIT_CORE, 0)
+    data = sys.stdin.buffer.read()
+    if kind == "html" and not charset and (declared := _DECLARED.search(data[:1024])):
+        charset = declared[1].decode("ascii")
+    text = as_text(data, charset)
+    sys.stdout.buffer.write((text_of_html(text) if kind == "html" else text).encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
