@@ -637,6 +637,9 @@ def test_rules_and_dead_letters_on_a_terminal(place: Path) -> None:
                 screen.type(f"{answer}\n")
                 assert screen.process.wait(DEADLINE) == (1 if left else 0)
             assert len(told(here, "dlq", "list", "--status", "pending")["dead_letters"]) == left
+        with terminal(here, *close, "--resolution", "seen") as screen:
+            screen.expect("closed: 0 of 0 dead letters")
+            assert screen.process.wait(DEADLINE) == 0
 
 
 @pytest.mark.parametrize("columns", [80, 100])

@@ -204,6 +204,8 @@ def test_a_channel_that_is_not_there_has_no_list(cli: Cli) -> None:
         "unknown_channel",
         "there is no channel 'telegramm'; did you mean telegram or telegram_bot?",
     )
+    said = cli.run("messages", "list", "--channel", "x")[2]
+    assert "there is no channel 'x'; known here: activitywatch, api, " in said
     assert cli.says("messages", "list", "--channel", "discord") == "none\n"
     assert cli.json("dlq", "list", "--channel", "telegramm", code=1)["error"]["code"] == "unknown_channel"
 
@@ -233,7 +235,8 @@ def test_an_id_of_something_else_is_said_to_be_that(cli: Cli) -> None:
             f"error: {letter} is the id of a dead letter, not of a message: `switchboard dlq show {letter}`; "
             f"its message: `switchboard explain {sent}`\n",
         )
-    assert f"{sent} is the id of a message, not of a dead letter" in cli.run("dlq", "show", sent)[2]
+    shown = f"`switchboard messages show {sent}`"
+    assert cli.run("dlq", "show", sent)[2].endswith(f"{sent} is the id of a message, not of a dead letter: {shown}\n")
     assert cli.json("dlq", "show", letter[:22])["dead_letter_id"] == letter
     assert cli.json("dlq", "handle", letter[:22], "--resolution", "done")["already"] is False
     assert letter not in cli.says("dlq", "list")
@@ -329,6 +332,8 @@ def test_tokens_open_what_they_are_for_and_nothing_once_revoked(cli: Cli, monkey
         assert cli.json("tokens", "list", code=4)["error"]["code"] == "forbidden"
         patch.setenv("SWITCHBOARD_TOKEN", "sb_o_wrong")
         assert cli.json("messages", "list", code=4)["error"]["code"] == "unauthenticated"
+    cli.json("tokens", "create", "prometheus", "--role", "metrics")
+    assert re.search(r"prometheus +metrics +/metrics .* valid", cli.says("tokens", "list"))
     assert cli.json("tokens", "revoke", "bot")["status"] == "revoked"
     assert "revoked" in cli.says("tokens", "list")
     assert cli.run("tokens", "revoke", "bot")[0] == 5
@@ -527,8 +532,9 @@ def test_nobody_answers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_wrong_places(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with monkeypatch.context() as patch:
-        patch.setenv("SWITCHBOARD_URL", "nonsense")
-        assert cli.run("messages", "list")[0] == 1
+        patch.setenv("SWITCHBOARD_URL", "localhost:8470")
+        wrong = "error: SWITCHBOARD_URL 'localhost:8470' is not a URL; write http://localhost:8470\n"
+        assert cli.run("messages", "list") == (1, "", wrong)
     monkeypatch.setenv("SWITCHBOARD_DATA_DIR", str(tmp_path))
     said = cli.json("messages", "list", code=4)
     assert str(tmp_path / "operator.token") in said["error"]["message"]

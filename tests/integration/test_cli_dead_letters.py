@@ -53,6 +53,14 @@ def a_dead_letter(cli: Cli, channel: str = "sms") -> tuple[str, str]:
     return dead_letter["dead_letter_id"], sent
 
 
+def test_a_message_that_nobody_gets_is_said_to_be_a_dead_letter(cli: Cli) -> None:
+    code, out, err = cli.run("send", "x")
+    assert (code, err) == (
+        0,
+        f"note: no butler gets it, it is a dead letter; `switchboard explain {out.strip()}` says why\n",
+    )
+
+
 def test_one_is_sent_on_and_answered(cli: Cli) -> None:
     dead_letter, sent = a_dead_letter(cli)
     said = cli.says("dlq", "reroute", dead_letter, "--to", "System1/loud", "--reason", "loud can")

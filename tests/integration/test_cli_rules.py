@@ -307,7 +307,11 @@ def test_explain_a_message_that_does_not_exist(cli: Cli, tmp_path: Path) -> None
     found = cli.json("explain", "--dry-run", file)
     assert found["receivers"]["dead_letters"] == [{"team": "root", "category": "no_route"}]
     assert found["facts"]["channel"] == "sms"
-    assert "≈ nearest: " in cli.says("explain", "--dry-run", file)
+    said = cli.says("explain", "--dry-run", file)
+    assert "≈ nearest: " in said
+    assert "it would become a dead letter of root (no_route)" in said
+    given = cli.json("explain", "--facts", "channel=email", "--facts", "email_domain=a.example")["facts"]
+    assert list(given) == ["channel", "email_domain", "email_parent_domain"]
     mail = cli.json("explain", "--facts", "channel=email", "--facts", "email_sender=a@tax.example")
     assert mail["facts"]["email_domain"] == "tax.example"
     assert cli.json("explain", "--facts", "chanel=sms", code=1)["error"]["code"]

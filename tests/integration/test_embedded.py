@@ -506,7 +506,7 @@ async def test_two_users_of_one_machine_do_not_disturb_each_other(place: Path) -
 async def test_a_closed_parent_is_named(place: Path) -> None:
     (place / "closed" / "deeper").mkdir(parents=True)
     (place / "closed").chmod(0o700)
-    with pytest.raises(ConfigurationError, match=r"has no access to \S+/closed, to reach \S+/closed/deeper/data;"):
+    with pytest.raises(ConfigurationError, match=r"no access to \S+/closed and cannot reach \S+/closed/deeper/data;"):
         await _first_answer(place / "closed" / "deeper" / "data")
     assert stat.S_IMODE((place / "closed").stat().st_mode) == 0o700
     assert not (place / "closed" / "deeper" / "data").exists()

@@ -653,9 +653,12 @@ async def test_every_response_names_its_request_and_so_do_its_logs(server: Opene
 
 
 async def test_unknown_paths_and_methods_answer_in_our_shape(server: Opened) -> None:
-    assert error_of(await server.http.get("/v1/nothing")) == (404, "not_found")
+    nothing = await server.http.get("/v1/nothing")
+    assert error_of(nothing) == (404, "not_found")
+    assert nothing.json()["error"]["message"] == "nothing is served at this path; all paths are listed at /docs"
     wrong = await server.http.put("/v1/ingest")
     assert error_of(wrong) == (405, "method_not_allowed")
+    assert wrong.json()["error"]["message"].startswith("PUT is not possible at this path, but POST")
     assert wrong.headers["allow"] == "POST"
     assert error_of(await server.http.get("/v1/messages/no-uuid"))[0] == 422
     nul = await server.http.get("/v1/messages", params={"channel": "a\x00b"})

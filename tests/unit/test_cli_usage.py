@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 import pytest
-from typer import Context
+from typer import Abort, Context
 from typer.core import TyperCommand, TyperGroup
 
 from switchboard import __version__
 from switchboard.cli.doctor import summary
 from switchboard.cli.main import COMMANDS, command_line, main
+from switchboard.cli.output import INTERRUPTED
 
 _NAME = re.compile(r"|[A-Z]+(-[A-Z]+)*(\[?=[A-Z]+\]?)?|[a-z0-9_.-]+(\|[a-z0-9_.-]+)+")
 """None for a flag; ID; KEY=VALUE; api|cli."""
@@ -34,6 +35,17 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     said = capsys.readouterr()
     assert isinstance(ended.value.code, int)
     return ended.value.code, said.out, said.err
+
+
+@pytest.mark.parametrize("how", [KeyboardInterrupt, Abort])
+def test_ctrl_c_before_the_command_has_begun_and_at_a_prompt(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, how: type[BaseException]
+) -> None:
+    def interrupted(*_: object) -> object:
+        raise how
+
+    monkeypatch.setattr("switchboard.cli.main.load", interrupted)
+    assert run(capsys, "send", "x") == (INTERRUPTED, "", "")
 
 
 @pytest.mark.parametrize("noun", [entry.name for entry in COMMANDS])

@@ -82,8 +82,13 @@ def find_server(settings: Settings) -> Place:
 
 
 def server_url(settings: Settings) -> str:
-    """Where the server is. Raises ConfigurationError where only a settings file says that it is another machine."""
+    """Where the server is.
+
+    Raises ConfigurationError for what is not a URL, and where only a settings file says that it is another machine.
+    """
     url = (os.environ.get("SWITCHBOARD_URL") or url_of(settings.host, settings.port)).rstrip("/")
+    if "://" not in url:
+        raise ConfigurationError(f"SWITCHBOARD_URL {url!r} is not a URL; write http://{url}")
     if url != _url_of_environment() and not _is_here(url):
         raise ConfigurationError(
             f"{FILE_NAME} in the working directory says that the server is at {url}; commands connect to another "

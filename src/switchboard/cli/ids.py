@@ -101,7 +101,8 @@ def _say_what_it_is(kind: Kind, matches: list[Json]) -> None:
     for one in matches:
         if one["kind"] != kind:
             words = _WORDS[one["kind"]]
-            about = f"; its message: `switchboard explain {one['request_id']}`" if one["request_id"] else ""
+            other = one["kind"] != "message" and one["request_id"]
+            about = f"; its message: `switchboard explain {one['request_id']}`" if other else ""
             raise NotFound(
                 f"{clean(one['id'])} is the id of a {words.name}, not of a {_WORDS[kind].name}: "
                 f"`switchboard {words.shown} {one['id']}`{about}"

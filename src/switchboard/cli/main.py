@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from switchboard import __version__
-from switchboard.cli.output import FAILED, OK, report, report_usage
+from switchboard.cli.output import INTERRUPTED, OK, report, report_usage
 from switchboard.cli.shape import name_values
 from switchboard.domain.errors import SwitchboardError
 
@@ -80,8 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(report(error, as_json=as_json))
     except typer.TyperException as error:
         sys.exit(report_usage(error, as_json=as_json))
-    except typer.Abort:
-        sys.exit(FAILED)
+    except (typer.Abort, KeyboardInterrupt):  # Ctrl-C at a prompt, and before the command has begun
+        sys.exit(INTERRUPTED)
     sys.exit(code or OK)
 
 

@@ -43,6 +43,7 @@ FAILED: Final = 1
 NO_SERVER: Final = 3
 NOT_ALLOWED: Final = 4
 NOT_FOUND: Final = 5
+INTERRUPTED: Final = 130
 
 Json = JsonObject
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, for scripts.")]

@@ -121,7 +121,7 @@ def show_token(name: Name, *, as_json: AsJson = False) -> None:
 
 def _scope(token: Json) -> str:
     account = "/".join(str(token[name]) for name in ("channel", "endpoint") if token.get(name))
-    return str(token.get("system_id") or account or "everything")
+    return str(token.get("system_id") or account or ("/metrics" if token["role"] == Role.METRICS else "everything"))
 
 
 def _status(token: Json) -> Text:
@@ -129,7 +129,7 @@ def _status(token: Json) -> Text:
         return Text(f"revoked {when(token['revoked_at'])}", style="red")
     if token.get("expires_at"):
         return Text(f"until {when(token['expires_at'])}", style="yellow")
-    return Text("good", style="green")
+    return Text("valid", style="green")
 
 
 @app.command("revoke")

@@ -169,8 +169,8 @@ async def require_open(path: Path, account: Account | None, advice: str) -> None
     answer = await run("/bin/sh", "-c", _FIRST_CLOSED, "sh", *parents, cwd=Path("/"), account=account)
     if answer.code != 0:
         raise ConfigurationError(
-            f"as root, PostgreSQL runs as the user {account.name!r}, which has no access to {answer.text}, to reach "
-            f"{path}; {advice}, or grant access (chmod o+x {answer.text}), or run Switchboard as an ordinary user"
+            f"as root, PostgreSQL runs as the user {account.name!r}, which has no access to {answer.text} and cannot "
+            f"reach {path}; {advice}, or grant access (chmod o+x {answer.text}), or run Switchboard as an ordinary user"
         )
 
 

@@ -172,7 +172,7 @@ def _unknown(runtime: Runtime, team_id: TeamId) -> str | None:
 def offer(name: str, names: Collection[str]) -> str:
     """The end of a sentence that says that there is none of this name: what may be meant, else what there is."""
     meant = near(name, names)
-    return f"; did you mean {or_list(meant)}?" if meant else f"; there are {', '.join(sorted(names)[:20]) or 'none'}"
+    return f"; did you mean {or_list(meant)}?" if meant else f"; known here: {', '.join(sorted(names)[:20]) or 'none'}"
 
 
 async def refuse_wrong(runtime: Runtime, changes: Sequence[RuleChange]) -> None:

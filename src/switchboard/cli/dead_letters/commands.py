@@ -276,7 +276,7 @@ def _confirm(work: _Many) -> None:
         raise typer.BadParameter("not a terminal: pass --yes, or --dry-run to look first", param_hint="--yes")
     look = {**work.body, "dry_run": True, "limit": 1}
     matched = ask(lambda client: client.post("/v1/dead-letters/bulk", look))["matched"]
-    if not typer.confirm(f"{work.verb} {counted(matched, 'dead letter')}?", err=True):
+    if matched and not typer.confirm(f"{work.verb} {counted(matched, 'dead letter')}?", err=True):
         raise typer.Exit(FAILED)
 
 

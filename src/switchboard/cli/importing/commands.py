@@ -303,7 +303,8 @@ def _show(tally: Tally) -> None:
     console = out()
     console.print(_counts(tally))
     if tally.refusals:
-        listed = ((r.file, r.place, r.code, one_line(r.reason, 300)) for r in tally.refusals)
+        in_order = sorted(tally.refusals, key=lambda one: (one.file, len(one.place), one.place))  # line 9, line 10
+        listed = ((r.file, r.place, r.code, one_line(r.reason, 300)) for r in in_order)
         console.print()
         console.print(
             table("refused in", "at", "code", "why", rows=listed, keep=("refused in", "at", "code"), wrap=True)

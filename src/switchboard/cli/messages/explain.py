@@ -94,7 +94,9 @@ def _would(found: Json) -> Tree:
     branch = tree.add(_label("decision", (f"by version {found['version']} of the rules", "dim")))
     for step in found["trail"]:
         _step(branch, step)
-    tree.add(_label("it would go to", (receivers_of(found["receivers"]), "cyan")))
+    receivers = found["receivers"]
+    taken = receivers["butlers"] or receivers.get("models") or not receivers["dead_letters"]
+    tree.add(_label("it would go to" if taken else "it would become a", (receivers_of(receivers), "cyan")))
     return tree
 
 

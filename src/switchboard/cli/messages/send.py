@@ -21,7 +21,7 @@ from switchboard.cli.messages.talk import (
     submit,
     written,
 )
-from switchboard.cli.output import FAILED, OK, AsJson, done, show
+from switchboard.cli.output import FAILED, OK, AsJson, done, errors, show
 
 
 class Channel(StrEnum):
@@ -70,6 +70,10 @@ async def _send(client: Client, draft: Draft, wait: float, *, as_json: bool) -> 
     if not wait:
         again = " (it was stored before)" if accepted["duplicate"] else ""
         show(accepted, f"{request_id}{again}", as_json=as_json)
+        # Whoever does not wait for an answer would not learn that there will be none.
+        if accepted.get("triage_decision") == "dead_letter" and not as_json:
+            note = f"note: no butler gets it, it is a dead letter; `switchboard explain {request_id}` says why"
+            errors().print(note, style="yellow", soft_wrap=True)
         return OK
     answer = await follow(client, request_id, wait=wait, show=(lambda _: None) if as_json else show_reply)
     show(answer_json(answer, accepted), lambda _: show_silence(answer), as_json=as_json)

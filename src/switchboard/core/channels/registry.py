@@ -74,9 +74,9 @@ class Channels(dict[str, Channel]):
         """The channel of this name. Raises InvalidInput with the code `unknown_channel` for this field."""
         channel = self.get(name)
         if channel is None:
-            meant = near(name, self) or tuple(self)
-            message = f"there is no channel {name!r}; did you mean {or_list(meant)}?"
-            raise InvalidInput(message, code="unknown_channel", field=field)
+            meant = near(name, self)
+            hint = f"did you mean {or_list(meant)}?" if meant else f"known here: {', '.join(sorted(self))}"
+            raise InvalidInput(f"there is no channel {name!r}; {hint}", code="unknown_channel", field=field)
         return channel
 
     def keys_of(self, name: str) -> Mapping[str, Values]:

@@ -75,7 +75,8 @@ def with_derived(given: Mapping[str, str], channel: Channel) -> dict[str, str]:
 
     A mail has the address and the domain of its sender, a Telegram message the type of its chat.
     """
-    return {key: value for key, value in implied(given, channel).items() if value is not None} | dict(given)
+    more = {key: value for key, value in implied(given, channel).items() if value is not None}
+    return {**given, **more, **given}
 
 
 def implied(given: Mapping[str, str], channel: Channel) -> Found:

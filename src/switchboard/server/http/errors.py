@@ -26,6 +26,10 @@ from switchboard.server.contracts.problems import first_problem
 log = structlog.get_logger(__name__)
 
 _CODES: Final[Mapping[int, str]] = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
+_MESSAGES: Final[Mapping[int, str]] = {
+    404: "nothing is served at this path; all paths are listed at /docs",
+    405: "{method} is not possible at this path, but {allowed}; all paths are listed at /docs",
+}
 
 
 class UnsupportedMediaType(InvalidInput):
@@ -62,7 +66,7 @@ async def _ours(_: Request, error: Exception) -> Response:
     return error_response(error)
 
 
-async def _framework(_: Request, error: Exception) -> Response:
+async def _framework(request: Request, error: Exception) -> Response:
     """404, 405 and unreadable bodies, as the framework raises them."""
     assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
     if isinstance(error.__cause__, SwitchboardError):  # raised by the gate while the framework read the body
@@ -72,7 +76,9 @@ async def _framework(_: Request, error: Exception) -> Response:
     if isinstance(error.__cause__, RecursionError):
         return error_response(too_deep())
     code = _CODES.get(error.status_code, "http_error")
-    return _response(error.status_code, Refused(ErrorDetail(code, str(error.detail))), error.headers)
+    message = _MESSAGES.get(error.status_code, str(error.detail))
+    told = message.format(method=request.method, allowed=(error.headers or {}).get("Allow", "another method"))
+    return _response(error.status_code, Refused(ErrorDetail(code, told)), error.headers)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
