@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from switchboard.core.classification.judge import unfit
 from switchboard.core.classification.prompt import Asked, Prompt, route_tool, routing_prompt
 from switchboard.domain.classification import Candidate
 from switchboard.domain.llm import ChatMessage, Reply, Request, ToolServer
-from switchboard.llm.port import Kind
+from switchboard.llm.build import Sessions
+from switchboard.llm.port import ApiKind, Kind, Session
 from switchboard.llm.spec import ModelSpec
+from switchboard.testing.scripted_llm import Reply as Scripted
+from switchboard.testing.scripted_llm import ScriptedLlm
 
 CANDIDATES: Final = (Candidate("health", "doctors and pills"), Candidate("finance", "bills and taxes"))
 REQUEST: Final = "0198c0de-0000-7000-8000-000000000001"
@@ -40,3 +45,16 @@ def spec(kind: Kind, url: str, name: str = "first", **more: Any) -> ModelSpec:
     """A model of the scripted server at `url`."""
     versioned = kind in {"openai", "openai-responses", "codex", "opencode"}
     return ModelSpec(name, kind, "scripted-1", f"{url}/v1" if versioned else url, **more)
+
+
+@asynccontextmanager
+async def session(
+    kind: ApiKind, *replies: Scripted, strict: bool = False, **more: Any
+) -> AsyncIterator[tuple[Session, ScriptedLlm]]:
+    """One session of a scripted model; `more` is of its spec."""
+    async with ScriptedLlm(replies, strict=strict) as llm:
+        sessions = Sessions([spec(kind, llm.url, **more)])
+        try:
+            yield sessions.models[0][1], llm
+        finally:
+            await sessions.aclose()

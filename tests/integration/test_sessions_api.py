@@ -10,8 +10,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -51,7 +50,7 @@ from switchboard.journey.ask import RoutingTask
 from switchboard.llm.answers import read_answer
 from switchboard.llm.build import Sessions
 from switchboard.llm.dispatch import Dispatcher, Limits, Terms
-from switchboard.llm.port import ApiKind, Kind, Session
+from switchboard.llm.port import ApiKind, Kind
 from switchboard.llm.spec import API_KINDS, ModelSpec
 from switchboard.llm.spending import DayBook
 from switchboard.llm.web import MOST_BYTES, broken_failure, status_failure
@@ -73,7 +72,7 @@ from switchboard.testing.scripted_llm import (
     UnknownTool,
 )
 from switchboard.testing.scripted_llm import Usage as Told
-from tests.asking import CANDIDATES, REQUEST, prompt, request, spec, wrong
+from tests.asking import CANDIDATES, REQUEST, prompt, request, session, spec, wrong
 from tests.lab import lab, submission
 
 HEALTH = Call("route_to_butler", {"butler": "health", "reason": "it hurts"})
@@ -81,17 +80,6 @@ ROUTED = Reply(calls=(HEALTH,), usage=Told(120, 30))
 TODAY = datetime(2026, 11, 22, tzinfo=UTC).date()
 
 every_kind = pytest.mark.parametrize("kind", API_KINDS)
-
-
-@asynccontextmanager
-async def session(kind: ApiKind, *replies: Reply, **more: Any) -> AsyncIterator[tuple[Session, ScriptedLlm]]:
-    """One session of a scripted model."""
-    async with ScriptedLlm(replies) as llm:
-        sessions = Sessions([spec(kind, llm.url, **more)])
-        try:
-            yield sessions.models[0][1], llm
-        finally:
-            await sessions.aclose()
 
 
 # One session ----------------------------------------------------------------------------------------------------------
@@ -141,17 +129,18 @@ async def test_one_request_with_the_forced_tool(kind: ApiKind) -> None:
     ],
     ids=str,
 )
+@pytest.mark.parametrize("listener", [None, lambda _: None], ids=["whole", "streamed"])
 async def test_every_fault_is_one_failure(
-    kind: ApiKind, fault: Fault, failure: FailureKind, *, retryable: bool
+    kind: ApiKind, fault: Fault, failure: FailureKind, *, retryable: bool, listener: OnDelta | None
 ) -> None:
     async with session(kind, replace_fault(ROUTED, fault), ROUTED) as (one, llm):
         with pytest.raises(ModelFailure) as caught:
-            await one.run(request())
+            await one.run(request(), listener)
         assert (caught.value.kind, caught.value.retryable) == (failure, retryable)
         assert caught.value.retry_after == (7 if fault == Status(429, retry_after=7) else None)
         assert len(llm.requests) == 1  # never a second one
         paid = caught.value.reply.usage
-        assert paid.estimated == (failure == "garbage")
+        assert paid.estimated == (failure == "garbage" or (listener is not None and fault == Cut()))
 
 
 def replace_fault(reply: Reply, fault: Fault) -> Reply:
@@ -342,7 +331,7 @@ def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | _objects(inner)))
 def test_no_body_raises_anything_else(kind: ApiKind, body: Any) -> None:
     try:
-        transcript = read_answer(kind, json.dumps(body), request(), as_json=True)
+        transcript = read_answer(kind, json.dumps(body), request(), local=True)
     except ModelFailure:
         return
     assert all(call.ok is None for call in transcript.calls)

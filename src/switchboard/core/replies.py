@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from switchboard.core.lenient import clean, count, items, mapping, money, plain, string, told
+from switchboard.core.lenient import clean, count, items, json_value, mapping, money, plain, string, told
 from switchboard.domain.llm import Reply, ToolCall, Usage
 
 ARGUMENT_KEYS: Final = ("input", "args", "arguments", "parameters", "params")
@@ -25,8 +25,9 @@ def call_of(raw: Mapping[str, object]) -> ToolCall | None:
     """A call in any of the shapes in use; None if it has no name.
 
     The name under `name`, `tool`, `tool_name` or `function.name`; the arguments, an object or its JSON, under one of
-    `ARGUMENT_KEYS`; the result under `result` or `output`. It succeeded if `ok` says so, or `status` or `success`
-    if there is no `ok`, or if there is a result and neither `error` nor `is_error`.
+    `ARGUMENT_KEYS`, where a text that is neither is `malformed`; the result under `result` or `output`. It succeeded
+    if `ok` says so, or `status` or `success` if there is no `ok`, or if there is a result and neither `error` nor
+    `is_error`.
     """
     inner = {**mapping(raw.get("function")), **raw}
     name = next((found for key in _NAME_KEYS if (found := string(inner.get(key)))), "")
@@ -40,12 +41,20 @@ def call_of(raw: Mapping[str, object]) -> ToolCall | None:
         ok=_went_well(inner, result),
         id=next((found for key in _ID_KEYS if (found := string(inner.get(key)))), None),
         server=string(inner.get("server")) or None,
+        malformed=_malformed(inner),
     )
 
 
 def arguments_of(raw: Mapping[str, object]) -> Mapping[str, object]:
     """The first of `ARGUMENT_KEYS` that holds an object, or the JSON of one; else an empty one."""
     return next((found for key in ARGUMENT_KEYS if (found := mapping(raw.get(key)))), {})
+
+
+def _malformed(raw: Mapping[str, object]) -> str:
+    """Arguments as text that is no object of JSON; none at all, or `null`, are no arguments."""
+    texts = (text for key in ARGUMENT_KEYS if (text := string(raw.get(key))).strip())
+    text = next(texts, "") if not arguments_of(raw) else ""
+    return "" if text.strip() == "null" or json_value(text) == {} else string(clean(text))
 
 
 def _went_well(raw: Mapping[str, object], result: object) -> bool | None:

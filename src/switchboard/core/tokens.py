@@ -62,6 +62,8 @@ _UNUSUAL: Final = re.compile(
 _UNUSUAL_PRICE: Final = 1.0
 _TOOL_WORDS: Final = 100
 """About how many tokens a provider needs for the frame around a tool."""
+_IMAGE: Final = 1_600
+"""The maximum number of tokens that a provider counts for one image of usual size."""
 _SLACK: Final = 1.0
 """For a few characters the prices are less certain than for many."""
 
@@ -91,4 +93,5 @@ def token_ceiling(text: str) -> int:
 def asked_tokens(request: Request) -> int:
     """The approximate number of tokens of a request."""
     tools = (estimate_tokens(str(dict(tool.parameters))) + _TOOL_WORDS for tool in request.tools)
-    return estimate_tokens(request.text) + sum(tools)
+    images = sum(len(message.images) for message in request.messages)
+    return estimate_tokens(request.text) + sum(tools) + images * _IMAGE

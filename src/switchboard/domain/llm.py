@@ -115,7 +115,9 @@ class Request:
     """One question.
 
     `force`: the one of `tools` that must be called; "" leaves it to the model. `max_tokens` of the answer; `deadline`
-    in seconds from now. `whole`: an answer that was cut off at `max_tokens` is a failure. `key` says what the request
+    in seconds from now; `idle`: of a stream that has begun, the seconds in which nothing may come. `whole`: an answer
+    that was cut off at `max_tokens` is a failure; otherwise it comes without its calls. `no_calls`: the tools are
+    shown, as providers want it where earlier calls are, but none may be called now. `key` says what the request
     belongs to. A command line needs a `server`.
     """
 
@@ -125,7 +127,9 @@ class Request:
     force: str = ""
     max_tokens: int = 1024
     deadline: float = 60.0
+    idle: float = 60.0
     whole: bool = True
+    no_calls: bool = False
     key: str = ""
     server: ToolServer | None = None
 

@@ -6,6 +6,7 @@ answer amounts to. A call in it is only a request: it has no result yet. Next: `
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -15,10 +16,23 @@ from switchboard.core.replies import call_of
 from switchboard.domain.llm import ModelFailure, Reply, Request, ToolCall, Usage
 from switchboard.llm.json_form import described
 from switchboard.llm.port import ApiKind
+from switchboard.llm.speech import spoken
 from switchboard.llm.web import status_failure
 
 Document = Mapping[str, object]
 
+MALFORMED: Final = "malformed"
+"""The key under which arguments that are no object of JSON go back to models that take nothing else."""
+
+_CODES: Final[Mapping[str, int]] = {
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "overloaded_error": 529,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "invalid_request_error": 400,
+}
 _STOPS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("stop", "end_turn", "stop_sequence", "completed"), "end"),
     **dict.fromkeys(("tool_use", "function_call"), "tool_calls"),
@@ -28,31 +42,52 @@ _STOPS: Final[Mapping[str, str]] = {
 }
 
 
-def read_answer(kind: ApiKind, body: str, request: Request, *, as_json: bool = False) -> Reply:
-    """The reply in a response. With `as_json` the forced tool was asked for as JSON in the text, and counts as called.
-
-    Raises ModelFailure: `garbage` if it is not an answer or was cut off, `refused`, `context_too_long`, or the error in
-    the body.
-    """
+def read_answer(kind: ApiKind, body: str, request: Request, *, local: bool = False) -> Reply:
+    """The reply in the body of a response; see `read_document`. Raises ModelFailure also for one that is not JSON."""
     document = json_value(body)
     if not isinstance(document, Mapping):
         raise ModelFailure("garbage", f"the answer is no object of JSON: {clean(body[:100])!r}")
+    return read_document(kind, document, request, local=local)
+
+
+def read_document(kind: ApiKind, document: Document, request: Request, *, local: bool = False) -> Reply:
+    """The reply in a response. Of a `local` model the forced tool was asked for as JSON in the text, and thinking may
+    stand in the text, too.
+
+    Raises ModelFailure: `garbage` if it is not an answer or was cut off, `refused`, `context_too_long`, or the error in
+    the body. Calls of an answer that was cut off, or of one that was to have none, are left out: they must not run.
+    """
     if document.get("error"):
-        raise _told_in_the_body(document, body)
+        raise told_in_the_body(document, json.dumps(document))
     reply, refusal = _READERS[kind](document)
-    if as_json and not reply.calls:
-        reply = replace(reply, calls=described(reply.text, request))
+    if local:
+        reply = replace(reply, text=spoken(reply.text))
+        reply = reply if reply.calls else replace(reply, calls=described(reply.text, request))
     stop = _STOPS.get(reply.stop_reason or "", reply.stop_reason)
     reply = replace(reply, stop_reason="tool_calls" if reply.calls and stop == "end" else stop)
     _check_end(reply, refusal, whole=request.whole)
-    return replace(reply, calls=tuple(map(_untried, reply.calls)))
+    if reply.calls and (reply.stop_reason == "length" or request.no_calls):
+        return replace(reply, calls=(), blocks=())
+    return _identified(replace(reply, calls=tuple(map(_untried, reply.calls))), request)
 
 
-def _told_in_the_body(document: Document, body: str) -> ModelFailure:
-    """An error with status 200: gateways do that, and the Responses API for what fails while it answers."""
-    error = mapping(document.get("error"))
-    code = count(error.get("code")) or {"rate_limit_exceeded": 429}.get(string(error.get("code")), 500)
+def told_in_the_body(document: Document, body: str) -> ModelFailure:
+    """An error with status 200: gateways do that, the Responses API for what fails while it answers, and streams."""
+    error = mapping(document.get("error")) or document
+    told = (string(error.get(name)) for name in ("code", "type"))
+    code = count(error.get("code")) or next((_CODES[one] for one in told if one in _CODES), 500)
     return status_failure(code, {}, body)
+
+
+def _identified(reply: Reply, request: Request) -> Reply:
+    """Every call with an id of its own, the same whenever this request gets this reply: some servers give none."""
+    calls: list[ToolCall] = []
+    for n, call in enumerate(reply.calls):
+        taken = call.id is None or call.id in {one.id for one in calls}
+        calls.append(replace(call, id=f"call_{len(request.messages)}_{n}") if taken else call)
+    if tuple(calls) == reply.calls:
+        return reply
+    return replace(reply, calls=tuple(calls), blocks=())  # blocks have the ids as they were
 
 
 def _check_end(reply: Reply, refusal: str, *, whole: bool) -> None:
@@ -104,8 +139,10 @@ def _responses(document: Document) -> tuple[Reply, str]:
 
 
 def _openai_usage(usage: Document, asked: str, said: str) -> Usage:
-    cached = count(mapping(usage.get(f"{asked}_tokens_details")).get("cached_tokens"))
-    return Usage(count(usage.get(f"{asked}_tokens")), count(usage.get(f"{said}_tokens")), cache_read=cached)
+    details = mapping(usage.get(f"{asked}_tokens_details"))
+    read, written = count(details.get("cached_tokens")), count(details.get("cache_write_tokens"))
+    tokens = count(usage.get(f"{asked}_tokens")), count(usage.get(f"{said}_tokens"))
+    return Usage(*tokens, cache_read=read, cache_write=written)
 
 
 def _anthropic(document: Document) -> tuple[Reply, str]:
@@ -118,9 +155,17 @@ def _anthropic(document: Document) -> tuple[Reply, str]:
         usage=anthropic_usage(mapping(document.get("usage"))),
         model=string(document.get("model")) or None,
         stop_reason=string(document.get("stop_reason")) or None,
-        blocks=tuple(blocks),
+        blocks=tuple(map(_returnable, blocks)),
     )
     return reply, ""
+
+
+def _returnable(block: Document) -> Document:
+    """Only an object is taken back as the input of a call."""
+    text = block.get("input")
+    if not isinstance(text, str):
+        return block
+    return {**block, "input": {MALFORMED: text} if text.strip() else {}}
 
 
 def anthropic_usage(usage: Document, cost: float | None = None) -> Usage:

@@ -1,16 +1,18 @@
 """The Anthropic SDK.
 
-`build.py` imports this late, as the SDK is heavy; `api.py` calls what `sender` returns.
+`build.py` imports this late, as the SDK is heavy; `api.py` calls what `opener` returns.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import anthropic
 import httpx2
 
-from switchboard.llm.api import Send
+from switchboard.llm.api import Open
 from switchboard.llm.bodies import Body
 from switchboard.llm.web import broken_failure, status_failure
 
@@ -24,16 +26,17 @@ def open_sdk(http: httpx2.AsyncClient, base_url: str, key: str | None) -> anthro
     )
 
 
-def sender(sdk: anthropic.AsyncAnthropic) -> Send:
+def opener(sdk: anthropic.AsyncAnthropic) -> Open:
     """Sends messages."""
 
-    async def send(body: Body) -> str:
+    @asynccontextmanager
+    async def opened(body: Body) -> AsyncIterator[httpx2.Response]:
         try:
-            raw = await sdk.messages.with_raw_response.create(**body)
+            async with sdk.messages.with_streaming_response.create(**body) as raw:
+                yield raw.http_response
         except anthropic.APIStatusError as error:
             raise status_failure(error.status_code, error.response.headers, error.response.text) from error
         except (anthropic.APIConnectionError, httpx2.TransportError) as error:
             raise broken_failure(error) from error
-        return str(raw.http_response.text)
 
-    return send
+    return opened

@@ -1,63 +1,99 @@
 """A `Request` in the format of each provider: chat completions, Responses, Anthropic's messages. Pure.
 
-`openai_api.py` and `anthropic_api.py` send the bodies. Next: `answers.py`, which reads the responses.
+`openai_api.py` and `anthropic_api.py` send the bodies. Next: `pictures.py` for images, and `answers.py`, which reads
+the responses. The same messages give the same bytes, so that a request which goes on from an earlier one begins with
+it: providers keep what they have read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
 
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.llm import ChatMessage, Request, ToolCall
+from switchboard.domain.llm import ChatMessage, Request, Tool, ToolCall
+from switchboard.llm.answers import MALFORMED
 from switchboard.llm.json_form import forced_tool, json_form
+from switchboard.llm.pictures import MOST_IMAGE_BYTES, Picture, pictures
+from switchboard.llm.port import ApiKind
 from switchboard.llm.spec import ModelSpec
 
 Body = JsonObject
+
+_SEALED: Final = "reasoning.encrypted_content"
+_CACHED: Final = {"cache_control": {"type": "ephemeral"}}
+_EARLIER: Final = "(Earlier messages are left out.)"
+_MOST_BASE64: Final = 5 * 1024 * 1024
+"""Anthropic counts the bytes of an image as they are sent."""
+_ODD: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def streamed(kind: ApiKind) -> Body:
+    """What asks for the same answer as a stream."""
+    return {"stream": True, **({"stream_options": {"include_usage": True}} if kind == "openai" else {})}
+
+
+def unsealed(body: Body) -> Body:
+    """The same for a model without encrypted reasoning; those that have none reject a request for it."""
+    return {name: value for name, value in body.items() if name != "include"}
+
+
+# Chat completions ----------------------------------------------------------------------------------------------------
 
 
 def chat(request: Request, spec: ModelSpec) -> Body:
     """For chat completions. One system message: the templates of small models break on more."""
     return {
         "model": spec.model,
-        "messages": _chat_messages(request),
+        "messages": _chat_messages(request, spec),
         "max_completion_tokens": request.max_tokens,
         **_chat_tools(request),
     }
 
 
 def local_chat(request: Request, spec: ModelSpec) -> Body:
-    """The same for a self-hosted server; a forced tool is asked for as JSON."""
+    """The same for a self-hosted server; a forced tool is asked for as JSON.
+
+    Tools that may not be called are left out: not every server obeys `tool_choice`.
+    """
     body: Body = {"model": spec.model, "max_tokens": request.max_tokens, "temperature": 0}
     tool = forced_tool(request)
     if tool is None:
-        return body | {"messages": _chat_messages(request), **_chat_tools(request)}
+        tools = {} if request.no_calls else _chat_tools(request)
+        return body | {"messages": _chat_messages(request, spec), **tools}
     asked, schema = json_form(request, tool)
     form = {"type": "json_schema", "json_schema": {"name": "calls", "schema": schema}}
-    return body | {"messages": _chat_messages(asked), "response_format": form}
+    return body | {"messages": _chat_messages(asked, spec), "response_format": form}
 
 
-def _chat_messages(request: Request) -> list[Body]:
+def _chat_messages(request: Request, spec: ModelSpec) -> list[Body]:
     system = [{"role": "system", "content": request.system}] if request.system else []
-    return system + [body for message in request.messages for body in _chat_message(message)]
+    return system + [body for message in in_turn(request.messages) for body in _chat_message(message, spec)]
 
 
-def _chat_message(message: ChatMessage) -> Iterator[Body]:
+def _chat_message(message: ChatMessage, spec: ModelSpec) -> Iterator[Body]:
     for result in message.results:
         yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
     calls = [
-        {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": _arguments(call)}}
+        {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": _arguments(call, spec)}}
         for call in message.calls
     ]
+    images, text = _parts(message, spec, _chat_image)
     if calls:
-        yield {"role": "assistant", "content": message.text or None, "tool_calls": calls}
-    elif message.text:
-        yield {"role": message.role, "content": message.text}
+        yield {"role": "assistant", "content": text or None, "tool_calls": calls}
+    elif images or text:
+        said = [*images, *([{"type": "text", "text": text}] if text else ())]
+        yield {"role": message.role, "content": said if images else text}
+
+
+def _chat_image(picture: Picture) -> Body:
+    return {"type": "image_url", "image_url": {"url": picture.url}}
 
 
 def _chat_tools(request: Request) -> Body:
-    if not request.tools:
-        return {}
     tools = [
         {
             "type": "function",
@@ -65,77 +101,170 @@ def _chat_tools(request: Request) -> Body:
         }
         for one in request.tools
     ]
-    choice = {"type": "function", "function": {"name": request.force}} if request.force else "auto"
-    return {"tools": tools, "tool_choice": choice}
+    forced = {"type": "function", "function": {"name": request.force}}
+    return {"tools": tools, "tool_choice": _choice(request, forced)} if tools else {}
+
+
+def _choice(request: Request, forced: Body) -> object:
+    if request.no_calls:
+        return "none"
+    return forced if request.force else "auto"
+
+
+# Responses -----------------------------------------------------------------------------------------------------------
 
 
 def responses(request: Request, spec: ModelSpec) -> Body:
-    """For the Responses API; nothing is stored there."""
+    """For the Responses API; nothing is stored there, so reasoning comes back encrypted."""
     body: Body = {
         "model": spec.model,
         "instructions": request.system or None,
-        "input": [item for message in request.messages for item in _response_items(message, spec)],
+        "input": [item for message in in_turn(request.messages) for item in _response_items(message, spec)],
         "max_output_tokens": request.max_tokens,
         "store": False,
+        "include": [_SEALED],
     }
-    tools = [
-        {
-            "type": "function",
-            "strict": False,
-            "name": one.name,
-            "description": one.description,
-            "parameters": dict(one.parameters),
-        }
-        for one in request.tools
-    ]
-    choice = {"type": "function", "name": request.force} if request.force else "auto"
+    tools = [_response_tool(one) for one in request.tools]
+    choice = _choice(request, {"type": "function", "name": request.force})
     return body | ({"tools": tools, "tool_choice": choice} if tools else {})
 
 
+def _response_tool(tool: Tool) -> Body:
+    told = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "strict": False, **told}
+
+
 def _response_items(message: ChatMessage, spec: ModelSpec) -> Iterator[Mapping[str, object]]:
-    if message.blocks and message.origin == spec.origin:
-        # Nothing is stored there, so reasoning without its encrypted content cannot be found again.
-        yield from (one for one in message.blocks if one.get("type") != "reasoning" or one.get("encrypted_content"))
+    if _is_its_own(message, spec) and not any(map(_is_lost, message.blocks)):
+        yield from message.blocks
         return
     for result in message.results:
         yield {"type": "function_call_output", "call_id": result.call_id, "output": result.text}
-    if message.text:
-        yield {"role": message.role, "content": message.text}
+    images, text = _parts(message, spec, lambda one: {"type": "input_image", "image_url": one.url})
+    if images or text:
+        said = [*images, *([{"type": "input_text", "text": text}] if text else ())]
+        yield {"role": message.role, "content": said if images else text}
     for call in message.calls:
-        yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": _arguments(call)}
+        yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": _arguments(call, spec)}
+
+
+def _is_lost(block: Mapping[str, object]) -> bool:
+    """Nothing is stored there: reasoning without its encrypted content is not found again, nor what needs it."""
+    return block.get("type") == "reasoning" and not block.get("encrypted_content")
+
+
+# Anthropic's messages ------------------------------------------------------------------------------------------------
 
 
 def messages(request: Request, spec: ModelSpec) -> Body:
-    """For Anthropic's messages."""
-    body: Body = {
-        "model": spec.model,
-        "messages": [{"role": one.role, "content": _content(one, spec)} for one in request.messages],
-        "max_tokens": request.max_tokens,
-        **({"system": request.system} if request.system else {}),
-    }
+    """For Anthropic's messages.
+
+    What it may keep ends with the system prompt, the tools included, and, if more requests may follow, with the last
+    message.
+    """
+    said = [{"role": one.role, "content": _content(one, spec)} for one in in_turn(request.messages)]
     tools = [
         {"name": one.name, "description": one.description, "input_schema": dict(one.parameters)}
         for one in request.tools
     ]
-    choice = {"type": "tool", "name": request.force} if request.force else {"type": "auto"}
-    return body | ({"tools": tools, "tool_choice": choice} if tools else {})
+    if request.tools and not request.force:
+        _mark(said[-1]["content"] if said else [])
+    if not request.system:
+        _mark(tools)
+    system = [{"type": "text", "text": request.system, **_CACHED}] if request.system else []
+    return {
+        "model": spec.model,
+        "messages": said,
+        "max_tokens": request.max_tokens,
+        **({"system": system} if system else {}),
+        **({"tools": tools, "tool_choice": _message_choice(request)} if tools else {}),
+    }
 
 
-def _content(message: ChatMessage, spec: ModelSpec) -> object:
-    if message.blocks and message.origin == spec.origin:
+def _mark(blocks: object) -> None:
+    if isinstance(blocks, list) and blocks:
+        blocks[-1] = {**blocks[-1], **_CACHED}
+
+
+def _message_choice(request: Request) -> Body:
+    if request.no_calls:
+        return {"type": "none"}
+    return {"type": "tool", "name": request.force} if request.force else {"type": "auto"}
+
+
+def _content(message: ChatMessage, spec: ModelSpec) -> list[Mapping[str, object]]:
+    if _is_its_own(message, spec):
         return list(message.blocks)
-    if not message.results and not message.calls:
-        return message.text
-    results = [
-        {"type": "tool_result", "tool_use_id": one.call_id, "content": one.text, "is_error": not one.ok}
+    results: list[Body] = [
+        {"type": "tool_result", "tool_use_id": _key(one.call_id), "content": one.text, "is_error": not one.ok}
         for one in message.results
     ]
-    said = [{"type": "text", "text": message.text}] if message.text else []
-    calls = [
-        {"type": "tool_use", "id": one.id, "name": one.name, "input": dict(one.arguments)} for one in message.calls
+    calls: list[Body] = [
+        {"type": "tool_use", "id": _key(one.id or ""), "name": one.name, "input": _input(one)} for one in message.calls
     ]
-    return [*results, *said, *calls]
+    images, text = _parts(message, spec, _message_image)
+    return [*results, *images, *([{"type": "text", "text": text}] if text.strip() else ()), *calls]
 
 
-def _arguments(call: ToolCall) -> str:
-    return json.dumps(dict(call.arguments), ensure_ascii=False)
+def _message_image(picture: Picture) -> Body:
+    source = {"type": "base64", "media_type": picture.media_type, "data": picture.data}
+    return {"type": "image", "source": source}
+
+
+def _key(call_id: str) -> str:
+    """An id as it is taken here; other servers have ids such as `functions.weather:0`."""
+    return _ODD.sub("_", call_id)
+
+
+def _input(call: ToolCall) -> Body:
+    return {MALFORMED: call.malformed} if call.malformed else dict(call.arguments)
+
+
+# All of them ---------------------------------------------------------------------------------------------------------
+
+
+def in_turn(given: Iterable[ChatMessage]) -> list[ChatMessage]:
+    """The messages with the roles in turn, the user first, none empty: not every provider takes anything else.
+
+    What somebody says twice in a row becomes one message. Calls stay with the message before their results.
+    """
+    found: list[ChatMessage] = []
+    for message in filter(_says_something, given):
+        if found and found[-1].role == message.role:
+            found[-1] = _joined(found[-1], message)
+        else:
+            found.append(message)
+    return [ChatMessage("user", _EARLIER), *found] if found and found[0].role == "assistant" else found
+
+
+def _says_something(message: ChatMessage) -> bool:
+    return bool(message.text.strip() or message.calls or message.results or message.images or message.blocks)
+
+
+def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage:
+    return replace(
+        second,
+        text="\n\n".join(filter(None, (first.text, second.text))),
+        calls=first.calls + second.calls,
+        results=first.results + second.results,
+        images=first.images + second.images,
+        blocks=(),
+    )
+
+
+def _is_its_own(message: ChatMessage, spec: ModelSpec) -> bool:
+    return bool(message.blocks) and message.origin == spec.origin
+
+
+def _parts(message: ChatMessage, spec: ModelSpec, show: Callable[[Picture], Body]) -> tuple[list[Body], str]:
+    """The images of a message that this model can see, and its text, which tells of the others."""
+    most = _MOST_BASE64 * 3 // 4 if spec.kind == "anthropic" else MOST_IMAGE_BYTES
+    seen, note = pictures(message.images, vision=spec.vision, most_bytes=most)
+    return [show(one) for one in seen], "\n\n".join(filter(None, (message.text, note)))
+
+
+def _arguments(call: ToolCall, spec: ModelSpec) -> str:
+    """Malformed ones go back as they were; but local servers parse them, and break on what is no JSON."""
+    if call.malformed and spec.profile != "local":
+        return call.malformed
+    return json.dumps(_input(call), ensure_ascii=False)

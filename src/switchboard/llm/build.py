@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Final, cast
 
 from switchboard.domain.errors import ConfigurationError
-from switchboard.llm.api import ApiSession, Send
+from switchboard.llm.api import ApiSession, Open
 from switchboard.llm.cli import CliSession, program_of
 from switchboard.llm.port import ApiKind, CliKind, Kind, Session
 from switchboard.llm.scratch import sweep
@@ -47,20 +47,20 @@ class Sessions:
     def _api(self, spec: ModelSpec, key: str | None) -> Session:
         kind = cast(ApiKind, spec.kind)
         try:
-            send = self._anthropic(spec, key) if kind == "anthropic" else self._openai(spec, kind, key)
+            opened = self._anthropic(spec, key) if kind == "anthropic" else self._openai(spec, kind, key)
         except ModuleNotFoundError as error:
             raise ConfigurationError(_without(kind, error.name or "an SDK")) from error
-        return ApiSession(spec, kind, send)
+        return ApiSession(spec, kind, opened)
 
-    def _openai(self, spec: ModelSpec, kind: ApiKind, key: str | None) -> Send:
-        from switchboard.llm.openai_api import BASE_URL, open_sdk, sender
+    def _openai(self, spec: ModelSpec, kind: ApiKind, key: str | None) -> Open:
+        from switchboard.llm.openai_api import BASE_URL, open_sdk, opener
 
-        return sender(open_sdk(self._http, spec.base_url or BASE_URL, key), kind)
+        return opener(open_sdk(self._http, spec.base_url or BASE_URL, key), kind)
 
-    def _anthropic(self, spec: ModelSpec, key: str | None) -> Send:
-        from switchboard.llm.anthropic_api import BASE_URL, open_sdk, sender
+    def _anthropic(self, spec: ModelSpec, key: str | None) -> Open:
+        from switchboard.llm.anthropic_api import BASE_URL, open_sdk, opener
 
-        return sender(open_sdk(self._http, spec.base_url or BASE_URL, key))
+        return opener(open_sdk(self._http, spec.base_url or BASE_URL, key))
 
     def _cli(self, spec: ModelSpec, key: str | None) -> Session:
         if self._guard is None:

@@ -1,16 +1,18 @@
 """The OpenAI SDK: chat completions and Responses, and servers that speak like it.
 
-`build.py` imports this late, as the SDK is heavy; `api.py` calls what `sender` returns.
+`build.py` imports this late, as the SDK is heavy; `api.py` calls what `opener` returns.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import httpx2
 import openai
 
-from switchboard.llm.api import Send
+from switchboard.llm.api import Open
 from switchboard.llm.bodies import Body
 from switchboard.llm.port import ApiKind
 from switchboard.llm.web import broken_failure, status_failure
@@ -23,18 +25,19 @@ def open_sdk(http: httpx2.AsyncClient, base_url: str, key: str | None) -> openai
     return openai.AsyncOpenAI(base_url=base_url, api_key=key or "none", max_retries=0, timeout=None, http_client=http)
 
 
-def sender(sdk: openai.AsyncOpenAI, kind: ApiKind) -> Send:
+def opener(sdk: openai.AsyncOpenAI, kind: ApiKind) -> Open:
     """Sends bodies of this kind."""
     by_responses = kind == "openai-responses"
-    create: Any = (sdk.responses if by_responses else sdk.chat.completions).with_raw_response.create
+    create: Any = (sdk.responses if by_responses else sdk.chat.completions).with_streaming_response.create
 
-    async def send(body: Body) -> str:
+    @asynccontextmanager
+    async def opened(body: Body) -> AsyncIterator[httpx2.Response]:
         try:
-            raw = await create(**body)
+            async with create(**body) as raw:
+                yield raw.http_response
         except openai.APIStatusError as error:
             raise status_failure(error.status_code, error.response.headers, error.response.text) from error
         except (openai.APIConnectionError, httpx2.TransportError) as error:
             raise broken_failure(error) from error
-        return str(raw.http_response.text)
 
-    return send
+    return opened

@@ -39,9 +39,9 @@ class ModelSpec:
 
     `base_url` None: the provider's own. The key comes from the variable `api_key_env` or from `api_key_file`; without
     either none is sent. `profile` "local" is for servers on your own machine (LM Studio, Ollama, llama.cpp, vLLM).
-    `context`: the tokens of question and answer together that this model accepts; None: irrelevant. `program` is that
-    of the command line, if it does not have its usual name; `pass_env` names our variables that it gets, by default
-    none.
+    `context`: the tokens of question and answer together that this model accepts; None: irrelevant. `vision`: it can
+    see images. `program` is that of the command line, if it does not have its usual name; `pass_env` names our
+    variables that it gets, by default none.
     """
 
     name: str
@@ -57,6 +57,7 @@ class ModelSpec:
     price_in: float | None = None
     price_out: float | None = None
     profile: Literal["local"] | None = None
+    vision: bool = False
     program: str | None = None
     pass_env: tuple[Passed, ...] = ()
 

@@ -1,0 +1,39 @@
+"""Server-sent events, read from the bytes of a stream. Pure.
+
+`api.py` feeds what arrives to an `EventReader` and gets the data of each event that is complete. What comes after the
+last blank line is no event: a stream that breaks off within one has not said it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+_LINE: Final = re.compile(rb"\r\n|\n|\r")
+
+
+class EventReader:
+    """Remembers the line and the event that have begun."""
+
+    def __init__(self) -> None:
+        self._begun = b""
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> Iterator[str]:
+        """The data of each event that ends in this chunk."""
+        *lines, rest = _LINE.split(self._begun + chunk)
+        if lines and chunk.endswith(b"\r"):  # perhaps half a line break: it is told by what follows
+            rest = lines.pop() + b"\r"
+        self._begun = rest
+        for line in lines:
+            if line:
+                self._take(line)
+            elif self._data:
+                yield b"\n".join(self._data).decode("utf-8", "replace")
+                self._data = []
+
+    def _take(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data.append(value.removeprefix(b" "))

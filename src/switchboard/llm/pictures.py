@@ -1,0 +1,36 @@
+"""Images of a message as a provider takes them. Pure; `bodies.py` calls it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from switchboard.domain.llm import Image
+
+MOST_IMAGES: Final = 4
+MOST_IMAGE_BYTES: Final = 5 * 1024 * 1024
+_KINDS: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image that can be sent; `data` is base64."""
+
+    media_type: str
+    data: str
+
+    @property
+    def url(self) -> str:
+        """As a URL that contains it."""
+        return f"data:{self.media_type};base64,{self.data}"
+
+
+def pictures(images: Sequence[Image], *, vision: bool, most_bytes: int = MOST_IMAGE_BYTES) -> tuple[list[Picture], str]:
+    """Those that can be shown, and a sentence about the others for the model."""
+    shown = [one for one in images if one.media_type in _KINDS and len(one.data) <= most_bytes][:MOST_IMAGES]
+    shown = shown if vision else []
+    left = len(images) - len(shown)
+    note = f"({left} of {len(images)} attached images cannot be shown to you.)" if left else ""
+    return [Picture(one.media_type, base64.b64encode(one.data).decode()) for one in shown], note

@@ -1,0 +1,215 @@
+"""A streamed answer folded into the document that the same provider sends when it does not stream. Pure.
+
+`api.py` feeds each event's data to a `Fold`, tells the text that it returns, and at the end reads `document` as it
+reads any answer. An answer has ended only when the provider says so: `done`.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from switchboard.core.lenient import block_text, clean, count, items, json_value, mapping, string
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.llm import ModelFailure
+from switchboard.llm.answers import told_in_the_body
+from switchboard.llm.port import ApiKind
+
+Event = Mapping[str, object]
+
+
+class Fold(ABC):
+    """What was streamed so far."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.begun = False
+
+    def feed(self, data: str) -> str:
+        """Take an event; returns the text that it adds. Raises ModelFailure for an error that the provider tells."""
+        if data.strip() == "[DONE]":
+            self.done = True
+            return ""
+        event = json_value(data)
+        self.begun = self.begun or bool(event)
+        if not isinstance(event, Mapping):
+            raise ModelFailure("garbage", f"an event of the stream is no object of JSON: {clean(data[:100])!r}")
+        if event.get("error") or event.get("type") == "error":
+            raise told_in_the_body(event, data)
+        return self._take(event)
+
+    @property
+    @abstractmethod
+    def document(self) -> JsonObject:
+        """The answer so far, as if it had come in one piece."""
+
+    @abstractmethod
+    def _take(self, event: Event) -> str: ...
+
+
+class ChatFold(Fold):
+    """Chunks of a chat completion."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._head: JsonObject = {}
+        self._text: list[str] = []
+        self._refusal: list[str] = []
+        self._calls: list[_Call] = []
+        self._finish: object = None
+
+    @property
+    def document(self) -> JsonObject:
+        message = {
+            "content": "".join(self._text),
+            "refusal": "".join(self._refusal),
+            "tool_calls": [call.document for call in self._calls],
+        }
+        return self._head | {"choices": [{"message": message, "finish_reason": self._finish}]}
+
+    def _take(self, event: Event) -> str:
+        self._head |= {name: event[name] for name in ("model", "usage") if event.get(name)}
+        choice = next(iter(items(event.get("choices"))), {})
+        self._finish = choice.get("finish_reason") or self._finish
+        delta = mapping(choice.get("delta"))
+        self._refusal.append(string(delta.get("refusal")))
+        for call in items(delta.get("tool_calls")):
+            self._take_call(call)
+        self._text.append(text := block_text(delta.get("content")))
+        return text
+
+    def _take_call(self, piece: Event) -> None:
+        """Local servers leave the index out, or give every call the same: another id or name is another call."""
+        index, key = piece.get("index"), string(piece.get("id"))
+        function = mapping(piece.get("function"))
+        found = next((call for call in reversed(self._calls) if index is None or call.index == index), None)
+        if found is None or (key and found.key and key != found.key) or (not key and function.get("name")):
+            found = _Call(index, key)
+            self._calls.append(found)
+        found.name += string(function.get("name"))
+        found.pieces.append(_as_text(function.get("arguments")))
+
+
+class _Call:
+    """A call that is being told."""
+
+    def __init__(self, index: object, key: str) -> None:
+        self.index, self.key, self.name = index, key, ""
+        self.pieces: list[str] = []
+
+    @property
+    def document(self) -> JsonObject:
+        return {"id": self.key, "function": {"name": self.name, "arguments": "".join(self.pieces)}}
+
+
+def _as_text(arguments: object) -> str:
+    """Some servers send an object instead of its text."""
+    return json.dumps(arguments) if isinstance(arguments, Mapping) else string(arguments)
+
+
+class ResponsesFold(Fold):
+    """Events of a response. The last one holds it whole, but for servers that leave its items to the events before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._response: JsonObject = {}
+        self._items: dict[int, JsonObject] = {}
+
+    @property
+    def document(self) -> JsonObject:
+        found = [self._items[index] for index in sorted(self._items)]
+        return self._response | {"output": list(items(self._response.get("output"))) or found}
+
+    def _take(self, event: Event) -> str:
+        kind = string(event.get("type"))
+        if isinstance(event.get("response"), Mapping):
+            self._response |= mapping(event.get("response"))
+        if kind == "response.output_item.done":
+            self._items[count(event.get("output_index"))] = dict(mapping(event.get("item")))
+        if kind in {"response.completed", "response.incomplete", "response.failed"}:
+            self.done = True
+        return string(event.get("delta")) if kind == "response.output_text.delta" else ""
+
+
+class MessagesFold(Fold):
+    """Events of a message: each block is begun, added to, and ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._message: JsonObject = {}
+        self._usage: JsonObject = {}
+        self._blocks: dict[int, _Block] = {}
+
+    @property
+    def document(self) -> JsonObject:
+        content = [self._blocks[index].document for index in sorted(self._blocks)]
+        return self._message | {"content": content, "usage": self._usage}
+
+    def _take(self, event: Event) -> str:
+        index = count(event.get("index"))
+        match event.get("type"):
+            case "message_start":
+                self._message |= mapping(event.get("message"))
+                self._count(mapping(self._message.get("usage")))
+            case "content_block_start":
+                self._blocks[index] = _Block(mapping(event.get("content_block")))
+                return self._blocks[index].begins_with
+            case "content_block_delta" if index in self._blocks:
+                return self._blocks[index].add(mapping(event.get("delta")))
+            case "message_delta":
+                self._message |= mapping(event.get("delta"))
+                self._count(mapping(event.get("usage")))
+            case "message_stop":
+                self.done = True
+        return ""
+
+    def _count(self, usage: Event) -> None:
+        """Figures are told anew, each for the whole message; a null says nothing."""
+        self._usage |= {name: value for name, value in usage.items() if value is not None}
+
+
+class _Block:
+    """A block that is being told. What comes in pieces is joined; anything else is kept as it came."""
+
+    _PIECES: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+
+    def __init__(self, begun: Event) -> None:
+        self._begun = dict(begun)
+        self._pieces: dict[str, list[str]] = {}
+        self._citations: list[object] = []
+
+    @property
+    def begins_with(self) -> str:
+        return string(self._begun.get("text")) if self._begun.get("type") == "text" else ""
+
+    def add(self, delta: Event) -> str:
+        kind = string(delta.get("type"))
+        name = "input" if kind == "input_json_delta" else self._PIECES.get(kind, "")
+        piece = string(delta.get("partial_json" if name == "input" else name))
+        if name:
+            self._pieces.setdefault(name, []).append(piece)
+        if kind == "citations_delta":
+            self._citations.append(delta.get("citation"))
+        return piece if name == "text" else ""
+
+    @property
+    def document(self) -> JsonObject:
+        joined = {name: "".join(pieces) for name, pieces in self._pieces.items()}
+        told: JsonObject = {
+            name: string(self._begun.get(name)) + text for name, text in joined.items() if name != "input"
+        }
+        if text := joined.get("input", "").strip():
+            value = json_value(text)
+            told["input"] = value if isinstance(value, Mapping) else text
+        if self._citations:
+            told["citations"] = self._citations
+        return self._begun | told
+
+
+FOLDS: Final[Mapping[ApiKind, Callable[[], Fold]]] = {
+    "openai": ChatFold,
+    "openai-responses": ResponsesFold,
+    "anthropic": MessagesFold,
+}

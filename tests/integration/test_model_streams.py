@@ -1,0 +1,295 @@
+"""Streamed answers: they fold to what the same provider sends whole, and one that breaks off is a failure.
+
+At every byte and in a thousand random scripts the bytes of the scripted providers come without a network, cut into
+chunks at random; over HTTP it is samples.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, cast
+
+import httpx2
+import msgspec
+import pytest
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.llm import ChatMessage, Delta, ModelFailure, Request, Tool, Usage, fold
+from switchboard.domain.llm import Reply as Said
+from switchboard.llm.api import ApiSession
+from switchboard.llm.events import EventReader
+from switchboard.llm.port import ApiKind
+from switchboard.llm.spec import API_KINDS, ModelSpec
+from switchboard.llm.speech import Speech, spoken
+from switchboard.testing.scripted_llm import Call, ContentType, Cut, Hang, Reply, Status
+from switchboard.testing.scripted_llm import Request as Asked
+from switchboard.testing.scripted_llm import Usage as Told
+from switchboard.testing.scripted_llm.answer import answer
+from switchboard.testing.scripted_llm.anthropic import Anthropic
+from switchboard.testing.scripted_llm.dialect import Speaker
+from switchboard.testing.scripted_llm.openai_chat import OpenAiChat
+from switchboard.testing.scripted_llm.openai_responses import OpenAiResponses
+from switchboard.testing.scripted_llm.spoil import spoil
+from tests.asking import session
+
+WEATHER: Final = Tool("weather", "tells the weather", {"type": "object", "properties": {"at": {"type": "string"}}})
+QUESTION: Final = Request((ChatMessage("user", "Rain?"),), "You know the weather.", (WEATHER,), whole=False)
+SPEAKERS: Final[dict[str, Speaker]] = {
+    "openai": OpenAiChat(),
+    "openai-responses": OpenAiResponses(),
+    "anthropic": Anthropic(),
+}
+SPECS: Final = [*(ModelSpec("m", kind, "m") for kind in API_KINDS), ModelSpec("m", "openai", "m", profile="local")]
+WORDS: Final = (
+    "rain ",
+    "sun",
+    "\n\n",
+    "\r\n",
+    "data: ",
+    "[DONE]",
+    "<think>",
+    "</think>",
+    "{",
+    '"',
+    "ü",
+    "☔",
+    "😀",
+    " ",
+)
+ROUND: Final = Reply(
+    "It is ü ☔.\n", (Call("weather", {"at": "a"}), Call("weather", {"at": "b"})), "Hm.", Told(50, 9, 20)
+)
+
+every_kind = pytest.mark.parametrize("kind", API_KINDS)
+every_spec = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.profile or spec.kind)
+
+
+@dataclass
+class Provider:
+    """Answers with the bytes of a scripted provider, in chunks, at most `most` of them."""
+
+    spec: ModelSpec
+    reply: Reply
+    chance: random.Random = field(default_factory=lambda: random.Random(1))
+    most: int | None = None
+    size: int = 0
+
+    async def ask(self, told: list[Delta] | None = None, question: Request = QUESTION) -> Said:
+        one = ApiSession(self.spec, cast(ApiKind, self.spec.kind), self.opened)
+        return await one.run(question, None if told is None else told.append)
+
+    @asynccontextmanager
+    async def opened(self, body: dict[str, Any]) -> AsyncIterator[httpx2.Response]:
+        speaker = SPEAKERS[self.spec.kind]
+        asked = Asked(1, speaker.name, "/", {}, speaker.read(body, "/"), body)
+        said = answer(spoil(self.reply, asked), asked)
+        if not asked.streamed:
+            yield httpx2.Response(200, content=msgspec.json.encode(speaker.whole(said)))
+            return
+        stream = b"".join(speaker.stream(said))
+        self.size = len(stream)
+        yield httpx2.Response(
+            200, headers={"content-type": "text/event-stream"}, content=self._chunks(stream[: self.most])
+        )
+
+    async def _chunks(self, stream: bytes) -> AsyncIterator[bytes]:
+        while stream:
+            at = self.chance.randint(1, 999)
+            yield stream[:at]
+            stream = stream[at:]
+
+
+def scripts(seed: int) -> Iterator[Reply]:
+    """Replies without end: text of the words above, thinking, calls, good arguments and bad, figures, ends."""
+    chance = random.Random(seed)
+
+    def text(most: int) -> str:
+        return "".join(chance.choices(WORDS, k=chance.randint(0, most)))
+
+    def call() -> Call:
+        good: JsonObject = {"at": text(9), "deep": [{"x": text(3)}, chance.random()]}
+        arguments: list[JsonObject | str] = [good, good, {}, "", '{"at": "a', "no json"]
+        return Call("weather", chance.choice(arguments), exact=True)
+
+    while True:
+        read, written = chance.randint(0, 9), chance.randint(0, 9)
+        calls = tuple(call() for _ in range(chance.choice([0, 0, 1, 2, 5])))
+        finish = chance.choice([None, None, None, "length", "stop"])
+        usage = Told(chance.randint(20, 99), chance.randint(1, 99), read, written)
+        yield Reply(text(30), calls, text(8), usage, cast(Any, finish))
+
+
+@every_spec
+async def test_deltas_fold_to_the_whole_reply_for_a_thousand_scripts(spec: ModelSpec) -> None:
+    for number, script in zip(range(250), scripts(7), strict=False):
+        told: list[Delta] = []
+        provider = Provider(spec, script, random.Random(number))
+        streamed = await provider.ask(told)
+        assert fold(told) == streamed, script
+        assert streamed == await provider.ask(), script
+
+
+@every_spec
+async def test_what_breaks_off_at_any_byte_is_a_failure_and_never_an_answer(spec: ModelSpec) -> None:
+    reply = Reply("It is.", (Call("weather", {"at": "a"}),), "Hm.")
+    question = replace(QUESTION, tools=())
+    whole = Provider(spec, reply)
+    await whole.ask([], question)
+    for most in range(whole.size):
+        told: list[Delta] = []
+        with pytest.raises(ModelFailure) as caught:
+            await Provider(spec, reply, random.Random(most), most).ask(told, question)
+        assert caught.value.kind in {"unavailable", "garbage"}, most
+        assert caught.value.retryable
+        assert not [delta for delta in told if delta.end or delta.call], "a call is told when it is certain"
+
+
+@every_kind
+@pytest.mark.parametrize("quiet", [True, False])
+async def test_what_breaks_off_over_http_is_a_failure(kind: ApiKind, *, quiet: bool) -> None:
+    whole = Provider(ModelSpec("m", kind, "m"), ROUND)
+    await whole.ask([])
+    sizes = range(0, whole.size - 10, 500)
+    replies = [msgspec.structs.replace(ROUND, fault=Cut(after, quiet)) for after in sizes]
+    async with session(kind, *replies) as (one, llm):
+        for _ in sizes:
+            with pytest.raises(ModelFailure) as caught:
+                await one.run(QUESTION, lambda _: None)
+            assert caught.value.kind in {"unavailable", "garbage"}
+    assert llm.left == 0
+
+
+@every_kind
+async def test_a_streamed_answer_is_told_as_it_comes_with_its_usage(kind: ApiKind) -> None:
+    told: list[Delta] = []
+    usage = Told(50, 9, 20, 0 if kind == "openai" else 8)
+    async with session(kind, msgspec.structs.replace(ROUND, usage=usage)) as (one, llm):
+        reply = await one.run(QUESTION, told.append)
+    assert llm.requests[0].streamed
+    assert [delta.text for delta in told[:4]] == ["It ", "is ", "ü ", "☔.\n"]
+    assert [delta.call and delta.call.arguments for delta in told[4:-1]] == [{"at": "a"}, {"at": "b"}]
+    assert (told[-1].end, fold(told)) == (replace(reply, text="", calls=()), reply)
+    assert reply.usage == Usage(50, 9, None, 20, usage.written_tokens)
+    assert reply.stop_reason == "tool_calls"
+
+
+@every_kind
+@pytest.mark.parametrize(
+    ("status", "failure"), [(429, "rate_limited"), (529, "unavailable"), (500, "unavailable")], ids=str
+)
+async def test_an_error_within_the_stream_is_a_failure(kind: ApiKind, status: int, failure: str) -> None:
+    fault = Status(status, at="middle")
+    async with session(kind, msgspec.structs.replace(ROUND, fault=fault)) as (one, _):
+        with pytest.raises(ModelFailure) as caught:
+            await one.run(QUESTION, lambda _: None)
+    assert caught.value.kind == failure
+    assert caught.value.reply.usage.input_tokens, "what was answered until then is paid for"
+
+
+@every_kind
+async def test_a_stream_that_falls_silent_is_not_waited_for(kind: ApiKind) -> None:
+    told: list[Delta] = []
+    async with session(kind, msgspec.structs.replace(ROUND, fault=Hang(at="middle"))) as (one, llm):
+        with pytest.raises(ModelFailure, match=r"said nothing for 0\.2 s") as caught:
+            await one.run(replace(QUESTION, idle=0.2), told.append)
+        await llm.settled()
+    assert caught.value.kind == "timeout"
+    assert told
+
+
+async def test_before_the_first_event_a_model_may_think() -> None:
+    async with session("openai", msgspec.structs.replace(ROUND, fault=Hang(at="start"))) as (one, _):
+        with pytest.raises(ModelFailure, match=r"no answer within 0\.4 s"):
+            await one.run(replace(QUESTION, idle=0.01, deadline=0.4), lambda _: None)
+
+
+async def test_a_server_that_does_not_stream_is_heard_as_well() -> None:
+    told: list[Delta] = []
+    body = '{"choices": [{"message": {"content": "Sun."}, "finish_reason": "stop"}]}'
+    async with session("openai", Reply(fault=ContentType("application/json", body))) as (one, _):
+        reply = await one.run(QUESTION, told.append)
+    assert (reply.text, fold(told)) == ("Sun.", reply)
+
+
+# Calls as local servers stream them ----------------------------------------------------------------------------------
+
+
+def chunks(*deltas: dict[str, Any]) -> str:
+    events: list[JsonObject] = [{"choices": [{"delta": delta}]} for delta in deltas]
+    events += [{"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}]
+    return "".join(f"data: {msgspec.json.encode(event).decode()}\r\n\r\n" for event in events) + "data: [DONE]\n\n"
+
+
+def piece(arguments: object, name: str | None = None, **more: Any) -> dict[str, Any]:
+    function = {"arguments": arguments, **({"name": name} if name else {})}
+    return {"tool_calls": [{**more, "function": function}]}
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        (piece('{"at":', "weather", index=0), piece('"a"}', index=0), piece('{"at":"b"}', "weather", index=1)),
+        (piece('{"at":"a"}', "weather", index=0, id="x"), piece('{"at":"b"}', "weather", index=0, id="y")),
+        (piece('{"at":"a"}', "weather", id="x"), piece('{"at":"b"}', "weather", id="y")),
+        (piece('{"at":"a"}', "weather"), piece('{"at":"b"}', "weather")),
+        (piece({"at": "a"}, "weather", id="x", index=0), piece({"at": "b"}, "weather", id="x", index=1)),
+        (
+            piece("", "weather", index=0, id="x"),
+            piece('{"at":"a"}', index=0, id="x"),
+            piece('{"at":"b"}', "weather", index=1),
+        ),
+    ],
+    ids=["index only", "the same index", "id only", "nothing", "objects, the same id", "id again"],
+)
+async def test_calls_are_told_apart_and_have_ids_that_stay(deltas: tuple[dict[str, Any], ...]) -> None:
+    fault = ContentType("text/event-stream", chunks(*deltas))
+    async with session("openai", Reply(fault=fault), Reply(fault=fault)) as (one, _):
+        reply, again = await one.run(QUESTION, lambda _: None), await one.run(QUESTION, lambda _: None)
+    assert [call.arguments for call in reply.calls] == [{"at": "a"}, {"at": "b"}]
+    assert len({call.id for call in reply.calls}) == 2
+    assert reply.calls == again.calls
+
+
+# The parts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_events_are_read_whatever_the_chunks(end: str) -> None:
+    lines = (": a comment", "event: x", "data: one", "data:two", "", "", "id: 7", "data: {}", "", "data: lost")
+    stream = end.join(lines).encode()
+    for size in range(1, 20):
+        reader = EventReader()
+        pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+        assert [data for chunk in pieces for data in reader.feed(chunk)] == ["one\ntwo", "{}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Sun.", "Sun."),
+        ("  Sun.", "  Sun."),
+        ("<think>Rain?</think>\n\nSun.", "Sun."),
+        (" <THINK>a</THINK> <thought>b</thought> Sun.", "Sun."),
+        ("<thinking>Rain?", ""),
+        ("<think></think>", ""),
+        ("<thin", "<thin"),
+        ("<b>Sun.</b> <think>", "<b>Sun.</b> <think>"),
+        ("It rains, I think.</think>\nSun.", "Sun."),
+        ("", ""),
+    ],
+)
+def test_thinking_is_no_speech(text: str, said: str) -> None:
+    assert spoken(text) == said
+    speech = Speech()
+    pieces = "".join(speech.feed(letter) for letter in text) + speech.end()
+    assert pieces == said or "think.</think>" in text
+
+
+async def test_thinking_without_a_beginning_is_taken_back() -> None:
+    told: list[Delta] = []
+    reply = await Provider(SPECS[-1], Reply("It may rain.</think>\nSun.")).ask(told)
+    assert (reply.text, fold(told)) == ("Sun.", reply)
+    assert [delta.reset for delta in told].count(True) == 1
