@@ -371,7 +371,7 @@ def test_outbox_and_lanes(cli: Cli, server: Server) -> None:
     )
     findings = {f["name"]: f for f in cli.json("doctor", code=1)["findings"]}
     assert (findings["paused lane"]["status"], findings["paused lane"]["detail"]) == ("note", lane)
-    assert "goes on" in cli.says("lanes", "resume", lane)
+    assert "is resumed" in cli.says("lanes", "resume", lane)
 
 
 def _execute(env: Mapping[str, str], sql: str, *values: object) -> None:

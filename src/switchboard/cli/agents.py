@@ -22,7 +22,7 @@ Reason = Annotated[str, typer.Option(help="The reason; it is shown, and recorded
 
 @app.command("list")
 def list_agents(*, as_json: AsJson = False) -> None:
-    """List all agents: what answers there, how much they have done, and whether the remote ones are there."""
+    """List all agents: their engines, how much they have done, and whether the remote ones are available."""
     found = ask(lambda client: client.whole("/v1/agents", "agents"))
     heads = ("agent", "team", "engine", "answered", "dead", "in flight", "alive", "last seen", "description")
     show(found, table(*heads, rows=map(_row, found["agents"]), keep=("agent",)), as_json=as_json)
@@ -58,13 +58,13 @@ def _row(agent: Json) -> list[object]:
 
 @app.command("quarantine")
 def quarantine(system: System, *, reason: Reason, as_json: AsJson = False) -> None:
-    """Keep a remote butler from work: no model chooses it, and what rules send it is a dead letter."""
+    """Take a remote butler out of service: no model chooses it, and what rules send it becomes a dead letter."""
     _change("quarantine", {"system_id": system, "reason": reason}, as_json=as_json)
 
 
 @app.command("release")
 def release(system: System, *, reason: Reason = "released", as_json: AsJson = False) -> None:
-    """Let a remote butler work again."""
+    """Return a remote butler to service."""
     _change("release", {"system_id": system, "reason": reason}, as_json=as_json)
 
 
@@ -76,7 +76,7 @@ def endpoint(
     reason: Reason,
     as_json: AsJson = False,
 ) -> None:
-    """Say where a remote butler is, in place of its team file."""
+    """Override the URL of a remote butler in its team file; without URL, remove the override."""
     _change("endpoint", {"system_id": system, "endpoint": url, "reason": reason}, as_json=as_json)
 
 

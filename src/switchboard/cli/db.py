@@ -21,7 +21,7 @@ app = typer.Typer(help="Migrate, back up and restore the database.", no_args_is_
 
 @app.command("migrate")
 def migrate(*, as_json: AsJson = False) -> None:
-    """Bring the database to this release's schema. `up`, `serve` and `work` do it by themselves."""
+    """Migrate the database to the schema of this release. `up`, `serve` and `work` do it automatically."""
     applied = [f"{m.number:04d}_{m.name}" for m in asyncio.run(migrate_database(_settings()))]
     show({"applied": applied}, "\n".join(applied) or "nothing to do: the schema is up to date", as_json=as_json)
 
@@ -34,7 +34,7 @@ def backup(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Write a backup, also while the switchboard works. It is a pg_dump in the custom format."""
+    """Write a backup, even while Switchboard is running. It is a pg_dump in the custom format."""
     started = time.monotonic()
     with _progress("backing up") as progress:
         size = asyncio.run(back_up(_settings(), file, progress))
@@ -49,7 +49,7 @@ def restore_backup(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a database that is not empty.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a backup in place, whole or not at all. The switchboard must be stopped."""
+    """Restore a backup, in one transaction. Switchboard must be stopped."""
     with _progress("restoring") as progress:
         applied = [m.name for m in asyncio.run(restore(_settings(), file, progress, force=force))]
     show({"file": str(file), "migrated": applied}, f"restored from {file}", as_json=as_json)

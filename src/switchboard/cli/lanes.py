@@ -16,7 +16,7 @@ Lane = Annotated[str, typer.Argument(help="The lane's key, as `lanes list` shows
 
 @app.command("list")
 def list_lanes(*, as_json: AsJson = False) -> None:
-    """List the lanes that are not idle or hold parked items, the longest waiting first."""
+    """List the lanes that are not idle or have parked items, the longest waiting first."""
     found = ask(lambda client: client.whole("/v1/lanes", "lanes"))
     rows = (
         (x["lane"], state(x["state"]), x["waiting"], x["parked"], x["attempts"], when(x["ready_at"], short=True))
@@ -37,6 +37,6 @@ def show_lane(lane: Lane, *, as_json: AsJson = False) -> None:
 
 @app.command("resume")
 def resume(lane: Lane, *, as_json: AsJson = False) -> None:
-    """Let a paused lane go on with its next item."""
+    """Resume a paused lane with its next item."""
     answer = ask(lambda client: client.post("/v1/lanes/resume", {"lane": lane}))
-    show(answer, f"{clean(lane)} goes on", as_json=as_json)
+    show(answer, f"{clean(lane)} is resumed", as_json=as_json)

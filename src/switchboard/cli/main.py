@@ -34,11 +34,11 @@ class Entry:
     panel: str
 
 
-_RUN: Final = "Run it"
-_TALK: Final = "Talk to it"
-_ASK: Final = "Ask it"
-_STEER: Final = "Steer it"
-_KEEP: Final = "Keep it well"
+_RUN: Final = "Run"
+_TALK: Final = "Send messages"
+_ASK: Final = "Inspect"
+_STEER: Final = "Change the rules"
+_KEEP: Final = "Operate"
 
 COMMANDS: Final = (
     Entry("up", "run:up", "Start everything: database, server and a worker.", _RUN),

@@ -52,7 +52,7 @@ def up(
 
 
 def serve(*, host: Host = None, port: Port = None, while_stdin: WhileStdin = False, as_json: AsJson = False) -> None:
-    """Start the server only (HTTP, MCP); turns are worked on by `switchboard work`."""
+    """Start the server only (HTTP, MCP); `switchboard work` does the work."""
     run(_settings(host, port), Parts(server=True, while_stdin=while_stdin, as_json=as_json))
 
 
@@ -63,7 +63,7 @@ def work(
     while_stdin: WhileStdin = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start a worker only. SIGTERM drains: what runs is finished within a limit, the rest goes to others at once."""
+    """Start a worker only. On SIGTERM, running turns get time to finish, and the rest goes to other workers at once."""
     parts = Parts(worker=True, concurrency=concurrency, name=name, while_stdin=while_stdin, as_json=as_json)
     run(load_settings(), parts)
 

@@ -44,7 +44,7 @@ def create(  # noqa: PLR0913 - the options of a command
     role: Annotated[
         Role,
         typer.Option(
-            help="What it is for: operator (everything), connector (one account), agent, or metrics (reads them)."
+            help="What it is for: operator (everything), connector (one account), agent, or metrics (reads /metrics)."
         ),
     ],
     channel: Annotated[str | None, typer.Option(help="A connector's channel.")] = None,
@@ -134,6 +134,6 @@ def _status(token: Json) -> Text:
 
 @app.command("revoke")
 def revoke(name: Name, *, as_json: AsJson = False) -> None:
-    """Revoke a token; from now on it opens nothing."""
+    """Revoke a token; it is invalid from now on."""
     answer = ask(lambda client: client.delete(f"/v1/tokens/{part(name)}"))
     show({"name": name, "status": "revoked"} | answer, f"{name} is revoked", as_json=as_json)

@@ -9,7 +9,7 @@ from switchboard.cli.output import AsJson, show
 
 
 def version(*, as_json: AsJson = False) -> None:
-    """Say which version this is, and on which Python it runs."""
+    """Show the version, and that of Python."""
     python = platform.python_version()
     found = {"version": __version__, "python": python}
     show(found, f"switchboard {__version__} (Python {python})", as_json=as_json)

@@ -60,7 +60,7 @@ def list_dead_letters(  # noqa: PLR0913 - the options of a command
     *,
     team: Team = None,
     status: Annotated[
-        Literal["pending", "handled", "all"], typer.Option(help="Those to be handled, those that are, or all.")
+        Literal["pending", "handled", "all"], typer.Option(help="Pending ones, handled ones, or all.")
     ] = "pending",
     category: Category = None,
     channel: Channel = None,
@@ -118,7 +118,7 @@ def reroute(  # noqa: PLR0913 - the options of a command
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send dead letters on: to a butler, to a team, or by the current rules."""
+    """Reroute dead letters: to a butler, to a team, or by the current rules."""
     wanted = _wanted(
         ids, everything, team_id=team, category=category, channel=channel, system_id=system, since=since, until=until
     )
@@ -160,7 +160,7 @@ def handle(  # noqa: PLR0913 - the options of a command
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Close dead letters with which nothing more is to be done."""
+    """Close dead letters that need no further action."""
     wanted = _wanted(
         ids, everything, team_id=team, category=category, channel=channel, system_id=system, since=since, until=until
     )

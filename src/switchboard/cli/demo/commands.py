@@ -26,9 +26,9 @@ def demo(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """See it all in a minute: real input through the real interfaces, a model, a killed worker, balanced books.
+    """Show everything in a minute: real input, a model, a killed worker, balanced books.
 
-    Where `models` are configured they are asked; else a scripted model on this machine is.
+    If `models` are configured, they are asked, otherwise a scripted model on this machine.
     """
     code = run_demo(directory, keep=keep, console=errors() if as_json else out(), scripted=scripted)
     if as_json:

@@ -99,7 +99,7 @@ def import_files(
     kind: Annotated[Kind | None, typer.Option(help="What the files are; by default it is detected.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take in mails and envelopes. Run it again at any time: nothing is taken twice. Exit code 1: some were refused."""
+    """Import mails and envelopes. Repeat it at any time: nothing is stored twice. Exit code 1: some were refused."""
     sources = find_sources(paths, kind)
     if not endpoint and any(source.kind is not Kind.JSONL for source in sources):
         raise typer.BadParameter("mails need the account that received them: --endpoint NAME", param_hint="--endpoint")

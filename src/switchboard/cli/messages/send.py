@@ -34,7 +34,7 @@ class Channel(StrEnum):
 def send(  # noqa: PLR0913 - the options of a command
     text: Annotated[str, typer.Argument(help="The text; `-` reads it from stdin.")],
     *,
-    channel: Annotated[Channel, typer.Option(help="The channel; others have connectors that speak for them.")] = (
+    channel: Annotated[Channel, typer.Option(help="The channel; messages of all others come from connectors.")] = (
         Channel.API
     ),
     endpoint: Annotated[

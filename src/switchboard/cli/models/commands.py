@@ -32,7 +32,7 @@ Team = Annotated[str | None, typer.Option(help="Only this team.")]
 
 @app.command("list")
 def list_models(*, as_json: AsJson = False) -> None:
-    """List the models of the server's settings, what they did today, and what is left of the caps."""
+    """List the models of the server's settings, what they did today, and what is left of the limits."""
     found = ask(lambda client: client.get("/v1/models"))
     show(found, print_models, as_json=as_json)
 
@@ -54,9 +54,9 @@ def try_models(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Ask each model a tiny question, from here and by the settings here. Exit code 1: one of them failed.
+    """Ask each model a tiny question, with the settings and the environment of this terminal. Exit code 1: one failed.
 
-    It costs some hundred tokens each, a command line some thousand; command lines need the server to be running.
+    This costs a few hundred tokens per model, a few thousand per command line; command lines need a running server.
     """
     tried = asyncio.run(_try(load_settings(), name))
     show({"models": tried}, lambda _: print_tried(tried), as_json=as_json)

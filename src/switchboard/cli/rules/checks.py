@@ -39,7 +39,7 @@ def try_cases(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try cases: does each message reach the right recipients?
+    """Run test cases: does each message reach the right recipients?
 
     Exit code 1: some do not.
     """
@@ -87,7 +87,7 @@ def _failure(result: Json) -> Sequence[Text]:
 
 
 def lint(*, as_json: AsJson = False) -> None:
-    """Look for rules that cannot do what they are for.
+    """Find rules that are valid but probably wrong.
 
     Exit code 1: there are errors. Warnings and notes leave it at 0.
     """
@@ -128,7 +128,7 @@ def backtest(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try other rules on stored messages: what would be routed differently?
+    """Decide stored messages again by other rules: what would be routed differently?
 
     Nothing is written. Name the rules with --file RULES, or one changed rule with --rule ID --set FIELD=VALUE.
     """

@@ -30,7 +30,7 @@ _PAGE: Final = 500
 
 Filters = Annotated[
     list[str] | None,
-    typer.Option("--filter", metavar="KEY=VALUE", help="A filter; repeat for each key, and a key for each value."),
+    typer.Option("--filter", metavar="KEY=VALUE", help="A filter; repeat it for each key and value."),
 ]
 Targets = Annotated[
     list[str] | None,
@@ -56,9 +56,9 @@ def list_rules(
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List rules, team by team in the order of looking.
+    """List rules, team by team in evaluation order.
 
-    Where there are more than fit on a page, pages are made by age.
+    If they do not fit on one page, the pages are sorted by age.
     """
     params = {"team_id": team, "source": source, "limit": limit, "cursor": cursor}
     page = ask(lambda client: ask_about_team(client, "/v1/rules", params, "rules"))
@@ -106,7 +106,7 @@ def create(  # noqa: PLR0913 - the options of a command
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a rule. It is in force within a second."""
+    """Create a rule. It takes effect within a second."""
     written = {"team_id": team, "name": name, "channel": channel, "priority": priority or 0}
     written |= {"filters": pairs(filters or ()), "targets": targets(to or ()), "copy": bool(copy)}
     body = written | {"reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
@@ -134,7 +134,7 @@ def update(  # noqa: PLR0913 - the options of a command
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change a rule; what is not given stays.
+    """Change a rule; omitted options stay unchanged.
 
     --filter and --to are the whole list from now on. A rule that somebody else has changed meanwhile is a conflict.
     """
@@ -152,19 +152,19 @@ def update(  # noqa: PLR0913 - the options of a command
 
 @app.command("disable")
 def disable(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Take a rule out of force; it stays on record."""
+    """Disable a rule; it is kept, and can be enabled again."""
     _switch(rule_id, reason, active=False, dry_run=dry_run, as_json=as_json)
 
 
 @app.command("enable")
 def enable(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Put a rule in force again."""
+    """Enable a disabled rule."""
     _switch(rule_id, reason, active=True, dry_run=dry_run, as_json=as_json)
 
 
 @app.command("delete")
 def delete(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Delete a rule; `restore` of the version before brings it back."""
+    """Delete a rule; restoring the version before brings it back."""
     said = reason_for(reason, dry_run=dry_run)
 
     async def work(client: Client, meant: UUID) -> Json:

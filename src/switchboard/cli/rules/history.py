@@ -71,7 +71,7 @@ def diff(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """What is different between two versions of the rules."""
+    """Show the differences between two versions of the rules."""
 
     async def work(client: Client) -> Json:
         # The version in force is told by any list of rules.
@@ -101,7 +101,7 @@ def restore(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the rules what they were in a version.
+    """Restore the rules of a version.
 
     This makes a new version: nothing of the history is lost.
     """
@@ -145,7 +145,7 @@ def import_rules(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the rules of the teams in FILE exactly those.
+    """Replace the rules of the teams in FILE.
 
     Teams that FILE does not name keep theirs. With --tests, cases are tried first, and nothing is written if one fails.
     """

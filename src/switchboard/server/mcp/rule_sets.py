@@ -22,7 +22,7 @@ from switchboard.server.http.services import Services
 from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool, read, schema_of
 
 _VERSIONS: Final = "List the versions of the rules, newest first: who changed them, when and why."
-_RESTORE: Final = "Make the rules of your team and those below (name one with team_id) what they were in a version."
+_RESTORE: Final = "Restore the rules of a version, for your team and those below, or for one of them (team_id)."
 _LINT: Final = "Find rules that are probably wrong: never firing, leading nowhere, without a running target."
 _BACKTEST: Final = "Decide stored messages again by other rules: how many would be routed differently, with examples."
 _SOPS: Final = "List the standing operating procedures that have been loaded, with their rules."
