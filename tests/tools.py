@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
-from switchboard.ports.tools import Tool, ToolOutcome, ToolScope
+from switchboard.ports.tools import QUOTA, Tool, ToolOutcome, ToolScope
 from switchboard.tools.calls import CallLimits, call_tool
 from switchboard.tools.registry import build_tools
 
@@ -13,10 +13,8 @@ KEY = UUID("0192f0c1-0000-7000-8000-000000000001")
 TOOLS = {tool.spec.name: tool for tool in build_tools()}
 
 
-def scope_of(
-    workspace: Path, urls: frozenset[str] = frozenset(), hosts: frozenset[str] = frozenset(), key: UUID = KEY
-) -> ToolScope:
-    return ToolScope(workspace, urls, hosts, key)
+def scope_of(workspace: Path, *, quota: int = QUOTA) -> ToolScope:
+    return ToolScope(workspace, frozenset(), frozenset(), KEY, quota=quota)
 
 
 async def called(workspace: Path, name: str, /, **arguments: object) -> ToolOutcome:

@@ -157,5 +157,5 @@ async def test_a_long_result_that_cannot_be_kept_is_cut_all_the_same(tmp_path: P
     (tmp_path / "tool-results").symlink_to("/")
     shown = shorten("x" * 50_000, scope_of(tmp_path), "odd")
     assert "they could not be kept" in shown
-    full = shorten("x" * 50_000, scope_of(tmp_path / "new"), "odd", quota=10)
+    full = shorten("x" * 50_000, scope_of(tmp_path / "new", quota=10), "odd")
     assert "the workspace is full" in full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import ctypes
 import os
@@ -19,11 +20,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from switchboard.ports.tools import ToolOutcome
-from switchboard.tools.files import MOST_SHOWN, file_tools
+from switchboard.tools.calls import call_tool
+from switchboard.tools.files import MOST_SHOWN
 from switchboard.tools.search import MOST_SEARCHED
 from switchboard.tools.threads import Stop, Stopped, in_thread
 from switchboard.tools.workspace import MOST_WRITTEN, Written, write
-from tests.tools import KEY, called, outcome_of
+from tests.documents import HOME, blocks
+from tests.tools import KEY, TOOLS, called, scope_of
 
 CANARY = "CANARY-of-the-outside"
 TERABYTE = 1 << 40
@@ -144,6 +147,16 @@ async def test_a_long_list_is_cut_and_says_so(workspace: Path) -> None:
     shown = outcome.text.splitlines()
     assert shown[-1] == f"[{1000 - len(shown) + 1} more entries: list a directory of it]"
     assert len(outcome.text) <= MOST_SHOWN + 100
+
+
+async def test_the_examples_of_the_manual(workspace: Path) -> None:
+    examples = "".join(block.text for block in blocks(HOME / "docs/tools.md") if block.language == "pycon")
+    for shown in examples.split(">>> ")[1:]:
+        call, _, result = shown.partition("\n")
+        made = ast.parse(call, mode="eval").body
+        assert isinstance(made, ast.Call)
+        arguments = {one.arg or "": ast.literal_eval(one.value) for one in made.keywords}
+        assert (await called(workspace, ast.unparse(made.func), **arguments)).text == result.rstrip("\n")
 
 
 # Searching ----------------------------------------------------------------------------------------------------------
@@ -565,14 +578,17 @@ async def test_what_an_interrupted_step_left_is_replaced_when_it_runs_again(work
 
 
 async def test_the_quota_of_a_workspace(workspace: Path) -> None:
-    tool = {one.spec.name: one for one in file_tools(quota=100_000)}["write_file"]
+    async def written(path: str, size: int) -> ToolOutcome:
+        scope = scope_of(workspace, quota=100_000)
+        return await call_tool(TOOLS["write_file"], {"path": path, "content": "x" * size}, scope)
+
     for number in range(4):
-        assert (await outcome_of(tool, workspace, path=f"d/{number}", content="x" * 20_000)).ok
-    full = await outcome_of(tool, workspace, path="d/5", content="x" * 20_000)
+        assert (await written(f"d/{number}", 20_000)).ok
+    full = await written("d/5", 20_000)
     assert not full.ok
     assert "the workspace is full" in full.text
     assert len(names(workspace / "d")) == 4
-    too_long = await outcome_of(tool, workspace, path="e", content="x" * (MOST_WRITTEN + 1))
+    too_long = await written("e", MOST_WRITTEN + 1)
     assert "at most" in too_long.text
 
 

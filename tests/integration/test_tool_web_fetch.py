@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchboard.ports.tools import ToolOutcome, ToolScope
-from switchboard.tools.calls import CallLimits, call_tool
+from switchboard.tools.calls import call_tool
 from switchboard.tools.results import MOST
 from switchboard.tools.urls import canonical, urls_in
 from switchboard.tools.web_fetch import MOST_BODY, WebFetch, WebOptions
-from switchboard.transport.signed_post import PostError
+from switchboard.transport.signed_post import PostError, Resolve
 from tests.tools import KEY, called
 
 CANARY = "xk7canary"
@@ -100,19 +100,33 @@ class Names:
         return self.known[host]
 
 
-def tool(site: Site, *more: str, **options: Any) -> WebFetch:
+@dataclass(frozen=True)
+class Web:
+    """web_fetch, and the hosts that the settings allow to be at private addresses."""
+
+    fetch: WebFetch = field(default_factory=WebFetch)
+    private: frozenset[str] = frozenset()
+
+
+def tool(site: Site, *more: str, **options: Any) -> Web:
     """web_fetch, for which this site is allowed to be where it is."""
-    return WebFetch(WebOptions(private_hosts=frozenset({site.place, *more}), **options))
+    return Web(WebFetch(WebOptions(**options)), frozenset({site.place, *more}))
+
+
+def without_private(names: Resolve) -> Web:
+    """web_fetch with the defaults of the settings."""
+    return Web(WebFetch(WebOptions(resolver=names)))
 
 
 async def fetched(
-    web: WebFetch, url: str, workspace: Path, *, said: str = "", hosts: frozenset[str] = frozenset()
+    web: Web, url: str, workspace: Path, *, said: str = "", hosts: frozenset[str] = frozenset()
 ) -> ToolOutcome:
     """The outcome for a model that asks for `url`, where the person `said` something."""
-    return await call_tool(web, {"url": url}, ToolScope(workspace, urls_in(said), hosts, KEY), CallLimits())
+    scope = ToolScope(workspace, urls_in(said), hosts, KEY, web.private)
+    return await call_tool(web.fetch, {"url": url}, scope)
 
 
-async def own(web: WebFetch, url: str, workspace: Path) -> ToolOutcome:
+async def own(web: Web, url: str, workspace: Path) -> ToolOutcome:
     """The outcome for a URL that the person wrote."""
     return await fetched(web, url, workspace, said=url)
 
@@ -209,7 +223,7 @@ async def test_a_server_that_hangs(site: Site, tmp_path: Path) -> None:
 async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     assert (
         "cannot be reached"
-        in (await own(WebFetch(WebOptions(frozenset({"127.0.0.1:1"}))), "http://127.0.0.1:1/", tmp_path)).text
+        in (await own(Web(private=frozenset({"127.0.0.1:1"})), "http://127.0.0.1:1/", tmp_path)).text
     )
 
 
@@ -329,7 +343,7 @@ ATTACKS = {
 @pytest.mark.parametrize("url", ATTACKS.values(), ids=ATTACKS.keys())
 async def test_attacks_are_refused_before_a_name_is_looked_up(url: str, tmp_path: Path) -> None:
     names = Names()
-    web = WebFetch(WebOptions(resolver=names))
+    web = without_private(names)
     outcome = await fetched(web, url, tmp_path, said=f"What about {GOOD} ?", hosts=frozenset({"docs.example"}))
     assert not outcome.ok
     assert names.asked == []
@@ -367,7 +381,7 @@ async def test_another_spelling_tells_a_server_nothing(site: Site, tmp_path: Pat
 )
 def test_no_text_but_the_persons_own_address_is_fetched(url: str) -> None:
     names = Names()
-    web = WebFetch(WebOptions(resolver=names))
+    web = without_private(names)
     asyncio.run(fetched(web, url, Path("/nowhere"), said=GOOD))
     assert names.asked == (["good.example"] if canonical(url) == GOOD else [])
 
@@ -450,7 +464,7 @@ PRIVATE = [
 
 @pytest.mark.parametrize("host", PRIVATE)
 async def test_no_private_address_is_asked_even_for_the_person(site: Site, tmp_path: Path, host: str) -> None:
-    outcome = await own(WebFetch(), f"http://{host}:{site.port}/", tmp_path)
+    outcome = await own(Web(), f"http://{host}:{site.port}/", tmp_path)
     assert not outcome.ok
     assert "not public" in outcome.text
     assert "127.0.0.1" not in outcome.text
@@ -472,7 +486,7 @@ async def test_no_redirect_leads_to_a_private_address(site: Site, tmp_path: Path
 )
 async def test_a_name_at_a_private_address_is_refused(site: Site, tmp_path: Path, addresses: tuple[str, ...]) -> None:
     names = Names(good_example=addresses)
-    outcome = await own(WebFetch(WebOptions(resolver=names)), f"http://good.example:{site.port}/", tmp_path)
+    outcome = await own(without_private(names), f"http://good.example:{site.port}/", tmp_path)
     assert "not public" in outcome.text
     assert site.asked == []
 
@@ -485,7 +499,7 @@ async def test_a_name_is_looked_up_once_and_the_checked_address_is_connected_to(
         assert (host, port) == ("good.example", site.port)
         return next(answers)
 
-    web = WebFetch(WebOptions(frozenset({f"good.example:{site.port}"}), resolver=rebound))
+    web = tool(site, f"good.example:{site.port}", resolver=rebound)
     assert (await own(web, f"http://good.example:{site.port}/", tmp_path)).ok
     assert next(answers) == ("10.0.0.1",)
     assert site.addresses == ["127.0.0.1"]
@@ -502,7 +516,7 @@ async def test_every_redirect_is_looked_up_and_checked_anew(site: Site, tmp_path
         return next(answers)
 
     site.answers["/again"] = redirect("http://inner.example/")
-    web = WebFetch(WebOptions(frozenset({f"good.example:{site.port}"}), resolver=rebound))
+    web = tool(site, f"good.example:{site.port}", resolver=rebound)
     outcome = await own(web, f"http://good.example:{site.port}/", tmp_path)
     assert "not public" in outcome.text
     assert asked == ["good.example", "good.example", "inner.example"]
@@ -512,9 +526,7 @@ async def test_every_redirect_is_looked_up_and_checked_anew(site: Site, tmp_path
 async def test_ports_of_other_services(site: Site, tmp_path: Path, port: int) -> None:
     names = Names(good_example=("127.0.0.1",))
     said = f"http://good.example:{port}/"
-    assert (
-        f"port {port} is not one of web pages" in (await own(WebFetch(WebOptions(resolver=names)), said, tmp_path)).text
-    )
+    assert f"port {port} is not one of web pages" in (await own(without_private(names), said, tmp_path)).text
     site.answers["/"] = redirect(said)
     assert f"port {port} is not" in (await own(tool(site), site.url(), tmp_path)).text
     assert names.asked == []
@@ -550,9 +562,9 @@ async def test_a_host_of_the_settings_redirects_only_to_what_is_permitted(site: 
 
 async def test_no_public_host_redirects_into_the_private_network(site: Site, tmp_path: Path) -> None:
     site.answers["/"] = answer("an inner page")
-    scope = ToolScope(tmp_path, frozenset({site.url()}), frozenset(), KEY)
+    scope = ToolScope(tmp_path, frozenset({site.url()}), frozenset(), KEY, frozenset({site.place}))
     with pytest.raises(PostError, match="not a public address"):
-        await tool(site)._asked(site.url(), "http://public.example/", scope)
+        await tool(site).fetch._asked(site.url(), "http://public.example/", scope)
     assert site.asked == []
 
 

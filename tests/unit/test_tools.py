@@ -14,7 +14,9 @@ from switchboard.ports.tools import Audience
 from switchboard.tools.arguments import complaint
 from switchboard.tools.registry import Grants, build_tools, granted, tool_definitions
 from switchboard.tools.results import MOST, cut
+from tests.documents import HOME, codes, rows
 
+MANUAL = HOME / "docs/tools.md"
 # jsonschema has no type stubs.
 Validator: Any = import_module("jsonschema").Draft202012Validator
 TOOLS = build_tools()
@@ -38,6 +40,23 @@ def test_effects_and_risks() -> None:
     assert {tool.spec.effect for tool in TOOLS} == {"idempotent"}
     assert {tool.spec.name for tool in TOOLS if tool.spec.ordered} == {"write_file"}
     assert {tool.spec.risk for tool in TOOLS} == {"low"}
+
+
+def test_the_table_of_tools_in_the_manual() -> None:
+    told = {codes(name)[0]: (codes(arguments), effect) for name, arguments, effect, _ in rows(MANUAL, "tool")}
+    assert told == {
+        tool.spec.name: (
+            [*tool.spec.parameters["properties"]],
+            tool.spec.effect + (", in order" if tool.spec.ordered else ""),
+        )
+        for tool in TOOLS
+    }
+
+
+def test_the_table_of_audiences_in_the_manual() -> None:
+    told = {codes(name)[0]: default for name, _, default in rows(MANUAL, "audience")}
+    real = {name: "all tools" if granted(TOOLS, Grants(), name) else "none" for name in get_args(Audience)}
+    assert told == real
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 from uuid import UUID
 
 from switchboard.domain.json_values import JsonMapping
@@ -35,6 +35,10 @@ class ToolSpec:
     """Calls take place in their order, though repeating one is harmless: what it changes, another may read."""
 
 
+QUOTA: Final = 2 * 1024**3
+"""Bytes on disk that a workspace may take, unless the settings say otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolScope:
     """What one call may touch. It comes from the request context, never from arguments."""
@@ -47,6 +51,10 @@ class ToolScope:
     """Hosts that the settings allow: `docs.python.org`, or with another port `docs.example:8443`."""
     key: UUID
     """The idempotency key of the step: the same each time that the same call is made."""
+    private_hosts: frozenset[str] = frozenset()
+    """Hosts that may be at private addresses, in the form of `hosts`; this alone permits no URL."""
+    quota: int = QUOTA
+    """Bytes on disk that the workspace may take."""
 
 
 @dataclass(frozen=True, slots=True)

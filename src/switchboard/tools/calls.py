@@ -18,7 +18,7 @@ from switchboard.ports.tools import Tool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.arguments import complaint
 from switchboard.tools.results import MOST, shorten
 from switchboard.tools.threads import in_thread
-from switchboard.tools.workspace import MOST_WRITTEN, QUOTA
+from switchboard.tools.workspace import MOST_WRITTEN
 
 TIMEOUT_S: Final = 60.0
 _GRACE_S: Final = 5.0
@@ -29,10 +29,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Of one call: seconds, and bytes of the workspace in which long results are kept."""
+    """Of one call, in seconds."""
 
     timeout: float = TIMEOUT_S
-    quota: int = QUOTA
 
 
 _DEFAULTS: Final = CallLimits()
@@ -46,10 +45,9 @@ async def call_tool(
         return ToolOutcome(f"{tool.spec.name} was not called: {wrong}", ok=False)
     outcome = await _bounded(tool, arguments, scope, limits.timeout)
     text = storable_text(outcome.text[:MOST_WRITTEN])
-    name, quota = tool.spec.name, limits.quota
     if len(text) <= MOST:
         return ToolOutcome(text, outcome.ok)
-    return ToolOutcome(await in_thread(lambda stop: shorten(text, scope, name, quota, stop)), outcome.ok)
+    return ToolOutcome(await in_thread(lambda stop: shorten(text, scope, tool.spec.name, stop)), outcome.ok)
 
 
 async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, timeout: float) -> ToolOutcome:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from switchboard.core.visible import visible
@@ -17,7 +16,6 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.threads import Stop, in_thread
 from switchboard.tools.workspace import (
-    QUOTA,
     TEMPORARY,
     Entry,
     Refused,
@@ -107,13 +105,9 @@ class FileTool:
             return ToolOutcome(f"{path}: {meaning(error)}", ok=False)
 
 
-def file_tools(quota: int = QUOTA) -> tuple[FileTool, FileTool, FileTool]:
-    """read_file, write_file, list_files; `quota` of the workspace in bytes."""
-    return (
-        FileTool(READ_FILE, _read_file),
-        FileTool(WRITE_FILE, partial(_write_file, quota=quota)),
-        FileTool(LIST_FILES, _list_files),
-    )
+def file_tools() -> tuple[FileTool, FileTool, FileTool]:
+    """read_file, write_file, list_files."""
+    return (FileTool(READ_FILE, _read_file), FileTool(WRITE_FILE, _write_file), FileTool(LIST_FILES, _list_files))
 
 
 class Lines:
@@ -206,9 +200,9 @@ def _lines_of(opened: int, stop: Stop) -> Iterator[bytes]:
 # write_file and list_files -----------------------------------------------------------------------------------------
 
 
-def _write_file(arguments: JsonMapping, scope: ToolScope, stop: Stop, *, quota: int) -> str:
+def _write_file(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
     file = Written(_file_parts(arguments), str(arguments["content"]).encode("utf-8", "replace"), scope.key)
-    replaced = write(scope.workspace, file, stop, quota)
+    replaced = write(scope.workspace, file, stop, scope.quota)
     return f"{'replaced' if replaced else 'created'} {shown_name('/'.join(file.parts))}: {len(file.data)} bytes"
 
 

@@ -8,24 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from switchboard.domain import llm
 from switchboard.ports.tools import Audience, Tool
 from switchboard.tools.files import file_tools
 from switchboard.tools.search import search_tool
-from switchboard.tools.web_fetch import WebFetch, WebOptions
-from switchboard.tools.workspace import QUOTA
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOptions:
-    """What the settings say of the tools of a butler."""
-
-    quota: int = QUOTA
-    """Bytes on disk that its workspace may take."""
-    private_hosts: frozenset[str] = frozenset()
-    """Hosts that `web_fetch` may find at private addresses, in the form of `hosts_of`."""
+from switchboard.tools.web_fetch import WebFetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +25,12 @@ class Grants:
     groups: frozenset[str] | None = frozenset()
 
 
-_DEFAULTS: Final = ToolOptions()
-
-
-def build_tools(options: ToolOptions = _DEFAULTS) -> tuple[Tool, ...]:
+def build_tools() -> tuple[Tool, ...]:
     """All tools, in the order in which a model is told of them, which never changes.
 
     `execute_command` and `bash` will follow `search_files`.
     """
-    web = WebOptions(private_hosts=options.private_hosts, quota=options.quota)
-    return (*file_tools(options.quota), search_tool(), WebFetch(web))
+    return (*file_tools(), search_tool(), WebFetch())
 
 
 def tool_definitions(tools: Iterable[Tool]) -> tuple[llm.Tool, ...]:

@@ -9,19 +9,19 @@ from typing import Final
 
 from switchboard.ports.tools import ToolScope
 from switchboard.tools.threads import Stop
-from switchboard.tools.workspace import MOST_WRITTEN, QUOTA, Refused, Written, meaning, write
+from switchboard.tools.workspace import MOST_WRITTEN, Refused, Written, meaning, write
 
 MOST: Final = 16_000
 """Characters of a result that a model sees."""
 DIRECTORY: Final = "tool-results"
 
 
-def shorten(text: str, scope: ToolScope, name: str, quota: int = QUOTA, stop: Stop | None = None) -> str:
+def shorten(text: str, scope: ToolScope, name: str, stop: Stop | None = None) -> str:
     """`text`, if it has at most `MOST` characters; else head, mark and tail, and the whole in a file that is named.
 
     `name` of the tool. The file is the same whenever the call is made again. Blocks for as long as writing takes.
     """
-    return text if len(text) <= MOST else cut(text, MOST, keep(text, scope, name, quota, stop))
+    return text if len(text) <= MOST else cut(text, MOST, keep(text, scope, name, stop))
 
 
 def cut(text: str, most: int, where: str) -> str:
@@ -34,13 +34,13 @@ def cut(text: str, most: int, where: str) -> str:
     return text[: room - tail] + mark + (text[-tail:] if tail else "")
 
 
-def keep(text: str, scope: ToolScope, name: str, quota: int = QUOTA, stop: Stop | None = None) -> str:
+def keep(text: str, scope: ToolScope, name: str, stop: Stop | None = None) -> str:
     """Write the whole of a result to its file; returns a phrase that says where it is, or why it is nowhere."""
     parts = (DIRECTORY, f"{name}-{scope.key}.txt")
     data = text[:MOST_WRITTEN].encode("utf-8", "replace")[:MOST_WRITTEN]
     all_of_it = "all of it is" if len(data) < MOST_WRITTEN else f"the first {MOST_WRITTEN} bytes are"
     try:
-        write(scope.workspace, Written(parts, data, scope.key), stop or Stop(), quota)
+        write(scope.workspace, Written(parts, data, scope.key), stop or Stop(), scope.quota)
     except Refused as refused:
         return f"they could not be kept: {refused}"
     except OSError as error:

@@ -30,7 +30,7 @@ from switchboard.tools.pages import Page, is_text, text_of
 from switchboard.tools.results import MOST, cut, keep
 from switchboard.tools.threads import in_thread
 from switchboard.tools.urls import canonical, place_of, port_of
-from switchboard.tools.workspace import QUOTA, Refused
+from switchboard.tools.workspace import Refused
 from switchboard.transport.signed_post import CheckedTransport, PostError, Resolve, limits, resolve
 
 MOST_REDIRECTS: Final = 5
@@ -65,11 +65,9 @@ WEB_FETCH: Final = ToolSpec(
 
 @dataclass(frozen=True, slots=True)
 class WebOptions:
-    """`private_hosts`: those that may be at a private address, in the form of `hosts_of`; `seconds` for all of it."""
+    """How it fetches; `seconds` for all of it."""
 
-    private_hosts: frozenset[str] = frozenset()
     seconds: float = 30.0
-    quota: int = QUOTA
     resolver: Resolve = resolve
 
 
@@ -89,7 +87,7 @@ class WebFetch:
         try:
             async with asyncio.timeout(self.options.seconds):
                 page = await self._fetched(str(arguments["url"]), scope)
-            told = await _told(page, await text_of(page), scope, self.options.quota)
+            told = await _told(page, await text_of(page), scope)
         except (Refused, PostError, TimeoutError, OSError, httpx2.HTTPError) as error:
             return ToolOutcome(f"the page was not fetched: {self._why(error)}", ok=False)
         return ToolOutcome(told, ok=200 <= page.status < 300)
@@ -122,7 +120,7 @@ class WebFetch:
 
     async def _asked(self, url: str, came_from: str, scope: ToolScope) -> Page | str:
         """What one server answers: a page, or where to go on."""
-        place, private = place_of(url), self.options.private_hosts
+        place, private = place_of(url), scope.private_hosts
         if not (port_of(url) in _OPEN_PORTS or port_of(url) >= 1024 or place in scope.hosts | private):
             raise Refused(f"port {port_of(url)} is not one of web pages")
         extensions = {
@@ -187,7 +185,7 @@ async def _body(response: httpx2.Response) -> tuple[bytes, bool]:
     return bytes(body), True
 
 
-async def _told(page: Page, text: str, scope: ToolScope, quota: int) -> str:
+async def _told(page: Page, text: str, scope: ToolScope) -> str:
     """As JSON that nothing in the page can end; a long text is kept in a file, whole and as it is."""
     about = {"url": page.url, "status": page.status, "content_type": page.media_type}
     if not page.whole:
@@ -195,6 +193,6 @@ async def _told(page: Page, text: str, scope: ToolScope, quota: int) -> str:
     whole = outside_json({**about, "text": text})
     if len(whole) <= _MOST_TOLD:
         return _SAID + whole
-    where = await in_thread(lambda stop: keep(text, scope, WEB_FETCH.name, quota, stop))
+    where = await in_thread(lambda stop: keep(text, scope, WEB_FETCH.name, stop))
     shorter = (outside_json({**about, "text": cut(text, most, where)}) for most in _LIMITS)
     return _SAID + next((one for one in shorter if len(one) <= _MOST_TOLD), outside_json(about))

@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from switchboard.ports.tools import QUOTA
 from switchboard.tools.threads import Stop
 
-QUOTA: Final = 2 * 1024**3
-"""Bytes on disk that a workspace may take, unless the settings say otherwise."""
 MOST_ENTRIES: Final = 100_000
 """Maximum of files and directories that are looked at in one call."""
 MOST_WRITTEN: Final = 4 * 1024**2
