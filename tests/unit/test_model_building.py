@@ -1,0 +1,97 @@
+"""Models of the settings become sessions, and what is wrong with them is said at the start."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from switchboard.app.settings import load_settings
+from switchboard.core.policy.budget import Price
+from switchboard.domain.errors import ConfigurationError
+from switchboard.llm.build import Sessions
+from switchboard.llm.spec import ModelSpec
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (ModelSpec("m", "anthropic", "x"), "models: m: a key is needed"),
+        (
+            ModelSpec("m", "anthropic", "x", api_key_env="NO_SUCH_KEY"),
+            "NO_SUCH_KEY holds no secret: .* the provider gave you",
+        ),
+        (ModelSpec("m", "anthropic", "x", api_key_env="A", api_key_file=Path("b")), "either api_key_env or api_key_f"),
+        (ModelSpec("m", "anthropic", "x", "http://h", profile="local"), "profile `local` is for kind `openai`"),
+        (ModelSpec("m", "openai", "x", "nonsense"), "the URL"),
+        (ModelSpec("m", "openai", "x", "http://h", program="claude"), "program is for command lines"),
+        (
+            ModelSpec("m", "codex", "x", "http://h", program="/no/such"),
+            "m: /no/such is not installed.* leave this model out of classify.models",
+        ),
+    ],
+)
+def test_wrong_models_are_refused_at_the_start(model: ModelSpec, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Sessions([model])
+
+
+def test_a_missing_sdk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    monkeypatch.delitem(sys.modules, "switchboard.llm.anthropic_api", raising=False)
+    with pytest.raises(ConfigurationError, match="m: kind anthropic needs the package anthropic"):
+        Sessions([ModelSpec("m", "anthropic", "x", "http://h")])
+
+
+TOML = """
+[[models]]
+name = "near"
+kind = "openai"
+model = "qwen3"
+base_url = "http://127.0.0.1:1234/v1"
+profile = "local"
+
+[[models]]
+name = "far"
+kind = "claude-code"
+model = "m"
+api_key_file = "/run/key"
+price_in = 3.0
+
+[classify]
+models = ["far", "near"]
+cost_per_day = 2.5
+"""
+
+
+def test_settings_name_the_models(tmp_path: Path) -> None:
+    file = tmp_path / "switchboard.toml"
+    file.write_text(TOML, encoding="utf-8")
+    settings = load_settings(file)
+    near, far = (model.spec for model in settings.models)
+    assert near == ModelSpec("near", "openai", "qwen3", "http://127.0.0.1:1234/v1", profile="local")
+    assert (far.kind, far.api_key_file, far.price) == ("claude-code", Path("/run/key"), Price(3_000_000, 0))
+    assert (settings.classify.models, settings.classify.cost_per_day) == (("far", "near"), 2.5)
+    assert load_settings(None).classify.models == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('name = "far"', 'name = "near"'), "two are named near"),
+        (('["far", "near"]', '["far", "nobody"]'), "there is no model nobody; there are: near, far"),
+        (('["far", "near"]', '["far", "far"]'), "list each model only once"),
+        (('"claude-code"', '"claude"'), "line 11: models.1.kind: Input should be"),
+        (("3.0", "-1"), "price_in: Input should be greater than or equal to 0"),
+        (("price_in", "price"), "line 14: models.1.price: unknown setting"),
+        (('model = "m"', ""), "line 9: models.1.model: Field required"),
+    ],
+)
+def test_inconsistent_settings_stop_the_start(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    file = tmp_path / "switchboard.toml"
+    file.write_text(TOML.replace(*change), encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file)
+    assert said in caught.value.message
+    assert str(file) in caught.value.message
