@@ -77,6 +77,7 @@ GROWING: Final = (
         "receipt",
     ),
     *("dead_letter", "notice", "memo", "routing", "classification", "route_call", "session_token", "model_flow"),
+    *("entry", "summary", "fact", "fact_source", "forgotten"),
 )
 SYSTEM4 = SystemId("System4/root")
 PULL = "pull:telegram:bot"
@@ -255,11 +256,11 @@ async def test_routing_from_claim_to_settlement_reads_by_index(watched: Watched)
 
 async def test_what_a_sender_may_use_of_models_is_read_and_booked_by_index(watched: Watched) -> None:
     today, caps = datetime.now(UTC).date(), SenderCaps(10_000, 10_000, 10_000)
+    request_id = await watched.a_request()
 
     async def session() -> None:
         wanted = Reservation(new_uuid7(), today, Amount(5))
-        hour, request_id = timedelta(hours=1), await watched.a_request()
-        found = await model_usage.admit(watched.database, request_id, wanted, hour, caps)
+        found = await model_usage.admit(watched.database, request_id, wanted, timedelta(hours=1), caps)
         assert found.flow is not None
         await model_usage.settle(watched.database, found.flow, wanted, 5)
         await model_usage.forget_flows(watched.database, 300)

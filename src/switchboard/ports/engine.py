@@ -166,6 +166,10 @@ class Facts(Protocol):
         """The latest facts that may be told where the turn answers, the newest first. Raises `Unavailable`."""
         ...
 
+    async def share(self, turn: Turn, fact_id: UUID) -> bool:
+        """Let everybody who talks to the butler hear a fact. False: not its author asks, or there is none such."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class EngineContext:

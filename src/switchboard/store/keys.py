@@ -12,7 +12,7 @@ from typing import Final, Literal, get_args
 from uuid import UUID
 
 _REMEMBERED: Final = 8192
-Kind = Literal["conversation", "event", "body", "person"]
+Kind = Literal["conversation", "event", "body", "person", "fact"]
 
 
 class Keys:
@@ -38,6 +38,11 @@ class Keys:
     def event(self, channel: str, endpoint: str, key: str) -> str:
         """Of an event's own key, which is unique within its channel and endpoint."""
         return self.of("event", f"{len(channel)},{len(endpoint)}:{channel}{endpoint}{key}".encode())
+
+    def fact(self, system_id: str, author: str, text: str) -> str:
+        """Of what a butler has learned: the same words of the same author, however they are spaced and capitalized."""
+        words = " ".join(text.casefold().split()).strip(".!")
+        return self.of("fact", f"{len(system_id)},{len(author)}:{system_id}{author}{words}".encode())
 
     def _conversation(self, name: str) -> str:
         return self.of("conversation", name.encode())

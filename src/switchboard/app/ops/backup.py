@@ -31,6 +31,8 @@ Progress = Callable[[int], None]
 """Is told now and then how many bytes have been written."""
 
 _EVERY: Final = 0.1
+_ALL_FACTS: Final = "-c switchboard.facts=open"
+"""See the policy of the table `fact`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ async def back_up(settings: Settings, file: Path, progress: Progress) -> int:
         try:
             options = ["--format=custom", f"--schema={SCHEMA}", "--no-owner", "--no-acl", f"--file={partial}"]
             options.append(f"--exclude-table-data={SCHEMA}.process")  # none of them will be alive after a restore
+            options.append("--enable-row-security")  # facts are under it, and _ALL_FACTS lets all of them through
             await _run(tools, "pg_dump", options, database.url, lambda: progress(partial.stat().st_size))
             return _keep(partial, file)
         finally:
@@ -202,7 +205,8 @@ async def _watch(watch: Callable[[], None]) -> None:
 def _environment(*, embedded: bool) -> dict[str, str]:
     """Ours, in English. PG* are for a database of the user's own; the way to the embedded one they could only bend."""
     kept = {key: value for key, value in os.environ.items() if not (embedded and key.startswith("PG"))}
-    return kept | {"LC_ALL": "C"}
+    options = f"{kept.get('PGOPTIONS', '')} {_ALL_FACTS}".strip()
+    return kept | {"LC_ALL": "C", "PGOPTIONS": options}
 
 
 def _without_password(url: str) -> tuple[str, dict[str, str]]:

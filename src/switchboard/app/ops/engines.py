@@ -23,6 +23,7 @@ from switchboard.domain.routing import Member, SystemId
 from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure, OpenEngine
 from switchboard.ports.models import Models
 from switchboard.store.database import Database
+from switchboard.store.facts import StoredFacts
 from switchboard.store.history import Readers, StoredHistory
 from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
@@ -50,13 +51,15 @@ def engine_context(
     settings: Settings, database: Database, channels: Channels = CHANNELS, models: Models | None = None
 ) -> EngineContext:
     """`models`: those that are asked; None: only to look whether they could be."""
+    readers = Readers(database, channels)
     return EngineContext(
         StoredMemos(database),
         StoredRemoteAgents(database),
         settings.program_user,
         models=models or TurnModels(settings, database),
         workspaces=settings.data_dir / "workspaces",
-        history=StoredHistory(database, Readers(database, channels)),
+        history=StoredHistory(database, readers),
+        facts=StoredFacts(database, readers),
     )
 
 

@@ -577,6 +577,72 @@ create table entry (
 create index entry_request on entry (request_id);
 create index entry_compacted on entry (compacted_at) where compacted_at is not null;
 
+-- What stands for the entries up to a position, the summary before it included. person and private as of an entry: where what
+-- two people said in private is in one range, nobody is given a summary of it, and its text is empty.
+create table summary (
+    lane uuid not null,
+    position bigint not null,
+    summary_id uuid not null,
+    first_position bigint not null,
+    person text not null,
+    private boolean not null,
+    text text not null,
+    created_at timestamptz not null default clock_timestamp(),
+    restored_at timestamptz,
+    primary key (lane, position)
+);
+create index summary_id on summary (summary_id);
+
+-- Lanes whose oldest entries are to be compacted; tries: since the last turn; not before ready_at.
+create table compaction (
+    lane uuid primary key,
+    tries smallint not null default 0,
+    ready_at timestamptz not null default clock_timestamp()
+);
+create index compaction_ready on compaction (ready_at);
+
+-- What a butler has learned from people's own words. author: who said it; space: who may hear it: the author in private,
+-- the conversation in which it was said, or all. mark: a keyed hash of butler, author and text.
+create table fact (
+    fact_id uuid primary key,
+    system_id text not null,
+    conversation uuid not null,
+    author text not null check (author <> ''),
+    subject text not null,
+    space text not null check (space in ('private', 'group', 'shared')),
+    text text not null check (length(text) between 1 and 300),
+    mark uuid not null,
+    created_at timestamptz not null default clock_timestamp()
+);
+create unique index fact_mark on fact (mark, space, conversation);
+create index fact_author on fact (system_id, author) where space = 'private';
+create index fact_conversation on fact (conversation, system_id) where space = 'group';
+create index fact_shared on fact (system_id, fact_id) where space = 'shared';
+create index fact_page on fact (system_id, fact_id);
+
+-- Facts are read and written by functions that open the table for themselves, see facts.sql: a statement of our own that
+-- forgets who reads finds nothing. A superuser passes all the same.
+alter table fact enable row level security;
+alter table fact force row level security;
+create policy fact_by_function on fact
+    using (current_setting('switchboard.facts', true) = 'open') with check (current_setting('switchboard.facts', true) = 'open');
+
+-- The entries that a fact cites.
+create table fact_source (
+    fact_id uuid not null,
+    lane uuid not null,
+    position bigint not null,
+    primary key (fact_id, lane, position)
+);
+
+-- What was forgotten, by marks and ids that say nothing: it is not learned again.
+create table forgotten (
+    fact_id uuid primary key,
+    mark uuid not null,
+    at timestamptz not null default clock_timestamp()
+);
+create index forgotten_mark on forgotten (mark);
+
 -- Routing by a model: sessions, what they called, what came of it ---------------------------------------------------------
 
 -- A session of a model for one message: it may call one tool, for some minutes, and name its candidates alone. What it

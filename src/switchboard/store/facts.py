@@ -1,0 +1,120 @@
+"""What butlers have learned, behind one wall: the function `visible` in `sql/functions/facts.sql`.
+
+`app/wiring.py` gives `StoredFacts` to engines; operators list, share and forget by the functions below. A statement
+that reads the table `fact` by itself finds nothing: its rows are under forced row security. Next: `store/history.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from switchboard.core.storable import to_storable_json
+from switchboard.domain.ledger import LaneKey
+from switchboard.domain.message import RequestId
+from switchboard.domain.routing import SystemId
+from switchboard.ports.engine import Turn
+from switchboard.ports.facts import Fact
+from switchboard.store.database import Database, query, row_as, rows_as
+from switchboard.store.history import Readers
+from switchboard.store.ids import new_uuid7
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFacts:
+    """`Facts` in PostgreSQL."""
+
+    database: Database
+    readers: Readers
+
+    async def visible(self, turn: Turn, limit: int = 100) -> Sequence[Fact]:
+        """As in the port."""
+        who = await self.readers.of(turn)
+        rows = await self.database.rows(
+            query("facts.visible"), who.system_id, who.conversation, who.person, who.private, who.authentic, limit
+        )
+        return rows_as(Fact, rows)
+
+    async def share(self, turn: Turn, fact_id: UUID) -> bool:
+        """As in the port."""
+        who = await self.readers.of(turn)
+        sql = query("facts.share")
+        return bool(await self.database.value(sql, fact_id, who.system_id, who.person, who.authentic, False))
+
+
+@dataclass(frozen=True, slots=True)
+class NewFact:
+    """A fact before it is kept. `positions`: of the entries that it cites; `private`: its author was alone with us."""
+
+    author: str
+    subject: str
+    private: bool
+    text: str
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedFact(Fact):
+    """A fact as operators see it, with its butler."""
+
+    system_id: SystemId
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An entry that a fact cites; without a text if it was erased meanwhile."""
+
+    position: int
+    request_id: RequestId | None
+    text: str | None
+    created_at: datetime | None
+
+
+async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[NewFact]) -> str:
+    """What `save_facts` takes."""
+    keys = await database.keys()
+    return to_storable_json(
+        [
+            {
+                "fact_id": new_uuid7(),
+                "author": one.author,
+                "subject": one.subject,
+                "space": "private" if one.private else "group",
+                "text": one.text,
+                "mark": UUID(keys.fact(system_id, one.author, one.text)),
+                "positions": one.positions,
+            }
+            for one in facts
+        ]
+    )
+
+
+async def save(database: Database, lane: LaneKey, system_id: SystemId, facts: Sequence[NewFact]) -> int:
+    """Keep what was learned in this lane, but for what was forgotten; returns how many facts are new."""
+    rows = await fact_rows(database, system_id, facts)
+    return int(await database.value(query("facts.save"), lane, rows))
+
+
+async def list_facts(
+    database: Database, system_id: str | None, author: str | None, below: UUID | None, limit: int
+) -> list[OwnedFact]:
+    """The newest first, for operators."""
+    return rows_as(OwnedFact, await database.rows(query("facts.list"), system_id, author, below, limit))
+
+
+async def get_fact(database: Database, fact_id: UUID) -> tuple[OwnedFact, list[Source]] | None:
+    """A fact with the entries that it cites, for operators."""
+    fact = row_as(OwnedFact, await database.row(query("facts.get"), fact_id))
+    return None if fact is None else (fact, rows_as(Source, await database.rows(query("facts.sources"), fact_id)))
+
+
+async def share_as_operator(database: Database, fact_id: UUID) -> bool:
+    """Let everybody who talks to the butler hear a fact. False: there is none such."""
+    return bool(await database.value(query("facts.share"), fact_id, "", "", False, True))
+
+
+async def forget(database: Database, fact_id: UUID) -> int:
+    """Forget a fact for good, with its copies; returns how many facts are gone."""
+    return int(await database.value(query("facts.forget"), fact_id))

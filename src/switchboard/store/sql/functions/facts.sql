@@ -1,0 +1,134 @@
+-- Open the table of facts to the function that calls this, which closes it again; it would stay open to the end of its
+-- transaction. A `set` of the function itself may not name a setting of ours.
+create or replace function facts_open(_open boolean) returns void
+language sql as $$
+    select set_config('switchboard.facts', case when _open then 'open' else '' end, true);
+$$;
+
+-- The wall: the facts that may be told where a turn answers. A turn reads them by this alone. All that is given is found out
+-- from the message that the turn answers, see core/readers.py.
+create or replace function visible(_system_id text, _conversation uuid, _person text, _private boolean, _authentic boolean)
+returns setof fact
+language plpgsql as $$
+begin
+    perform facts_open(true);
+    return query
+        select f.* from fact f
+        where f.system_id = _system_id
+          and _authentic
+          and (
+              f.space = 'shared'
+              or (f.space = 'private' and _private and f.author = _person)
+              or (f.space = 'group' and not _private and _person <> '' and f.conversation = _conversation)
+          );
+    perform facts_open(false);
+end $$;
+
+-- Every transaction that writes facts is alone with them, so that none misses what another one is just forgetting.
+create or replace function alone_with_facts() returns void
+language sql as $$
+    select pg_advisory_xact_lock(hashtextextended('switchboard.facts', 0));
+$$;
+
+-- Keep facts, unless they were forgotten; one that is known gets further sources. _facts: a JSON array of fact_id, author,
+-- subject, space, text, mark, positions. Returns how many are new.
+create or replace function save_facts(_lane uuid, _facts text) returns integer
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _new integer;
+begin
+    perform alone_with_facts();
+    perform facts_open(true);
+    insert into fact (fact_id, system_id, conversation, author, subject, space, text, mark)
+        select f.fact_id, l.system_id, l.conversation, f.author, f.subject, f.space, f.text, f.mark
+        from json_to_recordset(_facts::json) as f (fact_id uuid, author text, subject text, space text, text text, mark uuid)
+        join lane l on l.key = _lane
+        where not exists (select from forgotten g where g.mark = f.mark)
+          and not exists (select from forgotten g where g.fact_id = f.fact_id)
+          and not exists (select from fact k where k.mark = f.mark and k.space = 'shared' and k.conversation = l.conversation)
+        order by f.mark
+        on conflict (mark, space, conversation) do nothing;
+    get diagnostics _new = row_count;
+    insert into fact_source (fact_id, lane, position)
+        select k.fact_id, _lane, p.position
+        from json_to_recordset(_facts::json) as f (space text, mark uuid, positions json)
+        join lane l on l.key = _lane
+        join fact k on k.mark = f.mark and k.space in (f.space, 'shared') and k.conversation = l.conversation
+        cross join lateral json_array_elements_text(f.positions) as e (position)
+        cross join lateral (select e.position::bigint as position) p
+        on conflict do nothing;
+    perform facts_open(false);
+    return _new;
+end $$;
+
+-- Let all who talk to the butler hear a fact; only its author may say so, or an operator. Whether it may be and is.
+create or replace function share_fact(_fact_id uuid, _system_id text, _person text, _authentic boolean, _operator boolean)
+returns boolean
+language plpgsql as $$
+declare
+    _shared boolean;
+begin
+    perform alone_with_facts();
+    perform facts_open(true);
+    _shared := exists (
+        select from fact f
+        where f.fact_id = _fact_id and (_operator or (_authentic and f.system_id = _system_id and f.author = _person)));
+    update fact f set space = 'shared'
+        where f.fact_id = _fact_id and _shared
+          and not exists (select from fact k where k.mark = f.mark and k.space = 'shared' and k.conversation = f.conversation);
+    perform facts_open(false);
+    return _shared;
+end $$;
+
+-- Forget a fact for good: it, every copy of it that its author made elsewhere, and every summary that may repeat it. What it
+-- was learned from is not learned from again. Returns how many facts are gone; 0: there is none of this id.
+create or replace function forget_fact(_fact_id uuid) returns integer
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _facts uuid[];
+    _gone integer;
+begin
+    perform facts_open(true);
+    perform from lane l
+        where l.key in (select s.lane from fact_source s join fact c on c.fact_id = s.fact_id
+                        where c.mark = (select f.mark from fact f where f.fact_id = _fact_id))
+        order by l.key for no key update;
+    perform alone_with_facts();
+    _facts := array(select c.fact_id from fact c where c.mark = (select f.mark from fact f where f.fact_id = _fact_id));
+    insert into forgotten (fact_id, mark) select f.fact_id, f.mark from fact f where f.fact_id = any (_facts);
+    update entry e set learn = false from fact_source s
+        where s.fact_id = any (_facts) and e.lane = s.lane and e.position = s.position;
+    update summary y set text = '' from (
+            select s.lane, min(s.position) as position from fact_source s where s.fact_id = any (_facts) group by s.lane
+        ) s where y.lane = s.lane and y.position >= s.position;
+    delete from fact_source s where s.fact_id = any (_facts);
+    delete from fact f where f.fact_id = any (_facts);
+    get diagnostics _gone = row_count;
+    perform facts_open(false);
+    return _gone;
+end $$;
+
+-- What operators see: everything, or that of one butler or author; below an id, newest first.
+create or replace function facts_for_operator(_system_id text, _author text, _below uuid, _limit integer)
+returns setof fact
+language plpgsql as $$
+begin
+    perform facts_open(true);
+    return query
+        select f.* from fact f
+        where (_system_id is null or f.system_id = _system_id) and (_author is null or f.author = _author)
+          and (_below is null or f.fact_id < _below)
+        order by f.fact_id desc limit _limit;
+    perform facts_open(false);
+end $$;
+
+create or replace function fact_for_operator(_fact_id uuid)
+returns setof fact
+language plpgsql as $$
+begin
+    perform facts_open(true);
+    return query select f.* from fact f where f.fact_id = _fact_id;
+    perform facts_open(false);
+end $$;

@@ -1,0 +1,271 @@
+"""The walls of memory: who is told what was said and learned, and that each clause of the wall is needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+from pydantic import SecretStr
+
+from switchboard.app.ops.backup import back_up, restore
+from switchboard.app.settings import Settings
+from switchboard.domain.ledger import LaneKey
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import SystemId
+from switchboard.ports.facts import Reader
+from switchboard.store import facts
+from switchboard.store.database import SQL, Database, query
+from switchboard.store.facts import NewFact
+from switchboard.store.migrate import migrate
+
+NOTES, OTHER = SystemId("System1/notes"), SystemId("System1/other")
+ANN, BOB = "telegram/bot/ann", "telegram/bot/bob"
+HERS, HIS, GROUP, CLUB = map(Conversation, (ANN, BOB, "telegram/bot/group", "telegram/bot/club"))
+LANE: Final = """
+insert into lane (key, kind, system_id, conversation, pool, tier)
+select lane_key('turn', $1, enter_conversation($2)), 'turn', $1, enter_conversation($2), 'work', 2
+on conflict do nothing"""
+LEARNED: Final = (
+    (NOTES, HERS, ANN, True, "ann private"),
+    (NOTES, GROUP, ANN, False, "ann in the group"),
+    (NOTES, GROUP, ANN, True, "ann in the group's thread, but in private"),
+    (NOTES, CLUB, ANN, False, "ann in the club"),
+    (NOTES, HIS, BOB, True, "bob private"),
+    (NOTES, HERS, ANN, True, "ann to all"),
+    (OTHER, HERS, ANN, True, "ann private, another butler"),
+    (OTHER, GROUP, ANN, False, "ann in the group, another butler"),
+    (OTHER, HERS, ANN, True, "ann to all, another butler"),
+)
+"""Butler, conversation, author, in private or not, text; what is "to all" is shared."""
+ANN_ALONE: Final = Reader(NOTES, HERS, ANN, private=True)
+BOB_ALONE: Final = Reader(NOTES, HIS, BOB, private=True)
+BOB_IN_GROUP: Final = Reader(NOTES, GROUP, BOB)
+EXPECTED: Final = (
+    (ANN_ALONE, {"ann private", "ann in the group's thread, but in private", "ann to all"}),
+    (BOB_ALONE, {"bob private", "ann to all"}),
+    (BOB_IN_GROUP, {"ann in the group", "ann to all"}),
+    (replace(ANN_ALONE, conversation=GROUP, private=False), {"ann in the group", "ann to all"}),
+    (replace(BOB_ALONE, conversation=GROUP), {"bob private", "ann to all"}),
+    (replace(BOB_IN_GROUP, conversation=HIS), {"ann to all"}),
+    (replace(ANN_ALONE, system_id=OTHER), {"ann private, another butler", "ann to all, another butler"}),
+    (Reader(NOTES, GROUP), {"ann to all"}),
+    (Reader(NOTES, HERS, private=True), {"ann to all"}),
+    *((replace(one, authentic=False), set[str]()) for one in (ANN_ALONE, BOB_ALONE, BOB_IN_GROUP)),
+)
+
+
+@asynccontextmanager
+async def served(database_url: str) -> AsyncIterator[Database]:
+    """The database as a role that owns our schema, and is no superuser: row security binds only such."""
+    role = f"server_{uuid4().hex}"
+    place = urlsplit(database_url).path[1:]
+    await as_superuser(database_url, f"create role {role} login")
+    await as_superuser(database_url, f"grant create on database {place} to {role}")
+    await as_superuser(database_url, f"drop schema switchboard cascade; create schema switchboard authorization {role}")
+    database = await Database.connect(database_url.replace("postgres@", f"{role}@", 1), size=2)
+    try:
+        await migrate(database)
+        yield database
+    finally:
+        await database.close()
+        await as_superuser(database_url, f"drop owned by {role} cascade; drop role {role}")
+
+
+async def as_superuser(database_url: str, statement: str) -> None:
+    database = await Database.connect(database_url, size=1)
+    await database.run(statement)
+    await database.close()
+
+
+async def learn(database: Database) -> dict[str, UUID]:
+    """Keep all of LEARNED; the ids by text."""
+    for system_id, conversation, author, private, text in LEARNED:
+        await database.run(LANE, system_id, conversation)
+        lane = await database.value("select lane_key('turn', $1, conversation_key($2))", system_id, conversation)
+        new = NewFact(author, "figs", private, text, (1,))
+        assert await facts.save(database, LaneKey(lane), system_id, [new]) == 1
+    ids = {one.text: one.fact_id for one in await facts.list_facts(database, None, None, None, 100)}
+    for text, fact_id in ids.items():
+        if "to all" in text:
+            assert await facts.share_as_operator(database, fact_id)
+    return ids
+
+
+async def told(database: Database, reader: Reader) -> set[str]:
+    """The texts of what this reader is told."""
+    who = reader.system_id, reader.conversation, reader.person, reader.private, reader.authentic
+    return {row["text"] for row in await database.rows(query("facts.visible"), *who, 100)}
+
+
+async def wall(database: Database) -> list[set[str]]:
+    return [await told(database, reader) for reader, _ in EXPECTED]
+
+
+async def test_each_reader_is_told_what_they_may_hear_and_nothing_else(database_url: str) -> None:
+    async with served(database_url) as database:
+        await learn(database)
+        assert await wall(database) == [expected for _, expected in EXPECTED]
+
+
+CLAUSE = re.compile(r"(?:not )?[\w.]+(?: (?:=|<>|>) [\w.']+| is null)?")
+
+
+def clauses(name: str, file: str) -> tuple[str, list[tuple[str, str]]]:
+    """The SQL of a function, and per clause of its `where`: the clause, and the function as it would be without it."""
+    text = SQL.joinpath(f"functions/{file}.sql").read_text(encoding="utf-8")
+    found = re.search(rf"create or replace function {name}\(.*?\$\$;", text, re.DOTALL)
+    assert found is not None
+    sql = found[0]
+    at = sql.index("where") + len("where")
+    mutants = []
+    for clause in CLAUSE.finditer(sql, at, sql.index(";", at)):
+        if clause[0] in ("and", "or"):
+            continue
+        alone = re.search(r"\(\s*$", sql[: clause.start()]) and sql[clause.end() :].lstrip().startswith("or")
+        mutants.append((clause[0], f"{sql[: clause.start()]}{'false' if alone else 'true'}{sql[clause.end() :]}"))
+    return sql, mutants
+
+
+async def test_without_any_one_clause_the_wall_of_facts_is_another(database_url: str) -> None:
+    sql, mutants = clauses("visible", "facts")
+    assert [clause for clause, _ in mutants] == [
+        *("f.system_id = _system_id", "_authentic", "f.space = 'shared'"),
+        *("f.space = 'private'", "_private", "f.author = _person"),
+        *("f.space = 'group'", "not _private", "_person <> ''", "f.conversation = _conversation"),
+    ]
+    async with served(database_url) as database:
+        await learn(database)
+        for clause, mutant in mutants:
+            await database.run(mutant)
+            assert await wall(database) != [expected for _, expected in EXPECTED], clause
+        await database.run(sql)
+        assert await wall(database) == [expected for _, expected in EXPECTED]
+
+
+SAID: Final = (
+    "insert into entry (lane, position, request_id, role, person, private, text, created_at, compacted_at) "
+    "values ($1, $2, gen_random_uuid(), 'user', $3, $4, $5, now(), $6::timestamptz)"
+)
+HEARD: Final[tuple[tuple[tuple[int, str, bool, bool], list[str]], ...]] = (
+    ((0, ANN, True, True), ["private", "open"]),
+    ((0, BOB, True, True), ["open"]),
+    ((0, ANN, False, True), ["open"]),
+    ((0, "", False, True), ["open"]),
+    ((0, ANN, True, False), []),
+    ((2, ANN, True, True), ["open"]),
+)
+"""Position after which, person, private and authentic; what is read of the lane."""
+
+
+async def test_without_any_one_clause_the_wall_of_histories_is_another(database_url: str) -> None:
+    sql, mutants = clauses("visible_entries", "entries")
+    lane, another = uuid4(), uuid4()
+
+    async def heard(database: Database) -> list[list[str]]:
+        rows = "select text from visible_entries($1, $2, $3, $4, $5) order by position"
+        return [[row["text"] for row in await database.rows(rows, lane, *who)] for who, _ in HEARD]
+
+    async with served(database_url) as database:
+        for place, position, person, private, text, gone in (
+            (lane, 1, ANN, True, "compacted", True),
+            (lane, 2, ANN, True, "private", False),
+            (lane, 3, ANN, False, "open", False),
+            (another, 4, ANN, True, "elsewhere", False),
+        ):
+            at = await database.value("select now()") if gone else None
+            await database.run(SAID, place, position, person, private, text, at)
+        assert await heard(database) == [expected for _, expected in HEARD]
+        assert len(mutants) == 7
+        for clause, mutant in mutants:
+            await database.run(mutant)
+            assert await heard(database) != [expected for _, expected in HEARD], clause
+        await database.run(sql)
+
+
+async def test_a_statement_that_does_not_go_through_the_wall_finds_and_changes_nothing(database_url: str) -> None:
+    async with served(database_url) as database:
+        await learn(database)
+        assert await database.value("select count(*) from fact") == 0
+        assert await database.run("update fact set space = 'shared'") == "UPDATE 0"
+        assert await database.run("delete from fact") == "DELETE 0"
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await database.run(
+                "insert into fact values (gen_random_uuid(), 'a', gen_random_uuid(), 'a', 'a', 'shared', 'a', "
+                "gen_random_uuid())"
+            )
+        assert await told(database, ANN_ALONE)
+        assert await database.value("select count(*) from fact") == 0
+
+
+def test_no_statement_names_the_table_of_facts_but_the_functions_that_open_it() -> None:
+    """Who connects as a superuser is bound by no row security; our statements are bound by this."""
+    named = re.compile(r"\b(?:from|join|into|update|only)\s+(?:switchboard\.)?fact\b")
+    for folder in ("queries", "functions"):
+        for file in SQL.joinpath(folder).iterdir():
+            for piece in re.split(r"^(?=create or replace|-- name:)", file.read_text(encoding="utf-8"), flags=re.M):
+                if named.search(piece):
+                    assert piece.count("facts_open(true)") == piece.count("facts_open(false)") == 1, piece
+
+
+async def test_only_its_author_or_an_operator_shares_a_fact(database_url: str) -> None:
+    async with served(database_url) as database:
+        ids = await learn(database)
+        hers = ids["ann private"]
+        for person, system_id, authentic in ((BOB, NOTES, True), ("", NOTES, True), (ANN, OTHER, True)):
+            assert not await database.value(query("facts.share"), hers, system_id, person, authentic, False)
+        assert not await database.value(query("facts.share"), hers, NOTES, ANN, False, False)
+        assert "ann private" not in await told(database, BOB_ALONE)
+        assert await database.value(query("facts.share"), hers, NOTES, ANN, True, False)
+        assert "ann private" in await told(database, BOB_ALONE)
+
+
+async def test_what_is_forgotten_is_gone_with_its_copies_and_is_not_learned_again(database_url: str) -> None:
+    async with served(database_url) as database:
+        ids = await learn(database)
+        lane = LaneKey(await database.value("select lane_key('turn', $1, conversation_key($2))", NOTES, GROUP))
+        again = NewFact(ANN, "figs", False, "Ann  PRIVATE.", (7,))
+        await database.run(SAID, lane, 7, ANN, False, "I am ann private", None)
+        assert await facts.save(database, lane, NOTES, [again]) == 1
+        assert await facts.forget(database, ids["ann private"]) == 2
+        assert await facts.forget(database, ids["ann private"]) == 0
+        assert await facts.save(database, lane, NOTES, [again]) == 0
+        assert "ann private" not in {text.lower() for reader, _ in EXPECTED for text in await told(database, reader)}
+        assert not await database.value("select learn from entry where lane = $1 and position = 7", lane)
+        assert await database.value("select count(*) from fact_source where fact_id = $1", ids["ann private"]) == 0
+        rows = await database.rows("select forgotten::text as row from forgotten")
+        assert not [row for row in rows if "ann" in row["row"].lower()]
+
+
+async def test_a_fact_that_is_said_twice_is_one_with_two_sources(database_url: str) -> None:
+    async with served(database_url) as database:
+        ids = await learn(database)
+        lane = LaneKey(await database.value("select lane_key('turn', $1, conversation_key($2))", NOTES, HERS))
+        assert await facts.save(database, lane, NOTES, [NewFact(ANN, "figs", True, "ann private", (9,))]) == 0
+        found = await facts.get_fact(database, ids["ann private"])
+        assert found is not None
+        fact, sources = found
+        assert (fact.space, fact.system_id) == (f"private:{ANN}", NOTES)
+        assert [one.position for one in sources] == [1, 9]
+
+
+async def test_a_backup_by_a_role_that_is_no_superuser_has_all_facts(database_url: str, tmp_path: Path) -> None:
+    async with served(database_url) as database:
+        await learn(database)
+        settings = Settings(database_url=SecretStr(database.url))
+        await back_up(settings, tmp_path / "backup", lambda _: None)
+        await database.close()
+        await restore(settings, tmp_path / "backup", lambda _: None, force=True)
+        restored = await Database.connect(database.url, size=1)
+        try:
+            assert await wall(restored) == [expected for _, expected in EXPECTED]
+            assert await restored.value("select count(*) from fact") == 0
+        finally:
+            await restored.close()
