@@ -183,6 +183,14 @@ async def test_at_most_four_places_of_a_request_are_cached() -> None:
             await _send_messages(llm.url, {"messages": [{"role": "user", "content": [marked] * 5}]})
 
 
+async def test_calls_in_a_conversation_need_their_tools() -> None:
+    called = {"type": "tool_use", "id": "a", "name": "x", "input": {}}
+    body: Any = _after_messages({"content": [called]})
+    async with ScriptedLlm([Reply(text="Sun.")], strict=True) as llm, anthropic_at(llm.url) as client:
+        with pytest.raises(anthropic.BadRequestError, match="must define tools"):
+            await client.messages.create(model="m", max_tokens=500, **body)
+
+
 async def test_the_head_of_a_long_request_is_lost_in_silence() -> None:
     async with ScriptedLlm(lambda asked: Reply(text=asked.prompt[:5]), context=100) as llm:
         assert (await chat(llm.url, "short")).text == "short"

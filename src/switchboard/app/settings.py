@@ -178,6 +178,7 @@ class ModelSettings(_Group):
     price_in: Price = None
     price_out: Price = None
     profile: Literal["local"] | None = None
+    vision: bool = False
     program: str | None = None
     pass_env: tuple[Passed, ...] = ()
 

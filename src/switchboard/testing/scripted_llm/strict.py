@@ -45,6 +45,8 @@ def _messages(body: JsonMapping, thought: Thought) -> None:
         if role == "assistant":
             _check_answered(n, blocks, after)
     _check_thinking(said, thought)
+    if not body.get("tools") and any(block["type"].startswith("tool_") for _, blocks in said for block in blocks):
+        raise BadRequest("Requests which include `tool_use` or `tool_result` blocks must define tools")
 
 
 def _check_roles(said: Sequence[tuple[str, list[JsonMapping]]]) -> None:
