@@ -183,6 +183,19 @@ async def test_a_repeated_commit_whose_first_answer_was_lost_gives_its_own_id_an
         await assert_balanced(parts)
 
 
+async def test_lanes_and_conversations_that_went_away_are_made_again(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        batch = [message(str(n), sender=f"s{n % 2}") for n in range(9)]
+        for one in batch[:6]:
+            await inbox.accept(parts.database, [Arrival(one, TO_ECHO)])
+        there = await parts.database.rows("select key, last_seq from lane order by key")
+        assert [row["last_seq"] for row in there] == [3, 3]
+        await parts.database.run("truncate conversation, lane, delivery, decision, message_inbox, message_raw, dedupe")
+        await inbox.accept(parts.database, [Arrival(one, TO_ECHO) for one in batch[6:]])
+        assert await parts.count("select sum(last_seq) from lane join conversation using (conversation)") == 3
+        await assert_balanced(parts)
+
+
 async def test_places_in_a_lane_are_given_in_the_order_of_commits(database_url: str) -> None:
     async with lab(database_url) as parts:
         fast, slow = await parts.database.dedicated(), await parts.database.dedicated()

@@ -35,6 +35,8 @@ _SEPARATOR: Final = f"\x1e{token_hex(8)}\x1e"
 """Between the texts of a column. Keys and names may hold the control character, but nobody can guess the digits."""
 _LARGE: Final = 4096
 """Bytes above which better compression is worth three times the time."""
+_LANE_GONE: Final = -1
+"""In place of a message's number, if a lane that we had seen is not there any more."""
 TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, "default": 2, "passive": 3}
 
 
@@ -152,31 +154,53 @@ async def accept(
     """
     prepared = [one if isinstance(one, Prepared) else prepare(one) for one in given]
     batch = [one.arrival for one in prepared]
-    raws = [one.raw for one in prepared]
     keys = await database.keys()
-    *joined, asks, sizes = _joined(((*_keys(one, keys), *one.row) for one in prepared), 20)
-    starts = _SEPARATOR.join(map(str, accumulate(map(len, raws[:-1]), initial=1)))
-    try:
-        rows = await database.rows(
-            query("inbox.accept"),
-            _SEPARATOR,
-            *joined,
-            asks if queued else None,
-            sizes,
-            starts,
-            b"".join(raws),
-            *_joined(_delivery_rows(batch, keys), 4),
-            *_unrouted_columns(batch),
-        )
-    except asyncpg.CheckViolationError as error:
-        if error.constraint_name:
-            raise
-        raise Unavailable(f"there are no tables for messages of this month yet: {error}") from error
+    deliveries, unrouted = list(_delivery_rows(batch, keys)), _unrouted_columns(batch)
+    lanes = {lane for _, lane, _, _ in deliveries}
+    delivered = len({ord_ for ord_, *_ in deliveries}) == len(batch) and not unrouted[0]
+    known = delivered and not queued and keys.have_seen(lanes)
+    rows = await _store(database, prepared, deliveries, unrouted, queued=queued, known=known)
+    if known and rows and rows[0]["ord"] == _LANE_GONE:
+        rows = await _store(database, prepared, deliveries, unrouted, queued=queued, known=False)
+    if not known:
+        keys.saw(lanes)
     told = {ord_: (first, waits, differs) for ord_, first, waits, differs in rows}
     if told.pop(0, None):
         wake()
     new = [(arrival.message.request_id, False, False) for arrival in batch]
     return [_acceptance(arrival, *told.get(n, new[n - 1])) for n, arrival in enumerate(batch, 1)]
+
+
+async def _store(
+    database: Database,
+    prepared: Sequence[Prepared],
+    deliveries: Sequence[tuple[str, ...]],
+    unrouted: Sequence[list[object]],
+    *,
+    queued: bool,
+    known: bool,
+) -> Sequence[Row]:
+    """`known`: all lanes were there, so the conversations are, too, and need no names."""
+    raws, keys = [one.raw for one in prepared], await database.keys()
+    names, *joined, asks, sizes = _joined(((*_keys(one, keys), *one.row) for one in prepared), 20)
+    starts = _SEPARATOR.join(map(str, accumulate(map(len, raws[:-1]), initial=1)))
+    try:
+        return await database.rows(
+            query("inbox.accept"),
+            _SEPARATOR,
+            "" if known else names,
+            *joined,
+            asks if queued else None,
+            sizes,
+            starts,
+            b"".join(raws),
+            *_joined(deliveries, 4),
+            *unrouted,
+        )
+    except asyncpg.CheckViolationError as error:
+        if error.constraint_name:
+            raise
+        raise Unavailable(f"there are no tables for messages of this month yet: {error}") from error
 
 
 async def accept_split(database: Database, arrival: Arrival, wake: Callable[[], None]) -> Acceptance:

@@ -6,6 +6,7 @@ Elsewhere `conversation_key` in `sql/functions/keys.sql` computes the same. Next
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final, Literal, get_args
@@ -27,6 +28,17 @@ class Keys:
         # The same conversations recur, with the same butlers.
         self.conversation = lru_cache(maxsize=_REMEMBERED)(self._conversation)
         self.turn_lane = lru_cache(maxsize=_REMEMBERED)(self._turn_lane)
+        self._seen: set[str] = set()
+
+    def have_seen(self, lanes: Iterable[str]) -> bool:
+        """Whether all were there when `saw` was called; one may have gone since."""
+        return self._seen.issuperset(lanes)
+
+    def saw(self, lanes: Iterable[str]) -> None:
+        """Remember lanes that are there, for a while."""
+        if len(self._seen) > _REMEMBERED:
+            self._seen.clear()
+        self._seen.update(lanes)
 
     def of(self, kind: Kind, content: bytes) -> str:
         """Equal contents of two kinds have nothing in common."""

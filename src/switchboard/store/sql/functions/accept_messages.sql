@@ -2,7 +2,8 @@
 -- are to be woken; differs: its event was submitted before with another body. d_*: deliveries, x_*: branches nobody could take; *_ord is the message they belong to, from 1.
 -- Of _raw, in which all are one after the other, a message has _size bytes from _at. _asks: what must be classified first,
 -- and is not decided here; null where the caller knows nobody who classifies. Under the lock of its conversation's route
--- lane whatever comes later waits behind it, decided or not.
+-- lane whatever comes later waits behind it, decided or not. _name: empty where the caller has seen the lanes of all
+-- deliveries, of which every message has one; should one of them be gone, nothing is stored, and the only row has ord -1.
 create or replace function accept_messages(
     _name text[], _conversation uuid[], _event uuid[], _content uuid[], _request_id uuid[], _channel text[], _endpoint text[], _sender text[],
     _thread text[], _envelope text[], _media_type text[], _received_at timestamptz[], _tier smallint[],
@@ -21,21 +22,24 @@ declare
     _fresh boolean[];
     _decided boolean[];
     _idle uuid[];
+    _locked bigint;
     _seq bigint[];
     _later integer[];
     _later_seq bigint[];
 begin
-    -- The caller caches the keys, but the database may have been replaced since, by a restored or a new one.
-    if not exists (select from conversation c where c.conversation = _conversation[1])
-       and _conversation[1] <> conversation_key(_name[1]) then
-        raise exception 'the keys are of another installation: this database has taken the place of another one'
-            using errcode = 'database_dropped';
+    if cardinality(_name) > 0 then
+        -- The caller caches the keys, but the database may have been replaced since, by a restored or a new one.
+        if not exists (select from conversation c where c.conversation = _conversation[1])
+           and _conversation[1] <> conversation_key(_name[1]) then
+            raise exception 'the keys are of another installation: this database has taken the place of another one'
+                using errcode = 'database_dropped';
+        end if;
+        insert into conversation (conversation, name)
+            select distinct on (m.conversation) m.conversation, m.name from unnest(_conversation, _name) as m (conversation, name)
+            where not exists (select from conversation c where c.conversation = m.conversation)
+            order by m.conversation
+            on conflict do nothing;
     end if;
-    insert into conversation (conversation, name)
-        select distinct on (m.conversation) m.conversation, m.name from unnest(_conversation, _name) as m (conversation, name)
-        where not exists (select from conversation c where c.conversation = m.conversation)
-        order by m.conversation
-        on conflict do nothing;
 
     -- The caller may not have heard yet: where a message of one of these conversations waits all the same, nobody is asked,
     -- and what comes later waits behind it.
@@ -52,21 +56,35 @@ begin
     end if;
 
     -- Workers pass over a lane that is locked, so one that became ready a moment ago may not have been seen by them.
-    select array_agg(l.key) filter (where l.state = 'idle' or l.state = 'ready' and l.ready_at > now() - interval '1 second')
-        into _idle
-        from (
-            select array_agg(w.key) as key, array_agg(w.kind) as kind, array_agg(w.system_id) as system_id,
-                   array_agg(w.conversation) as conversation, array_agg(w.pool) as pool
+    if _asks is null and cardinality(_name) = 0 then
+        select array_agg(l.key) filter (where l.state = 'idle' or l.state = 'ready' and l.ready_at > now() - interval '1 second'),
+               count(*)
+            into _idle, _locked
             from (
-                select d.lane as key, 'turn' as kind, d.system_id, _conversation[d.ord] as conversation, 'work' as pool
-                from unnest(d_lane, d_ord, d_system) as d (lane, ord, system_id)
-                union all select lane_key('notice', x.handler, _conversation[x.ord]), 'notice', x.handler, _conversation[x.ord], 'work'
-                from unnest(x_ord, x_handler) as x (ord, handler) where x.handler is not null
-                union all select r.lane, 'route', null, r.conversation, 'route'
-                from unnest(_route, _conversation) as r (lane, conversation) where _asks is not null
+                select l.key, l.state, l.ready_at from lane l where l.key = any (d_lane)
+                order by l.key for no key update
+            ) l;
+        if _locked < (select count(distinct d.lane) from unnest(d_lane) as d (lane)) then
+            return query select -1::bigint, null::uuid, false, false;
+            return;
+        end if;
+    else
+        select array_agg(l.key) filter (where l.state = 'idle' or l.state = 'ready' and l.ready_at > now() - interval '1 second')
+            into _idle
+            from (
+                select array_agg(w.key) as key, array_agg(w.kind) as kind, array_agg(w.system_id) as system_id,
+                       array_agg(w.conversation) as conversation, array_agg(w.pool) as pool
+                from (
+                    select d.lane as key, 'turn' as kind, d.system_id, _conversation[d.ord] as conversation, 'work' as pool
+                    from unnest(d_lane, d_ord, d_system) as d (lane, ord, system_id)
+                    union all select lane_key('notice', x.handler, _conversation[x.ord]), 'notice', x.handler, _conversation[x.ord], 'work'
+                    from unnest(x_ord, x_handler) as x (ord, handler) where x.handler is not null
+                    union all select r.lane, 'route', null, r.conversation, 'route'
+                    from unnest(_route, _conversation) as r (lane, conversation) where _asks is not null
+                ) w
             ) w
-        ) w
-        cross join lock_lanes(w.key, w.kind, w.system_id, w.conversation, w.pool) l;
+            cross join lock_lanes(w.key, w.kind, w.system_id, w.conversation, w.pool) l;
+    end if;
 
     with given as (
         insert into dedupe (key, body, request_id)
