@@ -19,6 +19,9 @@ _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 def check_containers(data: bytes) -> None:
     """Raises InvalidInput with code `too_complex` if there are more objects and lists in `data` than may be."""
+    # What is shorter needs no count; in messages, of which most are, it took a seventh of the time of parsing them.
+    if len(data) <= MAX_CONTAINERS:
+        return
     if _brackets(data) > MAX_CONTAINERS and _brackets(_STRING.sub(b"", data)) > MAX_CONTAINERS:
         raise InvalidInput(f"the JSON has more than {MAX_CONTAINERS} objects and lists", code="too_complex")
 

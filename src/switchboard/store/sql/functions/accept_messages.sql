@@ -89,7 +89,10 @@ begin
     with given as (
         insert into dedupe (key, body, request_id)
             select m.key, m.body, m.request_id
-            from unnest(_event, _content, _request_id) with ordinality as m (key, body, request_id, ord)
+            from (
+                select unnest(_event) as key, unnest(_content) as body, unnest(_request_id) as request_id,
+                       generate_subscripts(_event, 1) as ord
+            ) m
             order by m.key, m.ord
             on conflict do nothing
             returning request_id
@@ -108,15 +111,19 @@ begin
     insert into message_inbox (request_id, conversation, channel, endpoint, sender, thread, envelope, media_type, received_at)
         select m.request_id, m.conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope::json, m.media_type,
                m.received_at
-        from unnest(_request_id, _conversation, _channel, _endpoint, _sender, _thread, _envelope, _media_type, _received_at, _fresh)
-             as m (request_id, conversation, channel, endpoint, sender, thread, envelope, media_type, received_at, fresh)
+        from (
+            select unnest(_request_id) as request_id, unnest(_conversation) as conversation, unnest(_channel) as channel,
+                   unnest(_endpoint) as endpoint, unnest(_sender) as sender, unnest(_thread) as thread, unnest(_envelope) as envelope,
+                   unnest(_media_type) as media_type, unnest(_received_at) as received_at, unnest(_fresh) as fresh
+        ) m
         where m.fresh;
     insert into message_raw (request_id, raw)
         select m.request_id, substr(_raw, m.at, m.size)
-        from unnest(_request_id, _size, _at, _fresh) as m (request_id, size, at, fresh) where m.fresh;
+        from (select unnest(_request_id) as request_id, unnest(_size) as size, unnest(_at) as at, unnest(_fresh) as fresh) m
+        where m.fresh;
 
     _flow := array(select flow_key(_seed, m.channel, m.endpoint, m.sender)
-                   from unnest(_channel, _endpoint, _sender) with ordinality as m (channel, endpoint, sender, ord) order by m.ord);
+                   from (select unnest(_channel) as channel, unnest(_endpoint) as endpoint, unnest(_sender) as sender) m);
     _decided := _fresh;
     if _asks is not null then
         with given as (
@@ -140,8 +147,10 @@ begin
 
     insert into decision (request_id, n, version, branches, trail, decided_at, facts)
         select m.request_id, 1, m.version, m.branches, m.trail::json, m.received_at, m.facts::json
-        from unnest(_request_id, _version, _branches, _trail, _received_at, _facts, _decided)
-             as m (request_id, version, branches, trail, received_at, facts, decided)
+        from (
+            select unnest(_request_id) as request_id, unnest(_version) as version, unnest(_branches) as branches,
+                   unnest(_trail) as trail, unnest(_received_at) as received_at, unnest(_facts) as facts, unnest(_decided) as decided
+        ) m
         where m.decided;
 
     if false = any (_decided) then
@@ -155,7 +164,10 @@ begin
                           array(select _tier[d.ord] from unnest(d_ord) as d (ord)));
     insert into delivery (lane, seq, request_id, system_id, team_id, created_at)
         select d.lane, d.seq, _request_id[d.ord], d.system_id, d.team_id, _received_at[d.ord]
-        from unnest(d_ord, d_lane, _seq, d_system, d_team) as d (ord, lane, seq, system_id, team_id);
+        from (
+            select unnest(d_ord) as ord, unnest(d_lane) as lane, unnest(_seq) as seq, unnest(d_system) as system_id,
+                   unnest(d_team) as team_id
+        ) d;
 
     if cardinality(x_ord) > 0 then
         perform write_dead_letters(array_agg(
