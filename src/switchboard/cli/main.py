@@ -41,6 +41,7 @@ _STEER: Final = "Change the rules"
 _KEEP: Final = "Operate"
 
 COMMANDS: Final = (
+    Entry("init", "init.commands:init", "Set up a butler with a model: settings and a team.", _RUN),
     Entry("up", "run:up", "Start everything: database, server and a worker.", _RUN),
     Entry("serve", "run:serve", "Start the server only (HTTP, MCP).", _RUN),
     Entry("work", "run:work", "Start a worker only.", _RUN),

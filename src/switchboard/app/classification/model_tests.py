@@ -8,7 +8,7 @@ server must run. Settings enter; a `Tried` per model leaves. Next: `llm/dispatch
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ from switchboard.core.classification.prompt import Asked, route_tool, routing_pr
 from switchboard.core.policy.budget import Cap
 from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import NotFound, SwitchboardError
-from switchboard.domain.llm import Attempt, ChatMessage, Reply, Request, ToolServer
+from switchboard.domain.llm import Attempt, ChatMessage, Reply, Report, Request, Tool, ToolServer
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, Limits, Terms
 from switchboard.llm.spec import CLI_KINDS
@@ -45,6 +45,21 @@ _CANDIDATES: Final = (
 )
 _QUESTION: Final = Asked("Will it rain tomorrow?", "cli", "models test")
 _TEAM: Final = "models test"
+_LOOK_UP: Final = Tool(
+    "look_up_number",
+    "Looks up the secret number of a person.",
+    {
+        "type": "object",
+        "properties": {"person": {"type": "string", "description": "The first name of the person"}},
+        "required": ["person"],
+        "additionalProperties": False,
+    },
+)
+_SECRET: Final = Request(
+    (ChatMessage("user", "What is the secret number of Ada?"),),
+    "You answer questions about secret numbers. You do not know them: look them up with your tool, and never guess.",
+    (_LOOK_UP,),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +119,50 @@ async def try_model(settings: Settings, model: ModelSettings, place: Place) -> T
         return _tried(model, "settings", lacks, _REMEDY_OF_SETTINGS)
     if model.kind in CLI_KINDS and place.database is None:
         return _tried(model, "unavailable", f"a command-line model needs the running switchboard: {place.why}", _START)
+    try:
+        async with _request(model, place) as request:
+            report = await _asked(settings, model, place, request, _unfit)
+    except SwitchboardError as error:
+        return _tried(model, "unavailable", error.message, _START)
+    return _told(model, report.attempts[-1], report.reply, place)
+
+
+async def try_tools(settings: Settings, model: ModelSettings, place: Place) -> Tried:
+    """Ask for what only a tool can tell: whether the model calls tools by itself, as a butler's model must."""
+    lacks = flaw(model.spec)
+    if lacks is not None:
+        return _tried(model, "settings", lacks, _REMEDY_OF_SETTINGS)
+    request = replace(_SECRET, max_tokens=model.max_tokens, deadline=model.timeout)
+    report = await _asked(settings, model, place, request, _calls_no_tool)
+    tried = _told(model, report.attempts[-1], None, place)
+    return replace(tried, detail="calls tools") if tried.ok else tried
+
+
+async def _asked(
+    settings: Settings,
+    model: ModelSettings,
+    place: Place,
+    request: Request,
+    wrong: Callable[[Reply], Awaitable[str | None]],
+) -> Report:
+    """What came of the question; `wrong` says what is wrong with a reply."""
     sessions = Sessions([model.spec])
     try:
         dispatcher = Dispatcher(sessions.models, _spending(place), Limits(settings.classify.day_cap))
-        terms = Terms("models test", cap=Cap(settings.classify.tokens_per_message), unfit=_unfit)
-        async with _request(model, place) as request:
-            report = await dispatcher.run(request, terms)
-    except SwitchboardError as error:
-        return _tried(model, "unavailable", error.message, _START)
+        terms = Terms("models test", cap=Cap(settings.classify.tokens_per_message), unfit=wrong)
+        return await dispatcher.run(request, terms)
     finally:
         await sessions.aclose()
-    return _told(model, report.attempts[-1], report.reply, place)
 
 
 async def _unfit(reply: Reply) -> str | None:
     return unfit(reply, _CANDIDATES)
+
+
+async def _calls_no_tool(reply: Reply) -> str | None:
+    """Any call of the tool for Ada will do, however she is written."""
+    asked_for = (str(call.arguments.get("person")) for call in reply.calls if call.name == _LOOK_UP.name)
+    return None if any("ada" in person.lower() for person in asked_for) else "it did not call the tool"
 
 
 def _spending(place: Place) -> Spending:

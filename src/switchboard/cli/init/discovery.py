@@ -1,0 +1,122 @@
+"""Which models can be used from here: local servers on their usual ports, keys in the environment, command lines.
+
+Called by `commands.py`. The environment and the home directory enter; offers leave. Nobody but this machine is asked,
+and no key is read: only which variable holds one. Next: `files.py`, which writes the choice down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx2
+
+from switchboard.core.lenient import items, json_value, mapping, string
+from switchboard.llm.port import ApiKind
+
+_PATIENCE_S: Final = 2.0
+_MOST: Final = 20
+"""Models of one server that are offered."""
+_NOT_FOR_CHAT: Final = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A model that can be used. `name` is the one for the settings, `source` says where it was found."""
+
+    name: str
+    kind: ApiKind
+    model: str
+    source: str
+    base_url: str | None = None
+    api_key_env: str | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The offers, the best first, and the command lines that are there as well."""
+
+    offers: tuple[Offer, ...]
+    programs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Provider:
+    name: str
+    variables: tuple[str, ...]
+    kind: ApiKind
+    model: str
+    base_url: str | None = None
+
+
+SERVERS: Final[Mapping[str, str]] = {
+    "ollama": "http://127.0.0.1:11434/v1",
+    "lm-studio": "http://127.0.0.1:1234/v1",
+    "llama-cpp": "http://127.0.0.1:8080/v1",
+}
+_PROVIDERS: Final = (
+    _Provider("anthropic", ("ANTHROPIC_API_KEY", "ANTHROPIC_KEY"), "anthropic", "claude-haiku-4-5"),
+    _Provider("openai", ("OPENAI_API_KEY", "OPENAI_KEY"), "openai-responses", "gpt-5-mini"),
+    _Provider("openrouter", ("OPENROUTER_API_KEY",), "openai", "openai/gpt-5-mini", "https://openrouter.ai/api/v1"),
+)
+_LOGINS: Final[Mapping[str, str]] = {
+    "claude": ".claude/.credentials.json",
+    "codex": ".codex/auth.json",
+    "gemini": ".gemini/oauth_creds.json",
+    "opencode": ".local/share/opencode/auth.json",
+}
+"""Where each command line keeps its login, below the home directory."""
+
+
+async def discover(environ: Mapping[str, str], home: Path, servers: Mapping[str, str] = SERVERS) -> Found:
+    """All that can be used from here: local servers first, as they cost nothing."""
+    async with httpx2.AsyncClient(
+        # Nothing here is https, and to read the certificates of the system takes longer than all the rest.
+        timeout=_PATIENCE_S,
+        trust_env=False,
+        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+    ) as http:
+        found = await asyncio.gather(*(_served(http, name, url) for name, url in servers.items()))
+    local = [offer for offers in found for offer in offers]
+    return Found((*local, *_with_key(environ)), tuple(_logged_in(home)))
+
+
+async def models_at(url: str) -> tuple[str, ...]:
+    """The models of an OpenAI-compatible server, those for chat only; empty where none answers."""
+    async with httpx2.AsyncClient(timeout=_PATIENCE_S, trust_env=False) as http:
+        return await _models(http, url)
+
+
+async def _served(http: httpx2.AsyncClient, name: str, url: str) -> Iterable[Offer]:
+    return [
+        Offer(name, "openai", model, f"{name} at {url.removesuffix('/v1')}", url, profile="local")
+        for model in await _models(http, url)
+    ]
+
+
+async def _models(http: httpx2.AsyncClient, url: str) -> tuple[str, ...]:
+    try:
+        answer = await http.get(f"{url}/models")
+    except (httpx2.HTTPError, httpx2.InvalidURL):
+        return ()
+    listed = items(mapping(json_value(answer.text)).get("data"))
+    names = (string(one.get("id")) for one in listed)
+    return tuple(name for name in names if name and not _NOT_FOR_CHAT.search(name))[:_MOST]
+
+
+def _with_key(environ: Mapping[str, str]) -> Iterable[Offer]:
+    for one in _PROVIDERS:
+        variable = next((name for name in one.variables if environ.get(name)), None)
+        if variable is not None:
+            yield Offer(one.name, one.kind, one.model, f"the key in {variable}", one.base_url, variable)
+
+
+def _logged_in(home: Path) -> Iterable[str]:
+    return (name for name, login in _LOGINS.items() if shutil.which(name) and (home / login).is_file())

@@ -1,0 +1,171 @@
+"""`switchboard init`: what it finds, what it writes, what it refuses; a model in a process of its own is asked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard.cli.init.discovery import Offer, discover, models_at
+from switchboard.cli.init.files import Choice, files_of
+from switchboard.core.routing.teamfile import parse_team_file
+from switchboard.testing.scripted_llm import ScriptedLlm
+from tests.acceptance.test_cli_processes import terminal
+from tests.processes import DEADLINE, EXECUTABLE, environment
+
+CALL = {"name": "look_up_number", "arguments": {"person": "Ada"}}
+SCRIPT: dict[str, Any] = {
+    "rules": [
+        {"when": {"model": "good"}, "replies": [{"calls": [CALL]}], "again": True},
+        {"when": {"model": "silent"}, "replies": [{"text": "It is 7."}], "again": True},
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A scripted provider in a process of its own."""
+    script = tmp_path_factory.mktemp("script") / "script.json"
+    script.write_text(json.dumps(SCRIPT))
+    command = [sys.executable, "-m", "switchboard.testing.scripted_llm", "--script", str(script)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield f"{json.loads(process.stdout.readline())['url']}/v1"
+    finally:
+        process.terminate()
+        process.communicate(timeout=DEADLINE)
+
+
+def init(place: Path, *arguments: str, code: int = 0, **env: str) -> tuple[str, str]:
+    """What it says on stdout and stderr, in an empty environment but for `env`."""
+    done = subprocess.run(
+        [EXECUTABLE, "init", *arguments],
+        cwd=place,
+        env=environment(place / "data") | {"HOME": str(place)} | env,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def read(place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings and the team that were written."""
+    settings = tomllib.loads((place / "switchboard.toml").read_text())
+    return settings, json.loads((place / "teams/root.json").read_text())
+
+
+def test_a_model_that_calls_tools_is_written_down(tmp_path: Path, url: str) -> None:
+    said, _ = init(tmp_path, "--yes", "--url", url, "--model", "good")
+    settings, team = read(tmp_path)
+    [model] = settings["models"]
+    assert (model["model"], model["base_url"], model["profile"]) == ("good", url, "local")
+    [butler, boss] = team["systems"]
+    assert butler["engine"] == "model"
+    assert butler["config"]["models"] == ["own"]
+    assert (tmp_path / "teams" / butler["config"]["prompt_file"]).is_file()
+    assert butler["config"]["workspace"] == str(tmp_path / "files")
+    assert boss["type"] == "intelligence"
+    assert "up" in said
+    assert "chat" in said
+
+
+def test_a_model_that_calls_no_tool_is_not(tmp_path: Path, url: str) -> None:
+    _, errors = init(tmp_path, "--yes", "--url", url, "--model", "silent", code=1)
+    assert "it did not call the tool" in errors
+    assert "--no-test" in errors
+    assert not (tmp_path / "switchboard.toml").exists()
+    init(tmp_path, "--yes", "--url", url, "--model", "silent", "--no-test")
+    assert read(tmp_path)[0]["models"][0]["model"] == "silent"
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "teams").mkdir()
+    _, errors = init(tmp_path, "--yes", "--model", "none", code=1)
+    assert "teams exists, and is not overwritten" in errors
+    assert not (tmp_path / "switchboard.toml").exists()
+
+
+def test_without_a_model_the_butler_keeps_notes(tmp_path: Path) -> None:
+    said, _ = init(tmp_path, "inner", "--json", "--model", "none", "--name", "scribe")
+    assert json.loads(said)["model"] is None
+    settings, team = read(tmp_path / "inner")
+    assert settings == {"teams_dir": "teams"}
+    assert [(one["name"], one["engine"]) for one in team["systems"]] == [("scribe", "memo"), ("root", "memo")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((), 2, "pass --yes"),
+        (("--yes", "--model", "gpt-9"), 5, "no model 'gpt-9' was found"),
+        (("--yes", "--url", "http://127.0.0.1:9/v1"), 5, "lists no models"),
+        (("--yes", "--model", "none", "--name", "System7/x"), 1, "System7/x"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_written(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    _, errors = init(tmp_path, *arguments, code=code)
+    assert message in errors
+    assert not (tmp_path / "switchboard.toml").exists()
+    assert not (tmp_path / "teams").exists()
+
+
+def test_three_questions_on_a_terminal(tmp_path: Path) -> None:
+    env = environment(tmp_path / "data") | {"HOME": str(tmp_path), "TERM": "xterm", "ANTHROPIC_API_KEY": "secret"}
+    with terminal(env, "init", str(tmp_path / "house"), "--no-test") as screen:
+        screen.expect("claude-haiku-4-5")
+        screen.expect("the key in ANTHROPIC_API_KEY")
+        screen.expect("Number [1]")
+        screen.type("7\n")
+        screen.expect("a number from 0 to")
+        screen.type("1\n")
+        screen.expect("What is the butler called? [butler]")
+        screen.type("jeeves\n")
+        screen.expect("Which directory may it read and write? [files]")
+        screen.type("\n")
+        screen.expect("Start it")
+        assert screen.process.wait(DEADLINE) == 0
+        assert "secret" not in screen.screen
+    settings, team = read(tmp_path / "house")
+    assert settings["models"][0]["api_key_env"] == "ANTHROPIC_API_KEY"
+    assert team["systems"][0]["name"] == "jeeves"
+
+
+async def test_servers_keys_and_logins_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin/claude"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude/.credentials.json").touch()
+    monkeypatch.setenv("PATH", str(program.parent))
+    async with ScriptedLlm([]) as llm:
+        servers = {"ollama": f"{llm.url}/v1", "lm-studio": "http://127.0.0.1:9/v1"}
+        found = await discover({"OPENAI_KEY": "x", "ANTHROPIC_API_KEY": ""}, tmp_path, servers)
+        there = await models_at(f"{llm.url}/v1")
+    assert there
+    assert [one.model for one in found.offers] == [*there, "gpt-5-mini"]
+    assert {one.source for one in found.offers[:-1]} == {f"ollama at {llm.url}"}
+    assert found.offers[-1].api_key_env == "OPENAI_KEY"
+    assert found.programs == ("claude",)
+
+
+def test_strange_names_stay_what_they_are() -> None:
+    offer = Offer("own", "openai", 'a"b\\c\n[[models]]', "x", "http://x/v1")
+    files = files_of(Choice("butler", offer, '/srv/"q"', "cli:o'neil"))
+    texts = {path.name: text for path, text in files.items()}
+    assert tomllib.loads(texts["switchboard.toml"])["models"][0]["model"] == offer.model
+    team = json.loads(texts["root.json"])
+    assert team["systems"][0]["config"]["workspace"] == '/srv/"q"'
+    assert parse_team_file(team, "root").team.team_id == "root"
