@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ TREE = (
     (Team(ROOT, None, members=MEMBERS),),
     (
         rule(ROOT, [to(CHATTY)], channel="email", email_automatic="yes", email_domain="y.example"),
+        replace(rule(ROOT, [to(ECHO)], channel="email", email_domain="z.example"), reply_to_automatic=True),
         rule(ROOT, [to(ECHO)], channel="email"),
     ),
 )
@@ -48,11 +51,12 @@ async def test_automatic_mail_gets_a_turn_and_no_reply(
         await assert_balanced(server.lab)
 
 
-async def test_a_person_gets_a_reply_and_so_does_a_machine_where_the_butler_may(
+async def test_a_person_gets_a_reply_and_so_does_a_machine_where_butler_or_rule_allow_it(
     database_url: str, tmp_path: Path
 ) -> None:
     async with open_server(database_url, tmp_path, tree=TREE, worker=True) as server:
         person = await posted(server, mail("ann@x.example", "hello", "m1"))
         machine = await posted(server, mail("bot@y.example", "hello", "m2", Auto_Submitted="auto-generated"))
-        await eventually(lambda: server.lab.replies_to(person))
-        await eventually(lambda: server.lab.replies_to(machine))
+        shop = await posted(server, mail("bot@z.example", "hello", "m3", Auto_Submitted="auto-generated"))
+        for message in (person, machine, shop):
+            await eventually(partial(server.lab.replies_to, message))

@@ -103,6 +103,7 @@ def test_the_form_of_a_rule() -> None:
         "priority": -3,
         "active": False,
         "copy": False,
+        "reply_to_automatic": False,
         "version": 17,
         "source": "sop:First Run",
         "created_by": "file",

@@ -101,6 +101,8 @@ class Rule:
     """The version of the rule set that wrote it last: an edit of the rule names the version that its author saw."""
     copy: bool = False
     """It also delivers to its targets, butlers of its team, whatever rule or model decides; it never decides itself."""
+    reply_to_automatic: bool = False
+    """Replies to automatic mail that it leads to its targets are sent."""
     source: str = ""
     """`sop:NAME` for a rule that a standing operating procedure registered and whose loads rule it; else empty."""
 
@@ -121,6 +123,7 @@ class RuleDraft:
     priority: int = 0
     active: bool = True
     copy: bool = False
+    reply_to_automatic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from switchboard.store.database import Database
 from switchboard.store.history import Readers
 from switchboard.store.inbox import get_raw
 from switchboard.store.lanes import Work
+from switchboard.store.rules import allow_automatic
 
 log = structlog.get_logger(__name__)
 
@@ -70,12 +71,13 @@ class ReplyWays:
     async def withheld(self, work: Work) -> str | None:
         """The sign that the message is automatic, so that no reply is to be made; None: a person may be waiting.
 
-        Two programs that answer each other never end.
+        Two programs that answer each other never end, so a rule must allow it.
         """
         channel = self._channels[work.envelope.source.channel]
         kept = await get_raw(self._database, work.request_id) if channel.tells_automatic else None
         envelope = whole_envelope(Original(*kept, work.envelope)) if kept else None
-        return channel.automatic(envelope) if envelope else None
+        sign = channel.automatic(envelope) if envelope else None
+        return None if sign and await allow_automatic(self._database, work.request_id) else sign
 
     async def reader(self, turn: Turn) -> Reader:
         """For whom the turn reads, and the reply is."""

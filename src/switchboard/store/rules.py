@@ -17,6 +17,7 @@ import asyncpg
 
 from switchboard.core.routing.rulefile import filters_from_json, rule_from_json, rule_json, target_from_json
 from switchboard.domain.errors import Conflict, NotFound
+from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, TeamId
 from switchboard.domain.shown import SopRules
 from switchboard.store.database import Database, Row, decoded, part_as, query, row_as, rows_as, to_json
@@ -205,6 +206,11 @@ async def get_rule(database: Database, rule_id: UUID) -> Rule | None:
     return None if row is None else read_rule(row)
 
 
+async def allow_automatic(database: Database, request_id: RequestId) -> bool:
+    """Whether a rule that led this message to its butlers lets replies to automatic mail be sent."""
+    return bool(await database.value(query("rules.allow_automatic"), request_id))
+
+
 async def history(database: Database, rule_id: UUID) -> list[tuple[RuleSetVersion, RuleChange]]:
     """What was ever done to a rule, newest first; empty for one that never was."""
     rows = await database.rows(query("rules.history"), rule_id)
@@ -312,6 +318,7 @@ def read_rule(row: Row) -> Rule:
         priority=row["priority"],
         active=row["active"],
         copy=row["copy"],
+        reply_to_automatic=row["reply_to_automatic"],
         created_by=row["created_by"],
         updated_by=row["updated_by"],
         updated_at=row["updated_at"],

@@ -223,4 +223,4 @@ def _disables(change: RuleChange) -> bool:
 
 
 def _rest(rule: Rule) -> tuple[object, ...]:
-    return rule.name, rule.channel, dict(rule.filters), rule.targets, rule.priority, rule.copy
+    return rule.name, rule.channel, dict(rule.filters), rule.targets, rule.priority, rule.copy, rule.reply_to_automatic

@@ -137,7 +137,16 @@ async def _warn_of_other_rules(database: Database, sources: Sequence[Source]) ->
 
 def _gist(rule: Rule | RuleDraft) -> tuple[object, ...]:
     filters = tuple(sorted(rule.filters.items()))
-    return (rule.name, rule.channel, filters, rule.targets, rule.priority, rule.active, rule.copy)
+    return (
+        rule.name,
+        rule.channel,
+        filters,
+        rule.targets,
+        rule.priority,
+        rule.active,
+        rule.copy,
+        rule.reply_to_automatic,
+    )
 
 
 def _written(teams: Sequence[Mapping[str, object]]) -> list[Source]:
@@ -186,6 +195,7 @@ def _rule(draft: RuleDraft, team_id: TeamId, author: str, now: datetime) -> Rule
         priority=draft.priority,
         active=draft.active,
         copy=draft.copy,
+        reply_to_automatic=draft.reply_to_automatic,
         created_by=author,
         updated_by=author,
     )

@@ -124,7 +124,11 @@ def backtest(
     rule: Annotated[str | None, typer.Option(metavar="ID", help="The rule to change; with --set.")] = None,
     changed: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="name, channel, priority, active, copy, to, or filters.KEY."),
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="name, channel, priority, active, copy, reply_to_automatic, to, or filters.KEY.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -234,6 +238,7 @@ _SETTERS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "priority": ("priority", _whole_number),
     "active": ("active", _truth),
     "copy": ("copy", _truth),
+    "reply_to_automatic": ("reply_to_automatic", _truth),
     "to": ("targets", _targets),
 }
 

@@ -44,6 +44,14 @@ Copy = Annotated[
     bool | None,
     typer.Option("--copy/--no-copy", help="Also deliver to its targets, whatever rule decides.", show_default=False),
 ]
+Automatic = Annotated[
+    bool | None,
+    typer.Option(
+        "--reply-to-automatic/--no-reply-to-automatic",
+        help="Send replies to automatic mail that it leads to its targets.",
+        show_default=False,
+    ),
+]
 Priority = Annotated[int | None, typer.Option(help="Higher priorities are evaluated first; 0 by default.")]
 
 
@@ -75,6 +83,7 @@ def show_rule(rule_id: RuleId, *, as_json: AsJson = False) -> None:
     rows += [("channel", rule["channel"]), ("filters", filters_of(rule) or "none"), ("to", targets_of(rule))]
     rows += [("priority", rule["priority"]), ("state", _state_of(rule, history))]
     rows += [("copy", "yes: it also delivers, and never decides")] if rule["copy"] else []
+    rows += [("automatic mail", "gets its replies")] if rule["reply_to_automatic"] else []
     rows += [("source", rule["source"])] if rule["source"] else []
     rows += [("created", f"{when(rule['created_at'])} by {rule['created_by'] or 'unknown'}")]
     rows += [("version", rule["version"])]
@@ -102,13 +111,15 @@ def create(  # noqa: PLR0913 - the options of a command
     filters: Filters = None,
     priority: Priority = None,
     copy: Copy = None,
+    automatic: Automatic = None,
     reason: Reason = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a rule. It takes effect within a second."""
     written = {"team_id": team, "name": name, "channel": channel, "priority": priority or 0}
-    written |= {"filters": pairs(filters or ()), "targets": targets(to or ()), "copy": bool(copy)}
+    written |= {"filters": pairs(filters or ()), "targets": targets(to or ())}
+    written |= {"copy": bool(copy), "reply_to_automatic": bool(automatic)}
     body = written | {"reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
     answer = ask(lambda client: client.post("/v1/rules", body))
     show_edit(answer, [{"before": None, "after": answer["rule"]}], dry_run=dry_run, as_json=as_json)
@@ -127,6 +138,7 @@ def update(  # noqa: PLR0913 - the options of a command
     no_filters: Annotated[bool, typer.Option("--no-filters", help="Remove all filters.")] = False,
     priority: Priority = None,
     copy: Copy = None,
+    automatic: Automatic = None,
     version: Annotated[
         int | None, typer.Option(help="The version of the rule that you have seen; by default the current one.")
     ] = None,
@@ -140,7 +152,8 @@ def update(  # noqa: PLR0913 - the options of a command
     """
     if filters and no_filters:
         raise typer.BadParameter("either --filter or --no-filters, not both", param_hint="--no-filters")
-    patch: dict[str, object] = {"name": name, "channel": channel, "priority": priority, "copy": copy}
+    patch: dict[str, object] = {"name": name, "channel": channel, "priority": priority}
+    patch |= {"copy": copy, "reply_to_automatic": automatic}
     patch |= {"filters": {} if no_filters else pairs(filters) if filters else None}
     patch |= {"targets": targets(to) if to else None}
     given = {key: value for key, value in patch.items() if value is not None}

@@ -111,6 +111,8 @@ def rule_text(rule: Json) -> Text:
         line.append(f"  priority {rule['priority']}", style="dim")
     if rule["copy"]:
         line.append("  copy", style="magenta")
+    if rule["reply_to_automatic"]:
+        line.append("  replies to automatic mail", style="magenta")
     return line if rule["active"] else line.append("  off", style="red")
 
 
@@ -153,7 +155,7 @@ def _value(name: str, value: Any) -> str:
             return pairs_of(value) or "none"
         case "targets":
             return _receivers(value)
-        case "active" | "copy":
+        case "active" | "copy" | "reply_to_automatic":
             return str(value).lower()
         case _:
             return one_line(value)

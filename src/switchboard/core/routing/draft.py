@@ -26,7 +26,7 @@ MAX_FILTERS: Final = 64
 MAX_VALUES: Final = 1000
 """Maximum values of a filter; `check_rule` limits their combinations to as many."""
 
-DRAFT_KEYS: Final = ("name", "channel", "filters", "priority", "active", "copy", "targets")
+DRAFT_KEYS: Final = ("name", "channel", "filters", "priority", "active", "copy", "reply_to_automatic", "targets")
 """The parts of a rule that its author writes."""
 _SHOWN: Final = 64
 """How much of a name chosen by a stranger is repeated in an answer."""
@@ -120,6 +120,7 @@ class Reader:
             priority=self.priority(rule.get("priority", 0), below(path, "priority")),
             active=self.truth(rule.get("active", True), below(path, "active")),
             copy=self.truth(rule.get("copy", False), below(path, "copy")),
+            reply_to_automatic=self.truth(rule.get("reply_to_automatic", False), below(path, "reply_to_automatic")),
         )
 
     def patched(self, draft: RuleDraft, value: object, path: str) -> RuleDraft:
@@ -201,7 +202,8 @@ _API: Final = Reader("invalid_rule", "the rule")
 
 
 def parse_draft(value: object, path: str = "") -> RuleDraft:
-    """The rule in an object `{name, channel, targets, filters?, priority?, active?, copy?}`.
+    """The rule in an object `{name, channel, targets, filters?, priority?, active?, copy?,
+    reply_to_automatic?}`.
 
     Raises InvalidInput (code `invalid_rule`) at the first invalid value, with its path in `field`.
     """
@@ -215,7 +217,7 @@ def parse_facts(value: object, path: str = "facts") -> dict[str, str]:
 
 def apply_patch(rule: Rule, patch: object, path: str = "") -> Rule:
     """The rule with the parts in `patch` changed: any of `name`, `channel`, `filters`, `targets`, `priority`, `active`,
-    `copy`.
+    `copy`, `reply_to_automatic`.
 
     `filters` and `targets` are replaced whole. The author is not set yet. Raises InvalidInput as `parse_draft`.
     """
@@ -225,7 +227,16 @@ def apply_patch(rule: Rule, patch: object, path: str = "") -> Rule:
 
 def draft_of(rule: Rule) -> RuleDraft:
     """The parts that the author wrote."""
-    return RuleDraft(rule.name, rule.channel, rule.targets, rule.filters, rule.priority, rule.active, rule.copy)
+    return RuleDraft(
+        rule.name,
+        rule.channel,
+        rule.targets,
+        rule.filters,
+        rule.priority,
+        rule.active,
+        rule.copy,
+        rule.reply_to_automatic,
+    )
 
 
 def with_draft(rule: Rule, draft: RuleDraft) -> Rule:
@@ -239,6 +250,7 @@ def with_draft(rule: Rule, draft: RuleDraft) -> Rule:
         priority=draft.priority,
         active=draft.active,
         copy=draft.copy,
+        reply_to_automatic=draft.reply_to_automatic,
     )
 
 
@@ -255,6 +267,7 @@ def new_rule(draft: RuleDraft, team_id: TeamId, edit: Edit, source: str = "") ->
         priority=draft.priority,
         active=draft.active,
         copy=draft.copy,
+        reply_to_automatic=draft.reply_to_automatic,
         created_by=edit.author,
         updated_by=edit.author,
         updated_at=edit.now,

@@ -6,7 +6,8 @@ Next: `core/routing/check.py`, then `store/rules.py`.
 
     {"format": "switchboard.rules.v1", "version": 17, "teams": {"root": [
         {"rule_id": "0199…", "name": "all", "channel": "telegram", "filters": {"chat_type": "private"},
-         "targets": [{"system_id": "System1/memo"}], "priority": 0, "active": true, "copy": false, "source": "",
+         "targets": [{"system_id": "System1/memo"}], "priority": 0, "active": true, "copy": false,
+         "reply_to_automatic": false, "source": "",
          "created_by": "control (System3/root)", "created_at": "2026-01-01T00:00:00Z",
          "updated_by": "control (System3/root)", "updated_at": "2026-01-01T00:00:00Z"}]}}
 
@@ -50,6 +51,7 @@ def rule_json(rule: Rule) -> JsonObject:
         "priority": rule.priority,
         "active": rule.active,
         "copy": rule.copy,
+        "reply_to_automatic": rule.reply_to_automatic,
         "version": rule.version,
         "source": rule.source,
         "created_by": rule.created_by,
@@ -78,6 +80,7 @@ def rule_from_json(form: JsonMapping) -> Rule:
         priority=form["priority"],
         active=form["active"],
         copy=form["copy"],
+        reply_to_automatic=form["reply_to_automatic"],
         created_by=form["created_by"],
         updated_by=form["updated_by"],
         updated_at=None if updated_at is None else datetime.fromisoformat(updated_at),
@@ -172,6 +175,7 @@ def _rendered(rule: FileRule) -> JsonObject:
         "priority": draft.priority,
         "active": draft.active,
         "copy": draft.copy,
+        "reply_to_automatic": draft.reply_to_automatic,
         "source": rule.source,
         "created_by": rule.created_by,
         "created_at": None if rule.created_at is None else _in_utc(rule.created_at),
@@ -335,7 +339,8 @@ def _name_of(draft: RuleDraft) -> Hashable:
 
 def _all_of(draft: RuleDraft) -> Hashable:
     filters = frozenset(draft.filters.items())
-    return draft.name, draft.channel, filters, draft.targets, draft.priority, draft.active, draft.copy
+    flags = (draft.active, draft.copy, draft.reply_to_automatic)
+    return draft.name, draft.channel, filters, draft.targets, draft.priority, flags
 
 
 def _new(one: FileRule, team_id: TeamId, edit: Edit) -> Rule:
@@ -351,6 +356,7 @@ def _new(one: FileRule, team_id: TeamId, edit: Edit) -> Rule:
         priority=one.draft.priority,
         active=one.draft.active,
         copy=one.draft.copy,
+        reply_to_automatic=one.draft.reply_to_automatic,
         created_by=edit.author if one.created_by is None else one.created_by,
         updated_by=edit.author if one.updated_by is None else one.updated_by,
         updated_at=one.updated_at or edit.now,

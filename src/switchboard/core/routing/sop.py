@@ -29,7 +29,7 @@ PREFIX: Final = "sop:"
 
 _REQUIREMENTS: Final = "routing_requirements"
 _WHO: Final = ("agent", "role", "target")
-_KEYS: Final = ("name", "team", "channel", "filters", "priority", "copy", *_WHO)
+_KEYS: Final = ("name", "team", "channel", "filters", "priority", "copy", "reply_to_automatic", *_WHO)
 _READER: Final = Reader("invalid_sop", "the SOP")
 
 Teams = Mapping[TeamId, Team]
@@ -86,6 +86,7 @@ def _requirement(value: object, path: str, sop: str, teams: Teams) -> tuple[Team
         filters=_READER.filters(fields.get("filters", {}), f"{path}.filters"),
         priority=_READER.priority(fields.get("priority", 0), f"{path}.priority"),
         copy=_READER.truth(fields.get("copy", False), f"{path}.copy"),
+        reply_to_automatic=_READER.truth(fields.get("reply_to_automatic", False), f"{path}.reply_to_automatic"),
     )
     return team_id, draft
 

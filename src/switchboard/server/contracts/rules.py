@@ -86,6 +86,7 @@ class NewRuleBody(_Fields):
     priority: Priority = 0
     active: bool = True
     copies: bool = Field(default=False, alias="copy")
+    reply_to_automatic: bool = False
     rule_id: Id | None = None
     reason: Line
     dry_run: bool = False
@@ -99,6 +100,7 @@ class _SomeParts(_Fields):
     priority: Priority | None = None
     active: bool | None = None
     copies: bool | None = Field(default=None, alias="copy")
+    reply_to_automatic: bool | None = None
 
 
 class RulePatch(_SomeParts):

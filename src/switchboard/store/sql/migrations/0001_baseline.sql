@@ -98,7 +98,8 @@ create table rule (
     updated_at timestamptz not null,
     version bigint not null,
     source text not null default '',
-    copy boolean not null default false
+    copy boolean not null default false,
+    reply_to_automatic boolean not null default false
 );
 create index rule_team on rule (team_id, rule_id);
 create index rule_source on rule (source) where source <> '';

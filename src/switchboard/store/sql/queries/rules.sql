@@ -29,19 +29,21 @@ with remembered as (
     from unnest($2::text[], $3::uuid[], $4::text[], $5::text[]) as c (team_id, rule_id, before, after)
     returning after
 )
-insert into rule (rule_id, team_id, name, channel, filters, targets, priority, active, copy, created_by, updated_by,
-                  created_at, updated_at, version, source)
-select r.rule_id, r.team_id, r.name, r.channel, r.filters, r.targets, r.priority, r.active, r.copy, r.created_by,
-       r.updated_by, r.created_at, r.updated_at, r.version, r.source
+insert into rule (rule_id, team_id, name, channel, filters, targets, priority, active, copy, reply_to_automatic,
+                  created_by, updated_by, created_at, updated_at, version, source)
+select r.rule_id, r.team_id, r.name, r.channel, r.filters, r.targets, r.priority, r.active, r.copy,
+       r.reply_to_automatic, r.created_by, r.updated_by, r.created_at, r.updated_at, r.version, r.source
 from remembered
 cross join jsonb_to_record(remembered.after) as r (
     rule_id uuid, team_id text, name text, channel text, filters jsonb, targets jsonb, priority integer, active boolean,
-    copy boolean, created_by text, updated_by text, created_at timestamptz, updated_at timestamptz, version bigint, source text)
+    copy boolean, reply_to_automatic boolean, created_by text, updated_by text, created_at timestamptz,
+    updated_at timestamptz, version bigint, source text)
 where remembered.after is not null
 on conflict (rule_id) do update set
     name = excluded.name, channel = excluded.channel, filters = excluded.filters, targets = excluded.targets,
-    priority = excluded.priority, active = excluded.active, copy = excluded.copy, created_by = excluded.created_by,
-    updated_by = excluded.updated_by, created_at = excluded.created_at, updated_at = excluded.updated_at,
+    priority = excluded.priority, active = excluded.active, copy = excluded.copy,
+    reply_to_automatic = excluded.reply_to_automatic, created_by = excluded.created_by, updated_by = excluded.updated_by,
+    created_at = excluded.created_at, updated_at = excluded.updated_at,
     version = excluded.version, source = excluded.source;
 
 -- name: all
@@ -108,3 +110,12 @@ select before, after from rule_change where version > $1 and version <= $2 order
 
 -- name: extent_since
 select count(*) as changes, array_agg(distinct team_id) as teams from rule_change where version > $1 and version <= $2;
+
+-- name: allow_automatic
+-- Whether a rule that led a message to its butlers lets replies to automatic mail be sent.
+select exists (
+    select from decision d
+    cross join json_array_elements(d.trail) as step
+    join rule r on r.rule_id = (step ->> 'rule_id')::uuid
+    where d.request_id = $1 and r.reply_to_automatic
+);
