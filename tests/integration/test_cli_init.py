@@ -17,12 +17,16 @@ from switchboard.cli.init.files import Choice, files_of
 from switchboard.core.routing.teamfile import parse_team_file
 from switchboard.testing.scripted_llm import ScriptedLlm
 from tests.acceptance.test_cli_processes import terminal
-from tests.processes import DEADLINE, EXECUTABLE, environment
+from tests.processes import DEADLINE, EXECUTABLE, environment, running
 
 CALL = {"name": "look_up_number", "arguments": {"person": "Ada"}}
+NOTE = {"name": "write_file", "arguments": {"path": "notes.txt", "content": "buy milk"}}
 SCRIPT: dict[str, Any] = {
     "rules": [
         {"when": {"model": "good"}, "replies": [{"calls": [CALL]}], "again": True},
+        {"when": {"model": "worker", "tool": "look_up_number"}, "replies": [{"calls": [CALL]}], "again": True},
+        {"when": {"model": "worker", "results": False}, "replies": [{"calls": [NOTE]}], "again": True},
+        {"when": {"model": "worker", "results": True}, "replies": [{"text": "It is in notes.txt."}], "again": True},
         {"when": {"model": "silent"}, "replies": [{"text": "It is 7."}], "again": True},
     ]
 }
@@ -77,6 +81,22 @@ def test_a_model_that_calls_tools_is_written_down(tmp_path: Path, url: str) -> N
     assert boss["type"] == "intelligence"
     assert "up" in said
     assert "chat" in said
+
+
+def test_from_nothing_to_a_butler_that_answers(tmp_path: Path, url: str, database_url: str) -> None:
+    init(tmp_path, "--yes", "--url", url, "--model", "worker", "--name", "jeeves")
+    env = environment(tmp_path / "data", DATABASE_URL=database_url, LOG_LEVEL="error")
+    with running(env, "up", cwd=tmp_path) as server:
+        answer = subprocess.run(
+            [EXECUTABLE, "chat", "--once", "Note that I must buy milk"],
+            cwd=tmp_path,
+            env=server.environment,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+    assert answer.stdout == "System1/jeeves: It is in notes.txt.\n", answer.stderr
 
 
 def test_a_model_that_calls_no_tool_is_not(tmp_path: Path, url: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -30,6 +31,9 @@ from switchboard.store.teams import rule_set_version, team_ids
 from switchboard.store.teams import seed as enter_teams
 
 log = structlog.get_logger(__name__)
+
+_PATHS: Final = ("cwd", "prompt_file", "workspace")
+"""Options of members that are paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +163,14 @@ def _written(teams: Sequence[Mapping[str, object]]) -> list[Source]:
 
 
 def _at_home(content: TeamFile, directory: Path) -> TeamFile:
-    """Programs of butlers run where their team file lies, unless it says otherwise: so paths in it may be relative."""
-    members = tuple(
-        replace(m, options={**m.options, "cwd": str(directory / str(m.options.get("cwd", "")))})
-        if "command" in m.options
-        else m
-        for m in content.team.members
-    )
+    """Paths in a team file are relative to its directory, and that is where programs run unless it says otherwise."""
+    members = tuple(replace(one, options=_absolute(one.options, directory)) for one in content.team.members)
     return replace(content, team=replace(content.team, members=members))
+
+
+def _absolute(options: Mapping[str, object], directory: Path) -> Mapping[str, object]:
+    given = {"cwd": "", **options} if "command" in options else options
+    return {**given, **{name: str(directory / str(given[name])) for name in _PATHS if name in given}}
 
 
 def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
