@@ -139,6 +139,7 @@ class RuleView:
     priority: int
     active: bool
     copy: bool
+    reply_to_automatic: bool
     version: int
     source: str
     created_by: str
