@@ -871,7 +871,7 @@ async def test_a_backtest_names_messages_of_ones_own_teams_only(server: Opened) 
     [
         ("/v1/rules?team_id=sale", "there is no team 'sale'; did you mean sales?"),
         ("/v1/rules/export?team_id=sale", "there is no team 'sale'; did you mean sales?"),
-        ("/v1/rules?source=sop:typo", "no rule has ever been registered by 'sop:typo'; there are none"),
+        ("/v1/rules?source=sop:typo", "no rule has ever been registered by 'sop:typo'; known here: none"),
     ],
 )
 async def test_rules_of_what_does_not_exist_are_not_found(server: Opened, path: str, said: str) -> None:
