@@ -227,7 +227,7 @@ def test_up_from_nothing_on_the_embedded_database(place: Path) -> None:
     assert not (place / "data/postgres/postmaster.pid").exists()
     # While nothing runs, the doctor opens the database itself.
     down = {f["name"]: f["status"] for f in told(server.environment, "doctor", code=1)["findings"]}
-    assert (down["server"], down["workers"], down["books: messages"]) == ("bad", "bad", "good")
+    assert (down["server"], down["workers"], down["books: messages"]) == ("error", "error", "ok")
     assert not (place / "data/postgres/postmaster.pid").exists()
     process = subprocess.Popen(
         [EXECUTABLE, "up"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -190,7 +190,7 @@ async def test_without_rule_b_it_waits_until_system3_makes_the_rule(place: Path)
         await _explain_tells_both_decisions(house, request_id)
         await _the_next_one_goes_straight(house)
         books = told(server.environment, "doctor", code=0)
-        assert {f["status"] for f in books["findings"] if f["name"].startswith("books")} == {"good"}
+        assert {f["status"] for f in books["findings"] if f["name"].startswith("books")} == {"ok"}
 
 
 async def _waits_in_onboarding(house: House, request_id: str) -> str:

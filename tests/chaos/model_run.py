@@ -141,7 +141,7 @@ async def run(plan: ModelPlan, directory: Path) -> ModelReport:
             acknowledged = await feeding
             await eventually(lambda: _is_up(parts.database), within=30)
             print(f"{kills} kill -9 of workers, one a second, 1 database crash", flush=True)
-            problems = [f"{one.name}: {one.detail}" for one in await check_database(settings) if one.status == "bad"]
+            problems = [f"{one.name}: {one.detail}" for one in await check_database(settings) if one.status == "error"]
         finally:
             house.close()
         traces = read_traces([directory / f"{kind}.trace" for kind in ("api", "cli")])

@@ -289,7 +289,7 @@ async def test_models_are_listed_in_their_order_with_what_is_left_of_the_day(ope
         assert (newcomers["name"], newcomers["spent"], newcomers["left"]) == ("newcomer_tokens_per_day", 333, 1_999_667)
         assert (found["sender_per_minute"], found["sender_tokens_per_day"]) == (30, 1_000_000)
         [finding] = [one for one in await check_database(house.settings) if one.name == "model in cooldown"]
-        assert (finding.status, "first, until" in finding.detail) == ("note", True)
+        assert (finding.status, "first, until" in finding.detail) == ("warning", True)
         assert "switchboard_models_in_cooldown 1.0" in (await house.http.get("/metrics")).text
 
 
@@ -345,7 +345,7 @@ async def test_a_reached_cap_is_seen_by_doctor_metrics_list_and_trail(
         assert dict(outcomes) == {"routed": "0", "classified": "1", "dead": "1"}
         found = {one.name: one for one in await check_database(house.settings)}
         assert found["classify.tokens_per_day"].detail.startswith("5000 tokens of 5000 are spent")
-        assert found["refused today"].status == "note"
+        assert found["refused today"].status == "warning"
 
 
 async def test_what_a_sender_may_use_is_seen_by_doctor_list_and_trail(
@@ -376,7 +376,7 @@ async def test_doctor_hints_at_teams_that_would_ask_a_model_where_there_is_none(
         assert "classification" not in names
         without = house.settings.model_copy(update={"classify": Settings().classify})
         [finding] = [one for one in await check_database(without) if one.name == "classification"]
-        assert (finding.status, finding.detail.startswith("care, root:")) == ("note", True)
+        assert (finding.status, finding.detail.startswith("care, root:")) == ("warning", True)
 
 
 # Corrections ---------------------------------------------------------------------------------------------------------

@@ -370,7 +370,7 @@ def test_outbox_and_lanes(cli: Cli, server: Server) -> None:
         server.environment, "update switchboard.lane set state = 'paused' where switchboard.lane_name(key) = $1", lane
     )
     findings = {f["name"]: f for f in cli.json("doctor", code=1)["findings"]}
-    assert (findings["paused lane"]["status"], findings["paused lane"]["detail"]) == ("note", lane)
+    assert (findings["paused lane"]["status"], findings["paused lane"]["detail"]) == ("warning", lane)
     assert "is resumed" in cli.says("lanes", "resume", lane)
 
 
@@ -443,7 +443,7 @@ def test_import_of_a_mail_that_is_too_large_goes_on_after_it(cli: Cli, tmp_path:
 
 def test_doctor_finds_nothing_wrong(cli: Cli) -> None:
     said = cli.json("doctor", code=1)
-    bad = [f["name"] for f in said["findings"] if f["status"] == "bad"]
+    bad = [f["name"] for f in said["findings"] if f["status"] == "error"]
     # The database of the tests is fast and forgetful on purpose.
     assert bad == ["durability"]
     assert "alter system set fsync = on" in cli.says("doctor", code=1)
@@ -454,7 +454,7 @@ def test_doctor_tells_of_dead_letters_that_nobody_hears_of(
 ) -> None:
     found = [f for f in cli.json("doctor", code=1)["findings"] if f["name"] == "System4"]
     [silent] = found
-    assert (silent["status"], silent["detail"].endswith("files dead letters and tells nobody")) == ("note", True)
+    assert (silent["status"], silent["detail"].endswith("files dead letters and tells nobody")) == ("warning", True)
     monkeypatch.setenv("PAGER_SECRET", "canary-secret")
     monkeypatch.setenv("SWITCHBOARD_DEAD_LETTERS__TELL", '{"url": "https://x.example", "secret_env": "PAGER_SECRET"}')
     assert "System4" not in {f["name"] for f in cli.json("doctor", code=1)["findings"]}
@@ -463,7 +463,7 @@ def test_doctor_tells_of_dead_letters_that_nobody_hears_of(
         [without] = [f for f in cli.json("doctor", code=1)["findings"] if f["name"] == "System4"]
     finally:
         _execute(server.environment, "update switchboard.member set active = true where number = 4")
-    assert (without["status"], "no System4: nobody is notified" in without["detail"]) == ("note", True)
+    assert (without["status"], "no System4: nobody is notified" in without["detail"]) == ("warning", True)
 
 
 def test_doctor_finds_what_is_broken(cli: Cli, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -500,7 +500,7 @@ def test_doctor_finds_books_that_do_not_balance(cli: Cli, server: Server) -> Non
         _, _, told = cli.run("doctor", "--full")
     finally:
         _execute(server.environment, "insert into switchboard.delivery select * from kept; drop table kept")
-    assert any(f["name"].startswith("books") and f["status"] == "bad" for f in findings)
+    assert any(f["name"].startswith("books") and f["status"] == "error" for f in findings)
     assert re.search(r"books of \d{4}-\d\d-\d\d: \d+ messages?, they do not balance", told)
     _, _, told = cli.run("doctor", "--full")
     assert re.fullmatch(r"(books of \d{4}-\d\d-\d\d: \d+ messages?, good\s+)+", told)

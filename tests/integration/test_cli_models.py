@@ -338,10 +338,10 @@ def test_doctor_names_what_a_model_lacks(monkeypatch: pytest.MonkeyPatch, tmp_pa
     found = {one.name: one for one in check_machine(Settings.model_validate({**given, "classify": asked}))}
     assert found["models"].detail == "1 model; in order of preference: whole, keyless, file, program"
     assert {name: one.status for name, one in found.items() if name.startswith("model ")} == {
-        "model keyless": "note",
-        "model file": "note",
-        "model program": "note",
-        "model idle": "note",
+        "model keyless": "warning",
+        "model file": "warning",
+        "model program": "warning",
+        "model idle": "warning",
     }
     assert "NO_KEY" in found["model keyless"].detail
     assert "not on PATH" in found["model program"].detail

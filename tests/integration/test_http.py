@@ -490,7 +490,7 @@ async def test_connectors_are_counted_by_state_and_doctor_names_those_that_are_m
     assert (await answering.http.get(f"/v1/messages/{request_id}/replies?wait_s=30")).json()["replies"]
     settings = Settings(data_dir=Path("/nowhere"), database_url=SecretStr(database.url))
     named = [one for one in await check_database(settings) if one.name == "connector"]
-    assert {one.status for one in named} == {"note"}
+    assert {one.status for one in named} == {"warning"}
     told = [one.detail.partition(" ")[0] for one in named]
     assert told == ["telegram/ill", "telegram/late", "telegram/bot:house:"]
     assert "1 reply waiting since" in named[-1].detail

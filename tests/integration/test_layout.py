@@ -188,7 +188,7 @@ async def test_the_task_that_every_worker_has_makes_what_is_missing_now(database
         await drop(database, lost)
         settings = Settings.model_validate({"database_url": database_url, "data_dir": tmp_path})
         [found] = [one for one in await check_database(settings) if one.name == "partitions"]
-        assert (found.status, lost[0] in found.detail) == ("bad", True)
+        assert (found.status, lost[0] in found.detail) == ("error", True)
         [task] = [
             one
             for one in maintenance_tasks(database, parts.notifier, DeadLetterSettings(), ())
@@ -196,7 +196,7 @@ async def test_the_task_that_every_worker_has_makes_what_is_missing_now(database
         ]
         assert await task.run() == len(lost)
         [found] = [one for one in await check_database(settings) if one.name == "partitions"]
-        assert found.status == "good"
+        assert found.status == "ok"
 
 
 async def test_without_the_partition_of_its_month_a_message_is_to_come_again(database_url: str) -> None:

@@ -50,7 +50,7 @@ async def test_an_old_pooler_is_refused(empty_database_url: str, tmp_path: Path)
             async with open_database(settings):
                 pass
         found = {finding.name: finding for finding in await check_database(settings)}
-        assert found["pooler"].status == "bad"
+        assert found["pooler"].status == "error"
 
 
 async def test_a_pooler_that_follows_no_statements_is_refused(empty_database_url: str, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ async def test_what_a_session_would_hold_stands_on_the_role(
             assert await database.value("show random_page_cost") == "1.1"
             assert await database.value("select count(*) from lane") == 0
     found = {finding.name: finding for finding in await check_database(settings)}
-    assert found["pooler"].status == "good"
+    assert found["pooler"].status == "ok"
 
 
 async def test_workers_lock_and_listen_past_the_pooler(

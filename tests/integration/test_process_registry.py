@@ -53,13 +53,13 @@ async def test_a_server_is_registered_as_long_as_its_interfaces_are_open(databas
             [server] = await servers(database)
             assert (server.alive, server.version, set(server.kinds)) == (True, __version__, set(KINDS))
             found = await findings(settings)
-            assert (found["servers"].status, found["servers"].detail) == ("good", f"1 alive ({__version__})")
-            assert found["workers"].status == "bad", "a server is no worker"
+            assert (found["servers"].status, found["servers"].detail) == ("ok", f"1 alive ({__version__})")
+            assert found["workers"].status == "error", "a server is no worker"
             said = (await Metrics().render(database)).decode()
             assert "switchboard_servers_alive 1.0" in said
             assert "switchboard_workers_alive 0.0" in said
         assert await servers(database) == []
-        assert (await findings(settings))["servers"].status == "note"
+        assert (await findings(settings))["servers"].status == "warning"
 
 
 async def test_a_worker_tells_the_kinds_of_lanes_that_it_knows(database_url: str) -> None:

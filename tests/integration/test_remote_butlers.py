@@ -600,4 +600,4 @@ async def test_the_doctor_finds_who_is_silent(database_url: str, tmp_path: Path)
         await remote_agents.quarantine(parts.database, SystemId("System1/barred"), "olga", "misbehaves")
         found = await check_database(Settings(database_url=SecretStr(database_url), data_dir=tmp_path))
         told = {one.detail.split()[0]: one.status for one in found if one.name == "remote butler"}
-        assert told == {FAR: "bad", NEAR: "note", "System1/barred": "note"}
+        assert told == {FAR: "error", NEAR: "warning", "System1/barred": "warning"}

@@ -176,10 +176,10 @@ async def test_doctor_sees_what_would_keep_a_worker_from_starting(database_url: 
     shop = [{"endpoint": "shop", "url": "https://shop.example/", "secret_env": "NO_SUCH_SECRET"}]
     given = {"database_url": database_url, "teams_dir": tmp_path, "data_dir": tmp_path, "callbacks": shop}
     settings = Settings.model_validate(given)
-    assert {one.name: one.status for one in check_machine(settings)}["team files"] == "good"
+    assert {one.name: one.status for one in check_machine(settings)}["team files"] == "ok"
     async with open_runtime(settings) as runtime:
         found = [one for one in await check_database(settings) if one.name in {"butlers", "webhooks"}]
-        assert {one.status for one in found} == {"bad"}
+        assert {one.status for one in found} == {"error"}
         [webhook, *butlers] = [one.detail for one in found]
         assert webhook.startswith("callback of the api endpoint 'shop': the environment variable NO_SUCH_SECRET")
         file = tmp_path / "root.json"
@@ -193,14 +193,14 @@ async def test_doctor_sees_what_would_keep_a_worker_from_starting(database_url: 
         assert {start for start in expected for told in butlers if told.startswith(start)} == expected
         async with a_hand(runtime.database):
             found = [one for one in await check_database(settings) if one.name in {"butlers", "webhooks"}]
-            assert [one.status for one in found] == ["note"] * 5
+            assert [one.status for one in found] == ["warning"] * 5
 
 
 def test_doctor_reads_team_files_as_the_start_does(tmp_path: Path) -> None:
     write_teams(tmp_path, root(), home(team={"name": "home", "parent": "rot"}))
     settings = Settings(teams_dir=tmp_path, data_dir=tmp_path)
     found = [one for one in check_machine(settings) if one.name == "team files"]
-    assert {one.status for one in found} == {"bad"}
+    assert {one.status for one in found} == {"error"}
     assert "home.json" in found[0].detail
     gone = Settings(teams_dir=tmp_path / "nowhere", data_dir=tmp_path)
     assert "is not a directory" in {one.name: one.detail for one in check_machine(gone)}["team files"]

@@ -18,20 +18,20 @@ Full = Annotated[
     bool, typer.Option("--full", help="Check the books of every day, not of the last 24 hours and one past day.")
 ]
 
-_MARKS = {"good": ("✓", "green"), "bad": ("✗", "bold red"), "note": ("!", "yellow")}
+_MARKS = {"ok": ("✓", "green"), "error": ("✗", "bold red"), "warning": ("!", "yellow")}
 
 
 def doctor(*, full: Full = False, as_json: AsJson = False) -> None:
     """Check the installation, and say how to fix what is wrong. Exit code 1: something is."""
     findings = asyncio.run(_examine(_tell if full else None))
-    bad = sum(finding.status == "bad" for finding in findings)
+    bad = sum(finding.status == "error" for finding in findings)
     if as_json:
-        listed = [{"name": f.name, "status": f.status, "detail": f.detail, "mend": f.mend} for f in findings]
+        listed = [{"name": f.name, "status": f.status, "detail": f.detail, "remedy": f.remedy} for f in findings]
         print_json({"healthy": bad == 0, "findings": listed})
     else:
         for finding in findings:
             out().print(_line(finding), soft_wrap=True)
-        out().print(summary(bad, sum(finding.status == "note" for finding in findings)), style="bold")
+        out().print(summary(bad, sum(finding.status == "warning" for finding in findings)), style="bold")
     done(FAILED if bad else OK)
 
 
@@ -46,7 +46,7 @@ async def _examine(told: Told | None) -> list[Finding]:
     try:
         settings = load_settings()
     except ConfigurationError as error:
-        return [Finding("settings", "bad", error.message, "correct it first; nothing else can be checked")]
+        return [Finding("settings", "error", error.message, "correct it first; nothing else can be checked")]
     return [*check_machine(settings), await _server(settings), *await check_database(settings, told)]
 
 
@@ -56,15 +56,18 @@ async def _server(settings: Settings) -> Finding:
         async with open_client(settings) as client:
             health = await client.get("/health", timeout=5)
             await client.get("/v1/messages", {"limit": 1}, timeout=10)
-            return Finding("server", "good", f"{client.place.url} answers, version {health.get('version')}")
+            return Finding("server", "ok", f"{client.place.url} answers, version {health.get('version')}")
     except NoServer as error:
-        return Finding("server", "bad", error.message.partition(";")[0], "switchboard up")
+        return Finding("server", "error", error.message.partition(";")[0], "switchboard up")
     except (Unauthenticated, Forbidden) as error:
         return Finding(
-            "server", "bad", f"the server rejected the token: {error.message}", "set SWITCHBOARD_TOKEN to a valid token"
+            "server",
+            "error",
+            f"the server rejected the token: {error.message}",
+            "set SWITCHBOARD_TOKEN to a valid token",
         )
     except SwitchboardError as error:
-        return Finding("server", "bad", error.message, "see the log of the server")
+        return Finding("server", "error", error.message, "see the log of the server")
 
 
 def _tell(line: str) -> None:
@@ -78,6 +81,6 @@ def _line(finding: Finding) -> Text:
         .append(finding.name, style="bold")
         .append(f"  {clean(finding.detail)}", style="not bold default")
     )
-    if finding.mend and finding.status != "good":
-        line.append(f"\n    → {clean(finding.mend)}", style="not bold yellow")
+    if finding.remedy and finding.status != "ok":
+        line.append(f"\n    → {clean(finding.remedy)}", style="not bold yellow")
     return line

@@ -1,7 +1,7 @@
-"""What is wrong with an installation, and how to mend it.
+"""What is wrong with an installation, and how to fix it.
 
 Called by `switchboard doctor`, which asks the server itself. Settings enter; findings leave, in the order of looking:
-what stands before must be mended first. Works on the database as it is, also while no server runs, and changes nothing
+what stands before must be fixed first. Works on the database as it is, also while no server runs, and changes nothing
 but which days of the books were checked when.
 """
 
@@ -56,7 +56,7 @@ from switchboard.store.model_usage import Cooldown
 from switchboard.store.outbox import WaitingReplies
 from switchboard.store.processes import RunningProcess
 
-Status = Literal["good", "bad", "note"]
+Status = Literal["ok", "error", "warning"]
 Told = Callable[[str], None]
 """Hears a line about each day whose books were checked."""
 MAX_SKEW: Final = 2.0
@@ -69,12 +69,12 @@ _GONE: Final = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `mend` says what to do about a bad one (or may be done about a note)."""
+    """One thing that was looked at. `remedy` says what to do about an error (or may be done about a warning)."""
 
     name: str
     status: Status
     detail: str
-    mend: str = ""
+    remedy: str = ""
 
 
 def check_machine(settings: Settings) -> list[Finding]:
@@ -87,14 +87,14 @@ def check_machine(settings: Settings) -> list[Finding]:
 def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] >= _OLDEST_PYTHON:
-        return Finding("python", "good", version)
-    return Finding("python", "bad", f"{version} is too old", "install Python 3.11 or newer")
+        return Finding("python", "ok", version)
+    return Finding("python", "error", f"{version} is too old", "install Python 3.11 or newer")
 
 
 def _settings() -> Finding:
     file = Path(FILE_NAME)
     where = str(file.absolute()) if file.is_file() else f"no {FILE_NAME} here, so defaults and the environment"
-    return Finding("settings", "good", where)
+    return Finding("settings", "ok", where)
 
 
 def _team_files(settings: Settings) -> list[Finding]:
@@ -102,8 +102,8 @@ def _team_files(settings: Settings) -> list[Finding]:
     seed = _seed(settings)
     if isinstance(seed, str):
         problems = seed.splitlines()[:_MANY]
-        return [Finding("team files", "bad", one, "correct it: `switchboard up` does not start") for one in problems]
-    return [] if seed is None else [Finding("team files", "good", f"{_many(len(seed.teams), 'team')} in {seed.origin}")]
+        return [Finding("team files", "error", one, "correct it: `switchboard up` does not start") for one in problems]
+    return [] if seed is None else [Finding("team files", "ok", f"{_many(len(seed.teams), 'team')} in {seed.origin}")]
 
 
 def _seed(settings: Settings) -> Seed | str | None:
@@ -118,29 +118,29 @@ def _models(settings: Settings) -> list[Finding]:
     """What each model lacks, as seen from here: no more than a hint, for workers may have another environment."""
     found = [(model, flaw(model.spec)) for model in settings.models]
     asked = settings.classify.models
-    mend = "fix it where the workers run, then: switchboard models test"
-    lacking = [Finding(f"model {model.name}", "note", why, mend) for model, why in found if why is not None]
+    remedy = "fix it where the workers run, then: switchboard models test"
+    lacking = [Finding(f"model {model.name}", "warning", why, remedy) for model, why in found if why is not None]
     whole = sum(why is None for _, why in found)
-    good = [Finding("models", "good", f"{_many(whole, 'model')}; in order of preference: {', '.join(asked) or 'none'}")]
+    good = [Finding("models", "ok", f"{_many(whole, 'model')}; in order of preference: {', '.join(asked) or 'none'}")]
     return (good if whole else []) + lacking
 
 
 def _data_dir(directory: Path) -> Finding:
     if not directory.exists():
-        return Finding("data directory", "note", f"{directory} does not exist yet", "`switchboard up` creates it")
+        return Finding("data directory", "warning", f"{directory} does not exist yet", "`switchboard up` creates it")
     if not directory.is_dir() or not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         return Finding(
             "data directory",
-            "bad",
+            "error",
             f"no permission to write to {directory}",
             f"change its owner: chown {os.geteuid()} {directory}",
         )
     try:
         require_ours(directory)
     except ConfigurationError as error:
-        detail, _, mend = error.message.rpartition("; ")
-        return Finding("data directory", "bad", detail, mend)
-    return Finding("data directory", "good", str(directory))
+        detail, _, remedy = error.message.rpartition("; ")
+        return Finding("data directory", "error", detail, remedy)
+    return Finding("data directory", "ok", str(directory))
 
 
 def _token_file(data_dir: Path) -> Finding:
@@ -150,20 +150,23 @@ def _token_file(data_dir: Path) -> Finding:
         file.open().close()
     except FileNotFoundError:
         return Finding(
-            "operator's token", "note", f"{file} does not exist yet", "`switchboard up` or `serve` creates it"
+            "operator's token", "warning", f"{file} does not exist yet", "`switchboard up` or `serve` creates it"
         )
     except OSError as error:
         return Finding(
-            "operator's token", "bad", f"{file} cannot be read: {error.strerror}", "run as the user who runs the server"
+            "operator's token",
+            "error",
+            f"{file} cannot be read: {error.strerror}",
+            "run as the user who runs the server",
         )
     if mode & 0o077:
         return Finding(
             "operator's token",
-            "bad",
+            "error",
             f"{file} has mode {mode:04o}: other users can read it",
             f"chmod 600 {file}, then revoke the token",
         )
-    return Finding("operator's token", "good", f"{file} (mode {mode:04o})")
+    return Finding("operator's token", "ok", f"{file} (mode {mode:04o})")
 
 
 async def check_database(settings: Settings, told: Told | None = None) -> list[Finding]:
@@ -175,7 +178,7 @@ async def check_database(settings: Settings, told: Told | None = None) -> list[F
         async with existing_database(settings) as database:
             return [finding async for finding in _look(database, settings, told)]
     except (SwitchboardError, OSError, asyncpg.PostgresError) as error:
-        return [Finding("database", "bad", str(error), "start it, or correct database_url or data_dir")]
+        return [Finding("database", "error", str(error), "start it, or correct database_url or data_dir")]
 
 
 async def _look(database: Database, settings: Settings, told: Told | None) -> AsyncIterator[Finding]:
@@ -185,7 +188,7 @@ async def _look(database: Database, settings: Settings, told: Told | None) -> As
         yield await _pooler(settings)
     schema = await _schema(database)
     yield schema
-    if schema.status != "good":
+    if schema.status != "ok":
         return
     checks: Sequence[Callable[[Database, Settings], Awaitable[list[Finding]]]] = (
         _partitions,
@@ -208,51 +211,53 @@ async def _pooler(settings: Settings) -> Finding:
     try:
         database = await connect_pooled(settings)
     except SwitchboardError as error:
-        return Finding("pooler", "bad", str(error), "correct database_url or the pooler, see docs/operations.md")
+        return Finding("pooler", "error", str(error), "correct database_url or the pooler, see docs/operations.md")
     await database.close()
-    return Finding("pooler", "good", "it follows prepared statements and has the settings of our role")
+    return Finding("pooler", "ok", "it follows prepared statements and has the settings of our role")
 
 
 async def _server(database: Database) -> list[Finding]:
     facts = await server_facts(database)
-    found = [Finding("database", "good", f"PostgreSQL {facts.version}")]
+    found = [Finding("database", "ok", f"PostgreSQL {facts.version}")]
     off = [name for name in ("fsync", "synchronous_commit", "full_page_writes") if getattr(facts, name) == "off"]
     if off:
-        mend = "; ".join(f"alter system set {name} = on" for name in off) + "; then reload PostgreSQL"
+        remedy = "; ".join(f"alter system set {name} = on" for name in off) + "; then reload PostgreSQL"
         found.append(
-            Finding("durability", "bad", f"{', '.join(off)} off: a crash may lose what was acknowledged", mend)
+            Finding("durability", "error", f"{', '.join(off)} off: a crash may lose what was acknowledged", remedy)
         )
     else:
-        found.append(Finding("durability", "good", "fsync, synchronous_commit and full_page_writes are on"))
+        found.append(Finding("durability", "ok", "fsync, synchronous_commit and full_page_writes are on"))
     skew = (await DatabaseClock().measure(database)).total_seconds()
     if abs(skew) > MAX_SKEW:
         found.append(
-            Finding("clock", "bad", f"the database's clock differs by {skew:+.1f} s", "synchronise both with NTP")
+            Finding("clock", "error", f"the database's clock differs by {skew:+.1f} s", "synchronise both with NTP")
         )
     else:
-        found.append(Finding("clock", "good", f"{skew:+.3f} s between the database and this machine"))
+        found.append(Finding("clock", "ok", f"{skew:+.3f} s between the database and this machine"))
     return found
 
 
 async def _schema(database: Database) -> Finding:
     at, newest = (await schema_facts(database)).migration, migrations()[-1].number
     if at == newest:
-        return Finding("schema", "good", f"version {at}")
+        return Finding("schema", "ok", f"version {at}")
     if at > newest:
-        return Finding("schema", "bad", f"version {at}, this release knows only {newest}", "install the newer release")
-    return Finding("schema", "bad", f"version {at}, this release needs {newest}", "switchboard db migrate")
+        return Finding(
+            "schema", "error", f"version {at}, this release knows only {newest}", "install the newer release"
+        )
+    return Finding("schema", "error", f"version {at}, this release needs {newest}", "switchboard db migrate")
 
 
 async def _partitions(database: Database, _: Settings) -> list[Finding]:
     """Without the partition of its month a message is refused: fewer than one month ahead is an alarm."""
     missing = await partitions.missing_partitions(database)
     if not missing:
-        return [Finding("partitions", "good", "for at least one month ahead")]
+        return [Finding("partitions", "ok", "for at least one month ahead")]
     some = ", ".join(missing[:_MANY])
     return [
         Finding(
             "partitions",
-            "bad",
+            "error",
             f"not made yet: {some}; messages of these months would be refused",
             "switchboard db migrate makes them; then look in the log of the worker why it did not",
         )
@@ -283,11 +288,11 @@ async def _teams(database: Database, settings: Settings) -> list[Finding]:
             rules += len(some)
             problems += _rule_problems(some, by_id, channels)
     problems += _engines_missing(member.engine for team in stored.teams for member in team.members)
-    mend = "fix the team files (teams_dir) or the rule named"
+    remedy = "fix the team files (teams_dir) or the rule named"
     if problems:
-        return [Finding("teams", "bad", problem, mend) for problem in problems[:_MANY]]
+        return [Finding("teams", "error", problem, remedy) for problem in problems[:_MANY]]
     counted = f"{_many(len(stored.teams), 'team')}, {_many(rules, 'rule')}"
-    good = Finding("teams", "good", f"{counted}; version {stored.version} of the rules")
+    good = Finding("teams", "ok", f"{counted}; version {stored.version} of the rules")
     return [good, *_handlers(stored.teams, settings)]
 
 
@@ -303,9 +308,9 @@ _UNHEARD: Final[Mapping[LintCode, tuple[str, str]]] = {
 def _handlers(found: Iterable[Team], settings: Settings) -> Iterator[Finding]:
     """Teams whose dead letters may reach no person."""
     unheard = list(lint_handlers(found, told=settings.dead_letters.tell is not None))
-    for code, (what, mend) in _UNHEARD.items():
+    for code, (what, remedy) in _UNHEARD.items():
         if named := [one.team_id for one in unheard if one.code == code]:
-            yield Finding("System4", "note", f"{', '.join(named[:_MANY])}: {what}", mend)
+            yield Finding("System4", "warning", f"{', '.join(named[:_MANY])}: {what}", remedy)
 
 
 def _rule_problems(rules: Iterable[Rule], teams: Teams, channels: Channels) -> Iterator[str]:
@@ -329,22 +334,24 @@ async def _classifying(database: Database, settings: Settings) -> list[Finding]:
         asking = [team.team_id for team in stored.teams if team.classify]
     if asking and not settings.classify.models:
         detail = f"{', '.join(asking[:_MANY])}: these teams use a model, but none is configured"
-        found.append(Finding("classification", "note", detail, "name models in classify.models, see docs/models.md"))
+        found.append(Finding("classification", "warning", detail, "name models in classify.models, see docs/models.md"))
     stood = await standing(settings.classify, database)
     found += [_cap(cap) for cap in stood.caps if cap.reached]
     if stood.refused:
-        mend = "raise the limit in [classify], or wait for the next day (UTC)"
-        found.append(Finding("refused today", "note", f"{stood.refused} calls prevented today by a daily limit", mend))
+        remedy = "raise the limit in [classify], or wait for the next day (UTC)"
+        found.append(
+            Finding("refused today", "warning", f"{stood.refused} calls prevented today by a daily limit", remedy)
+        )
     if stood.senders_refused:
         detail = f"{stood.senders_refused} calls prevented today by limits per sender"
-        mend = "see who writes so much: switchboard messages list; or raise the limits per sender in [classify]"
-        found.append(Finding("senders refused today", "note", detail, mend))
+        remedy = "see who writes so much: switchboard messages list; or raise the limits per sender in [classify]"
+        found.append(Finding("senders refused today", "warning", detail, remedy))
     return found + [_in_cooldown(one) for one in await model_usage.cooldowns(database)]
 
 
 def _in_cooldown(cooldown: Cooldown) -> Finding:
     detail = f"{cooldown.model}, until {cooldown.until:%H:%M:%S} UTC: {cooldown.why}"
-    return Finding("model in cooldown", "note", detail, "test it: switchboard models test")
+    return Finding("model in cooldown", "warning", detail, "test it: switchboard models test")
 
 
 def _cap(cap: CapView) -> Finding:
@@ -352,7 +359,7 @@ def _cap(cap: CapView) -> Finding:
     whose = " for senders who are new today" if cap.name == "newcomer_tokens_per_day" else ""
     detail = f"{cap.spent} {unit} of {cap.cap} are spent: no model is used{whose} until tomorrow (UTC)"
     return Finding(
-        f"classify.{name}", "note", detail, "raise the limit, or see what used it up: switchboard models usage"
+        f"classify.{name}", "warning", detail, "raise the limit, or see what used it up: switchboard models usage"
     )
 
 
@@ -364,14 +371,14 @@ async def _remote(database: Database, settings: Settings) -> list[Finding]:
 
 def _silent(one: RemoteAgent) -> Finding:
     if one.by:
-        mend = f"switchboard agents release {one.system_id}, to return it to service"
-        return Finding("remote butler", "note", f"{one.system_id} is quarantined: {one.why}", mend)
+        remedy = f"switchboard agents release {one.system_id}, to return it to service"
+        return Finding("remote butler", "warning", f"{one.system_id} is quarantined: {one.why}", remedy)
     seen = "never seen" if one.last_seen_at is None else f"last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}"
-    mend = "start it and check that its heartbeats arrive; meanwhile no model chooses it"
+    remedy = "start it and check that its heartbeats arrive; meanwhile no model chooses it"
     if one.away:
-        return Finding("remote butler", "bad", f"{one.system_id} is quarantined: {seen}", mend)
+        return Finding("remote butler", "error", f"{one.system_id} is quarantined: {seen}", remedy)
     return Finding(
-        "remote butler", "note", f"{one.system_id} is stale: {seen}", "it will be quarantined if it stays silent"
+        "remote butler", "warning", f"{one.system_id} is stale: {seen}", "it will be quarantined if it stays silent"
     )
 
 
@@ -393,10 +400,10 @@ def _connector(one: Connector, waiting: WaitingReplies | None) -> Finding | None
         if not waiting and datetime.now(UTC) - one.last_seen_at > _GONE:
             return None
         detail = f"{account} is {one.liveness}: last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}{missed}"
-        return Finding("connector", "note", detail, "start it, and see its log")
+        return Finding("connector", "warning", detail, "start it, and see its log")
     if one.state == "healthy":
         return None
-    return Finding("connector", "note", f"{account} reports {one.state}: {said}{missed}", "see its log")
+    return Finding("connector", "warning", f"{account} reports {one.state}: {said}{missed}", "see its log")
 
 
 def _no_connector(waiting: WaitingReplies) -> Finding:
@@ -404,7 +411,7 @@ def _no_connector(waiting: WaitingReplies) -> Finding:
     account = f"{waiting.channel}/{waiting.endpoint}"
     detail = f"{account}: {_many_replies(waiting.replies)} waiting {since}, and no connector has ever reported there"
     return Finding(
-        "connector", "note", detail, "start its connector; it should send heartbeats, see docs/connectors.md"
+        "connector", "warning", detail, "start its connector; it should send heartbeats, see docs/connectors.md"
     )
 
 
@@ -412,8 +419,8 @@ async def _processes(database: Database, _: Settings) -> list[Finding]:
     workers, servers = [await processes.list_processes(database, role) for role in ("worker", "server")]
     lost = "none is alive: messages are accepted, but not answered"
     return [
-        _alive(workers, Finding("workers", "bad", lost, "switchboard up, or switchboard work")),
-        _alive(servers, Finding("servers", "note", "none is registered", "switchboard up, or switchboard serve")),
+        _alive(workers, Finding("workers", "error", lost, "switchboard up, or switchboard work")),
+        _alive(servers, Finding("servers", "warning", "none is registered", "switchboard up, or switchboard serve")),
     ]
 
 
@@ -423,10 +430,10 @@ async def _calls(database: Database, settings: Settings) -> list[Finding]:
     problems = [("webhooks", problem) for problem in _webhook_problems(settings)]
     problems += [("butlers", problem) for problem in await _butler_problems(database, settings)]
     if any(worker.alive for worker in workers):
-        mend = "this is how it looks from here; check it on the machines of the workers"
-        return [Finding(name, "note", problem, mend) for name, problem in problems[:_MANY]]
-    mend = "correct it: without it workers do not start, or messages become dead letters"
-    return [Finding(name, "bad", problem, mend) for name, problem in problems[:_MANY]]
+        remedy = "this is how it looks from here; check it on the machines of the workers"
+        return [Finding(name, "warning", problem, remedy) for name, problem in problems[:_MANY]]
+    remedy = "correct it: without it workers do not start, or messages become dead letters"
+    return [Finding(name, "error", problem, remedy) for name, problem in problems[:_MANY]]
 
 
 def _webhook_problems(settings: Settings) -> list[str]:
@@ -457,7 +464,7 @@ def _alive(registered: Sequence[RunningProcess], none: Finding) -> Finding:
     """How many live, and their releases: during an upgrade there are several."""
     alive = [process for process in registered if process.alive]
     releases = ", ".join(sorted({process.version for process in alive}))
-    return Finding(none.name, "good", f"{len(alive)} alive ({releases})") if alive else none
+    return Finding(none.name, "ok", f"{len(alive)} alive ({releases})") if alive else none
 
 
 async def _books(database: Database, _: Settings) -> list[Finding]:
@@ -466,8 +473,8 @@ async def _books(database: Database, _: Settings) -> list[Finding]:
     found = await _findings(database, checkup.recent, "in 24 hours")
     if checkup.past is not None:
         found += await _findings(database, checkup.past.books, f"on {checkup.past.day}")
-    mend = "switchboard doctor --full, to see what contradicts itself"
-    return found + [Finding(f"books of {day}", "bad", "they do not balance", mend) for day in checkup.unbalanced]
+    remedy = "switchboard doctor --full, to see what contradicts itself"
+    return found + [Finding(f"books of {day}", "error", "they do not balance", remedy) for day in checkup.unbalanced]
 
 
 async def _all_books(told: Told, database: Database, _: Settings) -> list[Finding]:
@@ -486,7 +493,7 @@ async def _balancing(database: Database, _: Settings) -> list[Finding]:
     if not kept.stale:
         return []
     since = "never" if kept.at is None else f"last at {kept.at:%Y-%m-%d %H:%M:%S %Z}"
-    return [Finding("balance", "note", f"no worker balances the books: {since}", "see whether a worker is running")]
+    return [Finding("balance", "warning", f"no worker balances the books: {since}", "see whether a worker is running")]
 
 
 async def _findings(database: Database, books: Books, when: str) -> list[Finding]:
@@ -494,8 +501,8 @@ async def _findings(database: Database, books: Books, when: str) -> list[Finding
     paused = {str(lane["lane"]) for lane in await lanes.list_lanes(database, ("paused",))}
     problems = [p for p in books.problems if not ("paused" in p and any(key in p for key in paused))]
     found = [_balanced("messages", books.messages, when), _balanced("targets", books.targets, when)]
-    mend = "keep a backup (switchboard db backup), then report this with the output of `switchboard explain ID`"
-    return found + [Finding("books", "bad", problem, mend) for problem in problems[:_MANY]]
+    remedy = "keep a backup (switchboard db backup), then report this with the output of `switchboard explain ID`"
+    return found + [Finding("books", "error", problem, remedy) for problem in problems[:_MANY]]
 
 
 def _balanced(what: str, balance: Balance, when: str) -> Finding:
@@ -503,20 +510,20 @@ def _balanced(what: str, balance: Balance, when: str) -> Finding:
     names = ("in_flight", "answered", "declined", "dead", "cancelled")
     became = " + ".join(f"{getattr(b, name)} {name.replace('_', ' ')}" for name in names)
     if b.difference == 0:
-        return Finding(f"books: {what}", "good", f"{b.accepted} accepted = {became}, {when}")
-    mend = "restore an earlier backup, or report this: nothing must ever be missing"
-    return Finding(f"books: {what}", "bad", f"{b.accepted} accepted {when}, but {became}: {b.difference:+d}", mend)
+        return Finding(f"books: {what}", "ok", f"{b.accepted} accepted = {became}, {when}")
+    remedy = "restore an earlier backup, or report this: nothing must ever be missing"
+    return Finding(f"books: {what}", "error", f"{b.accepted} accepted {when}, but {became}: {b.difference:+d}", remedy)
 
 
 async def _waiting(database: Database, _: Settings) -> list[Finding]:
     """What waits for a person: no fault of the installation, but nobody should have to stumble on it."""
     found = [
-        Finding("paused lane", "note", str(lane["lane"]), f"switchboard lanes resume '{lane['lane']}'")
+        Finding("paused lane", "warning", str(lane["lane"]), f"switchboard lanes resume '{lane['lane']}'")
         for lane in (await lanes.list_lanes(database, ("paused",)))[:_MANY]
     ]
     for state, count in (await outbox.count_unsent(database)).items():
-        mend = f"switchboard outbox list --state {state}, then resend what should be sent again"
-        found.append(Finding(f"{state} replies", "note", f"{_many_replies(count)} {_UNSENT[state]}", mend))
+        remedy = f"switchboard outbox list --state {state}, then resend what should be sent again"
+        found.append(Finding(f"{state} replies", "warning", f"{_many_replies(count)} {_UNSENT[state]}", remedy))
     if pending := await dead_letters.count_pending(database):
-        found.append(Finding("dead letters", "note", f"{pending} to be handled", "switchboard dlq list"))
+        found.append(Finding("dead letters", "warning", f"{pending} to be handled", "switchboard dlq list"))
     return found
