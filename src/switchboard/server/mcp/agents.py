@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from switchboard.server.http.agents import BeatBody, announcement
 from switchboard.server.http.services import Services
-from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool, read, schema_of
+from switchboard.server.mcp.tool_spec import Call, ToolSpec, tool_of
 
 _BEAT = "Report that this butler is alive, and what it can do. Repeat after interval_s seconds."
 
@@ -17,8 +17,7 @@ def agent_tools(services: Services) -> tuple[ToolSpec, ...]:
     """The tool over the register."""
     remote_agents = services.remote_agents
 
-    async def beat(call: Call) -> object:
-        body = read(BeatBody, call.arguments)
+    async def beat(call: Call, body: BeatBody) -> object:
         return await remote_agents.beat(call.caller, body.system_id, announcement(body))
 
-    return (ToolSpec(make_tool("butler_heartbeat", _BEAT, schema_of(BeatBody)), "beat", beat, remote_agents.is_remote),)
+    return (tool_of("butler_heartbeat", _BEAT, BeatBody, "beat", beat, remote_agents.is_remote),)

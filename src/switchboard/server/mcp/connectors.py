@@ -11,7 +11,7 @@ from switchboard.app.messages.intake import Intake, encode_batch, encode_envelop
 from switchboard.server.contracts.messages import HeartbeatBody, Id, OutboxNext, ReceiptBody
 from switchboard.server.http.outbox import beat, pull_request, receipt
 from switchboard.server.http.services import Services
-from switchboard.server.mcp.tool_spec import ENVELOPE, Call, ToolSpec, make_tool, object_of, only, read, schema_of
+from switchboard.server.mcp.tool_spec import ENVELOPE, Call, ToolSpec, make_tool, object_of, only, tool_of
 
 
 class OutboxReceipt(ReceiptBody):
@@ -29,15 +29,9 @@ def connector_tools(services: Services) -> tuple[ToolSpec, ...]:
     return (
         ToolSpec(make_tool("ingest", "Submit one message.", object_of(envelope=ENVELOPE)), "ingest", tools.ingest),
         ToolSpec(make_tool("ingest_batch", many, object_of(envelopes=envelopes)), "ingest", tools.ingest_batch),
-        ToolSpec(
-            make_tool("outbox_next", "Fetch replies to send.", schema_of(OutboxNext)), "outbox", tools.outbox_next
-        ),
-        ToolSpec(make_tool("outbox_receipt", told, schema_of(OutboxReceipt)), "outbox", tools.outbox_receipt),
-        ToolSpec(
-            make_tool("heartbeat", "Report that this connector is alive.", schema_of(HeartbeatBody)),
-            "heartbeat",
-            tools.heartbeat,
-        ),
+        tool_of("outbox_next", "Fetch replies to send.", OutboxNext, "outbox", tools.outbox_next),
+        tool_of("outbox_receipt", told, OutboxReceipt, "outbox", tools.outbox_receipt),
+        tool_of("heartbeat", "Report that this connector is alive.", HeartbeatBody, "heartbeat", tools.heartbeat),
     )
 
 
@@ -56,14 +50,12 @@ class _ConnectorTools:
         envelopes = only(call.arguments, "envelopes", list)
         return {"results": await self._intake.batch(call.caller, encode_batch(envelopes))}
 
-    async def outbox_next(self, call: Call) -> object:
-        request = pull_request(read(OutboxNext, call.arguments))
-        return {"replies": await self._connectors.fetch(call.caller, request, call.gone)}
+    async def outbox_next(self, call: Call, body: OutboxNext) -> object:
+        return {"replies": await self._connectors.fetch(call.caller, pull_request(body), call.gone)}
 
-    async def outbox_receipt(self, call: Call) -> object:
-        body = read(OutboxReceipt, call.arguments)
+    async def outbox_receipt(self, call: Call, body: OutboxReceipt) -> object:
         return {"state": await self._connectors.receive(call.caller, body.outbox_id, body.lease, receipt(body))}
 
-    async def heartbeat(self, call: Call) -> object:
-        await self._connectors.heartbeat(call.caller, beat(read(HeartbeatBody, call.arguments)))
+    async def heartbeat(self, call: Call, body: HeartbeatBody) -> object:
+        await self._connectors.heartbeat(call.caller, beat(body))
         return {"status": "ok", "interval_s": INTERVAL_S}

@@ -6,6 +6,7 @@ the HTTP API and the dead letter's id; out: the same answers. Next: `app/dead_le
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from switchboard.app.dead_letters.service import DeadLetterService
@@ -13,7 +14,7 @@ from switchboard.server.contracts.dead_letters import DeadLetterFilterBody, Hand
 from switchboard.server.contracts.messages import Body, Cursor, Id, Limit
 from switchboard.server.http.dead_letters import filter_of, reroute_of
 from switchboard.server.http.services import Services
-from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool, read, schema_of
+from switchboard.server.mcp.tool_spec import Call, ToolSpec, tool_of
 
 _LIST: Final = "List dead letters, newest first: messages that could not be delivered, and why."
 _GET: Final = "Show one dead letter in full: its message, who was notified, where it was rerouted."
@@ -49,14 +50,13 @@ class HandleDeadLetter(HandleBody):
 def dead_letter_tools(services: Services) -> tuple[ToolSpec, ...]:
     """The tools over the service."""
     service = services.dead_letters
-    tools = _DeadLetterTools(service)
-    offered = (
-        (make_tool("dead_letters_list", _LIST, schema_of(ListDeadLetters)), tools.page),
-        (make_tool("dead_letters_get", _GET, schema_of(WhichDeadLetter)), tools.get),
-        (make_tool("dead_letters_reroute", _REROUTE, schema_of(RerouteDeadLetter)), tools.reroute),
-        (make_tool("dead_letters_handle", _HANDLE, schema_of(HandleDeadLetter)), tools.handle),
+    tools, make = _DeadLetterTools(service), partial(tool_of, action="dead_letters", shown=service.may_handle)
+    return (
+        make("dead_letters_list", _LIST, ListDeadLetters, work=tools.page),
+        make("dead_letters_get", _GET, WhichDeadLetter, work=tools.get),
+        make("dead_letters_reroute", _REROUTE, RerouteDeadLetter, work=tools.reroute),
+        make("dead_letters_handle", _HANDLE, HandleDeadLetter, work=tools.handle),
     )
-    return tuple(ToolSpec(tool, "dead_letters", run, service.may_handle) for tool, run in offered)
 
 
 class _DeadLetterTools:
@@ -65,18 +65,15 @@ class _DeadLetterTools:
     def __init__(self, service: DeadLetterService) -> None:
         self._service = service
 
-    async def page(self, call: Call) -> object:
-        body = read(ListDeadLetters, call.arguments)
+    async def page(self, call: Call, body: ListDeadLetters) -> object:
         page, following = await self._service.list(call.caller, filter_of(body), limit=body.limit, cursor=body.cursor)
         return {"dead_letters": page, "next_cursor": following}
 
-    async def get(self, call: Call) -> object:
-        return await self._service.get(call.caller, read(WhichDeadLetter, call.arguments).dead_letter_id)
+    async def get(self, call: Call, body: WhichDeadLetter) -> object:
+        return await self._service.get(call.caller, body.dead_letter_id)
 
-    async def reroute(self, call: Call) -> object:
-        body = read(RerouteDeadLetter, call.arguments)
+    async def reroute(self, call: Call, body: RerouteDeadLetter) -> object:
         return await self._service.reroute(call.caller, body.dead_letter_id, reroute_of(body))
 
-    async def handle(self, call: Call) -> object:
-        body = read(HandleDeadLetter, call.arguments)
+    async def handle(self, call: Call, body: HandleDeadLetter) -> object:
         return await self._service.handle(call.caller, body.dead_letter_id, body.resolution)

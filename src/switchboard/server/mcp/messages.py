@@ -12,7 +12,7 @@ from typing import Final
 from switchboard.app.messages.views import Views
 from switchboard.server.contracts.messages import Body, Id
 from switchboard.server.http.services import Services
-from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool, read, schema_of
+from switchboard.server.mcp.tool_spec import Call, ToolSpec, tool_of
 
 _GET: Final = "Show one message: its envelope and facts, deliveries, replies and dead letters."
 _RAW: Final = "The original bytes of a message, in base64, with their media type; a butler's are those delivered to it."
@@ -27,10 +27,9 @@ class OneMessage(Body):
 def message_tools(services: Services) -> tuple[ToolSpec, ...]:
     """The tools over the views."""
     tools = _MessageTools(services.views)
-    schema = schema_of(OneMessage)
     return (
-        ToolSpec(make_tool("messages_get", _GET, schema), "messages", tools.get),
-        ToolSpec(make_tool("messages_raw", _RAW, schema), "raw", tools.raw),
+        tool_of("messages_get", _GET, OneMessage, "messages", tools.get),
+        tool_of("messages_raw", _RAW, OneMessage, "raw", tools.raw),
     )
 
 
@@ -40,9 +39,9 @@ class _MessageTools:
     def __init__(self, views: Views) -> None:
         self._views = views
 
-    async def get(self, call: Call) -> object:
-        return await self._views.message(call.caller, read(OneMessage, call.arguments).request_id)
+    async def get(self, call: Call, body: OneMessage) -> object:
+        return await self._views.message(call.caller, body.request_id)
 
-    async def raw(self, call: Call) -> object:
-        raw, media_type = await self._views.raw(call.caller, read(OneMessage, call.arguments).request_id)
+    async def raw(self, call: Call, body: OneMessage) -> object:
+        raw, media_type = await self._views.raw(call.caller, body.request_id)
         return {"media_type": media_type, "raw_base64": b64encode(raw).decode()}

@@ -19,7 +19,7 @@ from switchboard.server.contracts.messages import Body, Cursor, Limit, Line, Wor
 from switchboard.server.contracts.rules import BacktestBody, RestoreBody, SopBody
 from switchboard.server.http.replays import proposal_of
 from switchboard.server.http.services import Services
-from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool, read, schema_of
+from switchboard.server.mcp.tool_spec import Call, ToolSpec, tool_of
 
 _VERSIONS: Final = "List the versions of the rules, newest first: who changed them, when and why."
 _RESTORE: Final = "Restore the rules of a version, for your team and those below, or for one of them (team_id)."
@@ -69,20 +69,14 @@ def rule_set_tools(services: Services) -> tuple[ToolSpec, ...]:
     def edits(caller: Principal) -> bool:
         return bool(services.rules.editable_by(caller))
 
-    reading = (
-        (make_tool("routing_rules_versions", _VERSIONS, schema_of(VersionsWanted)), tools.versions),
-        (make_tool("routing_rules_lint", _LINT, schema_of(NoArguments)), tools.lint),
-        (make_tool("sops_list", _SOPS, schema_of(SopsWanted)), tools.sops),
-    )
-    editing = (
-        (make_tool("routing_rules_restore", _RESTORE, schema_of(RestoreBody)), tools.restore),
-        (make_tool("routing_rules_backtest", _BACKTEST, schema_of(BacktestBody)), tools.backtest),
-        (make_tool("sops_load", _LOAD, schema_of(LoadSop)), tools.load),
-        (make_tool("sops_unload", _UNLOAD, schema_of(UnloadSop)), tools.unload),
-    )
     return (
-        *(ToolSpec(tool, "rules", run) for tool, run in reading),
-        *(ToolSpec(tool, "rules_edit", run, edits) for tool, run in editing),
+        tool_of("routing_rules_versions", _VERSIONS, VersionsWanted, "rules", tools.versions),
+        tool_of("routing_rules_lint", _LINT, NoArguments, "rules", tools.lint),
+        tool_of("sops_list", _SOPS, SopsWanted, "rules", tools.sops),
+        tool_of("routing_rules_restore", _RESTORE, RestoreBody, "rules_edit", tools.restore, edits),
+        tool_of("routing_rules_backtest", _BACKTEST, BacktestBody, "rules_edit", tools.backtest, edits),
+        tool_of("sops_load", _LOAD, LoadSop, "rules_edit", tools.load, edits),
+        tool_of("sops_unload", _UNLOAD, UnloadSop, "rules_edit", tools.unload, edits),
     )
 
 
@@ -95,29 +89,25 @@ class _RuleSetTools:
     def _reach(self, call: Call) -> Reach:
         return reach_of(self._services.switchboard.runtime, call.caller)
 
-    async def versions(self, call: Call) -> object:
-        body = read(VersionsWanted, call.arguments)
+    async def versions(self, _: Call, body: VersionsWanted) -> object:
         page, following = await self._services.records.versions(limit=body.limit, cursor=body.cursor)
         return {"versions": page, "next_cursor": following}
 
-    async def lint(self, call: Call) -> object:
-        read(NoArguments, call.arguments)
+    async def lint(self, call: Call, _: NoArguments) -> object:
         return await self._services.records.lint(self._reach(call))
 
-    async def sops(self, call: Call) -> object:
-        body = read(SopsWanted, call.arguments)
+    async def sops(self, call: Call, body: SopsWanted) -> object:
         page, following = await self._services.records.sops(self._reach(call), limit=body.limit, cursor=body.cursor)
         return {"sops": page, "next_cursor": following}
 
-    async def restore(self, call: Call) -> object:
-        body = read(RestoreBody, call.arguments)
+    async def restore(self, call: Call, body: RestoreBody) -> object:
         order = Order(body.reason, body.expected_version, body.dry_run)
         team_id = None if body.team_id is None else TeamId(body.team_id)
         return await self._services.rules.restore(call.caller, body.version, team_id, order)
 
-    async def backtest(self, call: Call) -> object:
+    async def backtest(self, call: Call, body: BacktestBody) -> object:
         """Until its end, or until nobody waits for it any more."""
-        body, rules = read(BacktestBody, call.arguments), self._services.rules
+        rules = self._services.rules
         await rules.check_editor(call.caller)
         last = NEWEST if body.last is None and body.days is None else body.last
         proposal = proposal_of(body, partial(rules.check_scope, call.caller))
@@ -130,11 +120,9 @@ class _RuleSetTools:
             await lines.aclose()
         return None
 
-    async def load(self, call: Call) -> object:
-        body = read(LoadSop, call.arguments)
+    async def load(self, call: Call, body: LoadSop) -> object:
         order = Order(body.reason, dry_run=body.dry_run)
         return await self._services.rules.load_sop(call.caller, body.name, body.document, order)
 
-    async def unload(self, call: Call) -> object:
-        body = read(UnloadSop, call.arguments)
+    async def unload(self, call: Call, body: UnloadSop) -> object:
         return await self._services.rules.unload_sop(call.caller, body.name, Order(body.reason, dry_run=body.dry_run))

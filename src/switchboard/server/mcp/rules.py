@@ -15,7 +15,7 @@ from switchboard.server.contracts.rules import DryRunBody, NewRuleBody, RulePatc
 from switchboard.server.http.replays import question
 from switchboard.server.http.rules import change_rule, new_rule, rule_detail, rule_page
 from switchboard.server.http.services import Services
-from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool, read, schema_of
+from switchboard.server.mcp.tool_spec import Call, ToolSpec, tool_of
 
 
 class RulesWanted(Body):
@@ -56,16 +56,14 @@ def rule_tools(services: Services) -> tuple[ToolSpec, ...]:
         return bool(services.rules.editable_by(caller))
 
     return (
-        ToolSpec(make_tool("routing_rules_list", _LIST, schema_of(RulesWanted)), "rules", tools.page),
-        ToolSpec(make_tool("routing_rules_get", _GET, schema_of(OneRule)), "rules", tools.get),
-        ToolSpec(make_tool("routing_rules_create", _CREATE, schema_of(NewRuleBody)), "rules_edit", tools.create, edits),
-        ToolSpec(make_tool("routing_rules_update", _UPDATE, schema_of(RuleUpdate)), "rules_edit", tools.update, edits),
-        ToolSpec(
-            make_tool("routing_rules_disable", _DISABLE, schema_of(RuleSwitch)), "rules_edit", tools.disable, edits
-        ),
-        ToolSpec(make_tool("routing_rules_delete", _DELETE, schema_of(RuleSwitch)), "rules_edit", tools.delete, edits),
-        ToolSpec(make_tool("routing_rules_test", _TEST, schema_of(TestBody)), "rules", tools.test),
-        ToolSpec(make_tool("routing_rules_explain", _EXPLAIN, schema_of(DryRunBody)), "rules", tools.explain),
+        tool_of("routing_rules_list", _LIST, RulesWanted, "rules", tools.page),
+        tool_of("routing_rules_get", _GET, OneRule, "rules", tools.get),
+        tool_of("routing_rules_create", _CREATE, NewRuleBody, "rules_edit", tools.create, edits),
+        tool_of("routing_rules_update", _UPDATE, RuleUpdate, "rules_edit", tools.update, edits),
+        tool_of("routing_rules_disable", _DISABLE, RuleSwitch, "rules_edit", tools.disable, edits),
+        tool_of("routing_rules_delete", _DELETE, RuleSwitch, "rules_edit", tools.delete, edits),
+        tool_of("routing_rules_test", _TEST, TestBody, "rules", tools.test),
+        tool_of("routing_rules_explain", _EXPLAIN, DryRunBody, "rules", tools.explain),
     )
 
 
@@ -88,37 +86,30 @@ class _RuleTools:
     def _reach(self, call: Call) -> Reach:
         return reach_of(self._services.switchboard.runtime, call.caller)
 
-    async def page(self, call: Call) -> object:
-        body = read(RulesWanted, call.arguments)
+    async def page(self, call: Call, body: RulesWanted) -> object:
         return await rule_page(
             self._services, self._reach(call), {"team_id": body.team_id, "source": body.source}, body.limit, body.cursor
         )
 
-    async def get(self, call: Call) -> object:
-        return await rule_detail(self._services, self._reach(call), read(OneRule, call.arguments).rule_id)
+    async def get(self, call: Call, body: OneRule) -> object:
+        return await rule_detail(self._services, self._reach(call), body.rule_id)
 
-    async def create(self, call: Call) -> object:
-        body = read(NewRuleBody, call.arguments)
+    async def create(self, call: Call, body: NewRuleBody) -> object:
         return await self._services.rules.create(call.caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
 
-    async def update(self, call: Call) -> object:
-        body = read(RuleUpdate, call.arguments)
+    async def update(self, call: Call, body: RuleUpdate) -> object:
         return await change_rule(self._services, call.caller, body.rule_id, body)
 
-    async def disable(self, call: Call) -> object:
-        body = read(RuleSwitch, call.arguments)
+    async def disable(self, call: Call, body: RuleSwitch) -> object:
         patch = RulePatch(version=body.version, reason=body.reason, dry_run=body.dry_run, active=False)
         return await change_rule(self._services, call.caller, body.rule_id, patch)
 
-    async def delete(self, call: Call) -> object:
-        body = read(RuleSwitch, call.arguments)
+    async def delete(self, call: Call, body: RuleSwitch) -> object:
         order = Order(body.reason, dry_run=body.dry_run)
         return await self._services.rules.delete(call.caller, body.rule_id, body.version, order)
 
-    async def test(self, call: Call) -> object:
-        body = read(TestBody, call.arguments)
+    async def test(self, call: Call, body: TestBody) -> object:
         return await self._services.replays.test(body.cases, body.document, self._reach(call))
 
-    async def explain(self, call: Call) -> object:
-        asked = question(call.caller, read(DryRunBody, call.arguments))
-        return await self._services.replays.dry_run(asked, self._reach(call))
+    async def explain(self, call: Call, body: DryRunBody) -> object:
+        return await self._services.replays.dry_run(question(call.caller, body), self._reach(call))

@@ -1,7 +1,7 @@
-"""What the MCP tools are made of: an offer (a tool, who may call it, what it does), a call, arguments, a result.
+"""What the MCP tools are made of: a specification (a tool, who may call it, what it does), a call, a result.
 
-`tools.py` lists and runs offers; `connectors.py`, `rules.py` and `dead_letters.py` make them. In: arguments
-as JSON; out: bodies that are validated as those of the HTTP API, so that errors are the same.
+`tools.py` lists and runs them; `connectors.py`, `rules.py`, `dead_letters.py` and others make them. In: arguments as
+JSON; out: bodies that are validated as those of the HTTP API, so that errors are the same.
 """
 
 from __future__ import annotations
@@ -92,9 +92,20 @@ def object_of(**properties: Any) -> JsonObject:
     }
 
 
-def schema_of(body: type[BaseModel]) -> JsonObject:
-    """The schema of a body of the HTTP API."""
-    return body.model_json_schema()
+def tool_of(
+    name: str,
+    description: str,
+    body: type[_Body],
+    action: Action,
+    work: Callable[[Call, _Body], Awaitable[object]],
+    shown: Callable[[Principal], bool] = _anyone,
+) -> ToolSpec:
+    """A tool whose arguments are a body of the HTTP API."""
+
+    async def run(call: Call) -> object:
+        return await work(call, read(body, call.arguments))
+
+    return ToolSpec(make_tool(name, description, body.model_json_schema()), action, run, shown)
 
 
 def only(arguments: Arguments, name: str, kind: type) -> Any:
