@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.routing import Member, SystemId, Team
@@ -74,7 +74,7 @@ async def test_a_reply_to_what_a_butler_wrote_goes_to_that_butler(parts: Lab) ->
 
 async def test_a_connector_pins_messages_only_to_butlers_that_wrote_in_the_conversation(parts: Lab) -> None:
     def pinned(event: str, thread: str, to: str = "System1/first") -> Submission:
-        return replace(submission("hello", thread=thread, pinned=to, event=event), by_operator=False)
+        return structs.replace(submission("hello", thread=thread, pinned=to, event=event), by_operator=False)
 
     assert await say(parts, update(1, 7)) == "System1/first"
     await send_the_reply(parts, "500")

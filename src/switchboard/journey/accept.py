@@ -8,7 +8,6 @@ where a worker has claimed a delivery, or `classify.py` for messages that are no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -40,8 +39,7 @@ from switchboard.store.inbox import Acceptance, Arrival, Prepared, ToClassify
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """A validated envelope with the original bytes, which `GET …/raw` returns.
 
     `by_operator`: it is accepted when the backlog is too full for others, and `pinned_target` may be any butler,

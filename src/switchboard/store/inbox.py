@@ -167,8 +167,7 @@ async def accept(
     told = {ord_: (first, waits, differs) for ord_, first, waits, differs in rows}
     if told.pop(0, None):
         wake()
-    new = [(arrival.message.request_id, False, False) for arrival in batch]
-    return [_acceptance(arrival, *told.get(n, new[n - 1])) for n, arrival in enumerate(batch, 1)]
+    return [_acceptance(arrival, told.get(n)) for n, arrival in enumerate(batch, 1)]
 
 
 async def _store(
@@ -230,11 +229,13 @@ def _keys(one: Prepared, keys: Keys) -> tuple[str, str, str, str]:
     return message.conversation, keys.conversation(message.conversation), event, keys.of("body", one.content)
 
 
-def _acceptance(arrival: Arrival, first: RequestId | None, waits: bool, differs: bool) -> Acceptance:
+def _acceptance(arrival: Arrival, told: tuple[RequestId | None, bool, bool] | None) -> Acceptance:
+    own = arrival.message.request_id
+    first, waits, differs = told or (own, False, False)
     if first is None:
-        raise LookupError(f"{arrival.message.request_id} is neither stored nor known")
+        raise LookupError(f"{own} is neither stored nor known")
     # An id of our own means new, even if an earlier attempt to commit this batch succeeded without an answer.
-    if first != arrival.message.request_id:
+    if first != own:
         return Acceptance(first, duplicate=True, differs=differs)
     if waits or isinstance(arrival.decided, ToClassify):
         return Acceptance(first, duplicate=False, waits=waits)
