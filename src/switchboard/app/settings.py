@@ -222,6 +222,12 @@ class ClassifySettings(_Group):
         return SenderCaps(self.sender_per_minute, self.sender_tokens_per_day, self.newcomer_tokens_per_day)
 
 
+class MemorySettings(_Group):
+    """What butlers remember; `compact_model` is asked for summaries and facts, None: the cheapest that has an API."""
+
+    compact_model: str | None = None
+
+
 class CallbackSettings(WebhookSettings):
     """Where replies to messages of one `api` endpoint are posted."""
 
@@ -258,6 +264,7 @@ class Settings(BaseSettings):
     callbacks: tuple[CallbackSettings, ...] = ()
     models: tuple[ModelSettings, ...] = ()
     classify: ClassifySettings = ClassifySettings()
+    memory: MemorySettings = MemorySettings()
     email: EmailSettings = EmailSettings()
     schedules: dict[ScheduleName, ScheduleSettings] = Field(default_factory=dict)
     """Named windows of time, which rules match on."""
@@ -290,6 +297,11 @@ class Settings(BaseSettings):
         for name in self.classify.models:
             if name not in names:
                 raise ValueError(f"classify.models: there is no model {name}; there are: {', '.join(names) or 'none'}")
+        compact = self.memory.compact_model
+        if compact is not None and compact not in names:
+            raise ValueError(
+                f"memory.compact_model: there is no model {compact}; there are: {', '.join(names) or 'none'}"
+            )
         if len(set(self.classify.models)) < len(self.classify.models):
             raise ValueError("classify.models: list each model only once")
         return self

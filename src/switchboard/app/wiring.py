@@ -17,6 +17,7 @@ from switchboard.agents.callback import callbacks_from
 from switchboard.app.background import run_in_background
 from switchboard.app.channels import known_channels
 from switchboard.app.database import open_database
+from switchboard.app.memory.compaction import Compactor, names_for
 from switchboard.app.ops.engines import check_calls, check_options, engine_context, load_engines, warn_of_root
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.processes import stay_registered
@@ -35,7 +36,8 @@ from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
 from switchboard.lanes.notifier import RULES, Notifier
-from switchboard.lanes.worker import Worker, WorkerSettings
+from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
+from switchboard.ports.models import Models
 from switchboard.store import remote_agents
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
@@ -126,6 +128,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
         runtime.database, runtime.notifier, settings.dead_letters, callbacks, runtime.channels
     )
     maintenance += retention_tasks(runtime.database, settings.classify.keep_days)
+    maintenance += _compaction_tasks(runtime, models)
     group = settings.worker
     return Worker(
         runtime.database,
@@ -139,6 +142,16 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
         ),
         maintenance,
     )
+
+
+def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask, ...]:
+    """Nothing is compacted where no model can be asked."""
+    names = names_for(runtime.settings.models, runtime.settings.memory.compact_model)
+    if not names:
+        return ()
+    compactor = Compactor(runtime.database, models, names)
+    runtime.closing.push_async_callback(compactor.aclose)
+    return (MaintenanceTask("compact", 2.0, compactor.start_due),)
 
 
 def make_classifier(runtime: Runtime) -> Classifier | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,8 @@ from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry, EntryCall
 from switchboard.store.database import Database, Row, decoded, query
+
+_SUMMARY: Final = "What was said before, in short"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +62,22 @@ class StoredHistory:
         place = await self.database.row(query("history.last"), reader.system_id, reader.conversation)
         if place is None or not place["position"]:
             return ()
-        start = window_start(place["position"])
+        start = window_start(place["position"], place["compacted"])
         who = reader.person, reader.private, reader.authentic
-        return [_entry(row) for row in await self.database.rows(query("history.load"), place["lane"], start, *who)]
+        summaries = await self.database.rows(query("history.summary"), place["lane"], *who) if start else ()
+        rows = await self.database.rows(query("history.load"), place["lane"], start, *who)
+        return [*map(_summary, summaries), *map(_entry, rows)]
 
 
 def _entry(row: Row) -> Entry:
     calls = msgspec.convert(decoded(row["calls"]) or [], tuple[EntryCall, ...])
     author = row["person"] if row["role"] == "user" else ""
     return Entry(row["role"], row["text"], author, calls, row["position"], row["created_at"])
+
+
+def _summary(row: Row) -> Entry:
+    """As something that was said to the butler, by nobody."""
+    return Entry("user", f"[{_SUMMARY}]\n{row['text']}", "", (), row["position"], row["created_at"])
 
 
 def entry_rows(given: Iterable[tuple[LaneKey, Said]]) -> str | None:

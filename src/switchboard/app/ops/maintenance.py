@@ -22,7 +22,16 @@ from switchboard.journey.reply import pool_of
 from switchboard.lanes.kinds import WORK_POOL
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
 from switchboard.lanes.worker import MaintenanceTask
-from switchboard.store import books, classification_log, dead_letters, model_usage, outbox, partitions, steps
+from switchboard.store import (
+    books,
+    classification_log,
+    compaction,
+    dead_letters,
+    model_usage,
+    outbox,
+    partitions,
+    steps,
+)
 from switchboard.store.database import Database
 from switchboard.store.dead_letters import Report, Untold
 
@@ -65,12 +74,13 @@ def maintenance_tasks(
 
 
 def retention_tasks(database: Database, keep_days: int) -> tuple[MaintenanceTask, ...]:
-    """The tasks that remove the data of classification; corrections, and the spending per day, stay."""
+    """The tasks that remove old data; corrections, and the spending per day, stay."""
     old = Retention(database)
     return (
         MaintenanceTask("forget_sessions", 600.0, old.sessions),
         MaintenanceTask("forget_classifications", 3600.0, lambda: old.classifications(keep_days)),
         MaintenanceTask("forget_events", 3600.0, old.events),
+        MaintenanceTask("erase_entries", 3600.0, old.entries),
     )
 
 
@@ -91,6 +101,10 @@ class Retention:
         """Events of items that have ended, once their messages are old; returns how many rows."""
         below = _first_id(_EVENTS_STAY)
         return await _all(lambda: steps.forget_events(self._database, below, _EMPTIED_AT_ONCE))
+
+    async def entries(self) -> int:
+        """Entries for which a summary has stood for 30 days; returns how many."""
+        return await _all(lambda: compaction.erase(self._database, _EMPTIED_AT_ONCE))
 
     async def classifications(self, keep_days: int) -> int:
         """Attempts, calls and keys of longer ago, attempts that were corrected excepted; returns how many rows."""

@@ -1,4 +1,5 @@
--- settle_turns, and what was said in these turns: both, or neither. _entries: a JSON array of lane, n, role, person, private,
+-- settle_turns, and what was said in these turns: both, or neither. A lane with 40 entries that no summary stands for is due to
+-- be compacted; one whose tries are used up gets new ones. _entries: a JSON array of lane, n, role, person, private,
 -- text, calls, created_at; n is the order within a lane.
 create or replace function settle_turns_with_entries(_owner bigint, _given settlement[], _entries text)
 returns table (lane uuid, ok boolean, next_seq bigint)
@@ -22,6 +23,11 @@ begin
         join unnest(_lane, _ok) as s (lane, ok) on s.lane = e.lane and s.ok
         join unnest(_given) i on i.lane = e.lane
         join delivery d on d.lane = i.lane and d.seq = i.seq;
+    insert into compaction (lane)
+        select e.lane from (select distinct x.lane from json_to_recordset(_entries::json) as x (lane uuid)) e
+        join unnest(_lane, _ok) as s (lane, ok) on s.lane = e.lane and s.ok
+        where not_compacted(e.lane) >= 40
+        on conflict (lane) do update set tries = 0, ready_at = clock_timestamp() where compaction.tries >= 3;
     return query select s.lane, s.ok, s.next_seq from unnest(_lane, _ok, _next) as s (lane, ok, next_seq);
 end $$;
 

@@ -1,0 +1,93 @@
+"""Compaction in a worker: asks a model what the oldest entries of histories come to, and keeps what passes.
+
+`app/wiring.py` makes one per worker that has models, and a maintenance task starts what is due. The model runs outside
+of lane and transaction; whatever goes wrong changes nothing, and is tried again. Next: `core/turns/compaction.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import structlog
+
+from switchboard.app.settings import ModelSettings
+from switchboard.core.turns.compaction import Compacted, compacted, request_for
+from switchboard.domain.errors import Unavailable
+from switchboard.domain.ledger import LaneKey
+from switchboard.llm.spec import API_KINDS
+from switchboard.ports.models import Asking, Models
+from switchboard.store import compaction as store
+from switchboard.store.compaction import Range
+from switchboard.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+ASKER: Final = "compaction"
+"""What models are asked for, in the rows of usage."""
+_AT_ONCE: Final = 2
+_LEASE: Final = timedelta(minutes=2)
+_DEADLINE_S: Final = 90.0
+
+
+class Compactor:
+    """`start_due` returns at once; what it starts ends by itself, or with `aclose`."""
+
+    def __init__(self, database: Database, models: Models, names: Sequence[str]) -> None:
+        self._database = database
+        self._models = models
+        self._names = tuple(names)
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def start_due(self) -> int:
+        """Start with lanes that are due, a few at a time; returns how many."""
+        lanes = await store.claim(self._database, _AT_ONCE - len(self._running), _LEASE)
+        for lane in lanes:
+            task = asyncio.create_task(self._try(lane))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        return len(lanes)
+
+    async def aclose(self) -> None:
+        """Stop what is running; nothing of it has happened."""
+        running = tuple(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def compact(self, lane: LaneKey) -> str | None:
+        """Compact the oldest entries of a lane; what went wrong, or None. Raises `Unavailable`."""
+        read = await store.load(self._database, lane)
+        if read is None:
+            return None
+        made = await self._asked(read)
+        if isinstance(made, str):
+            return made
+        return None if await store.commit(self._database, read, made) else "the entries have changed meanwhile"
+
+    async def _try(self, lane: LaneKey) -> None:
+        try:
+            problem = await self.compact(lane)
+        except Unavailable as error:
+            problem = error.message
+        except Exception:
+            log.exception("compaction failed", lane=str(lane))
+            return
+        if problem is not None:
+            log.warning("compaction came to nothing", lane=str(lane), reason=problem)
+
+    async def _asked(self, read: Range) -> Compacted | str:
+        report = await self._models.ask(request_for(read.lines, read.summary, _DEADLINE_S), Asking(self._names, ASKER))
+        if report.reply is None:
+            return str(report.failure)
+        return compacted(report.reply.text, read.lines)
+
+
+def names_for(models: Sequence[ModelSettings], wanted: str | None) -> list[str]:
+    """The model that compacts: the wanted one, else the cheapest with an API; none if there is none."""
+    if wanted is not None:
+        return [wanted]
+    able = [model for model in models if model.kind in API_KINDS]
+    return [min(able, key=lambda model: (model.price_in or 0.0) + (model.price_out or 0.0)).name] if able else []

@@ -1,0 +1,112 @@
+"""The oldest entries of histories, and the summaries and facts that take their place.
+
+`app/memory/compaction.py` claims lanes that are due, asks a model outside of any transaction, and commits. Next:
+`sql/functions/compaction.sql`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from switchboard.core.turns.compaction import Compacted, Line, audience
+from switchboard.core.turns.window import STRIDE, WINDOW
+from switchboard.domain.ledger import LaneKey
+from switchboard.domain.routing import SystemId
+from switchboard.store.database import Database, query, rows_as
+from switchboard.store.facts import NewFact, fact_rows
+from switchboard.store.ids import new_uuid7
+
+RESTORABLE: Final = timedelta(days=30)
+"""For so long compacted entries stay, and can be restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is to be compacted, as it was read. `mark` changes with it; `before` is (person, private) of `summary`."""
+
+    lane: LaneKey
+    system_id: SystemId
+    first: int
+    last: int
+    mark: str
+    lines: tuple[Line, ...]
+    summary: str = ""
+    before: tuple[tuple[str, bool], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSummary:
+    """A summary as operators see it. `restorable`: how many of its entries can be given back."""
+
+    summary_id: UUID
+    system_id: SystemId
+    conversation: str
+    first_position: int
+    last_position: int
+    text: str
+    created_at: datetime
+    restored_at: datetime | None
+    restorable: int
+
+
+async def claim(database: Database, limit: int, lease: timedelta) -> list[LaneKey]:
+    """Lanes that are due; each is somebody else's again after `lease`."""
+    return [LaneKey(row["lane"]) for row in await database.rows(query("compaction.claim"), limit, lease)]
+
+
+async def load(database: Database, lane: LaneKey) -> Range | None:
+    """The range that is to be compacted; None: nothing, any more."""
+    found = await database.row(query("compaction.range"), lane, STRIDE, WINDOW)
+    if found is None:
+        await database.run(query("compaction.not_due"), lane, WINDOW)
+        return None
+    lines = await database.rows(query("compaction.lines"), lane, found["first"], found["last"])
+    before = found["text"] is not None and bool(found["text"])
+    return Range(
+        lane,
+        SystemId(found["system_id"]),
+        found["first"],
+        found["last"],
+        found["mark"],
+        tuple(rows_as(Line, lines)),
+        found["text"] if before else "",
+        ((found["person"], found["private"]),) if before else (),
+    )
+
+
+async def commit(database: Database, read: Range, made: Compacted) -> bool:
+    """Let summary and facts take the place of the entries. False: something changed meanwhile, and nothing is done."""
+    told = [*read.before, *((one.person, one.private) for one in read.lines if one.learn)]
+    whose = audience(told)
+    person, private = whose or ("", True)
+    facts = [NewFact(one.author, one.subject, one.private, one.text, (one.position,)) for one in made.facts]
+    return bool(
+        await database.value(
+            query("compaction.commit"),
+            *(read.lane, read.first, read.last, read.mark, new_uuid7(), person, private),
+            *("" if whose is None else made.summary, await fact_rows(database, read.system_id, facts), WINDOW),
+        )
+    )
+
+
+async def list_summaries(
+    database: Database, system_id: str | None, below: UUID | None, limit: int
+) -> Sequence[KeptSummary]:
+    """The newest first, for operators."""
+    return rows_as(KeptSummary, await database.rows(query("compaction.list"), system_id, below, limit))
+
+
+async def restore(database: Database, summary_id: UUID) -> int | None:
+    """Give back the entries of a summary, and of those after it; how many. None: there is no such summary."""
+    if not await database.value(query("compaction.exists"), summary_id):
+        return None
+    return int(await database.value(query("compaction.restore"), summary_id))
+
+
+async def erase(database: Database, limit: int) -> int:
+    """Erase entries that can be restored no more; returns how many."""
+    return int((await database.run(query("compaction.erase"), RESTORABLE, limit)).split()[-1])

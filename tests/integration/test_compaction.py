@@ -1,0 +1,194 @@
+"""Compaction: old entries become a summary and facts, in one commit or not at all, and can be given back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from switchboard.app.memory.compaction import Compactor
+from switchboard.domain.ledger import LaneKey
+from switchboard.domain.llm import Attempt, Reply, Report, Request
+from switchboard.ports.facts import Reader
+from switchboard.ports.history import Entry
+from switchboard.ports.models import Asking
+from switchboard.store import compaction, facts
+from switchboard.store import lanes as lane_store
+from switchboard.store.database import query
+from switchboard.store.history import Said
+from switchboard.store.lanes import Settlement
+from tests.hands import Hand, a_hand
+from tests.lab import Lab, lab, submission
+from tests.waiting import eventually
+
+ANN = "telegram/bot%3Ahouse/ann"
+FIG = "I keep 7 fig trees"
+ANSWER = json.dumps(
+    {"summary": "Ann keeps fig trees.", "facts": [{"text": FIG, "entry": 3, "value": FIG, "subject": "self"}]}
+)
+
+
+@dataclass
+class OneModel:
+    """A model that answers with what `answer` returns, or fails."""
+
+    answer: Callable[[], Awaitable[str | None]]
+    names: Sequence[str] = ("cheap",)
+    asked: list[Request] = field(default_factory=list)
+
+    def context(self, _: str) -> int:
+        return 8192
+
+    def flaw(self, _: str) -> str | None:
+        return None
+
+    async def ask(self, request: Request, asking: Asking) -> Report:
+        assert asking.asker == "compaction"
+        self.asked.append(request)
+        text = await self.answer()
+        return Report(None, (Attempt("cheap", "unavailable", "gone"),)) if text is None else Report(Reply(text))
+
+
+async def always() -> str | None:
+    return ANSWER
+
+
+async def never() -> str | None:
+    return None
+
+
+async def talk(parts: Lab, hand: Hand, turns: int) -> LaneKey:
+    """So many turns of Ann's private conversation; its lane."""
+    lane = None
+    for n in range(turns):
+        await parts.accept.accept(submission(str(n), sender="ann", chat_type="private"))
+        [item] = await hand.claim()
+        [work] = await lane_store.load_work(parts.database, [item])
+        words = FIG if n == 1 else f"message {n}"
+        entries = Entry("user", words), Entry("assistant", f"reply {n}")
+        said = Said(Reader(work.system_id, work.conversation, ANN, private=True), work.received_at, entries)
+        ended = Settlement(item, "declined", "hand", None, hand_on=False, said=said)
+        [settled] = await lane_store.settle(parts.database, hand.worker, [ended])
+        assert settled.ok
+        lane = item.lane
+    assert lane is not None
+    return lane
+
+
+async def shown(parts: Lab, lane: LaneKey) -> list[str]:
+    """The summary, and the entries, that Ann's next turn is given."""
+    summaries = await parts.database.rows(query("history.summary"), lane, ANN, True, True)
+    entries = await parts.database.rows(query("history.load"), lane, 0, ANN, True, True)
+    return [row["text"] for row in (*summaries, *entries)]
+
+
+async def learned(parts: Lab) -> list[str]:
+    return [one.text for one in await facts.list_facts(parts.database, None, None, None, 100)]
+
+
+async def test_at_forty_entries_the_oldest_twenty_become_a_summary_and_facts(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        model = OneModel(always)
+        compactor = Compactor(parts.database, model, ["cheap"])
+        await talk(parts, hand, 19)
+        assert await compactor.start_due() == 0
+        lane = await talk(parts, hand, 1)
+        assert await compactor.start_due() == 1
+        await eventually(lambda: none_due(parts))
+        assert (await shown(parts, lane))[:2] == ["Ann keeps fig trees.", "message 10"]
+        assert await learned(parts) == [FIG]
+        assert len(model.asked) == 1
+        await talk(parts, hand, 10)
+        assert await compactor.compact(lane) is None
+        assert "Ann keeps fig trees." in model.asked[1].said
+        await compactor.aclose()
+
+
+async def none_due(parts: Lab) -> bool:
+    return await parts.count("select count(*) from compaction") == 0
+
+
+async def test_a_failure_changes_nothing_and_after_three_tries_the_next_turn_tries_again(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        compactor = Compactor(parts.database, OneModel(never), ["cheap"])
+        lane = await talk(parts, hand, 20)
+        before = await shown(parts, lane)
+        at_once = timedelta(0)
+        assert [len(await compaction.claim(parts.database, 5, at_once)) for _ in range(5)] == [1, 1, 1, 0, 0]
+        assert "gone" in (await compactor.compact(lane) or "")
+        assert (await shown(parts, lane), await learned(parts)) == (before, [])
+        await talk(parts, hand, 1)
+        assert len(await compaction.claim(parts.database, 5, at_once)) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update entry set learn = false where position = 3",
+        "update entry set text = 'other' where position = 20",
+        "delete from entry where position = 1",
+    ],
+)
+async def test_nothing_is_committed_over_a_range_that_has_changed_meanwhile(database_url: str, change: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 20)
+
+        async def slow() -> str | None:
+            await parts.database.run(change)
+            return ANSWER
+
+        problem = await Compactor(parts.database, OneModel(slow), ["cheap"]).compact(lane)
+        assert problem == "the entries have changed meanwhile"
+        assert await parts.count("select count(*) from summary") == 0
+        assert await learned(parts) == []
+
+
+async def test_two_compactions_of_one_range_leave_one(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 20)
+        both = asyncio.Barrier(2)
+
+        async def together() -> str | None:
+            await both.wait()
+            return ANSWER
+
+        compactor = Compactor(parts.database, OneModel(together), ["cheap"])
+        problems = await asyncio.gather(compactor.compact(lane), compactor.compact(lane))
+        assert sorted(map(str, problems)) == ["None", "the entries have changed meanwhile"]
+        assert await parts.count("select count(*) from summary") == 1
+
+
+async def test_originals_can_be_given_back_for_thirty_days_and_are_erased_then(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 20)
+        before = await shown(parts, lane)
+        compactor = Compactor(parts.database, OneModel(always), ["cheap"])
+        assert await compactor.compact(lane) is None
+        assert await compaction.erase(parts.database, 100) == 0
+        [kept] = await compaction.list_summaries(parts.database, None, None, 10)
+        assert (kept.first_position, kept.last_position, kept.restorable) == (1, 20, 20)
+        assert await compaction.restore(parts.database, kept.summary_id) == 20
+        assert await shown(parts, lane) == before
+        assert await compactor.compact(lane) is None  # it is not compacted again
+        assert await shown(parts, lane) == before
+        await parts.database.run("update entry set compacted_at = now() - interval '31 days' where position <= 20")
+        assert await compaction.erase(parts.database, 100) == 20
+        assert await compaction.restore(parts.database, kept.summary_id) == 0
+
+
+async def test_what_is_forgotten_is_in_no_summary_and_not_given_back(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 20)
+        compactor = Compactor(parts.database, OneModel(always), ["cheap"])
+        assert await compactor.compact(lane) is None
+        [fact] = await facts.list_facts(parts.database, None, None, None, 10)
+        assert await facts.forget(parts.database, fact.fact_id) == 1
+        [kept] = await compaction.list_summaries(parts.database, None, None, 10)
+        assert (kept.text, kept.restorable) == ("", 19)
+        assert await compaction.restore(parts.database, kept.summary_id) == 19
+        assert not [one for one in await shown(parts, lane) if "fig" in one]
+        assert await learned(parts) == []
