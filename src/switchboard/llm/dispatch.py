@@ -10,6 +10,7 @@ after our own server has accepted a call, for the message would be routed twice.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -35,6 +36,7 @@ from switchboard.domain.llm import (
     Usage,
 )
 from switchboard.llm.port import Session
+from switchboard.llm.slots import Lease, Slots, Taken
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.spending import Spending, amount_of
 
@@ -49,8 +51,8 @@ _FAIR: Final = 0.5
 _KILL_S: Final = 8.0
 """The time a session may take beyond its deadline to clean up."""
 
-OnCooldown = Callable[[str, float, str], Awaitable[None]]
-"""Called when a cooldown begins: the model's name, for how many seconds, and why."""
+_POLL_S: Final = 0.05
+_LONGEST_POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,14 @@ class _Model:
     pause_ends: float = 0.0
     probed: asyncio.Event = field(default_factory=asyncio.Event)
     """Not set while a probe is running: a run that has no other model waits for its outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Whether a session may begin; `paused`: another process knows that it may not for so many seconds."""
+
+    free: bool
+    paused: float = 0.0
 
 
 @dataclass(slots=True)
@@ -152,7 +162,10 @@ class _Run:
 
 
 class Dispatcher:
-    """The models of a process. Breakers and limits are per process; `spending` is wherever the caller keeps it."""
+    """The models of a process. Breakers are its own; `spending` and `slots` are wherever the caller keeps them.
+
+    Without `slots` a model runs as many sessions in this process as it may run at all.
+    """
 
     def __init__(
         self,
@@ -162,14 +175,14 @@ class Dispatcher:
         *,
         policy: BreakerPolicy = DEFAULT,
         clock: Callable[[], float] = time.monotonic,
-        on_cooldown: OnCooldown | None = None,
+        slots: Slots | None = None,
     ) -> None:
         self._models = {spec.name: _Model(spec, one, asyncio.Semaphore(spec.concurrency)) for spec, one in models}
         self._spending = spending
         self._limits = limits
         self._policy = policy
         self._clock = clock
-        self._on_cooldown = on_cooldown
+        self._slots = slots
 
     async def run(self, request: Request, terms: Terms = _NO_TERMS, on_delta: OnDelta | None = None) -> Report:
         """Ask models until one has answered, at most until `request.deadline`.
@@ -199,14 +212,33 @@ class Dispatcher:
         patience = run.left() if run.last else min(run.left(), self._limits.patience)
         if self._in_cooldown(run, model):
             return False
-        async with _slot(model, patience) as free:
-            if not free or run.left() <= 0:
+        async with self._slot(model, patience) as taken:
+            if taken.paused > 0:
+                wait = f"paused for {taken.paused:.0f} s by another worker"
+                _not_asked(run, model, "cooldown", wait, wait=taken.paused)
+                return False
+            if not taken.free or run.left() <= 0:
                 _not_asked(run, model, "busy", f"{model.spec.concurrency} sessions are running")
                 return False
             if not self._in_cooldown(run, model):
                 await self._asked_within(run, model)
         asked = any(one.asked for one in run.attempts[before:])
         return asked and (run.attempts[-1].outcome == "answered" or await run.taken())
+
+    @asynccontextmanager
+    async def _slot(self, model: _Model, patience: float) -> AsyncIterator[_Slot]:
+        """A slot of this process, then one of all, waiting for `patience` seconds."""
+        ends = asyncio.get_running_loop().time() + max(0.0, patience)
+        async with _own_slot(model, ends) as free:
+            if not free or self._slots is None:
+                yield _Slot(free=free)
+                return
+            lease = await _shared_slot(self._slots, model.spec, ends)
+            try:
+                yield _Slot(free=isinstance(lease, Lease), paused=0.0 if isinstance(lease, Lease) else lease.paused)
+            finally:
+                if isinstance(lease, Lease):
+                    await asyncio.shield(self._slots.free(lease))
 
     async def _asked_within(self, run: _Run, model: _Model) -> None:
         """Ask with as much of the request as the model accepts; if that was still too long, with the minimum."""
@@ -255,8 +287,8 @@ class Dispatcher:
     async def _report_cooldown(self, run: _Run, model: _Model) -> None:
         """Report a cooldown that the model's last attempt has caused."""
         wait, last = self._wait(model), run.attempts[-1]
-        if wait > 0 and self._on_cooldown is not None and last.asked:
-            await self._on_cooldown(model.spec.name, wait, f"{last.outcome}: {last.message}")
+        if wait > 0 and self._slots is not None and last.asked:
+            await self._slots.pause(model.spec.name, wait, f"{last.outcome}: {last.message}")
 
     async def _admitted(self, run: _Run, model: _Model, request: Request) -> Bill | None:
         """Ask, if the breaker still admits it, and book the cost."""
@@ -336,10 +368,10 @@ async def _within(session: Session, request: Request, on_delta: OnDelta | None) 
 
 
 @asynccontextmanager
-async def _slot(model: _Model, patience: float) -> AsyncIterator[bool]:
-    """Whether a session may begin now, waiting for `patience` seconds."""
+async def _own_slot(model: _Model, ends: float) -> AsyncIterator[bool]:
+    """Whether this process may begin another session, waiting until `ends`."""
     try:
-        async with asyncio.timeout(max(0.0, patience)):
+        async with asyncio.timeout_at(ends):
             await model.slots.acquire()
     except TimeoutError:
         yield False
@@ -348,6 +380,17 @@ async def _slot(model: _Model, patience: float) -> AsyncIterator[bool]:
         yield True
     finally:
         model.slots.release()
+
+
+async def _shared_slot(slots: Slots, spec: ModelSpec, ends: float) -> Lease | Taken:
+    """A lease; nobody tells when one comes back, so it is asked for again and again until `ends`."""
+    pause, time = _POLL_S, asyncio.get_running_loop().time
+    taken = await slots.take(spec.name, spec.concurrency)
+    while isinstance(taken, Taken) and not taken.paused and time() + pause < ends:
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+        pause = min(2 * pause, _LONGEST_POLL_S)
+        taken = await slots.take(spec.name, spec.concurrency)
+    return taken
 
 
 def _awaits_probe(run: _Run, model: _Model) -> bool:

@@ -7,6 +7,7 @@ Next: `queries/model_usage.sql`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Literal
@@ -164,10 +165,29 @@ async def cooldowns(database: Database) -> list[Cooldown]:
     return rows_as(Cooldown, await database.rows(query("model_usage.cooldowns")))
 
 
+async def take_slot(database: Database, lease: UUID, model: str, most: int, process: UUID, ttl: float) -> float | None:
+    """Take one of `most` slots of a model for `ttl` seconds. None: it is taken; else the seconds for which another
+    process has the model in cooldown, 0 if only all slots are taken.
+    """
+    values = (model, most, lease, process, timedelta(seconds=ttl))
+    [row] = await database.rows(query("model_usage.take_slot"), *values)
+    return None if row["taken"] else float(row["paused_s"])
+
+
+async def renew_slots(database: Database, leases: Sequence[UUID], ttl: float) -> None:
+    """Keep these slots for `ttl` more seconds."""
+    await database.run(query("model_usage.renew_slots"), list(leases), timedelta(seconds=ttl))
+
+
+async def free_slot(database: Database, lease: UUID) -> None:
+    """Give a slot back."""
+    await database.run(query("model_usage.free_slot"), lease)
+
+
 async def forget_expired(database: Database) -> int:
-    """Remove reservations that were not settled in time, and cooldowns that are over; how many rows."""
-    reservations = await database.run(query("model_usage.forget_reservations"))
-    return _count(reservations) + _count(await database.run(query("model_usage.forget_cooldowns")))
+    """Remove reservations that were not settled in time, cooldowns that are over, slots of the dead; how many rows."""
+    names = ("forget_reservations", "forget_cooldowns", "forget_slots")
+    return sum([_count(await database.run(query(f"model_usage.{name}"))) for name in names])
 
 
 def _count(tag: str) -> int:

@@ -21,7 +21,8 @@ from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.domain.llm import Attempt, Bill, Report, Request
 from switchboard.journey.ask import AskModels, ModelClassifier, RoutingTask
 from switchboard.llm.build import Sessions, flaw
-from switchboard.llm.dispatch import Dispatcher, Limits, OnCooldown, Terms
+from switchboard.llm.dispatch import Dispatcher, Limits, Terms
+from switchboard.llm.slots import Lease, Taken
 from switchboard.llm.spending import Reserved
 from switchboard.ports.models import Asking as Asked
 from switchboard.store import classification as store
@@ -77,6 +78,49 @@ class StoredSpending:
         await store.settle_day(self._database, reservation, bill)
 
 
+class StoredSlots:
+    """The slots of models in the database: one set for all processes. A slot that is not renewed is free after `ttl`
+    seconds; a task renews those of this process while it has any.
+    """
+
+    def __init__(self, database: Database, ttl: float) -> None:
+        self._database, self._ttl = database, ttl
+        self._process = new_uuid7()
+        self._held: set[UUID] = set()
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def take(self, model: str, most: int) -> Lease | Taken:
+        """One of `most` slots of a model, or why there is none."""
+        lease = new_uuid7()
+        paused = await model_usage.take_slot(self._database, lease, model, most, self._process, self._ttl)
+        if paused is not None:
+            return Taken(paused)
+        self._held.add(lease)
+        if self._renewing is None:
+            self._renewing = asyncio.create_task(self._renew())
+        return Lease(str(lease))
+
+    async def free(self, lease: Lease) -> None:
+        """Give it back; if the database is away, its time does."""
+        self._held.discard(UUID(lease.key))
+        if not self._held and self._renewing is not None:
+            self._renewing.cancel()
+            self._renewing = None
+        with suppress(Unavailable):
+            await model_usage.free_slot(self._database, UUID(lease.key))
+
+    async def pause(self, model: str, seconds: float, why: str) -> None:
+        """Record a cooldown for the other processes."""
+        with suppress(Unavailable):  # an answer that is there is worth more than this note
+            await model_usage.cooldown(self._database, self._process, model, seconds, why)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._ttl / 3)
+            with suppress(Unavailable):
+                await model_usage.renew_slots(self._database, list(self._held), self._ttl)
+
+
 def check_models(settings: Settings) -> None:
     """Raise ConfigurationError with all that is missing here to ask the models of `classify.models`."""
     flaws = ((model.name, flaw(model.spec)) for model in settings.models if model.name in settings.classify.models)
@@ -95,8 +139,7 @@ def open_classifier(settings: Settings, database: Database, closing: AsyncExitSt
     known = {model.name: model.spec for model in settings.models}
     sessions = Sessions(known[name] for name in classify.models)
     closing.push_async_callback(sessions.aclose)
-    spending = StoredSpending(database)
-    dispatcher = Dispatcher(sessions.models, spending, Limits(classify.day_cap), on_cooldown=_on_record(database))
+    dispatcher = _dispatcher(settings, database, sessions, Limits(classify.day_cap))
     asking = Asking(
         cap=Cap(classify.tokens_per_message),
         timeout=classify.timeout,
@@ -131,8 +174,17 @@ class OpenModels:
 def open_models(settings: Settings, database: Database) -> OpenModels:
     """Those that can be asked from here. Raises ConfigurationError."""
     sessions = Sessions(model.spec for model in settings.models if flaw(model.spec) is None)
-    dispatcher = Dispatcher(sessions.models, StoredSpending(database), on_cooldown=_on_record(database))
-    return OpenModels(sessions, dispatcher)
+    return OpenModels(sessions, _dispatcher(settings, database, sessions, Limits()))
+
+
+def _dispatcher(settings: Settings, database: Database, sessions: Sessions, limits: Limits) -> Dispatcher:
+    """Over these sessions, with what all processes share: spending, slots and cooldowns."""
+    return Dispatcher(
+        sessions.models,
+        StoredSpending(database),
+        limits,
+        slots=StoredSlots(database, settings.worker.ttl),
+    )
 
 
 def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: Asking) -> AskModels:
@@ -186,17 +238,6 @@ async def _spent(database: Database, request_id: UUID) -> Amount:
     return Amount(
         sum(row.tokens_in + row.tokens_out for row in rows), sum(round((row.cost_usd or 0) * 1_000_000) for row in rows)
     )
-
-
-def _on_record(database: Database) -> OnCooldown:
-    """Record cooldowns in the database, for other processes: a breaker is known only to its own."""
-    process = new_uuid7()
-
-    async def record(model: str, seconds: float, why: str) -> None:
-        with suppress(Unavailable):  # a classification that is there is worth more than this note
-            await model_usage.cooldown(database, process, model, seconds, why)
-
-    return record
 
 
 def mcp_url(settings: Settings) -> str:

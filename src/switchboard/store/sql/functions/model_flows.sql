@@ -64,3 +64,29 @@ begin
         on conflict (day) do update set newcomer_tokens = d.newcomer_tokens + excluded.newcomer_tokens;
     delete from model_reservation r where r.reservation_id = _reservation_id;
 end $$;
+
+-- Takes one of `_most` slots of a model for `_ttl`, unless another process than `_process` knows that it is in cooldown.
+-- Slots of processes that have died come back when nobody has renewed them.
+-- paused_s: seconds of the cooldown, 0 if there is none.
+create or replace function take_model_slot(_model text, _most integer, _lease_id uuid, _process uuid, _ttl interval)
+returns table (taken boolean, paused_s float8)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _paused interval;
+begin
+    perform pg_advisory_xact_lock(hashtextextended(_model, 1969647215));
+    select max(c.until) - clock_timestamp() into _paused
+        from model_cooldown c where c.model = _model and c.process <> _process and c.until > clock_timestamp();
+    if _paused is not null then
+        return query select false, extract(epoch from _paused)::float8;
+        return;
+    end if;
+    delete from model_lease l where l.model = _model and l.until < clock_timestamp();
+    if (select count(*) from model_lease l where l.model = _model) >= _most then
+        return query select false, 0::float8;
+        return;
+    end if;
+    insert into model_lease (lease_id, model, until) values (_lease_id, _model, clock_timestamp() + _ttl);
+    return query select true, 0::float8;
+end $$;

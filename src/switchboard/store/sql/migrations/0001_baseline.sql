@@ -762,6 +762,15 @@ create table model_cooldown (
     primary key (model, process)
 );
 
+-- Sessions with models that are running: `concurrency` of a model holds for all processes. Unlogged: after a crash of the
+-- database none is running.
+create unlogged table model_lease (
+    lease_id uuid primary key,
+    model text not null,
+    until timestamptz not null
+);
+create index model_lease_model on model_lease (model);
+
 -- Keys of messages that a program has given to its pipeline, as in `dedupe`: while they are classified, and afterwards
 -- (done) of those that the program took on itself. Only of these `dedupe` has keys without a message in the inbox.
 create table pipeline_key (

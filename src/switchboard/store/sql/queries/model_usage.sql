@@ -97,6 +97,18 @@ delete from model_reservation where until < clock_timestamp();
 -- name: forget_cooldowns
 delete from model_cooldown where until < clock_timestamp();
 
+-- name: take_slot
+select taken, paused_s from take_model_slot($1, $2, $3, $4, $5);
+
+-- name: renew_slots
+update model_lease set until = clock_timestamp() + $2 where lease_id = any($1::uuid[]);
+
+-- name: free_slot
+delete from model_lease where lease_id = $1;
+
+-- name: forget_slots
+delete from model_lease where until < clock_timestamp();
+
 -- name: admit
 select flow, reached, wait_s from reserve_for_sender($1, $2, $3, $4, $5, $6, $7, $8);
 

@@ -1,0 +1,38 @@
+"""The slots of models, shared by all processes of an installation: the port.
+
+A model runs as many sessions at once as its settings allow, in all workers together, and a pause that one of them has
+met holds for the others. `dispatch.py` takes a slot before it asks and gives it back; the store keeps them as leases,
+so that those of a worker that was killed come back by themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A slot that was taken. It holds until it is freed, or nobody renews it."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Why there is no slot: the others have all, or (`paused` seconds) the model is in cooldown in another process."""
+
+    paused: float = 0.0
+
+
+class Slots(Protocol):
+    """The slots of all models, and their cooldowns."""
+
+    async def take(self, model: str, most: int) -> Lease | Taken:
+        """One of `most` slots of a model, or why there is none."""
+
+    async def free(self, lease: Lease) -> None:
+        """Give it back."""
+
+    async def pause(self, model: str, seconds: float, why: str) -> None:
+        """Tell the others that a cooldown has begun here."""

@@ -1,0 +1,135 @@
+"""Slots and cooldowns of models, shared by all processes: leases that come back when their process is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from switchboard.app.classification.models import OpenModels, StoredSlots, open_models
+from switchboard.domain.llm import ChatMessage, Report, Request
+from switchboard.llm.slots import Lease, Taken
+from switchboard.ports.models import Asking
+from switchboard.store import model_usage
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+from switchboard.store.migrate import migrate
+from switchboard.testing.scripted_llm import Reply, Script, ScriptedLlm, Status
+from switchboard.testing.scripted_llm import Request as Asked
+from tests.model_asker import settings
+from tests.waiting import eventually
+
+QUESTION = Request((ChatMessage("user", "here"),), deadline=20.0)
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    opened = await Database.connect(database_url)
+    await migrate(opened)
+    yield opened
+    await opened.close()
+
+
+@asynccontextmanager
+async def asker(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Another process that asks; killed at the end."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.model_asker", *arguments), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@asynccontextmanager
+async def models(database: Database, database_url: str, llm: ScriptedLlm, **more: Any) -> AsyncIterator[OpenModels]:
+    """The models of this process."""
+    opened = open_models(settings(database_url, llm.url, **more), database)
+    try:
+        yield opened
+    finally:
+        await opened.aclose()
+
+
+async def ask(one: OpenModels, **more: Any) -> Report:
+    return await one.ask(QUESTION, Asking(("m",), **more))
+
+
+def brain(asked: Asked) -> Reply:
+    """What a process says is its gate, unless it is to be answered at once."""
+    return Reply("Well.", gate="" if asked.prompt == "here" else asked.prompt)
+
+
+async def leases(database: Database) -> int:
+    return int(await database.value("select count(*) from model_lease"))
+
+
+async def test_a_model_runs_one_session_for_two_processes_and_a_killed_one_gives_its_slot_back(
+    database: Database, database_url: str
+) -> None:
+    async with ScriptedLlm(brain) as llm, models(database, database_url, llm) as ours:
+        async with asker(database_url, llm.url, "first") as first:
+            await llm.waiting("first")
+            async with asker(database_url, llm.url, "second") as second:
+                refused = await ours.ask(Request((ChatMessage("user", "here"),), deadline=1.5), Asking(("m",)))
+                assert [attempt.outcome for attempt in refused.attempts] == ["busy"]
+                assert len(llm.requests) == 1, "renewed: it runs for longer than a lease"
+                first.send_signal(signal.SIGKILL)
+                await llm.waiting("second")
+                llm.release("second")
+                said, _ = await second.communicate()
+        assert said.decode().strip() == "Well."
+        assert (await ask(ours)).reply is not None
+    assert [exchange.ending for exchange in llm.exchanges] == ["left", "answered", "answered"]
+    assert await leases(database) == 0
+
+
+async def test_a_cooldown_of_one_process_holds_for_the_others(database: Database, database_url: str) -> None:
+    down = Script(otherwise=Reply(fault=Status(429, retry_after=30)))
+    async with (
+        ScriptedLlm(down) as llm,
+        models(database, database_url, llm) as ours,
+        models(database, database_url, llm) as theirs,
+    ):
+        assert [attempt.outcome for attempt in (await ask(ours)).attempts] == ["rate_limited"]
+        [attempt] = (await ask(theirs)).attempts
+        assert (attempt.outcome, len(llm.requests)) == ("cooldown", 1)
+        assert "by another worker" in attempt.message
+        assert 0 < (attempt.retry_after or 0) <= 30
+        await database.run("update model_cooldown set until = clock_timestamp()")
+        await ask(theirs)
+    assert len(llm.requests) == 2
+
+
+async def test_slots_are_counted_by_model_and_renewed_while_they_are_held(database: Database) -> None:
+    ours, theirs = StoredSlots(database, 0.5), StoredSlots(database, 60)
+    held = [await ours.take("a", 2), await theirs.take("a", 2)]
+    assert all(isinstance(one, Lease) for one in held)
+    assert await ours.take("a", 2) == Taken()
+    other = await ours.take("b", 1)
+    assert isinstance(other, Lease)
+    before = await database.value("select max(until) from model_lease where model = 'b'")
+
+    async def renewed() -> bool:
+        return bool(await database.value("select max(until) > $1 from model_lease where model = 'b'", before))
+
+    await eventually(renewed)
+    for one in (held[0], other):
+        assert isinstance(one, Lease)
+        await ours.free(one)
+    assert await leases(database) == 1
+    assert isinstance(await theirs.take("a", 2), Lease)
+
+
+async def test_slots_of_the_dead_are_forgotten(database: Database) -> None:
+    assert await model_usage.take_slot(database, new_uuid7(), "a", 1, new_uuid7(), -1.0) is None
+    assert await model_usage.forget_expired(database) == 1
+    assert await leases(database) == 0
