@@ -189,6 +189,7 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("GET", "/v1/messages/{own}/raw", None, "connector agent"),
     ("GET", "/v1/messages/{own}/replies", None, "connector"),
     ("GET", "/v1/messages/{own}/explain", None, ""),
+    ("POST", "/v1/messages/{own}/stop", None, "connector"),
     ("GET", "/v1/deliveries", None, "agent handler"),
     ("POST", "/v1/outbox/next", _PULL, "connector"),
     ("POST", f"/v1/outbox/{_NEW}/receipt", {"lease": 1, "outcome": "sent"}, "connector"),

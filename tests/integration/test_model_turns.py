@@ -13,13 +13,18 @@ from pathlib import Path
 import pytest
 
 from switchboard.core.policy.retry import OutagePolicy
+from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Team
+from switchboard.journey.stopping import announce
 from switchboard.journey.turn import DELAYED, TurnLimits
-from switchboard.ports.engine import Answer, EngineFailure, Fenced, Outage, Refusal
+from switchboard.ports.engine import Answer, Delta, Effect, EngineFailure, Fenced, Outage, Refusal
 from switchboard.ports.tools import ToolOutcome, ToolScope
+from switchboard.store.inbox import Acceptance
+from switchboard.store.stopping import stop_message
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Call, Garbage, Reply, Request, ScriptedLlm, Status, Usage
+from switchboard.tools.registry import build_tools
 from tests.asking import spec
 from tests.hands import all_dead_letters, assert_balanced, at_work, settled
 from tests.lab import ROOT, butler, lab, rule, submission, to
@@ -125,8 +130,8 @@ async def test_whatever_is_wrong_with_a_call_the_model_hears_it() -> None:
     assert isinstance(result, Answer)
     assert told == [
         "there is no tool 'nothing'; there are: broken, endless",
-        "the tool failed: RuntimeError",
-        "it took longer than 0.05 s and was stopped",
+        "broken failed with RuntimeError; that is a defect of the tool",
+        "endless was stopped after 0.05 s: it had not ended",
     ]
 
 
@@ -220,6 +225,100 @@ async def test_a_defect_of_the_request_is_no_outage() -> None:
     assert not isinstance(failure.value, Outage)
 
 
+class Gate:
+    """A tool that waits, until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.entered, self.left = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, _: JsonMapping, __: ToolScope) -> ToolOutcome:
+        self.entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.left.set()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "effectful"])
+async def test_a_turn_that_is_stopped_in_a_call_ends_it_and_asks_no_more(effect: Effect) -> None:
+    gate, stop, record = Gate(), asyncio.Event(), Record()
+    tool = Noting("wait", effect, gate)
+    async with ScriptedLlm(script(wants("wait"))) as llm, a_model_engine(llm, [tool]) as (engine, _):
+        turn = replace(a_turn(MINE), stop=stop)
+        running = asyncio.create_task(engine.run(turn, MemoryJournal(record)))
+        async with asyncio.timeout(20):
+            await gate.entered.wait()
+            stop.set()
+            result = await running
+        assert gate.left.is_set()
+        assert isinstance(result, Answer)
+        assert (result.text, result.stop_reason) == (STOPPED, "aborted")
+        assert bool(result.warning) == (effect == "effectful")
+        assert [entry.text for entry in result.entries] == ["hello", STOPPED]
+        again = await engine.run(replace(turn, attempt=2), MemoryJournal(record))
+        assert isinstance(again, Answer)
+        assert again.stop_reason == "aborted"
+        assert len(llm.requests) == 1
+
+
+async def test_a_turn_that_was_stopped_before_it_began_asks_nobody() -> None:
+    stop = asyncio.Event()
+    stop.set()
+    async with ScriptedLlm(script()) as llm, a_model_engine(llm) as (engine, _):
+        result = await engine.run(replace(a_turn(), stop=stop), MemoryJournal())
+        assert isinstance(result, Answer)
+        assert result.stop_reason == "aborted"
+        assert not llm.requests
+
+
+async def test_what_is_told_meanwhile_makes_the_reply() -> None:
+    told: list[Delta] = []
+    replies = script(Reply(text="Let me look.", calls=(Call("look"),)), Reply(text="  It is there.\n"))
+    async with ScriptedLlm(replies) as llm, a_model_engine(llm, [Noting("look")]) as (engine, _):
+        result = await engine.run(replace(a_turn(MINE), on_delta=told.append), MemoryJournal())
+    so_far = ""
+    for delta in told:
+        assert 0 <= delta.offset <= len(so_far)
+        so_far = so_far[: delta.offset] + delta.text
+    assert isinstance(result, Answer)
+    assert so_far == result.text == "It is there."
+
+
+async def test_our_tools_work_in_the_workspace_of_the_butler(tmp_path: Path) -> None:
+    replies = script(
+        Reply(calls=(Call("write_file", {"path": "notes.txt", "content": "milk"}),)),
+        wants("read_file", path="notes.txt"),
+        Reply(text="Milk."),
+    )
+    tools = build_tools()
+    async with ScriptedLlm(replies) as llm, a_model_engine(llm, tools, workspaces=tmp_path) as (engine, _):
+        result = await engine.run(a_turn(MINE), MemoryJournal())
+        offered = llm.requests[0].tools
+    assert (tmp_path / "tool" / "notes.txt").read_text() == "milk"
+    assert isinstance(result, Answer)
+    assert "milk" in result.entries[1].calls[1].result
+    assert offered[:4] == ("read_file", "write_file", "list_files", "search_files")
+
+
+async def test_results_that_outgrow_the_context_are_in_files(tmp_path: Path) -> None:
+    async def much(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+        return ToolOutcome(f"{arguments['n']} " + "word " * 1500)
+
+    replies = [wants("much", n=n) for n in range(6)]
+    async with (
+        ScriptedLlm(script(*replies, Reply(text="Done."))) as llm,
+        a_model_engine(llm, [Noting("much", act=much)], workspaces=tmp_path) as (engine, _),
+    ):
+        turn = a_turn({**MINE, "max_tokens": 500})
+        await engine.run(turn, MemoryJournal())
+        last = [said.text for said in llm.requests[-1].messages if said.role == "tool"]
+    assert last[0].startswith(f"[moved to the file tool-results/{turn.request_id}/2-1.txt")
+    kept = tmp_path / "tool" / "tool-results" / str(turn.request_id) / "2-1.txt"
+    assert kept.read_text().startswith("0 word")
+    assert last[-1].startswith("5 word")
+
+
 # In the database ------------------------------------------------------------------------------------------------------
 
 TEAM = Team(ROOT, None, members=(butler("clerk", "model", owners=OWNER),))
@@ -298,3 +397,39 @@ async def test_an_attempt_that_gets_on_does_not_count(database_url: str) -> None
         async with at_work(parts.worker({"model": engine}, limits=LIMITS)):
             await eventually(lambda: settled(parts), within=60)
         assert await parts.replies_to(accepted.request_id) == ["Done."]
+
+
+@pytest.mark.parametrize("how", ["command", "request"])
+async def test_a_person_stops_what_runs_and_not_what_waits(database_url: str, how: str) -> None:
+    """From another process: this one has the worker, that one accepts."""
+    gate = Gate()
+
+    def brain(request: Request) -> Reply:
+        return wants("wait") if request.prompt.endswith("long") else Reply(text="Here.")
+
+    async with (
+        lab(database_url, [TEAM], RULES) as parts,
+        lab(database_url, [TEAM], RULES) as other,
+        ScriptedLlm(brain) as llm,
+        a_model_engine(llm, [Noting("wait", act=gate)]) as (engine, _),
+        at_work(parts.worker({"model": engine}, limits=LIMITS)),
+    ):
+        texts = ["long", "short"]
+        given = [submission(text, channel="api", sender="x", event=text) for text in texts]
+        long, short = [one for one in await other.accept.accept_all(given) if isinstance(one, Acceptance)]
+        async with asyncio.timeout(20):
+            await gate.entered.wait()
+        if how == "command":
+            await other.accept.accept(submission("/stop", channel="api", sender="mallory", event="s0", thread="x"))
+            await other.accept.accept(submission("/stop", channel="api", sender="x", event="s1"))
+        else:
+            announce(other.notifier, await stop_message(other.database, long.request_id))
+        async with asyncio.timeout(20):
+            await gate.left.wait()
+        await eventually(lambda: settled(parts), within=60)
+        assert await parts.replies_to(long.request_id) == [STOPPED]
+        assert await parts.replies_to(short.request_id) == ["Here."]
+        reasons = "select stop_reason from attempt where request_id = $1"
+        assert await parts.database.value(reasons, long.request_id) == "aborted"
+        assert not await stop_message(parts.database, long.request_id), "it has ended"
+        await assert_balanced(parts)

@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from switchboard.core.channels.registry import Channels
 from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
+from switchboard.core.turns.stop import is_stop
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import (
     Forbidden,
@@ -27,6 +28,7 @@ from switchboard.domain.errors import (
 from switchboard.domain.message import Conversation, Message, Named, RequestId
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.journey.admission import AcceptLimits, Admission
+from switchboard.journey.stopping import announce
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
@@ -35,6 +37,7 @@ from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.ids import IdSequence
 from switchboard.store.inbox import Acceptance, Arrival, Prepared, ToClassify
+from switchboard.store.stopping import stop_before
 
 log = structlog.get_logger(__name__)
 
@@ -117,7 +120,17 @@ class AcceptLeg:
         outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in asks]
         point("after_commit")
         self._give_back(submissions, given, outcomes)
+        for one, outcome in zip(submissions, outcomes, strict=True):
+            if is_stop(one.envelope.payload.normalized_text) and isinstance(outcome, Acceptance):
+                await self._stop(outcome)
         return outcomes
+
+    async def _stop(self, accepted: Acceptance) -> None:
+        """The command acts as soon as it is stored, ahead of its lane, in which it also waits as a message."""
+        try:
+            announce(self._notifier, await stop_before(self._database, accepted.request_id))
+        except Unavailable as error:
+            log.warning("nothing could be stopped", request_id=str(accepted.request_id), reason=error.message)
 
     def _give_back(
         self,

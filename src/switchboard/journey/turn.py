@@ -23,6 +23,7 @@ from switchboard.domain.ledger import Item
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import DeadLetterCategory, Member
 from switchboard.journey.rulebook import RuleBook
+from switchboard.journey.stopping import watched
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StoredJournal
@@ -38,6 +39,7 @@ from switchboard.ports.engine import (
     OutcomeUnknown,
     Refusal,
     SetsPatience,
+    Stoppable,
     Turn,
     TurnResult,
 )
@@ -181,7 +183,11 @@ class TurnLeg:
         journal = await StoredJournal.open(claim.steps, item, work.request_id, resumed=work.resumed)
         try:
             async with journal, asyncio.timeout(self._patience(member, engine)):
-                return await engine.run(turn_of(work, member, item.attempts), journal)
+                turn = turn_of(work, member, item.attempts)
+                if not isinstance(engine, Stoppable):
+                    return await engine.run(turn, journal)
+                async with watched(self._database, self._notifier, item) as stop:
+                    return await engine.run(replace(turn, stop=stop), journal)
         except OutcomeUnknown as error:
             return self._dead_letter(replace(draft, outcome="unknown"), work, "outcome_unknown", str(error))
         except TimeoutError:

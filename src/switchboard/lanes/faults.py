@@ -16,6 +16,7 @@ Point = Literal[
     "before_commit",
     "after_commit",
     "after_claim",
+    "before_step",
     "before_journal",
     "between_steps",
     "before_complete",

@@ -122,6 +122,7 @@ class StoredJournal:
             if effect != "idempotent":
                 await self._write(step)
                 self._check()
+            point("before_step")
             result = await self._act(step, act)
             point("before_journal")
         done = _ended(step, result)

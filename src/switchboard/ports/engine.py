@@ -19,7 +19,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import FailureClass
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Member, SystemId, TeamId
-from switchboard.ports.facts import Fact
+from switchboard.ports.facts import Fact, Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.memos import Memos
 from switchboard.ports.models import Models
@@ -60,6 +60,16 @@ class Delta:
     text: str
 
 
+class Stop(Protocol):
+    """Whether a person has asked for the end of a turn."""
+
+    def is_set(self) -> bool: ...
+
+    async def wait(self) -> object:
+        """Returns when it is asked for."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One delivery to one butler. The texts in `envelope` and `dead_letter` were written by strangers: data only."""
@@ -82,6 +92,8 @@ class Turn:
     """Set for a notice, whose reply is not sent. See `delivery.v1` in docs/butlers.md."""
     on_delta: Callable[[Delta], None] | None = field(default=None, compare=False, repr=False)
     """Where to send the reply while it is being written; None: nobody is listening."""
+    stop: Stop | None = field(default=None, compare=False, repr=False)
+    """For an engine that can stop in the middle, see `Stoppable`; else None."""
 
     @property
     def text(self) -> str:
@@ -171,6 +183,14 @@ class Facts(Protocol):
         ...
 
 
+class Readers(Protocol):
+    """Who reads what a turn answers."""
+
+    async def of(self, turn: Turn) -> Reader:
+        """As its message says. Raises `Unavailable`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class EngineContext:
     """What an engine may use of the installation besides its turn; passed to its entry point."""
@@ -183,6 +203,8 @@ class EngineContext:
     """The models of the settings; None: there are none."""
     workspaces: Path | None = None
     """Where butlers have the directories of their files, unless their options name one."""
+    readers: Readers | None = None
+    """Who reads; None: as far as the message alone tells."""
     history: History | None = None
     """What was said before; None: nothing is kept."""
     facts: Facts | None = None
@@ -332,6 +354,14 @@ class SetsPatience(Protocol):
     def patience(self, member: Member) -> float:
         """Seconds after which an attempt is broken off. Raises `EngineFailure` for wrong options."""
         ...
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """An engine whose turns end within a second of `Turn.stop`, with what they have, and `aborted` as the reason."""
+
+    @property
+    def stoppable(self) -> bool: ...
 
 
 OpenEngine = Callable[[EngineContext], Engine]

@@ -86,7 +86,9 @@ def test_any_history_becomes_a_chat_in_turns(history: list[Entry]) -> None:
 
 def test_what_a_turn_begins_with_is_one_json_value() -> None:
     tool = FrozenTool("read_file", "reads", {"type": "object"}, "idempotent")
-    frozen = Frozen(AT, ZONE, "prompt", "hello", ("m", "n"), (tool,), Limits(requests=3), (SAID, DONE), 4096)
+    frozen = Frozen(
+        AT, ZONE, "prompt", "hello", ("m", "n"), (tool,), Limits(requests=3), (SAID, DONE), ("https://a.example/",)
+    )
     assert read_frozen(json.loads(json.dumps(storable_json(frozen.record())))) == frozen
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from switchboard.agents.delivery import read_options
 from switchboard.agents.model.options import ModelOptions
 from switchboard.agents.model.talk import Around, Talk
-from switchboard.core.turns.frozen import Frozen, FrozenTool, read_frozen
+from switchboard.core.turns.frozen import Frozen, read_frozen
 from switchboard.core.turns.render import opening, system_prompt
+from switchboard.core.turns.stop import is_stop
+from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Turn, TurnResult
 from switchboard.ports.models import Models
@@ -32,23 +35,37 @@ def engine(context: EngineContext) -> Engine:
 
 
 class ModelEngine:
-    """Turns with a model. `clock` says the time; `tools` are all that there are."""
+    """Turns with a model. `clock` says the time; `tools` are all that there are, None: ours."""
 
     def __init__(
         self,
         context: EngineContext,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[Tool] | None = None,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._context = context
-        self._tools: Mapping[str, Tool] = {tool.spec.name: tool for tool in tools}
+        self._given = tools
         self._clock = clock
+
+    @cached_property
+    def _tools(self) -> Mapping[str, Tool]:
+        from switchboard.agents.model.toolbox import build_tools
+
+        return {tool.spec.name: tool for tool in (build_tools() if self._given is None else self._given)}
+
+    stoppable: Final = True
 
     def check(self, member: Member) -> None:
         """Raises `EngineFailure` that names each wrong option, a missing key included."""
+        from switchboard.agents.model.toolbox import hosts_of
+
         options, models = self._options(member)
         _prompt(member, options)
+        try:
+            hosts_of((*options.hosts, *options.private_hosts))
+        except ConfigurationError as error:
+            raise _wrong(member, f"hosts: {error.message}") from error
         if flaws := [f"{name}: {flaw}" for name in options.models or models.names if (flaw := models.flaw(name))]:
             raise _wrong(member, f"models: {'; '.join(flaws)}")
 
@@ -61,6 +78,8 @@ class ModelEngine:
         options, models = self._options(turn.member)
         if turn.dead_letter is not None:
             return NoReply("a butler with a model does nothing about dead letters yet")
+        if is_stop(turn.text):
+            return NoReply("what was running when it came in has been stopped")
 
         async def start(_: object) -> object:
             return (await self._frozen(turn, options, models)).record()
@@ -80,39 +99,30 @@ class ModelEngine:
         return options, models
 
     async def _frozen(self, turn: Turn, options: ModelOptions, models: Models) -> Frozen:
+        from switchboard.agents.model.toolbox import granted_to, urls_of
+
         names = options.models or tuple(models.names)
         prompt = await asyncio.to_thread(_prompt, turn.member, options)
-        history = self._context.history
+        kept = self._context.history
+        history = () if kept is None else tuple(await kept.load(turn))
         return Frozen(
             now=turn.received_at,
             zone=options.zone,
             system=system_prompt(turn.member, prompt),
             opening=opening(turn.text, turn.received_at, options.zone),
             models=names,
-            tools=self._granted(turn, options),
+            tools=await granted_to(turn, options, self._tools, self._context.readers),
             limits=options.limits.limits,
-            history=() if history is None else tuple(await history.load(turn)),
+            history=history,
+            urls=urls_of(turn, history),
             window=models.context(names[0]),
             max_tokens=options.max_tokens,
         )
-
-    def _granted(self, turn: Turn, options: ModelOptions) -> tuple[FrozenTool, ...]:
-        """What the sender may make the butler use."""
-        handle = f"{turn.envelope.source.channel}:{turn.envelope.sender.identity}"
-        if handle not in options.owners:
-            return ()
-        names = self._tools if options.tools is None else options.tools
-        return tuple(_frozen_tool(self._tools[name]) for name in names)
 
     def _workspace(self, member: Member, options: ModelOptions) -> Path | None:
         if options.workspace is not None or self._context.workspaces is None:
             return options.workspace
         return self._context.workspaces / member.name
-
-
-def _frozen_tool(tool: Tool) -> FrozenTool:
-    spec = tool.spec
-    return FrozenTool(spec.name, spec.description, spec.parameters, spec.effect, spec.ordered)
 
 
 def _prompt(member: Member, options: ModelOptions) -> str:

@@ -53,6 +53,8 @@ class ModelOptions(EngineOptions):
     """Who owns the butler: `telegram:5488`, a channel and a sender."""
     hosts: tuple[str, ...] = ()
     """Hosts from which pages may be fetched without being named by the person."""
+    private_hosts: tuple[str, ...] = ()
+    """Hosts that may be at private addresses."""
     workspace: Path | None = None
     """The directory of the butler's files; None: one of its own below `data_dir`."""
     tool_timeout: PositiveFloat = 60.0

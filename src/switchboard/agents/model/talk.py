@@ -19,9 +19,10 @@ import msgspec
 import structlog
 
 from switchboard.agents.model.options import ModelOptions
+from switchboard.agents.model.telling import Telling
 from switchboard.core.readers import person_of
 from switchboard.core.storable import storable_text
-from switchboard.core.turns.fitting import fit, shorter
+from switchboard.core.turns.fitting import Moved, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.loop import (
     Ask,
@@ -36,6 +37,7 @@ from switchboard.core.turns.loop import (
     next_step,
 )
 from switchboard.core.turns.render import arguments_text, messages
+from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import FailureClass
 from switchboard.domain.llm import ModelFailure, Reply, Report, Request, ToolCall, ToolResult
@@ -53,7 +55,11 @@ from switchboard.ports.engine import (
 )
 from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 from switchboard.ports.models import Asking, Models
-from switchboard.ports.tools import Tool, ToolOutcome, ToolScope
+from switchboard.ports.tools import Tool, ToolScope
+from switchboard.tools.calls import CallLimits, call_tool
+from switchboard.tools.results import DIRECTORY
+from switchboard.tools.threads import Stop
+from switchboard.tools.workspace import Refused, Written, write
 
 log = structlog.get_logger(__name__)
 
@@ -92,9 +98,43 @@ class Talk:
         self._usage: dict[str, ModelUsage] = {}
         self._calls: list[EntryCall] = []
         self._unknown: list[str] = []
+        self._acting: set[str] = set()
+        """Calls with effects that are running."""
+        self._telling = Telling(turn.on_delta)
 
     async def run(self) -> TurnResult:
-        """From the first request, or the first that is not on record, to the end."""
+        """From the first request, or the first that is not on record, to the end, or until it is stopped."""
+        result = await self._unless_stopped()
+        if result is None:
+            return self._result(Answer(await self._stopped(), stop_reason="aborted"))
+        return result
+
+    async def _unless_stopped(self) -> TurnResult | None:
+        """The result; None if the turn was stopped, and then nothing of it runs any more."""
+        stop = self._turn.stop
+        if stop is None:
+            return await self._through()
+        if stop.is_set():
+            return None
+        through, stopping = asyncio.ensure_future(self._through()), asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((through, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return through.result() if through.done() else None
+        finally:
+            await _cancelled((through, stopping))
+
+    async def _stopped(self) -> str:
+        """What was written until then: as it is on record, for a crash may follow."""
+        for name in self._acting:
+            self._unknown.append(f"{name} was stopped, outcome unknown")
+
+        async def said(_: UUID) -> str:
+            return storable_text(self._telling.text).strip() or STOPPED
+
+        text: str = await self._journal.step("stopped", said)
+        return text
+
+    async def _through(self) -> TurnResult:
         progress: Progress | TurnResult = begin(self._frozen.opening)
         while isinstance(progress, Progress):
             match next_step(progress, self._frozen.limits):
@@ -108,6 +148,7 @@ class Talk:
 
     def _result(self, answer: Answer) -> Answer:
         """With what it cost, and what is to be remembered of it."""
+        self._telling.end(answer.text)
         author = person_of(self._turn.envelope)
         said = Entry("user", self._turn.text, author, created_at=self._turn.received_at)
         done = Entry("assistant", answer.text, calls=tuple(self._calls))
@@ -117,12 +158,13 @@ class Talk:
     # Requests ---------------------------------------------------------------------------------------------------------
 
     async def _asked(self, progress: Progress, ask: Ask) -> Progress | TurnResult:
-        progress = self._fitted(progress)
+        progress = await self._fitted(progress)
         request, left = self._request(progress, ask), self._frozen.limits.seconds - progress.used.seconds
         request = replace(request, deadline=max(left, _LAST_S))
         await self._journal.flush()  # or else a crash might cost two requests that were answered
 
         async def act(_: UUID) -> Costed:
+            self._telling.restart()
             began = monotonic()
             report = await self._around.models.ask(request, self._asking(progress))
             return _recorded(report, monotonic() - began, last=not ask.tools)
@@ -158,13 +200,19 @@ class Talk:
 
     def _asking(self, progress: Progress) -> Asking:
         keep = len(progress.messages)
-        return Asking(self._frozen.models, shorter=lambda request, tokens: shorter(request, keep, tokens))
+        return Asking(
+            self._frozen.models,
+            shorter=lambda request, tokens: shorter(request, keep, tokens),
+            on_delta=self._telling.hear,
+        )
 
-    def _fitted(self, progress: Progress) -> Progress:
-        """With the oldest results as references where the context grows too short."""
-        folder = f"results/{self._turn.request_id}"
+    async def _fitted(self, progress: Progress) -> Progress:
+        """With the oldest results as references to files where the context grows too short."""
         request = self._request(progress, Ask(0, ()))
-        fitted, _ = fit(request, progress.messages, self._frozen.window, folder)
+        folder = f"{DIRECTORY}/{self._turn.request_id}"
+        fitted, moved = fit(request, progress.messages, self._frozen.window, folder)
+        if moved and self._around.workspace is not None:
+            await asyncio.to_thread(_write, self._around.workspace, moved, self._turn.request_id)
         return replace(progress, messages=fitted)
 
     async def _failure(self, failure: ModelFailure, n: int) -> EngineFailure:
@@ -241,19 +289,21 @@ class Talk:
 
     async def _done(self, tool: FrozenTool, made: ToolCall, key: UUID) -> JsonObject:
         """Carry out a call. Whatever a tool does wrong is for the model to hear, and no failure of the turn."""
-        began, limit = monotonic(), self._around.options.tool_timeout
+        began = monotonic()
         present, workspace = self._around.tools.get(tool.name), self._around.workspace
         if present is None or workspace is None:
             return _outcome(f"{tool.name} is no longer there")
-        scope = ToolScope(workspace, frozenset(), frozenset(self._around.options.hosts), key)
-        try:
-            async with asyncio.timeout(limit):
-                outcome = await present.call(made.arguments, scope)
-        except TimeoutError:
-            outcome = ToolOutcome(f"it took longer than {limit:g} s and was stopped", ok=False)
-        except Exception as error:
-            log.exception("a tool failed", tool=tool.name)
-            outcome = ToolOutcome(f"the tool failed: {type(error).__name__}", ok=False)
+        scope = ToolScope(
+            workspace,
+            frozenset(self._frozen.urls),
+            frozenset(self._around.options.hosts),
+            key,
+            frozenset(self._around.options.private_hosts),
+        )
+        effects = {tool.name} if tool.effect == "effectful" else set()
+        self._acting |= effects
+        outcome = await call_tool(present, made.arguments, scope, CallLimits(self._around.options.tool_timeout))
+        self._acting -= effects
         return _outcome(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
 
 
@@ -268,6 +318,15 @@ def _recorded(report: Report, seconds: float, *, last: bool) -> Costed:
     if failure is None or (failure.kind != "refused" and (failure.kind in _AWAY or not last)):
         raise failure or ModelFailure("unavailable", "nobody answered")
     return Costed({"refused" if failure.kind == "refused" else "failed": failure.message[:500]})
+
+
+def _write(workspace: Path, moved: Sequence[Moved], key: UUID) -> None:
+    """What is not kept cannot be read again; that is no reason to end the turn."""
+    for one in moved:
+        try:
+            write(workspace, Written(tuple(one.name.split("/")), one.text.encode("utf-8", "replace"), key), Stop())
+        except (Refused, OSError) as error:
+            log.warning("a result could not be kept", file=one.name, error=str(error))
 
 
 def _outcome(text: str, *, ok: bool = False, seconds: float = 0.0) -> JsonObject:
@@ -291,6 +350,11 @@ async def _together(acts: Sequence[Awaitable[Any]]) -> list[Any]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancelled(tasks)
+
+
+async def _cancelled(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Wait until these have ended, whatever they were at."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

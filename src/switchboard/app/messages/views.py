@@ -27,6 +27,7 @@ from switchboard.domain.ledger import OutboxRow, OutboxState
 from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_description
 from switchboard.domain.routing import Member, Rule, Team, TeamId
 from switchboard.domain.shown import Connector, Found, Logged, MessageState, ShownDeadLetter, ShownDelivery, ShownState
+from switchboard.journey.stopping import announce
 from switchboard.lanes.notifier import WORK, settled_topic
 from switchboard.store import (
     books,
@@ -43,6 +44,7 @@ from switchboard.store import (
 from switchboard.store.books import Balance, KeptBooks
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.ledger import DeliveryKey, Tally
+from switchboard.store.stopping import stop_message
 from switchboard.store.teams import Overview, Wanted, overview
 
 __all__ = ["Balance", "KeptBooks", "Views"]
@@ -112,6 +114,14 @@ class Replies:
     settled: bool
     state: str
     replies: Sequence[ReplyView]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """How many turns of the message are told to end; none: all have ended."""
+
+    request_id: UUID
+    stopped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +272,13 @@ class Views:
                 await _ring_or_timeout(ring, min(left, _LOOK_EVERY_S))
         finally:
             stop()
+
+    async def stop(self, caller: Principal, request_id: UUID) -> Stopping:
+        """End the turns of a message with what they have. Raises NotFound."""
+        await self._own(caller, request_id)
+        stopped = await stop_message(self._database, request_id)
+        announce(self._runtime.notifier, stopped)
+        return Stopping(request_id, len(stopped))
 
     async def _came_back(self, request_id: UUID) -> Replies:
         found = await self._look(request_id)

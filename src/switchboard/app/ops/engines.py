@@ -58,6 +58,7 @@ def engine_context(
         settings.program_user,
         models=models or TurnModels(settings, database),
         workspaces=settings.data_dir / "workspaces",
+        readers=readers,
         history=StoredHistory(database, readers),
         facts=StoredFacts(database, readers),
     )

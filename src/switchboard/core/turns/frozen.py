@@ -48,6 +48,8 @@ class Frozen:
     tools: tuple[FrozenTool, ...] = ()
     limits: Limits = Limits()  # noqa: RUF009 - a frozen value
     history: tuple[Entry, ...] = ()
+    urls: tuple[str, ...] = ()
+    """Those that the person has written, in the one form of `tools/urls.py`."""
     window: int = 8192
     max_tokens: int = 4096
 

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.explain import explain
+from switchboard.app.messages.views import Stopping
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.shown import MessageState
 from switchboard.server.contracts.messages import Cursor, Explanation, Limit, MessageDetail, MessagePage, Replies, Word
@@ -101,3 +102,14 @@ async def get_replies(
     """Waits up to `wait_s` seconds until all is settled, or there are more than `seen` replies."""
     async with parts.polls.watch(request.receive) as gone:
         return answer(await parts.views.replies(caller, request_id, wait_s=wait_s, seen=seen, gone=gone))
+
+
+@router.post(
+    "/{request_id}/stop",
+    operation_id="stop_message",
+    summary="Stop the turns of a message",
+    responses=documented(Stopping, 404),
+)
+async def stop_message(caller: Caller, parts: Parts, request_id: UUID) -> Response:
+    """Within a second they end with what they have; messages that wait behind it stay. The sender can write `/stop`."""
+    return answer(await parts.views.stop(caller, request_id))

@@ -272,6 +272,14 @@ create table parked (
 create index parked_decided on parked (lane, decided_at, seq) where decided_at is not null;
 create index parked_due on parked (due_at) where decided_at is null and due_at is not null;
 
+-- Items whose sender wants them to end: their workers are told, and look here in case they did not hear.
+create table stopped (
+    lane uuid not null,
+    seq bigint not null,
+    at timestamptz not null default clock_timestamp(),
+    primary key (lane, seq)
+);
+
 -- Events that steps wait for. result: of the first decision; null with decided_at: the item ended without it.
 create table awaited (
     key uuid primary key,

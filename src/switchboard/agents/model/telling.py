@@ -1,0 +1,46 @@
+"""The reply of a turn while it is written, from the deltas of its model.
+
+`talk.py` tells it what a model says; it passes that on to `Turn.on_delta` so that the pieces make exactly the reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import takewhile
+
+from switchboard.domain import llm
+from switchboard.ports.engine import Delta
+
+
+class Telling:
+    """What has been told of a reply so far."""
+
+    def __init__(self, on_delta: Callable[[Delta], None] | None) -> None:
+        self._on_delta = on_delta
+        self.text = ""
+
+    def hear(self, delta: llm.Delta) -> None:
+        """A piece of what a model writes."""
+        if delta.reset:
+            self.restart()
+        self._add(delta.text + (delta.end.text if delta.end else ""))
+
+    def restart(self) -> None:
+        """What was told is not the reply after all."""
+        if self.text:
+            self._tell(0, "")
+
+    def end(self, text: str) -> None:
+        """The reply as a whole: tell what is missing of it."""
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self.text, text, strict=False)))
+        if text != self.text:
+            self._tell(same, text[same:])
+
+    def _add(self, text: str) -> None:
+        if text:
+            self._tell(len(self.text), text)
+
+    def _tell(self, offset: int, text: str) -> None:
+        self.text = self.text[:offset] + text
+        if self._on_delta is not None:
+            self._on_delta(Delta(offset, text))

@@ -1,0 +1,57 @@
+"""Turns are told that a person wants them to end, in whichever process they run.
+
+`turn.py` watches an item while its engine runs; `announce` rings for what was stopped. A notification that is lost
+costs a second, for every watched turn also looks by itself. Next: `store/stopping.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from switchboard.domain.errors import Unavailable
+from switchboard.domain.ledger import Item
+from switchboard.lanes.notifier import Notifier
+from switchboard.store import stopping as store
+from switchboard.store.database import Database
+
+_LOOK_EVERY_S: Final = 0.9
+
+
+def announce(notifier: Notifier, stopped: Iterable[store.Stopped]) -> None:
+    """Tell the workers."""
+    for lane, seq in stopped:
+        notifier.notify(_topic(lane, seq))
+
+
+@asynccontextmanager
+async def watched(database: Database, notifier: Notifier, item: Item) -> AsyncIterator[asyncio.Event]:
+    """An event that is set as soon as the item is to end; set at once if that was wanted before."""
+    wanted = asyncio.Event()
+    stop = notifier.subscribe(_topic(item.lane, item.seq), wanted.set)
+    looking: asyncio.Task[None] | None = None
+    try:
+        if await store.is_wanted(database, item):
+            wanted.set()
+        looking = asyncio.create_task(_look(database, item, wanted))
+        yield wanted
+    finally:
+        stop()
+        if looking is not None:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+
+def _topic(lane: object, seq: int) -> str:
+    return f"stop:{lane}:{seq}"
+
+
+async def _look(database: Database, item: Item, wanted: asyncio.Event) -> None:
+    while not wanted.is_set():
+        await asyncio.sleep(_LOOK_EVERY_S)
+        with contextlib.suppress(Unavailable):
+            if await store.is_wanted(database, item):
+                wanted.set()

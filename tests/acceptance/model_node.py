@@ -1,0 +1,67 @@
+"""A process that runs turns with a model until all are settled; the test kills it, or has it kill itself at a point.
+
+`python -m tests.acceptance.model_node DATABASE LLM TRACE VARIANT`: its tools write a line per call into TRACE. VARIANT
+is what an operator may have changed meanwhile: the order of the models, the schemas of the tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.routing import Team
+from switchboard.ports.engine import Effect
+from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.store.history import Readers, StoredHistory
+from tests.asking import spec
+from tests.hands import at_work, settled
+from tests.lab import ROOT, butler, lab
+from tests.turning import Asked, model_engine
+from tests.waiting import eventually
+
+CONVERSATIONS = 10
+
+
+class Tracing:
+    """A tool that writes down each call that it carries out."""
+
+    def __init__(self, name: str, effect: Effect, trace: Path, variant: str) -> None:
+        schema = {"type": "object", "properties": {"who": {"type": "string"}}, "title": variant}
+        self.spec = ToolSpec(name, f"does {name}, {variant}", schema, effect)
+        self._trace = trace
+
+    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        with self._trace.open("a") as trace:
+            trace.write(f"{self.spec.name} {arguments['who']} {scope.key}\n")
+        return ToolOutcome(f"{self.spec.name} for {arguments['who']}")
+
+
+def team(place: Path, variant: str) -> Team:
+    """The team, as its operator has it at the moment."""
+    zone = "Europe/Berlin" if variant == "old" else "Asia/Tokyo"
+    (place / "prompt.md").write_text(f"This is the {variant} prompt.")
+    owners = [f"api:c{n}" for n in range(CONVERSATIONS)]
+    return Team(
+        ROOT, None, members=(butler("clerk", "model", owners=owners, zone=zone, prompt_file=f"{place}/prompt.md"),)
+    )
+
+
+async def work(url: str, llm: str, trace: Path, variant: str) -> None:
+    names = ("m", "n") if variant == "old" else ("n", "m")
+    models = Asked([spec("openai", llm, name, timeout=30.0) for name in names])
+    tools = [Tracing("look", "idempotent", trace, variant), Tracing("pay", "effectful", trace, variant)]
+    try:
+        async with lab(url, [team(trace.parent, variant)], []) as parts:
+            history = StoredHistory(parts.database, Readers(parts.database, CHANNELS))
+            engine = model_engine(models, tools, history=history, workspaces=trace.parent)
+            async with at_work(parts.worker({"model": engine}, ttl=5.0)):
+                await eventually(lambda: settled(parts), within=120)
+    finally:
+        await models.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(work(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]))
