@@ -17,7 +17,7 @@ Role = Literal["operator", "connector", "agent", "metrics"]
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token without its secret. A connector's has channel and endpoint, an agent's a system_id."""
+    """A token without its secret. A connector's has `channel` and `endpoint`, an agent's has `system_id`."""
 
     token_id: UUID
     name: str

@@ -403,19 +403,8 @@ async def _ring_or_timeout(ring: asyncio.Event, seconds: float) -> None:
 
 def message_view(stored: StoredMessage) -> MessageView:
     """A stored message as the interfaces list it."""
-    text = stored.envelope["payload"]["normalized_text"]
-    return MessageView(
-        stored.request_id,
-        stored.conversation,
-        stored.channel,
-        stored.endpoint,
-        stored.sender,
-        stored.thread,
-        text,
-        stored.state,
-        stored.went_to,
-        stored.received_at,
-    )
+    same = {name: getattr(stored, name) for name in MessageView.__slots__ if name != "text"}
+    return MessageView(**same, text=stored.envelope["payload"]["normalized_text"])
 
 
 def _member(member: Member) -> MemberView:

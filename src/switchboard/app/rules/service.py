@@ -64,9 +64,9 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What an edit did, or would do. `changes` are the first of `changed`.
+    """What an edit of several rules did, or would do. `changes` has the first 200 of `changed`.
 
-    `warnings` None: the team has too many rules to look at all of them now; `blast` None: it could not be worked out.
+    `warnings` is null if a team has too many rules to check, `blast` if it could not be computed.
     """
 
     version: int

@@ -6,6 +6,7 @@ Unknown fields are refused; strings hold no NUL, which PostgreSQL cannot store.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -19,6 +20,7 @@ from switchboard.app.messages.views import AgentView, MessageDetail, MessageView
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, OutboxState
 from switchboard.domain.shown import Connector, Found, ShownDelivery
+from switchboard.store.tokens import Token
 
 __all__ = [
     "Explanation",
@@ -252,21 +254,8 @@ class ConnectorList(Answer):
     next_cursor: str | None
 
 
-class TokenView(Answer):
-    """A token without its secret."""
-
-    token_id: UUID
-    name: str
-    role: Role
-    channel: str | None
-    endpoint: str | None
-    system_id: str | None
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-
-
-class TokenIssued(TokenView):
+@dataclass(frozen=True, slots=True)
+class TokenIssued(Token):
     """The only response that contains the secret (`token`)."""
 
     token: str
@@ -275,7 +264,7 @@ class TokenIssued(TokenView):
 class TokenList(Answer):
     """Oldest first. `next_cursor` is null on the last page."""
 
-    tokens: list[TokenView]
+    tokens: list[Token]
     next_cursor: str | None
 
 

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from switchboard.app.messages.views import RuleView
 from switchboard.app.rules.records import ChangeView, DiffView, Linted, VersionView
 from switchboard.app.rules.replays import DryRun
+from switchboard.app.rules.service import Written
 from switchboard.core.routing.backtest import Blast, Receivers
 from switchboard.core.routing.check import MAX_PRIORITY
 from switchboard.core.routing.draft import DRAFT_KEYS, MAX_FILTERS, MAX_VALUES
@@ -24,7 +25,7 @@ from switchboard.domain.routing import RuleSetVersion
 from switchboard.domain.shown import AuditEntry, SopRules
 from switchboard.server.contracts.messages import Answer, Body, Id, Line, Word
 
-__all__ = ["DiffView", "DryRun", "Linted", "VersionView"]
+__all__ = ["DiffView", "DryRun", "Linted", "VersionView", "Written"]
 
 Version = Annotated[int, Field(ge=0, le=2**53)]
 Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
@@ -244,16 +245,6 @@ class WrittenRuleView(Answer):
     warnings: list[Finding] | None
     blast: Blast | None
     fresh: bool
-
-
-class WrittenView(Answer):
-    """What an edit of several rules did, or would do. `changes` has the first 200 of `changed`."""
-
-    version: int
-    changed: int
-    changes: list[ChangeView]
-    warnings: list[Finding] | None
-    blast: Blast | None
 
 
 class VersionPage(Answer):

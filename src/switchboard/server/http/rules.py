@@ -29,8 +29,8 @@ from switchboard.server.contracts.rules import (
     SopBody,
     SopList,
     Version,
+    Written,
     WrittenRuleView,
-    WrittenView,
 )
 from switchboard.server.http.services import Parts, Services, Within, answer, documented, needs
 
@@ -92,7 +92,7 @@ async def create_rule(caller: Editor, parts: Parts, body: NewRuleBody) -> Respon
     "/rules/restore",
     operation_id="restore_rules",
     summary="Restore a version of the rules",
-    responses=documented(WrittenView, 404, 409),
+    responses=documented(Written, 404, 409),
 )
 async def restore_rules(caller: Editor, parts: Parts, body: RestoreBody) -> Response:
     """As a new version: the rules, or those of one team, become what they were. Teams and members stay."""
@@ -102,7 +102,7 @@ async def restore_rules(caller: Editor, parts: Parts, body: RestoreBody) -> Resp
 
 
 @router.post(
-    "/rules/import", operation_id="import_rules", summary="Import a rule file", responses=documented(WrittenView, 409)
+    "/rules/import", operation_id="import_rules", summary="Import a rule file", responses=documented(Written, 409)
 )
 async def import_rules(caller: Editor, parts: Parts, body: ImportBody) -> Response:
     """The rules of the teams it names become exactly those of the file; with `tests`, only if all of them pass."""
@@ -141,7 +141,7 @@ async def update_rule(caller: Editor, parts: Parts, rule_id: UUID, body: RulePat
 
 
 @router.delete(
-    "/rules/{rule_id}", operation_id="delete_rule", summary="Delete a rule", responses=documented(WrittenView, 404, 409)
+    "/rules/{rule_id}", operation_id="delete_rule", summary="Delete a rule", responses=documented(Written, 404, 409)
 )
 async def delete_rule(
     caller: Editor, parts: Parts, rule_id: UUID, version: Version, reason: Line, *, dry_run: bool = False
@@ -168,14 +168,14 @@ async def list_sops(parts: Parts, reach: Within, limit: Limit = 100, cursor: Cur
     return answer({"sops": page, "next_cursor": following})
 
 
-@router.put("/sops/{name:path}", operation_id="load_sop", summary="Load an SOP", responses=documented(WrittenView, 409))
+@router.put("/sops/{name:path}", operation_id="load_sop", summary="Load an SOP", responses=documented(Written, 409))
 async def load_sop(caller: Editor, parts: Parts, name: Word, body: SopBody) -> Response:
     """Registers or brings up to date exactly its own rules; loading the same again changes nothing."""
     return answer(await parts.rules.load_sop(caller, name, body.document, Order(body.reason, dry_run=body.dry_run)))
 
 
 @router.delete(
-    "/sops/{name:path}", operation_id="unload_sop", summary="Unload an SOP", responses=documented(WrittenView, 404, 409)
+    "/sops/{name:path}", operation_id="unload_sop", summary="Unload an SOP", responses=documented(Written, 404, 409)
 )
 async def unload_sop(caller: Editor, parts: Parts, name: Word, reason: Line, *, dry_run: bool = False) -> Response:
     """Disables all of its rules; loading it again enables them."""

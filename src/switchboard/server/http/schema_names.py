@@ -80,7 +80,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "VersionView": "RulesVersionDetail",
     "WrittenRule": "CreatedRule",
     "WrittenRuleView": "RuleEdit",
-    "WrittenView": "RulesEdit",
+    "Written": "RulesEdit",
 }
 _ENDINGS: Final = (("View", ""), ("List", "Page"), ("Body", "Request"), ("Answer", "Result"))
 
