@@ -19,7 +19,7 @@ from switchboard.app.messages.views import MessageView, message_view
 from switchboard.app.runtime import Runtime
 from switchboard.core.identity import content_of, dedupe_key, named_in
 from switchboard.core.originals import Original, whole_envelope
-from switchboard.core.routing.explain import Beaten, Considered, Survey, TieBreak
+from switchboard.core.routing.explain import Considered, Survey, TieBreak
 from switchboard.core.routing.facts import facts, shown_fact, shown_facts
 from switchboard.core.routing.index import retired
 from switchboard.domain.envelope import Envelope
@@ -284,7 +284,7 @@ def _by_rules(step: JsonMapping, survey: Survey) -> ExplainedStep:
         _step(step, tuple(map(_looked_at, survey.considered))),
         left_out=survey.left_out,
         nearest=tuple(map(_looked_at, survey.nearest)) if missed else (),
-        beaten=() if missed else tuple(map(_beaten, survey.beaten)),
+        beaten=() if missed else tuple(BeatenRule(one.rule.rule_id, one.rule.name, one.by) for one in survey.beaten),
     )
 
 
@@ -296,10 +296,6 @@ def _step(step: JsonMapping, looked_at: tuple[LookedAt, ...] | None) -> Explaine
 def _looked_at(one: Considered) -> LookedAt:
     rule, actual = one.rule, None if one.actual is None else shown_fact(one.actual)
     return LookedAt(rule.rule_id, rule.name, one.fired, one.failed_filter, one.expected, actual, one.failed)
-
-
-def _beaten(one: Beaten) -> BeatenRule:
-    return BeatenRule(one.rule.rule_id, one.rule.name, one.by)
 
 
 async def _facts(runtime: Runtime, message: StoredMessage) -> Mapping[str, str] | None:

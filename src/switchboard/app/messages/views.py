@@ -223,6 +223,7 @@ class Views:
         """One message with all that became of it. Raises NotFound."""
         stored = await self._own(caller, request_id)
         shown = message_view(stored)
+        tried = await classification.attempts(self._database, request_id) if caller.role == "operator" else ()
         known = next((one.facts for one in reversed(await ledger.decisions_of(self._database, request_id))), None)
         return MessageDetail(
             **{name: getattr(shown, name) for name in MessageView.__slots__},
@@ -231,11 +232,8 @@ class Views:
             deliveries=await ledger.deliveries_of(self._database, request_id),
             replies=await self._replies(request_id),
             dead_letters=await dead_letters.dead_letters_of(self._database, request_id),
-            classifications=await self._classifications(caller, request_id),
+            classifications=tried,
         )
-
-    async def _classifications(self, caller: Principal, request_id: UUID) -> Sequence[Logged]:
-        return await classification.attempts(self._database, request_id) if caller.role == "operator" else ()
 
     async def raw(self, caller: Principal, request_id: UUID) -> tuple[bytes, str]:
         """The original bytes, and their media type. Raises NotFound.

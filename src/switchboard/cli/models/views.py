@@ -75,11 +75,7 @@ def _cap(cap: Json) -> Text:
     text = f"{cap['name'].replace('_usd', '')}: {shown(cap['left'])} left of {shown(cap['cap'])}{held}"
     whose = " for senders who are new today" if cap["name"] == "newcomer_tokens_per_day" else ""
     reached = f", reached: no model is used{whose} until tomorrow" if cap["reached"] else ""
-    return Text(text + reached, style=_style(cap))
-
-
-def _style(cap: Json) -> str:
-    return "bold red" if cap["reached"] else ""
+    return Text(text + reached, style="bold red" if cap["reached"] else "")
 
 
 def print_tried(tried: Sequence[Json]) -> None:

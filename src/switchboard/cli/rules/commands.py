@@ -81,17 +81,14 @@ def show_rule(rule_id: RuleId, *, as_json: AsJson = False) -> None:
     rule, history = found["rule"], found["history"]
     rows: list[tuple[object, object]] = [("id", rule["rule_id"]), ("team", rule["team_id"]), ("name", rule["name"])]
     rows += [("channel", rule["channel"]), ("filters", filters_of(rule) or "none"), ("to", targets_of(rule))]
-    rows += [("priority", rule["priority"]), ("state", _state_of(rule, history))]
+    state = "removed" if _removed(history) else "on" if rule["active"] else "off"
+    rows += [("priority", rule["priority"]), ("state", state)]
     rows += [("copy", "yes: it also delivers, and never decides")] if rule["copy"] else []
     rows += [("automatic mail", "gets its replies")] if rule["reply_to_automatic"] else []
     rows += [("source", rule["source"])] if rule["source"] else []
     rows += [("created", f"{when(rule['created_at'])} by {rule['created_by'] or 'unknown'}")]
     rows += [("version", rule["version"])]
     show(found, table("", "", rows=rows, wrap=True), _print_history, as_json=as_json)
-
-
-def _state_of(rule: Json, history: Sequence[Json]) -> str:
-    return "removed" if _removed(history) else "on" if rule["active"] else "off"
 
 
 def _print_history(found: Json) -> None:

@@ -72,12 +72,9 @@ def _content(envelope: Envelope) -> str | None:
     raw, event = envelope.payload.raw, envelope.event.external_event_id
     if not header(raw, "message-id") and "@" not in event and not event.startswith("<"):
         return None
-    text, subject = (_NO_WORD.sub("", one.lower()) for one in (envelope.payload.normalized_text, _subject(raw)))
+    headline = decoded(header(raw, "subject")[:_MAX_SUBJECT])
+    text, subject = (_NO_WORD.sub("", one.lower()) for one in (envelope.payload.normalized_text, headline))
     return f"{_bare(envelope.sender.identity)} {text if text.startswith(subject) else subject + text}"
-
-
-def _subject(raw: object) -> str:
-    return decoded(header(raw, "subject")[:_MAX_SUBJECT])
 
 
 def _chat(envelope: Envelope) -> str:

@@ -97,7 +97,7 @@ class Sheet:
         """
         if not self._rules:
             return {**own.plain, **own.important}
-        rules = sorted(self._matching(names, around), key=_weight)
+        rules = sorted(self._matching(names, around), key=lambda rule: rule.weight)
         values: dict[str, str] = {}
         for block in (*(rule.block for rule in rules), own):
             values.update(block.plain)
@@ -118,10 +118,6 @@ class Sheet:
 def applies(condition: str) -> bool:
     """Whether a list of media queries is true of a window on a screen, light and of usual width."""
     return any(_is_true(query.strip()) for query in condition.lower().split(","))
-
-
-def _weight(rule: _Rule) -> tuple[int, int, int]:
-    return rule.weight
 
 
 def _precision(name: str) -> tuple[int, str]:

@@ -21,11 +21,10 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
-from uuid import UUID
 
 from msgspec import structs
 
-from switchboard.core.routing.index import Fanout, Fired, Lost, RoutingIndex
+from switchboard.core.routing.index import Fanout, Fired, RoutingIndex
 from switchboard.domain.routing import (
     Chosen,
     Classified,
@@ -225,7 +224,7 @@ class _Way:
             self.entered.append((below, segment))
         for lost in fanout.lost:
             # One target takes nothing; the others are still served.
-            self.trail.append(_lost_step(team_id, rule_id, name, lost))
+            self.trail.append(TrailStep(team_id, lost.reason, rule_id, name, (lost.target,), lost.why))
             handler = self.index.handler(team_id)
             self.unrouted.append(Unrouted(team_id, lost.reason, f"rule {name!r}: {lost.why}", handler, segment))
 
@@ -277,7 +276,3 @@ def _parts(routes: Iterable[Route]) -> dict[Target, str | None]:
         part = route.segment if route.segment and route.segment.strip() else None
         parts[route.target] = part if parts.get(route.target, part) == part else None
     return parts
-
-
-def _lost_step(team_id: TeamId, rule_id: UUID, name: str, lost: Lost) -> TrailStep:
-    return TrailStep(team_id, lost.reason, rule_id, name, (lost.target,), lost.why)
