@@ -64,8 +64,8 @@ def test_the_name_of_every_operation_is_written_by_hand(openapi: Mapping[str, An
         file.read_text() for file in files("switchboard.server.http").iterdir() if file.name[-3:] == ".py"
     )
     for place, operation in operations(openapi):
-        assert f'operation_id="{operation["operationId"]}"' in written, place
-        assert f'summary="{operation["summary"]}"' in written, place
+        assert f'"{operation["operationId"]}"' in written, place
+        assert f'"{operation["summary"]}"' in written, place
 
 
 def test_every_operation_has_an_example_of_what_it_takes_and_answers(openapi: Mapping[str, Any]) -> None:

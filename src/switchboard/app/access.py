@@ -41,7 +41,7 @@ from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.tokens import Role, Token
 
-__all__ = ["SCOPES", "Access", "Action", "AnyRole", "Issued", "Principal", "Role", "ensure_operator_token"]
+__all__ = ["SCOPES", "Access", "Action", "AnyRole", "Issued", "Principal", "Role", "Token", "ensure_operator_token"]
 
 log = structlog.get_logger(__name__)
 

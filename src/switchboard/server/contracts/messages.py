@@ -13,14 +13,13 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from switchboard.app.access import Role
+from switchboard.app.access import Role, Token
 from switchboard.app.messages.connectors import LeasedReply
 from switchboard.app.messages.explain import Explanation
 from switchboard.app.messages.views import AgentView, MessageDetail, MessageView, Replies, TeamView
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, OutboxState
 from switchboard.domain.shown import Connector, Found, ShownDelivery
-from switchboard.store.tokens import Token
 
 __all__ = [
     "Explanation",

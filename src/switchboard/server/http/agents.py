@@ -15,7 +15,7 @@ from switchboard.app.remote_agents import Standing
 from switchboard.core.remote_agents import response_schema, route_schema
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.contracts.messages import Body, Line, Word
-from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.server.http.services import Parts, answer, needs, operation
 from switchboard.store.remote_agents import Announcement
 
 router = APIRouter(tags=["agents"])
@@ -52,43 +52,26 @@ class MoveBody(OrderBody):
 
 @router.post(
     "/v1/agents/heartbeat",
-    operation_id="send_butler_heartbeat",
-    summary="Send a remote butler's heartbeat",
-    responses=documented(Standing, 404, 409, 429),
+    **operation("send_butler_heartbeat", "Send a remote butler's heartbeat", Standing, 404, 409, 429),
 )
 async def heartbeat(caller: Beating, parts: Parts, body: BeatBody) -> Response:
     """Send the next one after `interval_s` seconds."""
     return answer(await parts.remote_agents.beat(caller, body.system_id, announcement(body)))
 
 
-@router.post(
-    "/v1/agents/quarantine",
-    operation_id="quarantine_butler",
-    summary="Quarantine a butler",
-    responses=documented(Standing, 404, 409),
-)
+@router.post("/v1/agents/quarantine", **operation("quarantine_butler", "Quarantine a butler", Standing, 404, 409))
 async def quarantine(caller: Operator, parts: Parts, body: OrderBody) -> Response:
     """Until it is released, models do not choose it, and messages that rules send to it become dead letters."""
     return answer(await parts.remote_agents.quarantine(caller, body.system_id, body.reason))
 
 
-@router.post(
-    "/v1/agents/release",
-    operation_id="release_butler",
-    summary="Release a butler",
-    responses=documented(Standing, 404, 409),
-)
+@router.post("/v1/agents/release", **operation("release_butler", "Release a butler", Standing, 404, 409))
 async def release(caller: Operator, parts: Parts, body: OrderBody) -> Response:
     """Missing heartbeats count again as before."""
     return answer(await parts.remote_agents.release(caller, body.system_id, body.reason))
 
 
-@router.post(
-    "/v1/agents/endpoint",
-    operation_id="set_butler_endpoint",
-    summary="Set a butler's endpoint",
-    responses=documented(Standing, 404, 409),
-)
+@router.post("/v1/agents/endpoint", **operation("set_butler_endpoint", "Set a butler's endpoint", Standing, 404, 409))
 async def move(caller: Operator, parts: Parts, body: MoveBody) -> Response:
     """It overrides the team file, also after a restart, until it is set to null."""
     return answer(await parts.remote_agents.move(caller, body.system_id, body.endpoint, body.reason))

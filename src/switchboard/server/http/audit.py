@@ -7,12 +7,12 @@ from fastapi import APIRouter, Depends, Response
 from switchboard.app.cursors import uuid_cursor
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import AuditList
-from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.server.http.services import Parts, answer, needs, operation
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"], dependencies=[Depends(needs("audit"))])
 
 
-@router.get("", operation_id="list_audit_entries", summary="List audit entries", responses=documented(AuditList))
+@router.get("", **operation("list_audit_entries", "List audit entries", AuditList))
 async def list_audit(
     parts: Parts, action: Word | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:

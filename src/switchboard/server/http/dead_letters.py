@@ -24,7 +24,7 @@ from switchboard.server.contracts.dead_letters import (
 )
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import TargetBody
-from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.server.http.services import Parts, answer, needs, operation
 from switchboard.store.dead_letters import DeadLetterFilter
 
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
 Handler = Annotated[Principal, Depends(needs("dead_letters"))]
 
 
-@router.get("", operation_id="list_dead_letters", summary="List dead letters", responses=documented(DeadLetterPage))
+@router.get("", **operation("list_dead_letters", "List dead letters", DeadLetterPage))
 async def list_dead_letters(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
     caller: Handler,
     parts: Parts,
@@ -53,45 +53,27 @@ async def list_dead_letters(  # noqa: PLR0913, PLR0917 - one parameter per filte
     return answer({"dead_letters": page, "next_cursor": following})
 
 
-@router.get(
-    "/{dead_letter_id}",
-    operation_id="get_dead_letter",
-    summary="Get a dead letter",
-    responses=documented(DeadLetterDetail, 404),
-)
+@router.get("/{dead_letter_id}", **operation("get_dead_letter", "Get a dead letter", DeadLetterDetail, 404))
 async def get_dead_letter(caller: Handler, parts: Parts, dead_letter_id: UUID) -> Response:
     """In full: the envelope, the original bytes, who was notified, and where it was rerouted."""
     return answer(await parts.dead_letters.get(caller, dead_letter_id))
 
 
-@router.post(
-    "/bulk",
-    operation_id="bulk_dead_letters",
-    summary="Reroute or handle many dead letters",
-    responses=documented(BulkOutcome),
-)
+@router.post("/bulk", **operation("bulk_dead_letters", "Reroute or handle many dead letters", BulkOutcome))
 async def bulk(caller: Handler, parts: Parts, body: BulkBody) -> Response:
     """One by one: what fails stays pending and is listed. May be repeated; continue with `next_cursor`."""
     return answer(await parts.dead_letters.bulk(caller, bulk_of(body)))
 
 
 @router.post(
-    "/{dead_letter_id}/reroute",
-    operation_id="reroute_dead_letter",
-    summary="Reroute a dead letter",
-    responses=documented(Rerouted, 404, 409),
+    "/{dead_letter_id}/reroute", **operation("reroute_dead_letter", "Reroute a dead letter", Rerouted, 404, 409)
 )
 async def reroute(caller: Handler, parts: Parts, dead_letter_id: UUID, body: RerouteBody) -> Response:
     """To a butler, to a team, or by the current rules from its own team downward; repeated, it says what was done."""
     return answer(await parts.dead_letters.reroute(caller, dead_letter_id, reroute_of(body)))
 
 
-@router.post(
-    "/{dead_letter_id}/handle",
-    operation_id="handle_dead_letter",
-    summary="Close a dead letter",
-    responses=documented(Handled, 404, 409),
-)
+@router.post("/{dead_letter_id}/handle", **operation("handle_dead_letter", "Close a dead letter", Handled, 404, 409))
 async def handle(caller: Handler, parts: Parts, dead_letter_id: UUID, body: HandleBody) -> Response:
     """Nothing more is to be done with it; the message stays dead."""
     return answer(await parts.dead_letters.handle(caller, dead_letter_id, body.resolution))

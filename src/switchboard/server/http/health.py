@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
 from switchboard import __version__
 from switchboard.domain.errors import Unavailable
-from switchboard.domain.json_values import JsonObject
 from switchboard.server.contracts.messages import Health
-from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.server.http.services import Parts, Responses, answer, operation
 
 router = APIRouter(tags=["public"])
 
@@ -29,19 +28,14 @@ async def health(parts: Parts) -> Response:
     return answer({"status": "ok", "version": __version__})
 
 
-_TEXT: dict[int | str, JsonObject] = {
-    200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
-}
+_TEXT: Responses = {200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
 @router.get(
     "/metrics",
-    operation_id="get_metrics",
-    summary="Get metrics",
     tags=["operations"],
     response_class=PlainTextResponse,
-    responses={**documented(None), **_TEXT},
-    dependencies=[Depends(needs("metrics"))],
+    **operation("get_metrics", "Get metrics", None, needing="metrics", more=_TEXT),
 )
 async def metrics(parts: Parts) -> Response:
     """Counters of this process, and gauges of what is stored, in the text format of Prometheus."""

@@ -15,7 +15,7 @@ from switchboard.server.contracts.messages import AcceptedBody, BatchAnswer
 from switchboard.server.fastpath.direct import whole_body
 from switchboard.server.http.errors import UnsupportedMediaType
 from switchboard.server.http.parameters import only_known_parameters, require_known
-from switchboard.server.http.services import answer, caller_of, documented, services_of
+from switchboard.server.http.services import answer, caller_of, operation, services_of
 
 router = APIRouter(tags=["ingest"])
 
@@ -39,10 +39,6 @@ def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
 
 @router.post(
     "/v1/ingest",
-    status_code=202,
-    operation_id="submit_message",
-    summary="Submit one message",
-    responses=documented(AcceptedBody, 415, 429, status=202, description="Stored and committed."),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -75,6 +71,9 @@ def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
             },
         ],
     },
+    **operation(
+        "submit_message", "Submit one message", AcceptedBody, 415, 429, status=202, description="Stored and committed."
+    ),
 )
 async def ingest(request: Request) -> Response:
     """An `ingest.v1` envelope, or a mail byte for byte (`message/rfc822`, with `endpoint`)."""
@@ -103,9 +102,6 @@ async def ingest(request: Request) -> Response:
 
 @router.post(
     "/v1/ingest/batch",
-    operation_id="submit_messages",
-    summary="Submit up to 200 messages",
-    responses=documented(BatchAnswer, 415, 429, description="A result or an error per envelope, in order."),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -128,6 +124,14 @@ async def ingest(request: Request) -> Response:
             },
         }
     },
+    **operation(
+        "submit_messages",
+        "Submit up to 200 messages",
+        BatchAnswer,
+        415,
+        429,
+        description="A result or an error per envelope, in order.",
+    ),
 )
 async def ingest_batch(request: Request) -> Response:
     """Valid ones are stored even if others are refused: check every result."""

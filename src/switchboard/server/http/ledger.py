@@ -20,17 +20,14 @@ from switchboard.server.contracts.messages import (
     Resumed,
     Word,
 )
-from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.server.http.services import Parts, answer, needs, operation
 
 router = APIRouter(prefix="/v1", tags=["operations"])
 
 Reader = Annotated[Principal, Depends(needs("deliveries"))]
-_LANES = [Depends(needs("lanes"))]
 
 
-@router.get(
-    "/deliveries", operation_id="list_deliveries", summary="List deliveries", responses=documented(DeliveryPage)
-)
+@router.get("/deliveries", **operation("list_deliveries", "List deliveries", DeliveryPage))
 async def list_deliveries(
     caller: Reader,
     parts: Parts,
@@ -44,47 +41,27 @@ async def list_deliveries(
     return answer({"deliveries": page, "next_cursor": following})
 
 
-@router.get(
-    "/ids",
-    operation_id="find_ids",
-    summary="Find things by the beginning of an id",
-    responses=documented(FoundIds),
-    dependencies=[Depends(needs("explain"))],
-)
+@router.get("/ids", **operation("find_ids", "Find things by the beginning of an id", FoundIds, needing="explain"))
 async def find_ids(parts: Parts, start: Word) -> Response:
     """Messages, dead letters, replies and rules whose id begins with `start`: at most five of each."""
     return answer({"matches": await parts.views.find(start)})
 
 
-@router.get(
-    "/lanes", operation_id="list_lanes", summary="List busy lanes", responses=documented(LaneList), dependencies=_LANES
-)
+@router.get("/lanes", **operation("list_lanes", "List busy lanes", LaneList, needing="lanes"))
 async def list_lanes(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """Those that are not idle or hold parked items, the longest waiting first."""
     page, following = await parts.views.lanes(limit=limit, cursor=cursor)
     return answer({"lanes": page, "next_cursor": following})
 
 
-@router.post(
-    "/lanes/resume",
-    operation_id="resume_lane",
-    summary="Resume a paused lane",
-    responses=documented(Resumed, 404),
-    dependencies=_LANES,
-)
+@router.post("/lanes/resume", **operation("resume_lane", "Resume a paused lane", Resumed, 404, needing="lanes"))
 async def resume_lane(parts: Parts, body: LaneBody) -> Response:
     """It goes on with its next item."""
     await parts.views.resume(body.lane)
     return answer({"lane": body.lane, "state": "resumed"})
 
 
-@router.get(
-    "/books",
-    operation_id="get_books",
-    summary="Get the balance of all messages",
-    responses=documented(BooksView),
-    dependencies=[Depends(needs("books"))],
-)
+@router.get("/books", **operation("get_books", "Get the balance of all messages", BooksView, needing="books"))
 async def get_books(parts: Parts, now: bool = False) -> Response:
     """Every message and every target accounted for; `problems` are contradictions in what is open, in sentences.
 

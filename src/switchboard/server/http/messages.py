@@ -14,10 +14,9 @@ from pydantic import Field
 from switchboard.app.access import Principal
 from switchboard.app.messages.explain import explain
 from switchboard.app.messages.views import Stopping
-from switchboard.domain.json_values import JsonObject
 from switchboard.domain.shown import MessageState
 from switchboard.server.contracts.messages import Cursor, Explanation, Limit, MessageDetail, MessagePage, Replies, Word
-from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.server.http.services import Parts, Responses, answer, needs, operation
 
 router = APIRouter(prefix="/v1/messages", tags=["messages"])
 
@@ -28,7 +27,7 @@ Wait = Annotated[float, Query(ge=0, le=60, allow_inf_nan=False)]
 Seen = Annotated[int, Field(ge=0, le=2**31)]
 
 
-@router.get("", operation_id="list_messages", summary="List messages", responses=documented(MessagePage))
+@router.get("", **operation("list_messages", "List messages", MessagePage))
 async def list_messages(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
     caller: Caller,
     parts: Parts,
@@ -45,15 +44,13 @@ async def list_messages(  # noqa: PLR0913, PLR0917 - one parameter per filter of
     return answer({"messages": page, "next_cursor": following})
 
 
-@router.get(
-    "/{request_id}", operation_id="get_message", summary="Get a message", responses=documented(MessageDetail, 404)
-)
+@router.get("/{request_id}", **operation("get_message", "Get a message", MessageDetail, 404))
 async def get_message(caller: Caller, parts: Parts, request_id: UUID) -> Response:
     """With its envelope (without `payload.raw`), deliveries, replies and dead letters."""
     return answer(await parts.views.message(caller, request_id))
 
 
-_RAW: dict[int | str, JsonObject] = {
+_RAW: Responses = {
     200: {
         "description": "The bytes, with their media type.",
         "content": {
@@ -66,9 +63,7 @@ _RAW: dict[int | str, JsonObject] = {
 
 @router.get(
     "/{request_id}/raw",
-    operation_id="get_message_raw",
-    summary="Get the original bytes of a message",
-    responses={**documented(None, 404), **_RAW},
+    **operation("get_message_raw", "Get the original bytes of a message", None, 404, more=_RAW),
 )
 async def get_raw(caller: RawReader, parts: Parts, request_id: UUID) -> Response:
     """Exactly what was submitted; a butler reads what was delivered to it."""
@@ -78,24 +73,14 @@ async def get_raw(caller: RawReader, parts: Parts, request_id: UUID) -> Response
     return Response(raw, headers=headers)
 
 
-@router.get(
-    "/{request_id}/explain",
-    operation_id="explain_message",
-    summary="Explain a message",
-    responses=documented(Explanation, 404),
-)
+@router.get("/{request_id}/explain", **operation("explain_message", "Explain a message", Explanation, 404))
 async def explain_message(caller: Operator, parts: Parts, request_id: UUID) -> Response:
     """Decisions with the rules that were looked at, deliveries with their attempts, replies, dead letters."""
     del caller  # checked; an operator may see all
     return answer(await explain(parts.switchboard.runtime, request_id))
 
 
-@router.get(
-    "/{request_id}/replies",
-    operation_id="get_message_replies",
-    summary="Get the replies to a message",
-    responses=documented(Replies, 404),
-)
+@router.get("/{request_id}/replies", **operation("get_message_replies", "Get the replies to a message", Replies, 404))
 async def get_replies(
     request: Request, caller: Caller, parts: Parts, request_id: UUID, wait_s: Wait = 0, seen: Seen = 0
 ) -> Response:
@@ -104,12 +89,7 @@ async def get_replies(
         return answer(await parts.views.replies(caller, request_id, wait_s=wait_s, seen=seen, gone=gone))
 
 
-@router.post(
-    "/{request_id}/stop",
-    operation_id="stop_message",
-    summary="Stop the turns of a message",
-    responses=documented(Stopping, 404),
-)
+@router.post("/{request_id}/stop", **operation("stop_message", "Stop the turns of a message", Stopping, 404))
 async def stop_message(caller: Caller, parts: Parts, request_id: UUID) -> Response:
     """Within a second they end with what they have; messages that wait behind it stay. The sender can write `/stop`."""
     return answer(await parts.views.stop(caller, request_id))

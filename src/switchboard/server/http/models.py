@@ -17,33 +17,22 @@ from switchboard.app.classification.spending import By, ModelsView, UsageView
 from switchboard.server.contracts.dead_letters import Moment
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.models import CaseFile, ClassificationPage, CorrectionBody
-from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.server.http.services import Parts, answer, needs, operation
 
 router = APIRouter(prefix="/v1", tags=["models"])
 
 Reader = Annotated[Principal, Depends(needs("classifications"))]
 Corrector = Annotated[Principal, Depends(needs("correct"))]
-_OPERATORS = [Depends(needs("models"))]
 
 
-@router.get(
-    "/models",
-    operation_id="list_models",
-    summary="List models",
-    responses=documented(ModelsView),
-    dependencies=_OPERATORS,
-)
+@router.get("/models", **operation("list_models", "List models", ModelsView, needing="models"))
 async def list_models(parts: Parts) -> Response:
     """Those that are asked come first; with their usage today and the state of the daily limits."""
     return answer(await parts.spending.models())
 
 
 @router.get(
-    "/models/usage",
-    operation_id="get_model_usage",
-    summary="Get usage and cost of models",
-    responses=documented(UsageView),
-    dependencies=_OPERATORS,
+    "/models/usage", **operation("get_model_usage", "Get usage and cost of models", UsageView, needing="models")
 )
 async def get_usage(
     parts: Parts,
@@ -60,12 +49,7 @@ async def get_usage(
     return answer(await parts.spending.usage(by, since, until, limit=limit, cursor=cursor))
 
 
-@router.get(
-    "/classifications",
-    operation_id="list_classifications",
-    summary="List classifications",
-    responses=documented(ClassificationPage),
-)
+@router.get("/classifications", **operation("list_classifications", "List classifications", ClassificationPage))
 async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per filter of the contract
     caller: Reader,
     parts: Parts,
@@ -84,10 +68,7 @@ async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per fi
 
 @router.get(
     "/classifications/cases",
-    operation_id="list_classification_cases",
-    summary="List corrections as route tests",
-    responses=documented(CaseFile),
-    dependencies=_OPERATORS,
+    **operation("list_classification_cases", "List corrections as route tests", CaseFile, needing="models"),
 )
 async def list_cases(
     parts: Parts, team_id: Word | None = None, limit: Limit = 500, cursor: Cursor | None = None
@@ -99,9 +80,7 @@ async def list_cases(
 
 @router.post(
     "/messages/{request_id}/correction",
-    operation_id="correct_classification",
-    summary="Correct a classification",
-    responses=documented(Corrected, 404, 409),
+    **operation("correct_classification", "Correct a classification", Corrected, 404, 409),
 )
 async def correct(caller: Corrector, parts: Parts, request_id: UUID, body: CorrectionBody) -> Response:
     """A model had chosen wrongly: this butler or team gets it too, unless it has it already, or with `only_note`."""

@@ -23,7 +23,7 @@ from switchboard.server.contracts.messages import (
     ReceiptBody,
     ReplyState,
 )
-from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.server.http.services import Parts, answer, needs, operation
 
 router = APIRouter(prefix="/v1", tags=["connectors"])
 
@@ -31,9 +31,7 @@ Connector = Annotated[Principal, Depends(needs("outbox"))]
 Beating = Annotated[Principal, Depends(needs("heartbeat"))]
 
 
-@router.post(
-    "/outbox/next", operation_id="lease_replies", summary="Lease replies to send", responses=documented(LeasedReplies)
-)
+@router.post("/outbox/next", **operation("lease_replies", "Lease replies to send", LeasedReplies))
 async def fetch(request: Request, caller: Connector, parts: Parts, body: OutboxNext) -> Response:
     """Leases the next reply of each conversation; waits up to `wait_s` seconds for the first."""
     async with parts.polls.watch(request.receive) as gone:
@@ -42,23 +40,14 @@ async def fetch(request: Request, caller: Connector, parts: Parts, body: OutboxN
 
 
 @router.post(
-    "/outbox/{outbox_id}/receipt",
-    operation_id="report_receipt",
-    summary="Report the outcome of sending",
-    responses=documented(ReplyState, 404, 409),
+    "/outbox/{outbox_id}/receipt", **operation("report_receipt", "Report the outcome of sending", ReplyState, 404, 409)
 )
 async def receive(caller: Connector, parts: Parts, outbox_id: UUID, body: ReceiptBody) -> Response:
     """409 if the lease has expired or was never held."""
     return answer({"state": await parts.connectors.receive(caller, outbox_id, body.lease, receipt(body))})
 
 
-@router.get(
-    "/outbox",
-    operation_id="list_replies",
-    summary="List replies",
-    responses=documented(OutboxRows),
-    dependencies=[Depends(needs("replies"))],
-)
+@router.get("/outbox", **operation("list_replies", "List replies", OutboxRows, needing="replies"))
 async def list_outbox(
     parts: Parts, state: OutboxState | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
@@ -67,24 +56,14 @@ async def list_outbox(
     return answer({"replies": page, "next_cursor": following})
 
 
-@router.get(
-    "/outbox/{outbox_id}",
-    operation_id="get_reply",
-    summary="Get a reply",
-    responses=documented(ReplyDetail, 404),
-    dependencies=[Depends(needs("replies"))],
-)
+@router.get("/outbox/{outbox_id}", **operation("get_reply", "Get a reply", ReplyDetail, 404, needing="replies"))
 async def get_reply(parts: Parts, outbox_id: UUID) -> Response:
     """With every attempt to send it."""
     return answer(await parts.views.reply(outbox_id))
 
 
 @router.post(
-    "/outbox/{outbox_id}/resend",
-    operation_id="resend_reply",
-    summary="Resend a reply",
-    responses=documented(ReplyState, 404, 409),
-    dependencies=[Depends(needs("replies"))],
+    "/outbox/{outbox_id}/resend", **operation("resend_reply", "Resend a reply", ReplyState, 404, 409, needing="replies")
 )
 async def resend(parts: Parts, outbox_id: UUID) -> Response:
     """An uncertain, failed or dead reply is queued again, behind the others of its conversation."""
@@ -93,10 +72,7 @@ async def resend(parts: Parts, outbox_id: UUID) -> Response:
 
 
 @router.post(
-    "/connectors/heartbeat",
-    operation_id="send_connector_heartbeat",
-    summary="Send a connector's heartbeat",
-    responses=documented(HeartbeatAnswer),
+    "/connectors/heartbeat", **operation("send_connector_heartbeat", "Send a connector's heartbeat", HeartbeatAnswer)
 )
 async def heartbeat(caller: Beating, parts: Parts, body: HeartbeatBody) -> Response:
     """Send the next one after `interval_s` seconds."""
@@ -104,13 +80,7 @@ async def heartbeat(caller: Beating, parts: Parts, body: HeartbeatBody) -> Respo
     return answer({"status": "ok", "interval_s": INTERVAL_S})
 
 
-@router.get(
-    "/connectors",
-    operation_id="list_connectors",
-    summary="List connectors",
-    responses=documented(ConnectorList),
-    dependencies=[Depends(needs("connectors"))],
-)
+@router.get("/connectors", **operation("list_connectors", "List connectors", ConnectorList, needing="connectors"))
 async def list_connectors(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """The last heartbeat of each endpoint: online within two intervals, stale within five, then offline."""
     page, following = await parts.views.connectors(limit=limit, cursor=cursor)

@@ -18,10 +18,9 @@ from switchboard.app.rules.replays import Progress, Proposal, Question, Span
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.core.routing.draft import parse_facts
 from switchboard.domain.errors import SwitchboardError, Unavailable
-from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import SystemId, TeamId
 from switchboard.server.contracts.rules import BacktestBody, DryRun, DryRunBody, TestAnswer, TestBody
-from switchboard.server.http.services import Parts, Services, Within, answer, documented, needs
+from switchboard.server.http.services import Parts, Responses, Services, Within, answer, needs, operation
 
 log = structlog.get_logger(__name__)
 
@@ -31,16 +30,14 @@ Reader = Annotated[Principal, Depends(needs("rules"))]
 Editor = Annotated[Principal, Depends(needs("rules_edit"))]
 
 
-@router.post("/test", operation_id="test_rules", summary="Run route tests", responses=documented(TestAnswer))
+@router.post("/test", **operation("test_rules", "Run route tests", TestAnswer))
 async def test_rules(caller: Reader, parts: Parts, reach: Within, body: TestBody) -> Response:
     """Cases: a message, and its expected recipient; by the rules in force, or by those of a rule file."""
     del caller
     return answer(await parts.replays.test(body.cases, body.document, reach))
 
 
-@router.post(
-    "/explain", operation_id="explain_rules", summary="Explain a hypothetical message", responses=documented(DryRun)
-)
+@router.post("/explain", **operation("explain_rules", "Explain a hypothetical message", DryRun))
 async def explain(caller: Reader, parts: Parts, reach: Within, body: DryRunBody) -> Response:
     """Where it would go, and why; nothing is stored."""
     return answer(await parts.replays.dry_run(question(caller, body), reach))
@@ -67,7 +64,7 @@ _LINE: Final = {
         "error": {"$ref": "#/components/schemas/ErrorInfo"},
     },
 }
-_LINES: Final[dict[int | str, JsonObject]] = {
+_LINES: Final[Responses] = {
     200: {
         "description": "Lines of JSON: progress, then the result or an error.",
         "content": {_NDJSON: {"schema": _LINE}},
@@ -77,10 +74,8 @@ _LINES: Final[dict[int | str, JsonObject]] = {
 
 @router.post(
     "/backtest",
-    operation_id="backtest_rules",
-    summary="Backtest stored messages",
     response_class=StreamingResponse,
-    responses={**documented(None, 404), **_LINES},
+    **operation("backtest_rules", "Backtest stored messages", None, 404, more=_LINES),
 )
 async def backtest(request: Request, caller: Editor, parts: Parts, body: BacktestBody) -> Response:
     """By the rules in force and by the proposed ones; shows only what would change. Ends when the client disconnects.

@@ -12,40 +12,25 @@ from fastapi import APIRouter, Depends, Query, Response
 from switchboard.domain.routing import TeamId
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import DiffAnswer, Linted, RuleFile, Version, VersionPage, VersionView
-from switchboard.server.http.services import Parts, Within, answer, documented, needs
+from switchboard.server.http.services import Parts, Within, answer, needs, operation
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"], dependencies=[Depends(needs("rules"))])
 
 
-@router.get(
-    "/versions",
-    operation_id="list_rule_versions",
-    summary="List versions of the rules",
-    responses=documented(VersionPage),
-)
+@router.get("/versions", **operation("list_rule_versions", "List versions of the rules", VersionPage))
 async def list_versions(parts: Parts, limit: Limit = 50, cursor: Cursor | None = None) -> Response:
     """Who changed the rules when, and why; newest first."""
     page, following = await parts.records.versions(limit=limit, cursor=cursor)
     return answer({"versions": page, "next_cursor": following})
 
 
-@router.get(
-    "/versions/{version}",
-    operation_id="get_rule_version",
-    summary="Get a version of the rules",
-    responses=documented(VersionView, 404),
-)
+@router.get("/versions/{version}", **operation("get_rule_version", "Get a version of the rules", VersionView, 404))
 async def get_version(parts: Parts, reach: Within, version: Version) -> Response:
     """With what it changed."""
     return answer(await parts.records.version(reach, version))
 
 
-@router.get(
-    "/diff",
-    operation_id="diff_rules",
-    summary="Compare two versions of the rules",
-    responses=documented(DiffAnswer, 404),
-)
+@router.get("/diff", **operation("diff_rules", "Compare two versions of the rules", DiffAnswer, 404))
 async def diff(
     parts: Parts,
     reach: Within,
@@ -57,13 +42,13 @@ async def diff(
     return answer({"from": found.first, "to": found.last, "changed": found.changed, "changes": found.changes})
 
 
-@router.get("/export", operation_id="export_rules", summary="Export rules", responses=documented(RuleFile, 404, 409))
+@router.get("/export", **operation("export_rules", "Export rules", RuleFile, 404, 409))
 async def export(parts: Parts, reach: Within, version: Version | None = None, team_id: Word | None = None) -> Response:
     """A rule file of all teams, or of one, as they are or as they were in a version."""
     return answer(await parts.records.export(reach, version, None if team_id is None else TeamId(team_id)))
 
 
-@router.get("/lint", operation_id="lint_rules", summary="Lint rules", responses=documented(Linted))
+@router.get("/lint", **operation("lint_rules", "Lint rules", Linted))
 async def lint(parts: Parts, reach: Within) -> Response:
     """Rules that never fire, targets that nobody runs, teams that nobody reaches; the worst first."""
     return answer(await parts.records.lint(reach))

@@ -32,17 +32,14 @@ from switchboard.server.contracts.rules import (
     Written,
     WrittenRuleView,
 )
-from switchboard.server.http.services import Parts, Services, Within, answer, documented, needs
+from switchboard.server.http.services import Parts, Responses, Services, Within, answer, needs, operation
 
 router = APIRouter(prefix="/v1", tags=["rules"])
 
 Editor = Annotated[Principal, Depends(needs("rules_edit"))]
-READER = [Depends(needs("rules"))]
 
 
-@router.get(
-    "/rules", operation_id="list_rules", summary="List rules", responses=documented(RuleList, 404), dependencies=READER
-)
+@router.get("/rules", **operation("list_rules", "List rules", RuleList, 404, needing="rules"))
 async def list_rules(
     parts: Parts,
     reach: Within,
@@ -72,15 +69,15 @@ async def rule_page(
     )
 
 
+_NOT_NEW: Responses = {
+    200: {"model": WrittenRuleView, "description": "An equal rule with this id existed, or it is a dry run."}
+}
+_NEW = "The rule is in force."
+
+
 @router.post(
     "/rules",
-    status_code=201,
-    operation_id="create_rule",
-    summary="Create a rule",
-    responses={
-        **documented(WrittenRuleView, 409, status=201, description="The rule is in force."),
-        200: {"model": WrittenRuleView, "description": "An equal rule with this id existed, or it is a dry run."},
-    },
+    **operation("create_rule", "Create a rule", WrittenRuleView, 409, status=201, description=_NEW, more=_NOT_NEW),
 )
 async def create_rule(caller: Editor, parts: Parts, body: NewRuleBody) -> Response:
     """It takes effect in this process at once, in others within a second."""
@@ -88,12 +85,7 @@ async def create_rule(caller: Editor, parts: Parts, body: NewRuleBody) -> Respon
     return answer(written, 201 if written.fresh and not body.dry_run else 200)
 
 
-@router.post(
-    "/rules/restore",
-    operation_id="restore_rules",
-    summary="Restore a version of the rules",
-    responses=documented(Written, 404, 409),
-)
+@router.post("/rules/restore", **operation("restore_rules", "Restore a version of the rules", Written, 404, 409))
 async def restore_rules(caller: Editor, parts: Parts, body: RestoreBody) -> Response:
     """As a new version: the rules, or those of one team, become what they were. Teams and members stay."""
     order = Order(body.reason, body.expected_version, body.dry_run)
@@ -101,9 +93,7 @@ async def restore_rules(caller: Editor, parts: Parts, body: RestoreBody) -> Resp
     return answer(await parts.rules.restore(caller, body.version, team_id, order))
 
 
-@router.post(
-    "/rules/import", operation_id="import_rules", summary="Import a rule file", responses=documented(Written, 409)
-)
+@router.post("/rules/import", **operation("import_rules", "Import a rule file", Written, 409))
 async def import_rules(caller: Editor, parts: Parts, body: ImportBody) -> Response:
     """The rules of the teams it names become exactly those of the file; with `tests`, only if all of them pass."""
     cases = None if body.tests is None else body.tests.cases
@@ -111,13 +101,7 @@ async def import_rules(caller: Editor, parts: Parts, body: ImportBody) -> Respon
     return answer(await parts.rules.import_(caller, body.document, cases, order))
 
 
-@router.get(
-    "/rules/{rule_id}",
-    operation_id="get_rule",
-    summary="Get a rule",
-    responses=documented(RuleDetail, 404),
-    dependencies=READER,
-)
+@router.get("/rules/{rule_id}", **operation("get_rule", "Get a rule", RuleDetail, 404, needing="rules"))
 async def get_rule(parts: Parts, reach: Within, rule_id: UUID) -> Response:
     """With its history."""
     return answer(await rule_detail(parts, reach, rule_id))
@@ -129,20 +113,13 @@ async def rule_detail(parts: Services, reach: Reach, rule_id: UUID) -> JsonObjec
     return {"rule": rule, "history": history}
 
 
-@router.patch(
-    "/rules/{rule_id}",
-    operation_id="update_rule",
-    summary="Change a rule",
-    responses=documented(WrittenRuleView, 404, 409),
-)
+@router.patch("/rules/{rule_id}", **operation("update_rule", "Change a rule", WrittenRuleView, 404, 409))
 async def update_rule(caller: Editor, parts: Parts, rule_id: UUID, body: RulePatch) -> Response:
     """Any of its fields; `active: false` disables it. 409 if it has changed since you read it."""
     return answer(await change_rule(parts, caller, rule_id, body))
 
 
-@router.delete(
-    "/rules/{rule_id}", operation_id="delete_rule", summary="Delete a rule", responses=documented(Written, 404, 409)
-)
+@router.delete("/rules/{rule_id}", **operation("delete_rule", "Delete a rule", Written, 404, 409))
 async def delete_rule(
     caller: Editor, parts: Parts, rule_id: UUID, version: Version, reason: Line, *, dry_run: bool = False
 ) -> Response:
@@ -161,22 +138,20 @@ def new_rule(body: NewRuleBody) -> NewRule:
     return NewRule(TeamId(body.team_id), body.fields(), body.rule_id)
 
 
-@router.get("/sops", operation_id="list_sops", summary="List SOPs", responses=documented(SopList), dependencies=READER)
+@router.get("/sops", **operation("list_sops", "List SOPs", SopList, needing="rules"))
 async def list_sops(parts: Parts, reach: Within, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """Every standard operating procedure that has rules here, loaded or not, by name."""
     page, following = await parts.records.sops(reach, limit=limit, cursor=cursor)
     return answer({"sops": page, "next_cursor": following})
 
 
-@router.put("/sops/{name:path}", operation_id="load_sop", summary="Load an SOP", responses=documented(Written, 409))
+@router.put("/sops/{name:path}", **operation("load_sop", "Load an SOP", Written, 409))
 async def load_sop(caller: Editor, parts: Parts, name: Word, body: SopBody) -> Response:
     """Registers or brings up to date exactly its own rules; loading the same again changes nothing."""
     return answer(await parts.rules.load_sop(caller, name, body.document, Order(body.reason, dry_run=body.dry_run)))
 
 
-@router.delete(
-    "/sops/{name:path}", operation_id="unload_sop", summary="Unload an SOP", responses=documented(Written, 404, 409)
-)
+@router.delete("/sops/{name:path}", **operation("unload_sop", "Unload an SOP", Written, 404, 409))
 async def unload_sop(caller: Editor, parts: Parts, name: Word, reason: Line, *, dry_run: bool = False) -> Response:
     """Disables all of its rules; loading it again enables them."""
     return answer(await parts.rules.unload_sop(caller, name, Order(reason, dry_run=dry_run)))

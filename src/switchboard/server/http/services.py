@@ -130,8 +130,30 @@ SENTENCES: Final[Mapping[int, str]] = {
 """What a status means, in the OpenAPI."""
 
 
-def documented(model: Any, *errors: int, status: int = 200, description: str = "Done.") -> dict[int | str, JsonObject]:
-    """The `responses` of a route: `model` at `status`, and besides 401, 403, 413, 422 and 503 the given errors."""
-    good: dict[int | str, JsonObject] = {status: {"model": model, "description": description}}
-    bad = {401, 403, 413, 422, 503, *errors}
-    return good | {code: {"model": ErrorBody, "description": SENTENCES[code]} for code in sorted(bad)}
+Responses = dict[int | str, JsonObject]
+
+
+def operation(  # noqa: PLR0913 - what there is to say of a route
+    operation_id: str,
+    summary: str,
+    model: Any,
+    *errors: int,
+    needing: Action | None = None,
+    status: int = 200,
+    description: str = "Done.",
+    more: Responses | None = None,
+) -> dict[str, Any]:
+    """What the decorator of a route is told: its names, and its responses.
+
+    They are `model` at `status`, besides 401, 403, 413, 422 and 503 the given errors, and `more`. `needing`: what the
+    caller must be permitted to do, where the function itself does not ask for the caller.
+    """
+    good: Responses = {status: {"model": model, "description": description}}
+    bad = sorted({401, 403, 413, 422, 503, *errors})
+    return {
+        "operation_id": operation_id,
+        "summary": summary,
+        "responses": good | {code: {"model": ErrorBody, "description": SENTENCES[code]} for code in bad} | (more or {}),
+        "status_code": status,
+        "dependencies": [] if needing is None else [Depends(needs(needing))],
+    }

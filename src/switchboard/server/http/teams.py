@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Response
 
 from switchboard.server.contracts.messages import AgentList, Cursor, Limit, TeamList, TeamView, Word
-from switchboard.server.http.services import Parts, Within, answer, documented, needs
+from switchboard.server.http.services import Parts, Within, answer, needs, operation
 
 router = APIRouter(prefix="/v1", tags=["teams"], dependencies=[Depends(needs("teams"))])
 
 
-@router.get("/teams", operation_id="list_teams", summary="List teams", responses=documented(TeamList))
+@router.get("/teams", **operation("list_teams", "List teams", TeamList))
 async def list_teams(parts: Parts, reach: Within, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """With members and the first 100 rules of each, in evaluation order; disabled rules come last.
 
@@ -20,13 +20,13 @@ async def list_teams(parts: Parts, reach: Within, limit: Limit = 100, cursor: Cu
     return answer({"version": version, "teams": page, "next_cursor": following})
 
 
-@router.get("/teams/{team_id}", operation_id="get_team", summary="Get a team", responses=documented(TeamView, 404))
+@router.get("/teams/{team_id}", **operation("get_team", "Get a team", TeamView, 404))
 async def get_team(parts: Parts, reach: Within, team_id: Word) -> Response:
     """With members and its first 100 rules; all are in `/v1/rules?team_id=…`."""
     return answer(await parts.views.team(team_id, reach))
 
 
-@router.get("/agents", operation_id="list_agents", summary="List agents", responses=documented(AgentList))
+@router.get("/agents", **operation("list_agents", "List agents", AgentList))
 async def list_agents(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """The members of all teams by id, with the number of their deliveries by state."""
     page, following = await parts.views.agents(limit=limit, cursor=cursor)

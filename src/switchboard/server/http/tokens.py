@@ -11,20 +11,14 @@ from fastapi import APIRouter, Depends, Response
 from switchboard.app.access import Principal
 from switchboard.app.cursors import uuid_cursor
 from switchboard.server.contracts.messages import Cursor, Limit, NewToken, Revoked, TokenIssued, TokenList, Word
-from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.server.http.services import Parts, answer, needs, operation
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 
 Operator = Annotated[Principal, Depends(needs("tokens"))]
 
 
-@router.get(
-    "",
-    operation_id="list_tokens",
-    summary="List tokens",
-    responses=documented(TokenList),
-    dependencies=[Depends(needs("tokens"))],
-)
+@router.get("", **operation("list_tokens", "List tokens", TokenList, needing="tokens"))
 async def list_tokens(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """All tokens, also revoked and expired ones, oldest first, without their secrets."""
     page = await parts.access.tokens(limit, None if cursor is None else uuid_cursor(cursor))
@@ -32,13 +26,7 @@ async def list_tokens(parts: Parts, limit: Limit = 100, cursor: Cursor | None = 
     return answer({"tokens": page, "next_cursor": following})
 
 
-@router.post(
-    "",
-    status_code=201,
-    operation_id="create_token",
-    summary="Create a token",
-    responses=documented(TokenIssued, 409, status=201),
-)
+@router.post("", **operation("create_token", "Create a token", TokenIssued, 409, status=201))
 async def create_token(caller: Operator, parts: Parts, body: NewToken) -> Response:
     """This response is the only one that contains the secret."""
     wanted = Principal(body.role, body.name, body.channel, body.endpoint, body.system_id)
@@ -48,7 +36,7 @@ async def create_token(caller: Operator, parts: Parts, body: NewToken) -> Respon
     return answer({**asdict(issued.token), "token": issued.secret}, 201)
 
 
-@router.delete("/{name}", operation_id="revoke_token", summary="Revoke a token", responses=documented(Revoked, 404))
+@router.delete("/{name}", **operation("revoke_token", "Revoke a token", Revoked, 404))
 async def revoke_token(caller: Operator, parts: Parts, name: Word) -> Response:
     """It becomes invalid: in this process at once, in others within two seconds."""
     await parts.access.revoke(caller, name)
