@@ -102,7 +102,7 @@ def test_a_rule_of_it(cli: Cli) -> None:
 
 def test_one_is_closed(cli: Cli) -> None:
     dead_letter, _ = a_dead_letter(cli)
-    assert "is closed" in cli.says("dlq", "handle", dead_letter, "--resolution", "spam")
+    assert f"{dead_letter} is closed\n" == cli.says("dlq", "handle", dead_letter[:22], "--resolution", "spam")
     assert "was already closed" in cli.says("dlq", "handle", dead_letter, "--resolution", "spam")
     code, _, err = cli.run("dlq", "reroute", dead_letter, "--to", "System1/loud", "--reason", "r")
     assert code == 1

@@ -228,6 +228,7 @@ def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture
     refused = {"refused": 0, "senders_refused": 7}
     print_models({"models": [], "day": "d", "tokens": 5, "cost_usd": 0, "caps": [], **limits, **refused})
     shown = capsys.readouterr().out
+    assert shown.startswith("no models are configured, so no message is classified; see docs/models.md\n")
     assert "5 tokens, cost unknown" in shown
     assert "one sender: 30 sessions a minute\n7 calls prevented today by limits per sender" in shown
 

@@ -183,6 +183,16 @@ async def test_what_is_wrong_is_said_with_what_would_be_right(server: Opened) ->
     problems = answer.json()["error"]["details"]["problems"]
     assert [one["code"] for one in problems] == ["unknown_channel", "target_not_in_team"]
     assert all(one["message"] in answer.json()["error"]["message"] for one in problems)
+    for wrong, message in (
+        ({"filter": {}}, "filter is not a known field; did you mean filters?"),
+        ({"targets": ["System1/root"]}, "targets.0 must be an object"),
+        ({"nonsense": 1}, "nonsense is not a known field"),
+    ):
+        answer = await server.http.post("/v1/rules", json=new("root") | wrong)
+        assert answer.json()["error"]["message"] == message
+    misspelt = {"reson" if name == "reason" else name: value for name, value in new("root").items()}
+    answer = await server.http.post("/v1/rules", json=misspelt)
+    assert answer.json()["error"]["message"] == "reson is not a known field; did you mean reason? (and 1 more)"
     for reason in ("", " ", "two\nlines", "x" * 513):
         assert error_of(await server.http.post("/v1/rules", json=new("root", reason=reason))) == (422, "invalid_input")
     assert await table(server) == before

@@ -167,7 +167,8 @@ def handle(  # noqa: PLR0913 - the options of a command
     said = {"resolution": _resolution_for(resolution, dry_run=dry_run)}
     if ids and len(ids) == 1 and not dry_run:
         answer = _settle(ids[0], "handle", said)
-        show(answer, f"{ids[0]} {'was already closed' if answer['already'] else 'is closed'}", as_json=as_json)
+        closed = answer["dead_letter"]["dead_letter_id"]
+        show(answer, f"{closed} {'was already closed' if answer['already'] else 'is closed'}", as_json=as_json)
         return
     _many(
         _Many({"filter": wanted, "action": "handle", **said}, "Close", "closed", dry_run, yes or bool(ids)),

@@ -7,11 +7,14 @@ enters; tables and sentences for `rich` leave, cleaned of whatever strangers and
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from switchboard.cli.output import Json, clean, details, one_line, out, table, when
+
+_NO_MODELS: Final = "no models are configured, so no message is classified; see docs/models.md"
 
 
 def dollars(cost_usd: float | None) -> str:
@@ -31,7 +34,7 @@ def print_models(found: Json) -> None:
         )
         for one in found["models"]
     )
-    out().print(table(*names, rows=rows, keep=("name", "state")))
+    out().print(table(*names, rows=rows, keep=("name", "state")) if found["models"] else _NO_MODELS)
     cost = dollars(found["cost_usd"]) if found["cost_usd"] or not found["tokens"] else "cost unknown: no prices"
     out().print(f"today ({found['day']}, UTC): {found['tokens']:,} tokens, {cost}")
     for cap in found["caps"]:
@@ -91,7 +94,7 @@ def print_tried(tried: Sequence[Json]) -> None:
         )
         for one in tried
     )
-    out().print(table(*names, rows=rows, keep=("name", "result"), wrap=True))
+    out().print(table(*names, rows=rows, keep=("name", "result"), wrap=True) if tried else _NO_MODELS)
     for one in tried:
         if one["remedy"]:
             remedy = Text(f"{clean(one['name'])}: ", style="bold").append(f"→ {clean(one['remedy'])}", style="yellow")

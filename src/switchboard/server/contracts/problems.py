@@ -5,25 +5,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping
 
 _CODES: Final[Mapping[str, tuple[str, str]]] = {
     "missing": ("missing_field", "is required"),
     "extra_forbidden": ("unknown_field", "is not a known field"),
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), ("invalid_input", "must be an object")),
 }
 
 
-def first_problem(problems: Sequence[JsonMapping], path: Sequence[str | int]) -> InvalidInput:
-    """The first of `problems`, which lies at `path` of the body or the parameters."""
-    first = problems[0]
-    field = ".".join(str(part) for part in path)[:200] or None
+def first_problem(problems: Sequence[JsonMapping], at: int, known: Collection[str] = ()) -> InvalidInput:
+    """The first of `problems`; before all others a field whose name is nearly one of those `known`.
+
+    The path of a problem in the body or the parameters is its `loc` from `at` on.
+    """
+    hinted = ((one, _hint(one["loc"][at:], known)) for one in problems if one["type"] == "extra_forbidden")
+    first, hint = next(((one, hint) for one, hint in hinted if hint), (problems[0], ""))
+    field = ".".join(str(part) for part in first["loc"][at:])[:200] or None
     said = first["msg"].removeprefix("Value error, ")
     code, sentence = _CODES.get(first["type"], ("invalid_input", f"{said[:1].lower()}{said[1:]}"))
     of_ours = field is None and said != first["msg"]
     message = said if of_ours else f"{field or 'the body'}{' ' if first['type'] in _CODES else ': '}{sentence}"
     rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return InvalidInput(f"{message}{rest}", code=code, field=field)
+    return InvalidInput(f"{message}{hint}{rest}", code=code, field=field)
+
+
+def _hint(path: Sequence[str | int], known: Collection[str]) -> str:
+    """What the unknown field at `path` was probably meant to be; nothing for one below others."""
+    meant = near(str(path[0]), known) if len(path) == 1 else ()
+    return f"; did you mean {or_list(meant)}?" if meant else ""

@@ -7,7 +7,7 @@ responses. A code is stable, a message may change.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -15,6 +15,7 @@ import msgspec
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from switchboard.app.messages.intake import ErrorDetail, Refused, refused
@@ -26,10 +27,7 @@ from switchboard.server.contracts.problems import first_problem
 log = structlog.get_logger(__name__)
 
 _CODES: Final[Mapping[int, str]] = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
-_MESSAGES: Final[Mapping[int, str]] = {
-    404: "nothing is served at this path; all paths are listed at /docs",
-    405: "{method} is not possible at this path, but {allowed}; all paths are listed at /docs",
-}
+_PATHS: Final = "all paths are listed at /docs"
 
 
 class UnsupportedMediaType(InvalidInput):
@@ -76,24 +74,40 @@ async def _framework(request: Request, error: Exception) -> Response:
     if isinstance(error.__cause__, RecursionError):
         return error_response(too_deep())
     code = _CODES.get(error.status_code, "http_error")
-    message = _MESSAGES.get(error.status_code, str(error.detail))
-    told = message.format(method=request.method, allowed=(error.headers or {}).get("Allow", "another method"))
-    return _response(error.status_code, Refused(ErrorDetail(code, told)), error.headers)
+    return _response(error.status_code, Refused(ErrorDetail(code, _told(request, error))), error.headers)
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+def _told(request: Request, error: HTTPException) -> str:
+    match error.status_code:
+        case 404:
+            return f"nothing is served at this path; {_PATHS}"
+        case 405:
+            allowed = (error.headers or {}).get("Allow", "another method")
+            return f"{request.method} is not possible at this path, but {allowed}; {_PATHS}"
+        case _:
+            return str(error.detail)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
     """What pydantic says of a query or a body."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
-    return error_response(_first_problem(error.errors()))
+    return error_response(_first_problem(error.errors(), _fields(request)))
 
 
-def _first_problem(problems: Sequence[JsonMapping]) -> InvalidInput:
+def _fields(request: Request) -> Collection[str]:
+    """The fields of the body that this route reads."""
+    read = getattr(request.scope.get("route"), "body_field", None)
+    body = read.field_info.annotation if read else None
+    return body.model_fields if isinstance(body, type) and issubclass(body, BaseModel) else ()
+
+
+def _first_problem(problems: Sequence[JsonMapping], known: Collection[str]) -> InvalidInput:
     first = problems[0]
     if first["type"] == "json_invalid":
         return NotJson(f"the body must be one JSON object: {first['ctx']['error']}")
     if first["type"] == "missing" and first["loc"] == ("body",):
         return NotJson("the body must be one JSON object: it is empty")
-    return first_problem(problems, first["loc"][1:])
+    return first_problem(problems, 1, known)
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:

@@ -123,7 +123,7 @@ def read(body: type[_Body], arguments: Arguments) -> _Body:
         return body.model_validate_json(msgspec.json.encode(arguments))
     except ValidationError as error:
         problems = [dict(problem) for problem in error.errors(include_url=False)]
-        raise first_problem(problems, error.errors()[0]["loc"]) from None
+        raise first_problem(problems, 0, body.model_fields) from None
     except UnicodeEncodeError:
         raise InvalidInput("lone surrogates are not allowed in text") from None
 
