@@ -160,7 +160,7 @@ async def test_many_receipts_and_many_resends_at_once_count_once(answering: Open
     assert old.status_code == 409
 
 
-async def test_whoever_hangs_up_again_and_again_uses_up_no_attempt(answering: Opened) -> None:
+async def test_repeated_disconnects_use_up_no_attempt(answering: Opened) -> None:
     _, outbox_id = await answered(answering)
     gone = asyncio.Event()
     gone.set()
@@ -345,7 +345,7 @@ async def test_what_the_sdk_would_decode_may_be_neither_large_nor_made_of_many_p
         assert (answer.status_code, answer.json()["error"]["code"]) == expected
 
 
-async def test_whoever_hangs_up_in_the_middle_of_a_body_is_no_defect_of_ours(server: Opened) -> None:
+async def test_a_disconnect_in_the_middle_of_a_body_is_not_logged_as_a_defect(server: Opened) -> None:
     head = f"POST /v1/ingest HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
     head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     at = urlsplit(server.url)

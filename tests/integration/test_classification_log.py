@@ -454,7 +454,7 @@ async def test_a_correction_waits_for_another_that_has_begun(opened: Open) -> No
         await eventually(lambda: house.over(request_id))
 
 
-async def test_who_has_the_message_or_shall_not_have_it_gets_none(opened: Open) -> None:
+async def test_a_correction_to_a_butler_that_has_the_message_or_may_not_get_it_delivers_nothing(opened: Open) -> None:
     async with (
         ScriptedLlm([to("System1/health", "System1/finance"), to("System1/health")]) as llm,
         opened(llm) as house,
@@ -736,7 +736,7 @@ async def test_a_correction_below_a_split_brings_on_what_came_there_and_no_more(
         await house.balanced()
 
 
-async def test_who_has_a_part_of_it_gets_the_whole_once(opened: Open) -> None:
+async def test_a_butler_that_got_a_part_gets_the_whole_message_once(opened: Open) -> None:
     async with ScriptedLlm([parts(("System1/health", SECRET), ("System1/finance", WASH))]) as llm, opened(llm) as house:
         request_id = await house.message(SPLIT)
         done = await asyncio.gather(*(house.correct(request_id, "System1/health") for _ in range(4)))

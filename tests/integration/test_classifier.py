@@ -233,7 +233,7 @@ async def test_a_wrong_name_may_be_put_right_at_the_next_attempt(opened: Open) -
         assert [row.error is None for row in await house.log(request_id)] == [False, True]
 
 
-async def test_when_a_part_goes_to_nobody_whoever_was_named_gets_the_whole(opened: Open) -> None:
+async def test_if_one_part_has_no_butler_the_named_butlers_get_the_whole(opened: Open) -> None:
     half = Reply(
         calls=(
             Call("route_to_butler", {"butler": "health", "segment": "My head hurts."}),

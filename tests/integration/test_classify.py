@@ -399,7 +399,7 @@ async def test_the_explanation_says_where_a_message_waits_and_what_the_model_was
         assert [(rule.name, rule.fired) for rule in step.considered] == [(TO_B.name, False)], "no catch-all was asked"
 
 
-async def test_whoever_was_fenced_decides_nothing(database_url: str) -> None:
+async def test_a_fenced_worker_decides_nothing(database_url: str) -> None:
     async with lab(database_url, [TEAM], [], classifying=True) as parts, a_hand(parts.database) as hand:
         await accepted(parts, "1")
         [item] = await hand.claim(pool="route")

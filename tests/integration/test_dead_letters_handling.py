@@ -90,9 +90,7 @@ async def test_a_dead_letter_whose_message_is_no_longer_kept_is_shown_and_closed
 
 
 @pytest.mark.parametrize("caller", [SALES_HANDLER, WORKER, CONNECTOR], ids=lambda caller: caller.name)
-async def test_whoever_does_not_handle_a_dead_letter_neither_sees_nor_touches_it(
-    database_url: str, caller: Principal
-) -> None:
+async def test_only_its_handlers_see_or_change_a_dead_letter(database_url: str, caller: Principal) -> None:
     async with opened(database_url) as (parts, service):
         dead_letter = await a_dead_letter(parts)
         before = await all_dead_letters(parts)
@@ -152,7 +150,7 @@ async def test_a_member_that_left_its_office_handles_nothing_any_more(database_u
             await service.handle(HANDLER, dead_letter, "mine")
 
 
-async def test_many_to_whom_they_may_not_go_are_one_refusal_on_record(database_url: str) -> None:
+async def test_a_bulk_reroute_beyond_the_reach_is_one_audited_refusal(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         for n in range(6):
             await a_dead_letter(parts, channel="slack", sender=f"s{n}")
@@ -232,7 +230,7 @@ async def test_a_rule_that_would_not_decide_the_dead_letters_own_message_is_not_
         assert (await service.reroute(OPERATOR, dead_letter, to_butler("spare", rule=wish))).rule is not None
 
 
-async def test_who_wants_another_rule_than_was_made_is_told_so(database_url: str) -> None:
+async def test_a_repeated_reroute_with_another_rule_is_refused(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         dead_letter, plain = await a_dead_letter(parts, sender="ann"), await a_dead_letter(parts, sender="bob")
         await service.reroute(OPERATOR, dead_letter, to_butler("spare", rule=RuleWish("ann", ["sender"], priority=3)))
@@ -289,7 +287,7 @@ async def test_a_rule_that_is_refused_moves_nothing(database_url: str) -> None:
         assert await parts.count("select count(*) from rule") == len(RULES)
 
 
-async def test_a_rule_must_say_for_whom_even_if_somebody_would_take_the_dead_letter(database_url: str) -> None:
+async def test_a_rule_needs_a_target_even_if_the_rules_would_decide(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         dead_letter = await a_dead_letter(parts, channel="slack")
         await add_rule(parts, SALES, [to("System1/seller")], "slack")
@@ -301,7 +299,7 @@ async def test_a_rule_must_say_for_whom_even_if_somebody_would_take_the_dead_let
 
 
 @pytest.mark.parametrize("goes_on", ["with it", "without"])
-async def test_who_corrects_the_rule_of_a_dead_letter_is_told_that_there_is_one(
+async def test_after_a_failed_reroute_another_rule_is_refused_with_the_existing_one(
     database_url: str, goes_on: str
 ) -> None:
     """The rule was made, and then the dead letter could not be sent on: its lane was out of reach for a moment."""

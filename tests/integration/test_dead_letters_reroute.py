@@ -84,7 +84,7 @@ async def test_a_dead_letter_is_written_though_the_bytes_are_no_longer_kept(data
         assert (dead_letter["category"], dead_letter["raw"]) == ("refused", b"")
 
 
-async def test_without_a_receiver_the_rules_of_now_decide_from_the_dead_letters_own_team_downward(
+async def test_without_a_receiver_the_current_rules_decide_from_the_dead_letters_own_team_downward(
     database_url: str,
 ) -> None:
     async with opened(database_url) as (parts, service):
@@ -117,7 +117,7 @@ async def test_repeated_it_says_what_was_done_and_delivers_nothing_again(databas
         assert await parts.count("select count(*) from delivery") == 1
 
 
-async def test_who_wants_another_receiver_than_it_went_to_is_told_where_it_went(database_url: str) -> None:
+async def test_a_repeated_reroute_to_another_receiver_says_where_it_went(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         dead_letter, by_rules = await a_dead_letter(parts), await a_dead_letter(parts, channel="api")
         await service.reroute(OPERATOR, dead_letter, to_butler("spare"))

@@ -124,7 +124,7 @@ async def test_a_dead_letter_that_was_closed_meanwhile_is_not_told(database_url:
         assert (await audit_books(parts.database, patience_s=0)).balanced
 
 
-async def test_who_waits_too_long_to_be_told_is_named(database_url: str) -> None:
+async def test_dead_letters_that_wait_too_long_for_their_notice_are_named(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
         for n in range(21):
             await a_dead_letter(parts, sender=f"s{n}")
@@ -202,7 +202,7 @@ async def test_a_mail_in_its_own_form_is_looked_at_as_well(database_url: str) ->
         assert await told(parts) == []
 
 
-async def test_who_was_or_may_still_be_answered_is_told_nothing(database_url: str) -> None:
+async def test_a_sender_with_a_reply_or_one_pending_is_not_notified(database_url: str) -> None:
     both = (rule(ROOT, [to("System1/echo"), to(team="sales")]),)
     async with lab(database_url, TEAMS, both) as parts:
         maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
@@ -213,7 +213,7 @@ async def test_who_was_or_may_still_be_answered_is_told_nothing(database_url: st
         assert await told(parts) == []
 
 
-async def test_whose_dead_letter_is_in_hand_is_told_nothing(database_url: str) -> None:
+async def test_senders_of_handled_or_rerouted_dead_letters_are_not_notified(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
         await service.handle(OPERATOR, await a_dead_letter(parts, sender="a"), "spam")
@@ -231,7 +231,7 @@ async def test_a_machine_that_answers_us_is_not_told_for_ever(database_url: str)
         assert await parts.count("select count(*) from dead_letter where sender_spared") == 3
 
 
-async def test_a_machine_that_begins_anew_each_time_is_not_told_for_ever(database_url: str) -> None:
+async def test_a_machine_that_starts_a_new_conversation_each_time_is_not_notified_forever(database_url: str) -> None:
     """A mail without References is a conversation of its own."""
     async with opened(database_url) as (parts, _):
         maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())

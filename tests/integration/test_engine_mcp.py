@@ -235,7 +235,7 @@ def test_wrong_options_are_named_before_the_first_message(
     assert told in str(caught.value)
 
 
-async def test_whoever_has_not_said_where_he_is_may_still_say_it(engine: McpEngine, remote: Remote) -> None:
+async def test_a_butler_without_an_endpoint_may_still_announce_one(engine: McpEngine, remote: Remote) -> None:
     error = await failure(engine, remote.options(url=None, announces_endpoint=True))
     assert (error.error_class, error.retryable) == ("target_unavailable", True)
 

@@ -184,7 +184,7 @@ async def test_made_up_envelopes_are_answered_as_fastapi_would(ways: Both) -> No
 
 
 @pytest.mark.parametrize("principal", [CONNECTOR, AGENT, Principal("connector", "x", "api", "bot:house")])
-async def test_who_may_not_is_told_alike(server: Opened, ways: Both, principal: Principal) -> None:
+async def test_refusals_are_the_same_on_both_paths(server: Opened, ways: Both, principal: Principal) -> None:
     token = (await server.token_for(principal))["authorization"]
     for body in (STORED, json.dumps(envelope_json("x", channel="slack")).encode()):
         for asked in (post(body, authorization=token), post(body, authorization=token, path="/v1/ingest/batch")):

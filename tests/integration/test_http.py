@@ -290,7 +290,7 @@ async def test_a_reply_is_waited_for_and_the_whole_way_can_be_explained(answerin
     assert explained["replies"][0]["reply"]["state"] == "sent"
 
 
-async def test_of_a_message_whose_facts_nobody_kept_no_reasons_are_made_up(server: Opened) -> None:
+async def test_a_message_without_stored_facts_is_explained_without_reasons(server: Opened) -> None:
     request_id = (await server.submit(envelope_json("hello"))).json()["request_id"]
     await server.lab.database.run("update decision set facts = null")
     await server.lab.database.run("delete from message_raw")

@@ -60,7 +60,7 @@ async def test_ten_claimers_at_once_never_get_the_same_lane(database_url: str) -
         assert {(i.seq, i.epoch, i.attempts) for i in claimed} == {(1, 1, 1)}
 
 
-async def test_who_is_not_registered_any_more_claims_nothing(database_url: str) -> None:
+async def test_a_worker_that_is_no_longer_registered_claims_nothing(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as zombie:
         await fill(parts, 1)
         await lanes.release_worker(parts.database, zombie.worker)
@@ -221,7 +221,7 @@ async def test_places_are_shared_and_none_is_left_over(database_url: str) -> Non
 
 
 @pytest.mark.parametrize("places", [1, 7])
-async def test_who_remembers_no_turns_still_finds_every_lane(database_url: str, places: int) -> None:
+async def test_a_claim_without_remembered_turns_still_finds_every_lane(database_url: str, places: int) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         for n in range(24):
             await flood(parts, f"sender-{n % 8}", 1, endpoint=f"bot:{n % 3}")
@@ -292,7 +292,7 @@ async def test_places_that_a_tier_leaves_over_go_to_the_others(database_url: str
 # The fence --------------------------------------------------------------------------------------------------------
 
 
-async def test_whoever_has_lost_his_lane_writes_nothing(database_url: str) -> None:
+async def test_a_worker_that_lost_its_lane_writes_nothing(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as dead, a_hand(parts.database) as alive:
         await fill(parts, 1)
         [stale] = await dead.claim()
@@ -340,7 +340,7 @@ async def test_a_batch_settles_what_is_right_and_leaves_out_what_is_fenced(datab
         await assert_balanced(parts)
 
 
-async def test_a_step_never_waits_for_whoever_is_changing_the_register_of_workers(database_url: str) -> None:
+async def test_a_step_never_waits_for_changes_of_the_worker_registry(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database, ttl=1.0) as hand:
         await fill(parts, 1)
         [item] = await hand.claim()

@@ -106,7 +106,7 @@ CLASS: Final[Mapping[str, Held | str]] = {
         dedupe.test_a_message_that_came_to_nothing_may_come_again,
         dedupe.test_a_key_whose_process_died_is_taken_over,
     ),
-    "Request ID generation": (class_.test_ids_are_uuid7_and_of_now,),
+    "Request ID generation": (class_.test_ids_are_uuid7_of_the_present_time,),
 }
 
 

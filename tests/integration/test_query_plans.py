@@ -270,7 +270,7 @@ async def test_what_a_sender_may_use_of_models_is_read_and_booked_by_index(watch
         assert await watched.scanned(session) == set()
 
 
-async def test_who_of_the_remote_butlers_is_there_reads_by_index(watched: Watched) -> None:
+async def test_the_liveness_of_remote_butlers_is_read_by_index(watched: Watched) -> None:
     async def look() -> None:
         found = await remote_agents.list_remote_agents(watched.database, Patience())
         assert [one.system_id for one in found] == [f"System1/m{n}" for n in range(1, 5)]

@@ -392,7 +392,7 @@ async def test_every_process_knows_soon_and_reads_no_rule_again(database_url: st
         assert indexes == [parts.rule_book.rules.index, other.rules.index]
 
 
-async def test_who_is_avoided_for_another_reason_stays_so(database_url: str) -> None:
+async def test_a_butler_avoided_for_another_reason_stays_avoided(database_url: str) -> None:
     async with lab(database_url, *tree(far(), butler("here"), classify=True), classifying=True) as parts:
         parts.rule_book.avoid([SystemId("System1/here")])
         await silent_for(parts, 700)
@@ -472,9 +472,7 @@ async def test_killed_in_the_middle_of_a_call_and_started_again_it_is_done_once(
         assert remote.done == list(keys), "one key at all attempts, and done once"
 
 
-async def test_a_call_whose_end_nobody_saw_is_answered_again_and_not_done_again(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_a_call_with_an_unknown_end_is_answered_again_but_not_repeated(database_url: str, tmp_path: Path) -> None:
     with a_remote(tmp_path) as remote:
         async with lab(database_url, *tree(far(**remote.options()))) as parts:
             engines: dict[str, Engine] = {
@@ -517,7 +515,7 @@ async def test_errors_end_as_their_class_says(database_url: str, tmp_path: Path)
             assert parts.rule_book.remote_agents[FAR].liveness == "unwatched", "answers alone promise nothing"
 
 
-async def test_who_is_silent_is_asked_once_all_the_same_and_is_back_when_he_answers(
+async def test_a_silent_butler_is_still_called_once_and_returns_when_it_answers(
     database_url: str, tmp_path: Path
 ) -> None:
     with a_remote(tmp_path) as remote:
@@ -545,7 +543,7 @@ async def test_who_is_silent_is_asked_once_all_the_same_and_is_back_when_he_answ
             assert await parts.replies_to(again.request_id) == ["heard: back again"]
 
 
-async def test_who_is_quarantined_by_an_operator_is_not_even_asked(database_url: str, tmp_path: Path) -> None:
+async def test_a_butler_quarantined_by_an_operator_is_not_called(database_url: str, tmp_path: Path) -> None:
     with a_remote(tmp_path) as remote:
         async with working(database_url, remote) as parts:
             await remote_agents.quarantine(parts.database, FAR, "olga", "misbehaves")

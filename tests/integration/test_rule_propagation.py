@@ -72,7 +72,7 @@ async def test_edited_rules_are_applied_where_they_stand(database: Database) -> 
     assert decision(book, envelope()).version == version
 
 
-async def test_new_teams_and_members_are_read_anew(database: Database) -> None:
+async def test_new_teams_and_members_are_reloaded(database: Database) -> None:
     book = await RuleBook.open(database, Notifier(database))
     three = butler("three")
     await teams.seed(database, [replace(TEAM, members=(*TEAM.members, three))], [], author="test", reason="more")
@@ -83,7 +83,7 @@ async def test_new_teams_and_members_are_read_anew(database: Database) -> None:
     assert (book.rules.version, book.rules.teams) == (3, (await teams.load_rule_set(database)).teams)
 
 
-async def test_an_index_that_does_not_fit_the_changes_is_made_anew(database: Database) -> None:
+async def test_an_index_that_does_not_match_the_changes_is_rebuilt(database: Database) -> None:
     book = await RuleBook.open(database, Notifier(database))
     found = await only_rule(database)
     book.rules.index.apply(1, [RuleChange(found, None)])  # as a defect would leave it
@@ -136,7 +136,7 @@ async def test_a_version_of_many_changes_is_made_ready_beside_the_one_in_force(d
     assert book.rules.teams is before.teams, "what took over goes on like the one before"
 
 
-async def test_who_is_avoided_stays_no_candidate_after_a_version_of_many_changes(
+async def test_an_avoided_butler_stays_no_candidate_after_a_version_of_many_changes(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one who falls silent while the version is being made ready beside the one in force."""
@@ -159,7 +159,7 @@ async def test_who_is_avoided_stays_no_candidate_after_a_version_of_many_changes
     assert [target.system_id for target in book.rules.index.candidates(ROOT)] == [two]
 
 
-async def test_what_changes_most_rules_is_read_anew(database: Database) -> None:
+async def test_a_change_of_most_rules_reloads_them(database: Database) -> None:
     changed = await changed_rules(database, 700)
     book = await RuleBook.open(database, Notifier(database))
     before = book.rules
@@ -189,7 +189,7 @@ async def test_refreshes_at_the_same_time_are_one_after_the_other(database: Data
 
 
 @pytest.mark.parametrize("ring", [True, False])
-async def test_who_follows_hears_the_bell_and_looks_by_himself(database: Database, ring: bool) -> None:
+async def test_a_follower_is_notified_and_also_polls(database: Database, ring: bool) -> None:
     notifier = Notifier(database)
     book = await RuleBook.open(database, notifier)
     following = asyncio.create_task(book.follow(every=3600 if ring else 0.01))

@@ -173,7 +173,7 @@ async def test_a_token_that_has_ended_edits_nothing(server: Opened) -> None:
     assert await table(server) == before
 
 
-async def test_who_loses_his_office_loses_the_right_with_the_next_edit(server: Opened) -> None:
+async def test_a_member_that_loses_its_role_loses_the_right_with_the_next_edit(server: Opened) -> None:
     headers = await server.token_for(agent(3, "sales"))
     assert await http_create(server, headers, DESK) == 201
     await server.lab.database.run("update member set active = false where system_id = 'System3/sales'")
@@ -335,7 +335,7 @@ async def everything_read(server: Opened, headers: Headers) -> dict[str, set[str
 
 
 @pytest.mark.parametrize(("principal", "readable"), READABLE, ids=lambda value: getattr(value, "name", ""))
-async def test_who_reads_the_rules_of_which_teams(
+async def test_agents_read_the_rules_of_their_own_team_and_below(
     server: Opened, principal: Principal, readable: frozenset[TeamId]
 ) -> None:
     edited = {team_id: await _by_hand(server, team_id) for team_id in (*EVERYWHERE, OLD)}

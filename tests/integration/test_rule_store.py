@@ -125,7 +125,7 @@ async def test_no_changes_make_no_version(database: Database) -> None:
     assert len(await rules.versions(database, None, 9)) == 1
 
 
-async def test_who_saw_an_older_state_is_told_who_changed_it(database: Database) -> None:
+async def test_an_edit_of_an_older_state_is_told_who_changed_it(database: Database) -> None:
     one = a_rule()
     await put(database, *new(one))
     seen = await stored(database, one.rule_id)

@@ -142,7 +142,7 @@ async def test_a_rule_is_made_once_however_often_it_is_asked_for(server: Opened)
     assert (error_of(other), other.json()["error"]["field"]) == ((409, "conflict"), "rule_id")
 
 
-async def test_who_saw_an_older_rule_is_told_what_has_happened(server: Opened) -> None:
+async def test_an_edit_of_an_older_rule_is_told_what_has_changed(server: Opened) -> None:
     [rule] = await rules_of(server, "lab")
     headers = await server.token_for(agent(3, "lab"))
     body = {"version": rule["version"], "reason": "the lab moves", "priority": 3}
@@ -462,7 +462,7 @@ async def test_the_rules_that_are_tested_are_those_that_are_written(
     assert await version(server) == 2, "only the other one's"
 
 
-async def test_who_names_a_version_or_is_overtaken_again_is_told(
+async def test_an_edit_with_an_expected_version_or_overtaken_twice_is_a_conflict(
     server: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"document": SLACK_OF_LAB, "reason": "a test"}

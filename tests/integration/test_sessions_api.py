@@ -370,7 +370,7 @@ async def test_a_call_its_result_and_the_answer(kind: ApiKind, profile: str | No
 
 
 @pytest.mark.parametrize(("kind", "same"), [("anthropic", True), ("anthropic", False), ("openai-responses", True)])
-async def test_blocks_go_back_to_the_very_model_that_made_them(kind: ApiKind, same: bool) -> None:
+async def test_blocks_go_back_only_to_the_model_that_made_them(kind: ApiKind, same: bool) -> None:
     async with session(kind, CALLED, Reply("Yes.")) as (one, llm):
         said = (await one.run(asked_of(ChatMessage("user", "?")))).message
         assert said.blocks

@@ -94,7 +94,7 @@ async def test_an_item_waits_while_the_others_of_its_lane_go_on_and_runs_next_wh
         await assert_balanced(parts)
 
 
-async def test_who_looks_sees_that_it_waits(database_url: str) -> None:
+async def test_a_waiting_item_is_shown_as_waiting(database_url: str) -> None:
     async with lab(database_url) as parts:
         accepted = await parts.accept.accept(submission("may I?", channel="api"))
         async with at_work(parts.worker({"echo": Scripted(Asking())})):

@@ -71,7 +71,7 @@ async def cut_off(parts: Lab) -> None:
     )
 
 
-async def test_a_worker_that_is_cut_off_cancels_its_turns_registers_anew_and_answers_once(database_url: str) -> None:
+async def test_a_worker_that_is_cut_off_cancels_its_turns_registers_again_and_answers_once(database_url: str) -> None:
     slow = Slow()
     async with lab(database_url) as parts:
         await fill(parts, 3)

@@ -52,7 +52,7 @@ def test_what_a_mail_says_of_itself(headers: Any, sign: str | None) -> None:
         ("ann@no-reply.example", None),
     ],
 )
-def test_who_writes_it(sender: str, sign: str | None) -> None:
+def test_senders_that_are_machines(sender: str, sign: str | None) -> None:
     assert sign_of({}, sender) == sign
 
 

@@ -95,7 +95,7 @@ async def test_an_outage_is_told_to_all_and_the_batch_lives_on() -> None:
     assert await batch.put(3) == 6
 
 
-async def test_whoever_stops_waiting_spoils_nothing_for_the_others() -> None:
+async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
     ledger = Ledger()
     ledger.gate.clear()
     batch = Batch(ledger.write)

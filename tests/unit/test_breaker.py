@@ -38,7 +38,7 @@ def test_two_failures_in_a_row_change_nothing_the_third_opens() -> None:
     assert (opened().state, refused(opened(), 0), refused(opened(), 9.9)) == ("open", True, True)
 
 
-def test_a_success_between_them_begins_the_count_anew() -> None:
+def test_a_success_resets_the_count() -> None:
     twice, ticket = passed(fail(fail(Breaker(), 0), 0), 0)
     calm = settle(twice, ticket, ok=True, now=0, policy=POLICY)
     assert fail(fail(calm, 0), 0).state == "closed"

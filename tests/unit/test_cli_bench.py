@@ -37,7 +37,7 @@ def test_a_promise_that_is_not_kept_is_a_failure(measured: Result, code: int, mo
 
 
 @pytest.mark.parametrize(("flooded", "code"), [([300.0, 590.0, 2000.0], 0), ([610.0, 300.0, 700.0], 1)])
-def test_who_waits_too_long_because_of_others_is_a_failure(
+def test_too_long_a_wait_because_of_others_is_a_failure(
     flooded: list[float], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The median over the rounds of the ratio to the same round without a flood counts."""

@@ -309,7 +309,7 @@ def test_rules_of_other_channels_are_one_line() -> None:
     assert "✗ 1 rule of other channels" in _shown({"considered": elsewhere[:1]})
 
 
-def test_a_closed_dead_letter_says_by_whom_and_why() -> None:
+def test_a_closed_dead_letter_shows_its_handler_and_resolution() -> None:
     closed = {"team_id": "root", "category": "no_route", "status": "handled", "reason": "no rule matches"}
     closed |= {"handled_by_system_id": "System4/root", "handled_at": NOW.isoformat(), "resolution": "spam"}
     said = _explained({"dead_letter": closed | {"rerouted_n": None}, "notices": []})

@@ -449,14 +449,14 @@ DEAD: dict[str, tuple[list[Rule], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", DEAD.values(), ids=DEAD.keys())
-def test_a_team_whose_messages_all_die(case: tuple[list[Rule], dict[str, str]]) -> None:
+def test_a_team_in_which_every_message_becomes_a_dead_letter(case: tuple[list[Rule], dict[str, str]]) -> None:
     rules, expected = case
     found = about(lint(HOUSE, rules), "dead_letters_everything")
     assert set(found) == set(expected)
     assert all(found[team_id].endswith(end) for team_id, end in expected.items())
 
 
-def test_a_root_of_whose_dead_letters_nobody_is_notified() -> None:
+def test_a_root_without_a_notified_handler_of_dead_letters() -> None:
     parent = team("root", None, member(1, "a", "root"), member(4, "root", "root", active=False))
     house = team("house", "root", member(1, "x", "house"))
     found = about(lint((parent, house), []), "no_handler")
@@ -473,7 +473,7 @@ def test_a_system4_that_only_files_dead_letters_needs_somebody_who_is_told() -> 
     assert "silent_handler" not in dict(brief(lint((echo,), [], told=False)))
 
 
-def test_who_could_answer_is_offered() -> None:
+def test_butlers_that_could_answer_are_suggested() -> None:
     (finding,) = (one for one in lint(HOUSE, []) if one.code == "dead_letters_everything")
     assert finding.meant == ("System1/a", "System1/b", "house")
 
@@ -553,7 +553,7 @@ LAST_WAY: dict[str, tuple[list[Rule], RuleChange]] = {
 
 
 @pytest.mark.parametrize("case", LAST_WAY.values(), ids=LAST_WAY.keys())
-def test_whoever_takes_the_last_way_to_a_team_is_told(case: tuple[list[Rule], RuleChange]) -> None:
+def test_removing_the_last_way_to_a_team_is_a_finding(case: tuple[list[Rule], RuleChange]) -> None:
     others, change = case
     rules = [ONLY_HERE, *others, *([] if change.after is None else [change.after])]
     found = about(lint_change(HOUSE, rules, [change]), "unreachable")

@@ -102,7 +102,7 @@ def test_a_case_that_passes(case: tuple[dict[str, Any], Receivers]) -> None:
         ({"butlers": ["System1/memo", "System1/clerk"], "dead_letters": [{"team": "root", "category": "poison"}]}, ""),
     ],
 )
-def test_who_is_not_named_must_not_get_it(expect: Any, got: str) -> None:
+def test_butlers_that_are_not_expected_must_not_get_it(expect: Any, got: str) -> None:
     form = {"name": "mail", "facts": {"channel": "email", "email_domain": "example.org"}, "expect": expect}
     (outcome,) = run_cases(INDEX, parse_cases({"cases": [form]}, NOW))
     assert not outcome.passed, got

@@ -124,7 +124,7 @@ async def test_the_identity_is_that_of_the_tool_name(pool: asyncpg.Pool, tool_na
     assert seen.source_metadata["source_identity"] == identity
 
 
-async def test_ids_are_uuid7_and_of_now(pool: asyncpg.Pool) -> None:
+async def test_ids_are_uuid7_of_the_present_time(pool: asyncpg.Pool) -> None:
     pipeline = MessagePipeline(pool, calling(call("health")), "switchboard")
     ids = [UUID((await pipeline.process("x", {})).route_result["request_id"]) for _ in range(3)]
     assert ids == sorted(ids)

@@ -209,7 +209,7 @@ async def test_the_context_is_there_within_and_gone_after(pool: asyncpg.Pool) ->
     assert _routing_ctx_var.get() is None
 
 
-async def test_who_routes_within_routing_has_his_own_context_back(pool: asyncpg.Pool) -> None:
+async def test_nested_routing_restores_the_outer_context(pool: asyncpg.Pool) -> None:
     inner = MessagePipeline(pool, calling(call("finance")), "inner")
     seen: list[str | None] = []
 
@@ -286,7 +286,7 @@ async def test_newcomers_at_the_same_time_exceed_their_share_by_one_session_at_m
     assert isinstance(free, Reservation)
 
 
-async def test_who_was_only_refused_is_still_a_newcomer_the_next_day(house: Lab) -> None:
+async def test_a_sender_that_was_only_refused_is_still_new_the_next_day(house: Lab) -> None:
     today, caps = datetime.now(UTC).date(), SenderCaps(newcomer_tokens=100)
     tomorrow = today + timedelta(days=1)
     for day, sender in ((today, "known"), (tomorrow, "new")):

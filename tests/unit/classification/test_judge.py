@@ -141,7 +141,7 @@ TWINS = (Candidate("System1/health"), Candidate("west/health"), Candidate("Bank"
         ("finance", (), "unknown"),
     ],
 )
-def test_whom_a_name_means(name: str, candidates: tuple[Candidate, ...], found: str) -> None:
+def test_which_candidate_a_name_means(name: str, candidates: tuple[Candidate, ...], found: str) -> None:
     meant = resolve(name, candidates)
     assert (meant.kind if isinstance(meant, FailedCall) else meant) == found
 

@@ -25,7 +25,7 @@ def test_a_segment_holds_the_message_s_own_words_or_is_dropped(foreign: str) -> 
     assert parts("my head, my taxes", "My  HEAD", foreign) == ["my head", None]
 
 
-def test_whoever_is_named_alone_gets_the_whole() -> None:
+def test_a_single_named_butler_gets_the_whole_message() -> None:
     assert parts("my head, my taxes", "my head") == [None]
     classification = Classification(
         routed=(Part("health", "my head"), Part("finance", "my taxes")),
