@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import ctypes
 import os
+import random
 import socket
 import string
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 
 import pytest
 from hypothesis import example, given, settings
@@ -423,35 +425,34 @@ def test_no_path_leaves_the_workspace(path: str) -> None:
 # What is exchanged while it is used --------------------------------------------------------------------------------
 
 
-_EXCHANGE = 2
-_HERE = -100
-
-
-def exchange(one: Path, other: Path) -> None:
-    """Both change places at once (renameat2), so that there is always something at either."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(_HERE, bytes(one), _HERE, bytes(other), _EXCHANGE):
-        raise OSError(ctypes.get_errno(), f"{one} and {other} cannot be exchanged")
+_EXCHANGING = """
+import ctypes, mmap, os, struct, sys
+one, other, count = sys.argv[1:]
+renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+with open(count, "r+b") as file, mmap.mmap(file.fileno(), 8) as seen:
+    swaps = 0
+    while os.getppid() == int(os.environ["PARENT"]):
+        assert renameat2(-100, os.fsencode(one), -100, os.fsencode(other), 2) == 0, ctypes.get_errno()
+        swaps += 1
+        seen[:] = struct.pack("=Q", swaps)
+"""
+"""A process of its own, so that it goes on between any two calls of the system here. 2 is RENAME_EXCHANGE: there is
+always something at either place."""
 
 
 @contextmanager
 def exchanging(one: Path, other: Path) -> Iterator[Callable[[], int]]:
-    """A thread that exchanges the two all the time; how often it has."""
-    done, swaps = threading.Event(), 0
-
-    def swap() -> None:
-        nonlocal swaps
-        while not done.is_set():
-            exchange(one, other)
-            swaps += 1
-
-    thread = threading.Thread(target=swap)
-    thread.start()
-    try:
-        yield lambda: swaps
-    finally:
-        done.set()
-        thread.join()
+    """Something that exchanges the two all the time; how often it has."""
+    with NamedTemporaryFile() as count:
+        count.write(bytes(8))
+        count.flush()
+        argv = (sys.executable, "-c", _EXCHANGING, one, other, count.name)
+        with subprocess.Popen(argv, env={"PARENT": str(os.getpid())}) as process:
+            try:
+                yield lambda: int.from_bytes(Path(count.name).read_bytes(), sys.byteorder)
+                assert process.poll() is None
+            finally:
+                process.kill()
 
 
 async def many(act: Callable[[], Awaitable[ToolOutcome]], swaps: Callable[[], int], least: int = 2000) -> Counter[bool]:
@@ -462,29 +463,51 @@ async def many(act: Callable[[], Awaitable[ToolOutcome]], swaps: Callable[[], in
     return seen
 
 
-@pytest.mark.parametrize("exchanged", ["d", "d/file"])
-async def test_no_exchange_makes_reading_or_writing_leave_the_workspace(
-    workspace: Path, outside: Path, exchanged: str
-) -> None:
-    (workspace / "d").mkdir()
+KINDS = ["directory", "file", "hard link"]
+
+
+def exchangeable(workspace: Path, outside: Path, kind: str) -> tuple[Path, Path]:
+    """A directory or file of the workspace, and a link of some kind to one outside."""
+    (workspace / "d").mkdir(parents=True)
     (workspace / "d" / "file").write_text("inside")
     (outside / "file").write_text(CANARY)
-    (workspace / "link").symlink_to(outside if exchanged == "d" else outside / "file")
-    before = contents(outside)
+    link = workspace / "link"
+    if kind == "hard link":
+        link.hardlink_to(outside / "file")
+    else:
+        link.symlink_to(outside if kind == "directory" else outside / "file")
+    return workspace / ("d" if kind == "directory" else "d/file"), link
 
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_no_exchange_makes_reading_leave_the_workspace(workspace: Path, outside: Path, kind: str) -> None:
     async def use() -> ToolOutcome:
         outcome = await called(workspace, "read_file", path="d/file")
         assert outcome.text == "inside" if outcome.ok else CANARY not in outcome.text
-        await called(workspace, "write_file", path="d/file", content="inside")
         found = await called(workspace, "search_files", text="CANARY")
         assert found.text == "[no line was found]"
         return outcome
 
-    with exchanging(workspace / exchanged, workspace / "link") as swaps:
-        seen = await many(use, swaps, 1000)
+    with exchanging(*exchangeable(workspace, outside, kind)) as swaps:
+        seen = await many(use, swaps)
     assert seen[True]
     assert seen[False]
-    assert contents(outside) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_no_exchange_makes_writing_leave_the_workspace(workspace: Path, outside: Path, kind: str) -> None:
+    """In a few rounds, because a write may replace the link itself."""
+    for number in range(10):
+        place = workspace / str(number)
+        pair = exchangeable(place, outside, kind)
+        before = contents(outside)
+
+        async def use(place: Path = place) -> ToolOutcome:
+            return await called(place, "write_file", path="d/file", content="inside")
+
+        with exchanging(*pair) as swaps:
+            await many(use, swaps, 100)
+        assert contents(outside) == before
 
 
 @needs_rg
@@ -533,10 +556,26 @@ async def test_a_fifo_in_the_place_of_a_file_blocks_nothing(workspace: Path) -> 
     async def use() -> ToolOutcome:
         await called(workspace, "search_files", text="inside")
         await called(workspace, "list_files")
-        return await called(workspace, "read_file", path="file")
+        outcome = await called(workspace, "read_file", path="file")
+        assert not outcome.ok or outcome.text == "inside"
+        return outcome
 
     with exchanging(workspace / "file", workspace / "fifo") as swaps:
         await many(use, swaps, 1000)
+
+
+async def test_a_fifo_is_not_even_opened(workspace: Path) -> None:
+    os.mkfifo(workspace / "fifo")
+
+    def write() -> None:
+        (workspace / "fifo").write_text("still here")
+
+    writing = asyncio.create_task(asyncio.to_thread(write))
+    for _ in range(200):
+        assert not (await called(workspace, "read_file", path="fifo")).ok
+    reading = asyncio.create_task(asyncio.to_thread((workspace / "fifo").read_text))
+    await writing
+    assert await reading == "still here"
 
 
 # Writing whole or not at all ---------------------------------------------------------------------------------------
@@ -630,14 +669,15 @@ async def test_who_is_cancelled_waits_until_the_work_has_stopped() -> None:
 
 @needs_rg
 async def test_a_search_that_is_cancelled_leaves_no_ripgrep(workspace: Path) -> None:
-    (workspace / "file").write_text("a" * 15_000_000)
+    # ripgrep has no short cut through this: it would take many minutes.
+    (workspace / "file").write_text("".join(random.Random(1).choices("ab", k=3_000_000)))
 
     def started() -> bool:
         children = " ".join(one.read_text() for one in Path("/proc/self/task").glob("*/children")).split()
         return any(Path(f"/proc/{pid}/comm").read_text() == "rg\n" for pid in children)
 
     searching = asyncio.create_task(
-        called(workspace, "search_files", text="(a{1,50}){1,50}b", regex=True),
+        called(workspace, "search_files", text="[ab]*a[ab]{300}[^ab]", regex=True),
     )
     while not started() and not searching.done():
         await asyncio.sleep(0)

@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,9 +79,9 @@ class Site:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Site]:
+async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Site]:
     site = Site()
-    server = await asyncio.start_server(site.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(site.serve, "127.0.0.1", 0, ssl=tls)
     site.port = server.sockets[0].getsockname()[1]
     async with server:
         yield site
@@ -596,3 +603,45 @@ async def test_a_fetch_that_is_cancelled_leaves_nothing_running(site: Site, tmp_
     with pytest.raises(asyncio.CancelledError):
         await fetching
     assert [one for one in asyncio.all_tasks() - before if "serve" not in repr(one)] == []
+
+
+# TLS ----------------------------------------------------------------------------------------------------------------
+
+
+def certificate(place: Path, name: str) -> tuple[Path, Path]:
+    """A certificate for a name, signed by itself, and its key."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    made = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    files = place / f"{name}.crt", place / f"{name}.key"
+    files[0].write_bytes(made.public_bytes(Encoding.PEM))
+    files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return files
+
+
+@pytest.mark.parametrize(("host", "ok"), [("good.example", True), ("other.example", False)])
+async def test_a_certificate_is_that_of_the_name_though_the_address_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, ok: bool
+) -> None:
+    trusted, key = certificate(tmp_path, "good.example")
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(trusted, key)
+    names_told: list[str | None] = []
+    tls.sni_callback = lambda _, name, __: names_told.append(name)
+    async with serving(tls) as site:
+        site.answers["/"] = answer("secure")
+        web = tool(
+            site, f"{host}:{site.port}", resolver=Names(good_example=("127.0.0.1",), other_example=("127.0.0.1",))
+        )
+        outcome = await own(web, f"https://{host}:{site.port}/", tmp_path / "workspace")
+    assert outcome.ok == ok
+    assert names_told == [host]
+    assert len(site.asked) == ok

@@ -29,7 +29,7 @@ _HOST: Final = re.compile(r"[a-z0-9_.-]{1,253}")
 
 def canonical(url: str) -> str | None:
     """The URL in its one form, without fragment; None unless it is http or https, with a host and no password."""
-    if len(url) > _LONGEST or "\\" in url:
+    if len(url) > _LONGEST:
         return None
     try:
         parsed = httpx2.URL(url)
