@@ -90,6 +90,8 @@ class Turn:
     """The text of the whole message where this butler gets a part of it."""
     dead_letter: JsonMapping | None = None
     """Set for a notice, whose reply is not sent. See `delivery.v1` in docs/butlers.md."""
+    user_context: str = ""
+    """What the caller knows of the person; for this turn only."""
     on_delta: Callable[[Delta], None] | None = field(default=None, compare=False, repr=False)
     """Where to send the reply while it is being written; None: nobody is listening."""
     stop: Stop | None = field(default=None, compare=False, repr=False)

@@ -6,7 +6,7 @@ Called by `lanes/journal.py` and `lanes/waiting.py`; each function is one transa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from switchboard.core.storable import storable_json
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
-from switchboard.store.database import Database, query, rows_as, seconds, to_json
+from switchboard.store.database import Database, from_json, query, rows_as, seconds, to_json
 
 StepEffect = Literal["idempotent", "queryable", "effectful", "event"]
 """Those of an engine, and that of an event, which is waited for."""
@@ -56,7 +56,8 @@ class Event:
 async def load_steps(database: Database, item: Item, request_id: RequestId) -> dict[str, Step]:
     """The journal of an item so far, by path."""
     rows = await database.rows(query("steps.load"), item.lane, item.seq, request_id)
-    return {step.path: step for step in rows_as(Step, rows)}
+    steps = (replace(one, result=one.result and from_json(one.result)) for one in rows_as(Step, rows))
+    return {step.path: step for step in steps}
 
 
 async def write_steps(database: Database, worker: int, batch: Sequence[StepWrite]) -> list[bool]:

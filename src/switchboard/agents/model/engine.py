@@ -17,7 +17,7 @@ from switchboard.agents.delivery import read_options
 from switchboard.agents.model.options import ModelOptions
 from switchboard.agents.model.talk import Around, Talk
 from switchboard.core.turns.frozen import Frozen, read_frozen
-from switchboard.core.turns.render import opening, system_prompt
+from switchboard.core.turns.render import notes, opening, system_prompt
 from switchboard.core.turns.stop import is_stop
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
@@ -109,7 +109,7 @@ class ModelEngine:
             now=turn.received_at,
             zone=options.zone,
             system=system_prompt(turn.member, prompt),
-            opening=opening(turn.text, turn.received_at, options.zone),
+            opening=opening(turn.text, turn.received_at, options.zone, await self._known(turn)),
             models=names,
             tools=await granted_to(turn, options, self._tools, self._context.readers),
             limits=options.limits.limits,
@@ -118,6 +118,11 @@ class ModelEngine:
             window=models.context(names[0]),
             max_tokens=options.max_tokens,
         )
+
+    async def _known(self, turn: Turn) -> str:
+        """What is known of the people, by the caller and by what they have said."""
+        facts = () if self._context.facts is None else await self._context.facts.visible(turn)
+        return "\n\n".join(part for part in (turn.user_context.strip(), notes(facts)) if part)
 
     def _workspace(self, member: Member, options: ModelOptions) -> Path | None:
         if options.workspace is not None or self._context.workspaces is None:

@@ -1,5 +1,5 @@
 -- name: load
-select path, state, effect, idempotency_key, result, tokens_in, tokens_out, cost from step
+select path, state, effect, idempotency_key, result::text as result, tokens_in, tokens_out, cost from step
 where request_id = $3 and lane = $1 and seq = $2;
 
 -- name: write

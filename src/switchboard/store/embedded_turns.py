@@ -1,0 +1,44 @@
+"""One turn as the program that asked for it sees it: what became of it, and its lane, claimed for it alone.
+
+Called by `turns.py` over the pool of that program. Next: `store/lanes.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from switchboard.domain.ledger import Item, LaneKey
+from switchboard.domain.message import RequestId
+from switchboard.domain.routing import SystemId
+from switchboard.ports.engine import ModelUsage
+from switchboard.store.database import Database, decoded, query, row_as
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The delivery of a message to a butler. `waits`: it is to be tried again later; `error` says why."""
+
+    lane: LaneKey
+    state: str
+    waits: bool
+    error: str | None
+    stop_reason: str | None
+    usage: tuple[ModelUsage, ...]
+    text: str | None
+
+
+async def find(database: Database, request_id: RequestId, system_id: SystemId) -> Found | None:
+    """The latest delivery of a message to this butler."""
+    row = await database.row(query("embedded_turns.find"), request_id, system_id)
+    if row is None:
+        return None
+    usage = msgspec.convert(decoded(row["usage"]) or [], tuple[ModelUsage, ...])
+    return Found(**{**row, "usage": usage})
+
+
+async def claim_lane(database: Database, worker: int, lane: LaneKey) -> Item | None:
+    """The next item of a lane, if the lane is free and it is its time."""
+    row = await database.row(query("embedded_turns.claim"), worker, lane)
+    return None if row is None else row_as(Item, row)

@@ -1,0 +1,17 @@
+-- name: find
+select d.lane, d.state, l.next_seq = d.seq and l.state = 'ready' and l.ready_at > clock_timestamp() as waits,
+       a.error, a.stop_reason, a.usage, o.text
+from delivery d
+join lane l on l.key = d.lane
+left join lateral (
+    select t.error, t.stop_reason, t.usage from attempt t
+    where t.request_id = d.request_id and t.lane = d.lane and t.seq = d.seq order by t.finished_at desc limit 1
+) a on true
+left join lateral (
+    select r.text from outbox r where r.request_id = d.request_id and r.system_id = d.system_id order by r.seq desc limit 1
+) o on true
+where d.request_id = $1 and d.system_id = $2
+order by d.n desc limit 1;
+
+-- name: claim
+select key as lane, kind, tier, seq, epoch, attempts, flow from claim_lane($1, $2);

@@ -1,0 +1,147 @@
+"""`switchboard.turns`: a program with a pool asks a butler and has the answer in the same call."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+import pytest
+
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.routing import Team
+from switchboard.ports.engine import Delta
+from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Status, Usage
+from switchboard.turns import (
+    ProcessedMessage,
+    ProviderError,
+    TurnContext,
+    build_tools,
+    open_turns,
+    process_message,
+    process_message_non_streaming,
+    tool_definitions,
+)
+from tests.asking import spec
+from tests.hands import assert_balanced
+from tests.lab import ROOT, Lab, butler, lab
+from tests.turning import Asked
+from tests.waiting import eventually
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+TEAM = Team(ROOT, None, members=(butler("clerk", "model"),))
+
+
+@asynccontextmanager
+async def a_host(url: str, llm: ScriptedLlm) -> AsyncIterator[tuple[Lab, TurnContext]]:
+    """An installation, and a program with a pool of its own."""
+    models = Asked([spec("openai", llm.url, name, timeout=20.0) for name in ("m", "n")])
+    async with lab(url, [TEAM], []) as parts:
+        pool = await asyncpg.create_pool(url, min_size=1, max_size=6)
+        try:
+            async with open_turns(pool, "System1/clerk", models) as context:
+                yield parts, context
+        finally:
+            await pool.close()
+            await models.aclose()
+
+
+def says(request: Request) -> Reply:
+    return Reply(text=f"{request.model}: {request.prompt}", usage=Usage(10, 2))
+
+
+def last(request: Request) -> str:
+    return request.prompt.splitlines()[-1]
+
+
+async def test_a_message_is_answered_in_the_same_call(database_url: str) -> None:
+    told: list[Delta] = []
+    async with (
+        ScriptedLlm(lambda request: Reply(text=f"heard {last(request)}", usage=Usage(10, 2))) as llm,
+        a_host(database_url, llm) as (parts, context),
+    ):
+        answer = await process_message(context, "s1", "discord", "hello", on_delta=told.append)
+        assert answer == ProcessedMessage("heard hello", "m", 10, 2, "end")
+        assert "".join(delta.text for delta in told) == "heard hello"
+        assert await parts.count("select count(*) from outbox where state <> 'sent'") == 0
+        await assert_balanced(parts)
+
+
+async def test_the_caller_says_what_is_known_and_which_model(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+        answer = await process_message_non_streaming(
+            context, "s1", "api", "hello", user_context="Allergic to nuts.", model_override="n"
+        )
+        assert answer.model == "n"
+        assert answer.content.startswith(f"{llm.requests[0].model}: Allergic to nuts.\n\n[")
+        with pytest.raises(InvalidInput):
+            await process_message(context, "s1", "api", "hello", model_override="unknown")
+
+
+async def test_the_same_request_is_answered_once(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+        first = await process_message(context, "s1", "api", "hello", request_id="r1")
+        assert await process_message(context, "s1", "api", "hello", request_id="r1") == first
+        assert len(llm.requests) == 1
+
+
+async def test_calls_of_a_session_wait_for_each_other_and_remember(database_url: str) -> None:
+    running: list[int] = []
+
+    def brain(request: Request) -> Reply:
+        running.append(len(request.messages))
+        return Reply(text=f"heard {last(request)}")
+
+    async with ScriptedLlm(brain) as llm, a_host(database_url, llm) as (_, context):
+        calls = [process_message(context, "s1", "api", f"m{n}") for n in range(4)]
+        answers = await asyncio.gather(*calls)
+        assert sorted(answer.content for answer in answers) == [f"heard m{n}" for n in range(4)]
+        asked = [len([said for said in request.messages if said.role == "user"]) for request in llm.requests]
+        assert asked == [1, 2, 3, 4], "each turn knows those before it"
+
+
+async def test_a_model_that_is_away_loses_no_message(database_url: str) -> None:
+    sick: Sequence[bool] = [True]
+
+    def brain(request: Request) -> Reply:
+        return Reply(fault=Status(503)) if sick[0] else Reply(text=f"heard {last(request)}")
+
+    async with ScriptedLlm(brain) as llm, a_host(database_url, llm) as (parts, context):
+        with pytest.raises(ProviderError):
+            await process_message(context, "s1", "api", "hello", request_id="r1")
+        assert await parts.count("select count(*) from message_inbox") == 1
+        sick = [False]
+        await parts.database.run("update lane set ready_at = clock_timestamp() where state = 'ready'")
+
+        async def answered() -> bool:
+            try:
+                answer = await process_message(context, "s1", "api", "hello", request_id="r1")
+            except ProviderError:
+                await parts.database.run("update lane set ready_at = clock_timestamp() where state = 'ready'")
+                return False
+            return answer.content == "heard hello"
+
+        await eventually(answered, within=60)
+        assert await parts.count("select count(*) from message_inbox") == 1
+
+
+def test_the_tools_are_those_of_the_engine() -> None:
+    names = [one.name for one in tool_definitions(build_tools())]
+    assert names[:4] == ["read_file", "write_file", "list_files", "search_files"]
+
+
+async def test_the_example_of_the_documentation_works(database_url: str) -> None:
+    page = (DOCS / "butlers.md").read_text()
+    [code] = re.findall(r"```python\n(from switchboard\.turns.*?)```", page, re.DOTALL)
+    async with ScriptedLlm(lambda request: Reply(text=f"heard {last(request)}")) as llm, lab(database_url, [TEAM], []):
+        names: dict[str, Any] = {}
+        exec(code.replace("http://127.0.0.1:11434", llm.url), names)  # noqa: S102 - it is our own page
+        pool = await asyncpg.create_pool(database_url, min_size=1, max_size=6)
+        try:
+            assert await names["ask"](pool, "hello") == "heard hello"
+        finally:
+            await pool.close()
