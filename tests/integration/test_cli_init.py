@@ -149,7 +149,7 @@ def test_three_questions_on_a_terminal(tmp_path: Path) -> None:
         screen.expect("Number [1]")
         screen.type("7\n")
         screen.expect("a number from 0 to")
-        screen.type("1\n")
+        screen.type("\n")
         screen.expect("What is the butler called? [butler]")
         screen.type("jeeves\n")
         screen.expect("Which directory may it read and write? [files]")

@@ -176,7 +176,7 @@ def _asked(found: Found) -> Offer | None:
         names = " and ".join(found.programs)
         console.print(f"Also found: {names}, which can classify messages (docs/models.md).", style="dim")
     default, most = min(1, len(found.offers)), len(found.offers)
-    chosen: int = typer.prompt("Number", default=default, value_proc=partial(_number, most), err=True)
+    chosen: int = typer.prompt("Number", default=str(default), value_proc=partial(_number, most), err=True)
     return found.offers[chosen - 1] if chosen else None
 
 
