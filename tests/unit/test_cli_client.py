@@ -68,8 +68,9 @@ async def test_a_refusal_is_that_refusal_with_its_details(monkeypatch: pytest.Mo
     assert refused.value.details == {"problems": []}
 
 
-async def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SWITCHBOARD_URL", "http://127.0.0.1:9")
+@pytest.mark.parametrize(("scheme", "hint"), [("http", ""), ("https", "; it speaks http, not https")])
+async def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, scheme: str, hint: str) -> None:
+    monkeypatch.setenv("SWITCHBOARD_URL", f"{scheme}://127.0.0.1:9")
     async with open_client(Settings()) as client:
-        with pytest.raises(NoServer):
+        with pytest.raises(NoServer, match=f"running at {scheme}://127.0.0.1:9{hint}; start it"):
             await replay(client, {"last": 2})

@@ -217,8 +217,9 @@ class Client:
     def _failed(self, error: Exception) -> SwitchboardError:
         """What it means that there is no answer."""
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+            scheme = "; it speaks http, not https" if self.place.url.startswith("https") else ""
             return NoServer(
-                f"no switchboard is running at {self.place.url}; start it with `switchboard up`, "
+                f"no switchboard is running at {self.place.url}{scheme}; start it with `switchboard up`, "
                 "or set SWITCHBOARD_URL to its address"
             )
         if isinstance(error, httpx2.InvalidURL):
