@@ -288,6 +288,13 @@ async def test_only_what_the_person_wrote_and_the_settings_name(site: Site, tmp_
     assert len(site.asked) == 2
 
 
+async def test_hosts_of_settings_may_be_written_in_any_way(site: Site, tmp_path: Path) -> None:
+    site.answers["/"] = answer("ok")
+    names = frozenset({f"GOOD.example.:{site.port}"})
+    web = Web(WebFetch(WebOptions(resolver=Names(good_example=("127.0.0.1",)))), names)
+    assert (await fetched(web, f"http://good.example:{site.port}/", tmp_path, hosts=names)).ok
+
+
 GOOD = "http://good.example/page?id=1"
 ATTACKS = {
     "another host": f"http://evil.example/{CANARY}",

@@ -52,7 +52,7 @@ class ToolScope:
     key: UUID
     """The idempotency key of the step: the same each time that the same call is made."""
     private_hosts: frozenset[str] = frozenset()
-    """Hosts that may be at private addresses, in the form of `hosts`; this alone permits no URL."""
+    """Hosts that may be at private addresses, written like `hosts`; this alone permits no URL."""
     quota: int = QUOTA
     """Bytes on disk that the workspace may take."""
 

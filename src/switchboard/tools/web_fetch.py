@@ -17,7 +17,7 @@ of the network may be connected to.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -29,7 +29,7 @@ from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.pages import Page, is_text, text_of
 from switchboard.tools.results import MOST, cut, keep
 from switchboard.tools.threads import in_thread
-from switchboard.tools.urls import canonical, place_of, port_of
+from switchboard.tools.urls import canonical, hosts_of, place_of, port_of
 from switchboard.tools.workspace import Refused
 from switchboard.transport.signed_post import CheckedTransport, PostError, Resolve, limits, resolve
 
@@ -83,7 +83,8 @@ class WebFetch:
     )
 
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
-        """The page as JSON; or why there is none, in a sentence."""
+        """The page as JSON; or why there is none, in a sentence. Raises `ConfigurationError` for what is no host."""
+        scope = replace(scope, hosts=hosts_of(scope.hosts), private_hosts=hosts_of(scope.private_hosts))
         try:
             async with asyncio.timeout(self.options.seconds):
                 page = await self._fetched(str(arguments["url"]), scope)
