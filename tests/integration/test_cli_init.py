@@ -83,7 +83,7 @@ def test_a_model_that_calls_tools_is_written_down(tmp_path: Path, url: str) -> N
     assert "chat" in said
 
 
-def test_from_nothing_to_a_butler_that_answers(tmp_path: Path, url: str, database_url: str) -> None:
+def test_from_nothing_to_a_butler_that_writes_files(tmp_path: Path, url: str, database_url: str) -> None:
     init(tmp_path, "--yes", "--url", url, "--model", "worker", "--name", "jeeves")
     env = environment(tmp_path / "data", DATABASE_URL=database_url, LOG_LEVEL="error")
     with running(env, "up", cwd=tmp_path) as server:
@@ -97,6 +97,7 @@ def test_from_nothing_to_a_butler_that_answers(tmp_path: Path, url: str, databas
             check=False,
         )
     assert answer.stdout == "System1/jeeves: It is in notes.txt.\n", answer.stderr
+    assert (tmp_path / "files/notes.txt").read_text() == "buy milk"
 
 
 def test_a_model_that_calls_no_tool_is_not(tmp_path: Path, url: str) -> None:
