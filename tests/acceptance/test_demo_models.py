@@ -42,6 +42,8 @@ def place() -> Iterator[Path]:
 async def test_the_models_of_the_settings_are_asked_and_no_database_of_theirs_is_touched(place: Path) -> None:
     def brain(request: Request) -> Reply:
         assert request.dialect == "openai-chat"
+        if "write_file" in request.tools:
+            return Reply(text="I cannot write today.")
         return Reply(calls=(Call("route_to_butler", {"butler": "diary"}),))
 
     async with ScriptedLlm(brain) as llm:
@@ -77,6 +79,10 @@ def test_with_the_scripted_model_all_is_shown_and_nothing_is_left_running(place:
     done = switchboard(environment(place / "data", **own), "demo", place / "demo", "--scripted")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "is decided by a scripted model on this machine" in done.stdout
+    tools = done.stdout.partition("A turn of a model that called tools, explained:")[2]
+    assert "“Put milk and bread on my shopping list, please.”" in tools
+    assert "step tool:" in tools
+    assert "→ Milk and bread are on your list." in done.stdout
     typed = done.stdout.partition("A message that a model decided, explained:")[2]
     told = (
         "“What will leave our account this month?”",

@@ -28,7 +28,7 @@ from rich.text import Text
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import Client, open_client, part
-from switchboard.cli.demo.model import DemoModel, demo_model
+from switchboard.cli.demo.model import DESK, DemoModel, demo_model
 from switchboard.cli.messages.explain import tree_of
 from switchboard.cli.output import Json, one_line, program, state, table
 from switchboard.domain.errors import ConfigurationError
@@ -38,6 +38,7 @@ _ENDPOINTS: Final = (("telegram", "telegram:bot:@house_switchboard_bot"), ("emai
 _PATIENCE: Final = 50.0
 _MAIN: Final = "switchboard.cli.main"
 _SCRIPTED: Final = "switchboard.testing.scripted_llm"
+_FOR_THE_CLERK: Final = "Put milk and bread on my shopping list, please."
 _EXPECTED: Final = {"new": 21, "duplicates": 1, "refused": 1}
 """What `switchboard import` finds in `examples/inbox`."""
 
@@ -181,7 +182,7 @@ async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show:
             os.environ.update({k: environment[k] for k in ("SWITCHBOARD_URL", "SWITCHBOARD_DATA_DIR")})
             victim = await stack.enter_async_context(_worker(home, environment, show))
             client = await stack.enter_async_context(open_client(load_settings()))
-            took = await _act(client, show, home, environment, (server, victim), stack)
+            took = await _act(client, show, home, environment, (server, victim), stack, clerk=model.clerk)
             show.messages = await _messages(client)
             explained, undecided = await _interesting(client)
             books = await client.get("/v1/books", {"now": True})
@@ -200,20 +201,22 @@ async def _scripted(
     return model.at((await _first_line(process, home))["url"])
 
 
-async def _act(
+async def _act(  # noqa: PLR0913 - all that runs
     client: Client,
     show: Show,
     home: Path,
     environment: Mapping[str, str],
     parts: tuple[asyncio.subprocess.Process, tuple[asyncio.subprocess.Process, int]],
     stack: AsyncExitStack,
+    *,
+    clerk: bool,
 ) -> Json:
     """Send everything, kill a worker while it is busy, wait until all is settled and sent."""
     server, (victim, number) = parts
     watching = asyncio.create_task(_watch(client, show))
     connectors = [asyncio.create_task(_connect(client, show, *endpoint)) for endpoint in _ENDPOINTS]
     importing = asyncio.create_task(_import(home, environment))
-    chatting = asyncio.create_task(_chat(home, environment, show))
+    chatting = asyncio.create_task(_chat(home, environment, show, clerk=clerk))
     tasks = (watching, *connectors, importing, chatting)
     try:
         await _until(lambda: _busy(client), _Alive(home, (server, victim), tasks))
@@ -368,10 +371,12 @@ async def _result(home: Path, environment: Mapping[str, str], *arguments: str) -
         return _said(text, home)
 
 
-async def _chat(home: Path, environment: Mapping[str, str], show: Show) -> None:
-    """The lines of cli.txt, one after the other, through `switchboard send` on the channel `cli`."""
-    for line in (examples() / "inbox" / "cli.txt").read_text(encoding="utf-8").splitlines():
-        arguments = ("send", line, "--channel", "cli", "--thread", "demo", "--wait", "20", "--json")
+async def _chat(home: Path, environment: Mapping[str, str], show: Show, *, clerk: bool) -> None:
+    """The lines of cli.txt, one after the other, through `switchboard send`; then one for the butler with a model."""
+    typed = (examples() / "inbox" / "cli.txt").read_text(encoding="utf-8").splitlines()
+    lines = [(line, "demo") for line in typed] + ([(_FOR_THE_CLERK, DESK)] if clerk else [])
+    for line, session in lines:
+        arguments = ("send", line, "--channel", "cli", "--thread", session, "--wait", "20", "--json")
         answer = await _result(home, environment, *arguments)
         for reply in answer["replies"]:
             show.tell(f"cli: “{one_line(line, 40)}” → {one_line(reply['text'], 90)}")
@@ -431,6 +436,8 @@ async def _interesting(client: Client) -> tuple[dict[str, Json], str | None]:
     explanations = [await client.get(f"/v1/messages/{part(m['request_id'])}/explain") for m in messages]
     lost = [e for e in explanations if '"lost"' in json.dumps(e["deliveries"])]
     found = {"A message whose worker was killed, explained:": (lost or explanations)[-1]}
+    by_model = next((e for e in explanations if _with_tools(e)), None)
+    found |= {"A turn of a model that called tools, explained:": by_model} if by_model else {}
     classified = next((e for e in explanations if _classified(e)), None)
     if classified is None:
         return found, _why_not(explanations)
@@ -441,6 +448,11 @@ def _why_not(explanations: Sequence[Json]) -> str | None:
     """What the newest attempt of a model failed with; None where no model was asked."""
     attempts = [one for e in explanations for one in e["classifications"]]
     return one_line(attempts[0]["error"] or "no butler was chosen", 300) if attempts else None
+
+
+def _with_tools(explanation: Json) -> bool:
+    steps = (step for delivery in explanation["deliveries"] for step in delivery["steps"])
+    return any(step["path"].startswith("tool:") for step in steps)
 
 
 def _classified(explanation: Json) -> bool:

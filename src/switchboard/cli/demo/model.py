@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from switchboard.app.settings import ModelSettings, Settings
+from switchboard.cli.messages.talk import local_user
 from switchboard.cli.output import install_command
 from switchboard.domain.json_values import JsonObject
+from switchboard.llm.spec import API_KINDS
 
 _TIMEOUT_S: Final = 15.0
 """A demo waits for no model longer than this."""
@@ -30,6 +32,12 @@ _CHOICES: Final = {
 }
 """What the scripted model says to the lines of cli.txt. To everything else it names nobody."""
 _NOBODY: Final = "None of the candidates fits."
+DESK: Final = "desk"
+"""The session in which the butler with a model is written to."""
+_CLERK: Final = (
+    "You keep people's lists as text files. Write them with your tools, and say in one sentence what you did."
+)
+_LIST: Final = {"path": "shopping.txt", "content": "milk\nbread\n"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,8 @@ class DemoModel:
     script: Path | None = None
     certain: bool = True
     """Whether its choice is known beforehand."""
+    clerk: bool = True
+    """Whether there is a butler with a model, which a command line cannot be."""
 
     def at(self, url: str) -> Mapping[str, str]:
         """The environment once the scripted model listens at `url`."""
@@ -52,23 +62,26 @@ class DemoModel:
 def demo_model(settings: Settings, examples: Path, home: Path, *, scripted: bool) -> DemoModel:
     """Those of the settings, unless `scripted` is asked for or there are none; files of the demo go into `home`."""
     if settings.classify.models and not scripted:
-        return _configured(settings, _asking(examples, home))
+        return _configured(settings, examples, home)
     if find_spec("openai") is None:
         said = f"no model is used here; to see one decide what no rule does: {install_command('models')}"
-        return DemoModel(said, {}, examples / "teams")
+        return DemoModel(said, {}, examples / "teams", clerk=False)
     script = home / "script.json"
     script.write_text(json.dumps(_script()), encoding="utf-8")
     said = "what no rule decides is decided by a scripted model on this machine"
-    return DemoModel(said, {}, _asking(examples, home), script)
+    return DemoModel(said, {}, _asking(examples, home, ["scripted"]), script)
 
 
-def _configured(settings: Settings, teams: Path) -> DemoModel:
+def _configured(settings: Settings, examples: Path, home: Path) -> DemoModel:
     asked = [model for model in settings.models if model.name in settings.classify.models]
+    for_turns = [model.name for model in asked if model.kind in API_KINDS]
+    teams = _asking(examples, home, for_turns)
     classify = settings.classify.model_dump(mode="json", exclude_none=True, exclude={"mcp_url"})
     classify["timeout"] = min(settings.classify.timeout, _TIMEOUT_S)
     names = ", then ".join(settings.classify.models)
     said = f"what no rule decides is decided by your model: {names}; the messages are fictitious"
-    return DemoModel(said, _environment([_dumped(one) for one in asked], classify), teams, certain=False)
+    environment = _environment([_dumped(one) for one in asked], classify)
+    return DemoModel(said, environment, teams, certain=False, clerk=bool(for_turns))
 
 
 def _dumped(model: ModelSettings) -> JsonObject:
@@ -86,8 +99,11 @@ def _environment(models: list[JsonObject], classify: JsonObject) -> dict[str, st
     return {"SWITCHBOARD_MODELS": json.dumps(models), "SWITCHBOARD_CLASSIFY": json.dumps({**classify, "attempts": 2})}
 
 
-def _asking(examples: Path, home: Path) -> Path:
-    """The teams of the examples, except that the root asks a model, and has no rule for what is typed."""
+def _asking(examples: Path, home: Path, models: Sequence[str]) -> Path:
+    """The teams of the examples, except that the root asks a model, and has no rule for what is typed.
+
+    `models` can take the turns of a butler, which is added.
+    """
     copied = home / "examples"
     for part in ("agents", "teams"):
         shutil.copytree(examples / part, copied / part)
@@ -95,8 +111,17 @@ def _asking(examples: Path, home: Path) -> Path:
     team = json.loads(root.read_text(encoding="utf-8"))
     team["classify"] = True
     team["routing_rules"] = [rule for rule in team["routing_rules"] if rule["name"] != _TYPED]
+    if models:
+        team["systems"].append(_clerk(models))
+        desk = {"name": "the desk", "channel": "cli", "filters": {"session_id": DESK}}
+        team["routing_rules"].append({**desk, "targets": [{"system_id": "System1/clerk"}]})
     root.write_text(json.dumps(team, indent=2), encoding="utf-8")
     return copied / "teams"
+
+
+def _clerk(models: Sequence[str]) -> JsonObject:
+    config = {"models": list(models), "prompt": _CLERK, "owners": [f"cli:{local_user()}"]}
+    return {"name": "clerk", "type": "operation", "engine": "model", "description": "Keeps lists", "config": config}
 
 
 def _script() -> Mapping[str, object]:
@@ -105,7 +130,16 @@ def _script() -> Mapping[str, object]:
         {"when": {"prompt": words}, "replies": [{"calls": [_call(butler, reason)]}], "again": True}
         for words, (butler, reason) in _CHOICES.items()
     ]
-    return {"rules": rules, "otherwise": {"text": _NOBODY}}
+    return {"rules": [*_clerk_rules(), *rules], "otherwise": {"text": _NOBODY}}
+
+
+def _clerk_rules() -> list[JsonObject]:
+    """Two tools, then a sentence."""
+    calls = [{"name": "write_file", "arguments": _LIST}, {"name": "list_files", "arguments": {}}]
+    return [
+        {"when": {"tool": "write_file", "results": False}, "replies": [{"calls": calls}], "again": True},
+        {"when": {"results": True}, "replies": [{"text": "Milk and bread are on your list."}], "again": True},
+    ]
 
 
 def _call(butler: str, reason: str) -> Mapping[str, object]:
