@@ -192,7 +192,8 @@ class Talk:
         return Request(
             messages(frozen.history, progress.messages, frozen.zone),
             system=frozen.system,
-            tools=tuple(tool.offered for tool in frozen.tools) if ask.tools else (),
+            tools=tuple(tool.offered for tool in frozen.tools),
+            no_calls=not ask.tools,
             max_tokens=frozen.max_tokens,
             whole=False,
             key=f"{self._turn.request_id}",

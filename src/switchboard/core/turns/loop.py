@@ -33,7 +33,7 @@ _NOT_RUN: Final = "not carried out: the limit of tool calls for this message is 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Send request number `n`. `tools`: whether the model may call any."""
+    """Send request number `n`. `tools`: whether the model may call those that it is shown."""
 
     n: int
     messages: tuple[ChatMessage, ...]
@@ -108,7 +108,7 @@ def answered(progress: Progress, reply: Reply, limits: Limits, *, seconds: float
     after = replace(progress, used=used)
     if stop is not None:
         return replace(after, end=Finish(reply.text.strip() or _TEMPLATES[stop], stop))
-    if reply.calls and reply.stop_reason == "length":
+    if reply.stop_reason == "length" and (reply.calls or not reply.text.strip()):
         return _cut_off(after, reply)
     if reply.calls:
         said = replace(reply.message, calls=_named(reply.calls, used.requests))
