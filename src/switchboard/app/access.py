@@ -74,6 +74,7 @@ Action = Literal[
     "models",
     "classifications",
     "correct",
+    "memory",
     "route",
 ]
 """The permissions; `outbox` is fetching replies and submitting receipts, `replies` is all outbox rows."""
@@ -111,6 +112,7 @@ SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
     "audit": _OPERATOR,
     "metrics": _METRICS,
     "models": _OPERATOR,
+    "memory": _OPERATOR,
     "route": _SESSION,
 }
 """The roles that may act at all; connectors and agents only on what is theirs, and of agents a System3 alone edits."""

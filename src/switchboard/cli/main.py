@@ -59,6 +59,7 @@ COMMANDS: Final = (
     Entry("sops", "rules.sops:app", "Rules of standard operating procedures: load and unload.", _STEER),
     Entry("dlq", "dead_letters.commands:app", "Dead letters: messages that could not be delivered, and why.", _ASK),
     Entry("models", "models.commands:app", "Models: list and test them, their cost, their choices.", _KEEP),
+    Entry("memory", "memory:app", "What butlers have learned: list, show, share, forget, restore.", _KEEP),
     Entry("connectors", "connectors:app", "Connectors: which endpoints are served.", _KEEP),
     Entry("outbox", "outbox:app", "Outgoing replies: list, show or resend.", _KEEP),
     Entry("lanes", "lanes:app", "Lanes that are waiting, running or paused; resume one.", _KEEP),

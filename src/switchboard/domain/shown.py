@@ -258,3 +258,41 @@ class Found:
     kind: Literal["message", "dead_letter", "reply", "rule"]
     id: UUID
     request_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFact:
+    """What a butler has learned. `space` is `private:<author>`, `group:<conversation>` or `shared`: who may hear it."""
+
+    fact_id: UUID
+    system_id: str
+    author: str
+    subject: str
+    space: str
+    text: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FactSource:
+    """A person's own words that a fact was taken from; null where they have been erased."""
+
+    position: int
+    request_id: UUID | None
+    text: str | None
+    created_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSummary:
+    """What stands for the oldest part of a conversation. `restorable`: how many of its entries can be given back."""
+
+    summary_id: UUID
+    system_id: str
+    conversation: str
+    first_position: int
+    last_position: int
+    text: str
+    created_at: datetime
+    restored_at: datetime | None
+    restorable: int

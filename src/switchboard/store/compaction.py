@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from switchboard.core.turns.compaction import Compacted, Line, audience
 from switchboard.core.turns.window import STRIDE, WINDOW
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import SystemId
+from switchboard.domain.shown import ShownSummary
 from switchboard.store.database import Database, query, rows_as
 from switchboard.store.facts import NewFact, fact_rows
 from switchboard.store.ids import new_uuid7
@@ -36,21 +37,6 @@ class Range:
     lines: tuple[Line, ...]
     summary: str = ""
     before: tuple[tuple[str, bool], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class KeptSummary:
-    """A summary as operators see it. `restorable`: how many of its entries can be given back."""
-
-    summary_id: UUID
-    system_id: SystemId
-    conversation: str
-    first_position: int
-    last_position: int
-    text: str
-    created_at: datetime
-    restored_at: datetime | None
-    restorable: int
 
 
 async def claim(database: Database, limit: int, lease: timedelta) -> list[LaneKey]:
@@ -95,9 +81,9 @@ async def commit(database: Database, read: Range, made: Compacted) -> bool:
 
 async def list_summaries(
     database: Database, system_id: str | None, below: UUID | None, limit: int
-) -> Sequence[KeptSummary]:
+) -> Sequence[ShownSummary]:
     """The newest first, for operators."""
-    return rows_as(KeptSummary, await database.rows(query("compaction.list"), system_id, below, limit))
+    return rows_as(ShownSummary, await database.rows(query("compaction.list"), system_id, below, limit))
 
 
 async def restore(database: Database, summary_id: UUID) -> int | None:

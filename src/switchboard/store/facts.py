@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 from switchboard.core.storable import to_storable_json
 from switchboard.domain.ledger import LaneKey
-from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
+from switchboard.domain.shown import FactSource, ShownFact
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Fact
 from switchboard.store.database import Database, query, row_as, rows_as
@@ -55,23 +54,6 @@ class NewFact:
     positions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedFact(Fact):
-    """A fact as operators see it, with its butler."""
-
-    system_id: SystemId
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """An entry that a fact cites; without a text if it was erased meanwhile."""
-
-    position: int
-    request_id: RequestId | None
-    text: str | None
-    created_at: datetime | None
-
-
 async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[NewFact]) -> str:
     """What `save_facts` takes."""
     keys = await database.keys()
@@ -99,15 +81,15 @@ async def save(database: Database, lane: LaneKey, system_id: SystemId, facts: Se
 
 async def list_facts(
     database: Database, system_id: str | None, author: str | None, below: UUID | None, limit: int
-) -> list[OwnedFact]:
+) -> list[ShownFact]:
     """The newest first, for operators."""
-    return rows_as(OwnedFact, await database.rows(query("facts.list"), system_id, author, below, limit))
+    return rows_as(ShownFact, await database.rows(query("facts.list"), system_id, author, below, limit))
 
 
-async def get_fact(database: Database, fact_id: UUID) -> tuple[OwnedFact, list[Source]] | None:
+async def get_fact(database: Database, fact_id: UUID) -> tuple[ShownFact, list[FactSource]] | None:
     """A fact with the entries that it cites, for operators."""
-    fact = row_as(OwnedFact, await database.row(query("facts.get"), fact_id))
-    return None if fact is None else (fact, rows_as(Source, await database.rows(query("facts.sources"), fact_id)))
+    fact = row_as(ShownFact, await database.row(query("facts.get"), fact_id))
+    return None if fact is None else (fact, rows_as(FactSource, await database.rows(query("facts.sources"), fact_id)))
 
 
 async def share_as_operator(database: Database, fact_id: UUID) -> bool:

@@ -29,6 +29,7 @@ from switchboard.server.http import (
     health,
     ingest,
     ledger,
+    memory,
     messages,
     models,
     outbox,
@@ -62,7 +63,7 @@ _LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
 """Where a body may be as large as a whole batch, and whose."""
 # Of the rules' routers the last one takes every name for an id, so the others stand before it.
 _BEFORE_RULES: Final = (messages, outbox, ledger, dead_letters, rule_history, replays)
-_PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models)
+_PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory)
 
 
 class Api(FastAPI):

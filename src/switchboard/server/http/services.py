@@ -17,6 +17,7 @@ from switchboard.app.classification.corrections import CorrectionService
 from switchboard.app.classification.log import ClassificationLog
 from switchboard.app.classification.spending import Spending
 from switchboard.app.dead_letters.service import DeadLetterService
+from switchboard.app.memory.service import MemoryService
 from switchboard.app.messages.connectors import ConnectorService
 from switchboard.app.messages.intake import Intake
 from switchboard.app.messages.views import Views
@@ -49,6 +50,7 @@ class Services:
     classifications: ClassificationLog
     corrections: CorrectionService
     spending: Spending
+    memory: MemoryService
     metrics: Metrics
     polls: Polls
 
@@ -73,6 +75,7 @@ class Services:
             ClassificationLog(runtime, access),
             CorrectionService(runtime, access),
             Spending(runtime.settings, runtime.database),
+            MemoryService(runtime.database),
             metrics,
             Polls(),
         )

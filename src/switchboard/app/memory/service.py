@@ -1,0 +1,88 @@
+"""What operators see and do of the memory of butlers; each look at what people said, and each change, is audited.
+
+HTTP calls `MemoryService` with the caller's `Principal`. In: ids; out: facts and summaries. Next: `store/facts.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from switchboard.app.access import Principal
+from switchboard.app.cursors import uuid_cursor
+from switchboard.domain.errors import Conflict, NotFound
+from switchboard.domain.shown import FactSource, ShownFact, ShownSummary
+from switchboard.store import audit, compaction, facts
+from switchboard.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class FactFilter:
+    """Of one butler, of one author; None: of all."""
+
+    system_id: str | None = None
+    author: str | None = None
+
+
+class MemoryService:
+    """For operators only: turns read by `StoredFacts` and `StoredHistory`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def facts(
+        self, caller: Principal, wanted: FactFilter, *, limit: int, cursor: str | None
+    ) -> tuple[list[ShownFact], str | None]:
+        """A page, newest first, and the cursor of the next. Raises InvalidInput."""
+        below = None if cursor is None else uuid_cursor(cursor)
+        page = await facts.list_facts(self._database, wanted.system_id, wanted.author, below, limit)
+        await self._audit(caller, "read", {"system_id": wanted.system_id, "author": wanted.author, "facts": len(page)})
+        return page, str(page[-1].fact_id) if len(page) == limit else None
+
+    async def fact(self, caller: Principal, fact_id: UUID) -> tuple[ShownFact, list[FactSource]]:
+        """A fact with what it was taken from. Raises NotFound."""
+        found = await facts.get_fact(self._database, fact_id)
+        if found is None:
+            raise _no_fact(fact_id)
+        await self._audit(caller, "read", {"fact_id": str(fact_id)})
+        return found
+
+    async def share(self, caller: Principal, fact_id: UUID) -> None:
+        """Let everybody who talks to the butler hear a fact. Raises NotFound."""
+        if not await facts.share_as_operator(self._database, fact_id):
+            raise _no_fact(fact_id)
+        await self._audit(caller, "shared", {"fact_id": str(fact_id)})
+
+    async def forget(self, caller: Principal, fact_id: UUID) -> int:
+        """Forget a fact for good, with its copies; returns how many facts are gone. Raises NotFound."""
+        gone = await facts.forget(self._database, fact_id)
+        if not gone:
+            raise _no_fact(fact_id)
+        await self._audit(caller, "forgotten", {"fact_id": str(fact_id), "facts": gone})
+        return gone
+
+    async def summaries(
+        self, caller: Principal, system_id: str | None, *, limit: int, cursor: str | None
+    ) -> tuple[list[ShownSummary], str | None]:
+        """A page, newest first, and the cursor of the next. Raises InvalidInput."""
+        below = None if cursor is None else uuid_cursor(cursor)
+        page = list(await compaction.list_summaries(self._database, system_id, below, limit))
+        await self._audit(caller, "read", {"system_id": system_id, "summaries": len(page)})
+        return page, str(page[-1].summary_id) if len(page) == limit else None
+
+    async def restore(self, caller: Principal, summary_id: UUID) -> int:
+        """Give back the entries of a summary, and of those after it; how many. Raises NotFound, Conflict."""
+        restored = await compaction.restore(self._database, summary_id)
+        if restored is None:
+            raise NotFound(f"there is no summary {summary_id}")
+        if not restored:
+            raise Conflict(f"nothing of summary {summary_id} can be restored: that was done, or is over after 30 days")
+        await self._audit(caller, "restored", {"summary_id": str(summary_id), "entries": restored})
+        return restored
+
+    async def _audit(self, caller: Principal, done: str, detail: dict[str, object]) -> None:
+        await audit.append(self._database, caller.name, f"memory:{done}", detail)
+
+
+def _no_fact(fact_id: UUID) -> NotFound:
+    return NotFound(f"there is no fact {fact_id}: it was forgotten, or never there")

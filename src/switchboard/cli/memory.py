@@ -1,0 +1,110 @@
+"""`switchboard memory`: what butlers have learned, and what stands for long conversations. Called by `main.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+import typer
+from rich.console import RenderableType
+
+from switchboard.cli.client import ask
+from switchboard.cli.output import AsJson, Cursor, Json, details, one_line, show, show_page, table, when
+
+app = typer.Typer(help="What butlers have learned: list, show, share or forget it.", no_args_is_help=True)
+
+FactId = Annotated[UUID, typer.Argument(help="The fact's id, as `memory list` shows it.", metavar="ID")]
+Butler = Annotated[str | None, typer.Option("--butler", help="Only of this butler, such as System1/notes.")]
+Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
+
+
+@app.command("list")
+def list_memory(
+    *,
+    butler: Butler = None,
+    author: Annotated[str | None, typer.Option(help="Only what this person said, as the list names people.")] = None,
+    summaries: Annotated[
+        bool, typer.Option("--summaries", help="Instead of facts the summaries of long conversations.")
+    ] = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
+) -> None:
+    """List facts, or summaries, the newest first. That you looked is audited."""
+    if summaries and author is not None:
+        raise typer.BadParameter("a summary has no author; leave out one of the two", param_hint="--author")
+    what = "summaries" if summaries else "facts"
+    asked = {"limit": limit, "system_id": butler, "author": author}
+    given = {name: value for name, value in asked.items() if name != "author" or not summaries}
+    page = ask(lambda client: client.get(f"/v1/memory/{what}", {**given, "cursor": cursor}))
+    again = {"butler": butler, "author": author, "summaries": summaries or None, "limit": limit}
+    show_page(page, _summaries(page) if summaries else _facts(page), "memory list", as_json=as_json, **again)
+
+
+def _facts(page: Json) -> RenderableType:
+    rows = (
+        (f["fact_id"], when(f["created_at"], short=True), f["system_id"], f["space"], f["subject"], one_line(f["text"]))
+        for f in page["facts"]
+    )
+    names = ("id", "since", "butler", "space", "about", "text")
+    return table(*names, rows=rows, keep=names[:4])
+
+
+def _summaries(page: Json) -> RenderableType:
+    rows = (
+        (
+            s["summary_id"],
+            when(s["created_at"], short=True),
+            s["system_id"],
+            s["conversation"],
+            "restored" if s["restored_at"] else str(s["restorable"]),
+            one_line(s["text"]),
+        )
+        for s in page["summaries"]
+    )
+    names = ("id", "since", "butler", "conversation", "restorable", "text")
+    return table(*names, rows=rows, keep=names[:5])
+
+
+@app.command("show")
+def show_fact(fact_id: FactId, *, as_json: AsJson = False) -> None:
+    """Show one fact with the words that it was taken from."""
+    found = ask(lambda client: client.get(f"/v1/memory/facts/{fact_id}"))
+    fact = found["fact"]
+    rows: list[tuple[str, object]] = [(name, fact[name]) for name in ("fact_id", "system_id", "space", "author")]
+    rows += [("about", fact["subject"]), ("text", fact["text"]), ("since", when(fact["created_at"]))]
+    rows += [("said", _said(one)) for one in found["sources"]]
+    show(found, details(rows), as_json=as_json)
+
+
+def _said(source: Json) -> str:
+    if source["text"] is None:
+        return "(erased)"
+    return f"{when(source['created_at'])}  {one_line(source['text'])}"
+
+
+@app.command("share")
+def share(fact_id: FactId, *, as_json: AsJson = False) -> None:
+    """Let everybody who talks to the butler hear a fact."""
+    answer = ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/share", {}))
+    show(answer, f"{fact_id}: shared", as_json=as_json)
+
+
+@app.command("forget")
+def forget(fact_id: FactId, *, as_json: AsJson = False) -> None:
+    """Forget a fact for good, with its copies and the summaries that may repeat it. It cannot be restored."""
+    answer = ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/forget", {}))
+    show(answer, f"{fact_id}: forgotten", as_json=as_json)
+
+
+@app.command("restore")
+def restore(
+    summary_id: Annotated[
+        UUID, typer.Argument(help="The summary's id, as `memory list --summaries` shows it.", metavar="ID")
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Give back the messages that a summary, and those after it, stand for; possible for 30 days."""
+    answer = ask(lambda client: client.post(f"/v1/memory/summaries/{summary_id}/restore", {}))
+    show(answer, f"{summary_id}: {answer['restored']} messages restored", as_json=as_json)

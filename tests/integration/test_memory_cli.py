@@ -1,0 +1,101 @@
+"""`switchboard memory` against a real server: what it shows, shares, forgets and gives back, and that it is audited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from switchboard.domain.ledger import LaneKey
+from switchboard.domain.routing import SystemId
+from switchboard.store import facts
+from switchboard.store.facts import NewFact
+from tests.integration.test_cli import Cli
+from tests.servers import Opened, open_server
+
+ECHO = SystemId("System1/echo")
+ANN = "telegram/bot/ann"
+SAID = """
+insert into entry (lane, position, request_id, role, person, private, text, created_at, compacted_at)
+values ($1, $2, gen_random_uuid(), 'user', $3, true, $4, now(), now())"""
+LANE = """
+insert into lane (key, kind, system_id, conversation, pool, tier)
+select lane_key('turn', $1, enter_conversation($2)), 'turn', $1, enter_conversation($2), 'work', 2 returning key"""
+
+
+@pytest.fixture
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    """With two facts of Ann and a summary."""
+    async with open_server(database_url, tmp_path / "data") as opened:
+        database = opened.lab.database
+        lane = LaneKey(await database.value(LANE, ECHO, ANN))
+        for n, text in ((1, "Noor is allergic to walnuts"), (2, "I live in Leeds")):
+            await database.run(SAID, lane, n, ANN, f"Well, {text}.")
+            await facts.save(database, lane, ECHO, [NewFact(ANN, "self", True, text, (n,))])
+        await database.run(
+            "insert into summary (lane, position, summary_id, first_position, person, private, text) "
+            "values ($1, 20, $2, 1, $3, true, 'of Noor and Leeds')",
+            lane,
+            uuid4(),
+            ANN,
+        )
+        yield opened
+
+
+async def said(server: Opened, *path: str, **params: str) -> Any:
+    return (await server.http.get("/v1/memory/" + "/".join(path), params=params)).json()
+
+
+async def test_facts_come_in_pages_and_by_author_and_butler(server: Opened) -> None:
+    page = await said(server, "facts", limit="1")
+    assert [one["text"] for one in page["facts"]] == ["I live in Leeds"]
+    rest = await said(server, "facts", limit="1", cursor=page["next_cursor"])
+    assert [(one["text"], one["space"]) for one in rest["facts"]] == [("Noor is allergic to walnuts", f"private:{ANN}")]
+    assert (await said(server, "facts", author="telegram/bot/bob"))["facts"] == []
+    assert (await said(server, "facts", system_id="System1/other"))["facts"] == []
+    fact = await said(server, "facts", rest["facts"][0]["fact_id"])
+    assert [one["text"] for one in fact["sources"]] == ["Well, Noor is allergic to walnuts."]
+
+
+async def test_sharing_forgetting_and_restoring_are_audited_and_say_what_is_gone(server: Opened) -> None:
+    leeds, noor = (one["fact_id"] for one in (await said(server, "facts"))["facts"])
+    assert (await server.http.post(f"/v1/memory/facts/{leeds}/share")).status_code == 200
+    assert (await said(server, "facts", leeds))["fact"]["space"] == "shared"
+    assert (await server.http.post(f"/v1/memory/facts/{noor}/forget")).json() == {"fact_id": noor, "forgotten": 1}
+    gone = await server.http.post(f"/v1/memory/facts/{noor}/forget")
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
+    [summary] = (await said(server, "summaries"))["summaries"]
+    assert (summary["text"], summary["restorable"]) == ("", 1)
+    url = f"/v1/memory/summaries/{summary['summary_id']}/restore"
+    assert (await server.http.post(url)).json()["restored"] == 1
+    assert (await server.http.post(url)).status_code == 409
+    done = (await server.http.get("/v1/audit")).json()["entries"]
+    assert {"memory:read", "memory:shared", "memory:forgotten", "memory:restored"} <= {one["action"] for one in done}
+
+
+async def test_the_commands_show_it_as_tables_and_as_json(
+    server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_URL", server.url)
+    monkeypatch.setenv("SWITCHBOARD_TOKEN", server.token)
+    cli = Cli(capsys, monkeypatch)
+
+    def commands() -> None:
+        listed = cli.json("memory", "list")["facts"]
+        assert [one["text"] for one in listed] == ["I live in Leeds", "Noor is allergic to walnuts"]
+        assert "Leeds" in cli.says("memory", "list", "--author", ANN)
+        assert "of Noor and Leeds" in cli.says("memory", "list", "--summaries")
+        assert "Well, I live in Leeds." in cli.says("memory", "show", listed[0]["fact_id"])
+        assert "shared" in cli.says("memory", "share", listed[0]["fact_id"])
+        assert "forgotten" in cli.says("memory", "forget", listed[1]["fact_id"])
+        assert "there is no fact" in cli.run("memory", "show", listed[1]["fact_id"])[2]
+        [summary] = cli.json("memory", "list", "--summaries")["summaries"]
+        assert "1 messages restored" in cli.says("memory", "restore", summary["summary_id"])
+        assert "a summary has no author" in cli.run("memory", "list", "--summaries", "--author", ANN)[2]
+        assert "should be a valid UUID" in cli.run("memory", "forget", "noor")[2]
+
+    await asyncio.to_thread(commands)
