@@ -18,14 +18,14 @@ from switchboard.server.contracts.memory import (
     SummaryPage,
 )
 from switchboard.server.contracts.messages import Cursor, Limit, Word
-from switchboard.server.http.services import Parts, answer, documented, needs
+from switchboard.server.http.services import Parts, answer, needs, operation
 
 router = APIRouter(prefix="/v1/memory", tags=["memory"])
 
 Operator = Annotated[Principal, Depends(needs("memory"))]
 
 
-@router.get("/facts", operation_id="list_facts", summary="List facts", responses=documented(FactPage))
+@router.get("/facts", **operation("list_facts", "List facts", FactPage))
 async def list_facts(
     caller: Operator,
     parts: Parts,
@@ -39,37 +39,27 @@ async def list_facts(
     return answer({"facts": page, "next_cursor": following})
 
 
-@router.get("/facts/{fact_id}", operation_id="get_fact", summary="Get a fact", responses=documented(FactDetail, 404))
+@router.get("/facts/{fact_id}", **operation("get_fact", "Get a fact", FactDetail, 404))
 async def get_fact(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
     """With the words that it was taken from."""
     fact, sources = await parts.memory.fact(caller, fact_id)
     return answer({"fact": fact, "sources": sources})
 
 
-@router.post(
-    "/facts/{fact_id}/share",
-    operation_id="share_fact",
-    summary="Share a fact",
-    responses=documented(SharedFact, 404),
-)
+@router.post("/facts/{fact_id}/share", **operation("share_fact", "Share a fact", SharedFact, 404))
 async def share(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
     """Everybody who talks to the butler may hear it from then on."""
     await parts.memory.share(caller, fact_id)
     return answer({"fact_id": fact_id})
 
 
-@router.post(
-    "/facts/{fact_id}/forget",
-    operation_id="forget_fact",
-    summary="Forget a fact",
-    responses=documented(ForgottenFact, 404),
-)
+@router.post("/facts/{fact_id}/forget", **operation("forget_fact", "Forget a fact", ForgottenFact, 404))
 async def forget(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
     """For good: with its copies and the summaries that may repeat it. Nobody can restore it."""
     return answer({"fact_id": fact_id, "forgotten": await parts.memory.forget(caller, fact_id)})
 
 
-@router.get("/summaries", operation_id="list_summaries", summary="List summaries", responses=documented(SummaryPage))
+@router.get("/summaries", **operation("list_summaries", "List summaries", SummaryPage))
 async def list_summaries(
     caller: Operator, parts: Parts, system_id: Word | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
@@ -80,9 +70,7 @@ async def list_summaries(
 
 @router.post(
     "/summaries/{summary_id}/restore",
-    operation_id="restore_summary",
-    summary="Restore summarized entries",
-    responses=documented(RestoredSummary, 404, 409),
+    **operation("restore_summary", "Restore summarized entries", RestoredSummary, 404, 409),
 )
 async def restore(caller: Operator, parts: Parts, summary_id: UUID) -> Response:
     """Within 30 days, with those of later summaries. What was learned stays; 409 if nothing can be restored."""
