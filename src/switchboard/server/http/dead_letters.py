@@ -24,7 +24,7 @@ from switchboard.server.contracts.dead_letters import (
 )
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import TargetBody
-from switchboard.server.http.services import Parts, answer, needs, operation
+from switchboard.server.http.services import Parts, answer, needs, operation, page
 from switchboard.store.dead_letters import DeadLetterFilter
 
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
@@ -49,8 +49,7 @@ async def list_dead_letters(  # noqa: PLR0913, PLR0917 - one parameter per filte
     """Newest first; a System4 sees those of its team. They died in [since, until)."""
     teams = None if team_id is None else (team_id,)
     wanted = DeadLetterFilter(teams, status, category, channel, system_id, since, until)
-    page, following = await parts.dead_letters.list(caller, wanted, limit=limit, cursor=cursor)
-    return answer({"dead_letters": page, "next_cursor": following})
+    return answer(page("dead_letters", await parts.dead_letters.list(caller, wanted, limit=limit, cursor=cursor)))
 
 
 @router.get("/{dead_letter_id}", **operation("get_dead_letter", "Get a dead letter", DeadLetterDetail, 404))

@@ -20,7 +20,7 @@ from switchboard.server.contracts.messages import (
     Resumed,
     Word,
 )
-from switchboard.server.http.services import Parts, answer, needs, operation
+from switchboard.server.http.services import Parts, answer, needs, operation, page
 
 router = APIRouter(prefix="/v1", tags=["operations"])
 
@@ -37,8 +37,8 @@ async def list_deliveries(
     cursor: Cursor | None = None,
 ) -> Response:
     """Newest message first; an agent sees its own."""
-    page, following = await parts.views.deliveries(caller, limit=limit, cursor=cursor, system_id=system_id, state=state)
-    return answer({"deliveries": page, "next_cursor": following})
+    found = await parts.views.deliveries(caller, limit=limit, cursor=cursor, system_id=system_id, state=state)
+    return answer(page("deliveries", found))
 
 
 @router.get("/ids", **operation("find_ids", "Find things by the beginning of an id", FoundIds, needing="explain"))
@@ -50,8 +50,7 @@ async def find_ids(parts: Parts, start: Word) -> Response:
 @router.get("/lanes", **operation("list_lanes", "List busy lanes", LaneList, needing="lanes"))
 async def list_lanes(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """Those that are not idle or hold parked items, the longest waiting first."""
-    page, following = await parts.views.lanes(limit=limit, cursor=cursor)
-    return answer({"lanes": page, "next_cursor": following})
+    return answer(page("lanes", await parts.views.lanes(limit=limit, cursor=cursor)))
 
 
 @router.post("/lanes/resume", **operation("resume_lane", "Resume a paused lane", Resumed, 404, needing="lanes"))

@@ -16,7 +16,7 @@ from switchboard.app.messages.explain import explain
 from switchboard.app.messages.views import Stopping
 from switchboard.domain.shown import MessageState
 from switchboard.server.contracts.messages import Cursor, Explanation, Limit, MessageDetail, MessagePage, Replies, Word
-from switchboard.server.http.services import Parts, Responses, answer, needs, operation
+from switchboard.server.http.services import Parts, Responses, answer, needs, operation, page
 
 router = APIRouter(prefix="/v1/messages", tags=["messages"])
 
@@ -38,10 +38,10 @@ async def list_messages(  # noqa: PLR0913, PLR0917 - one parameter per filter of
     state: MessageState | None = None,
 ) -> Response:
     """Newest first; a connector sees those of its endpoint."""
-    page, following = await parts.views.messages(
+    found = await parts.views.messages(
         caller, limit=limit, cursor=cursor, channel=channel, endpoint=endpoint, state=state
     )
-    return answer({"messages": page, "next_cursor": following})
+    return answer(page("messages", found))
 
 
 @router.get("/{request_id}", **operation("get_message", "Get a message", MessageDetail, 404))

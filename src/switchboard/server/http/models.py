@@ -17,7 +17,7 @@ from switchboard.app.classification.spending import By, ModelsView, UsageView
 from switchboard.server.contracts.dead_letters import Moment
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.models import CaseFile, ClassificationPage, CorrectionBody
-from switchboard.server.http.services import Parts, answer, needs, operation
+from switchboard.server.http.services import Parts, answer, needs, operation, page
 
 router = APIRouter(prefix="/v1", tags=["models"])
 
@@ -62,8 +62,7 @@ async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per fi
 ) -> Response:
     """Every attempt, the newest message first; a System3 and a System4 see those of their teams."""
     wanted = ClassificationFilter(None if team_id is None else (team_id,), butler, failed, corrected)
-    page, following = await parts.classifications.list(caller, wanted, limit=limit, cursor=cursor)
-    return answer({"classifications": page, "next_cursor": following})
+    return answer(page("classifications", await parts.classifications.list(caller, wanted, limit=limit, cursor=cursor)))
 
 
 @router.get(
@@ -74,8 +73,7 @@ async def list_cases(
     parts: Parts, team_id: Word | None = None, limit: Limit = 500, cursor: Cursor | None = None
 ) -> Response:
     """The newest first, in the form of `switchboard rules test`."""
-    page, following = await parts.classifications.cases(team_id, limit=limit, cursor=cursor)
-    return answer({"cases": page, "next_cursor": following})
+    return answer(page("cases", await parts.classifications.cases(team_id, limit=limit, cursor=cursor)))
 
 
 @router.post(

@@ -23,7 +23,7 @@ from switchboard.server.contracts.messages import (
     ReceiptBody,
     ReplyState,
 )
-from switchboard.server.http.services import Parts, answer, needs, operation
+from switchboard.server.http.services import Parts, answer, needs, operation, page
 
 router = APIRouter(prefix="/v1", tags=["connectors"])
 
@@ -52,8 +52,7 @@ async def list_outbox(
     parts: Parts, state: OutboxState | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
     """Newest first, of all endpoints."""
-    page, following = await parts.views.outbox(state, limit=limit, cursor=cursor)
-    return answer({"replies": page, "next_cursor": following})
+    return answer(page("replies", await parts.views.outbox(state, limit=limit, cursor=cursor)))
 
 
 @router.get("/outbox/{outbox_id}", **operation("get_reply", "Get a reply", ReplyDetail, 404, needing="replies"))
@@ -83,8 +82,7 @@ async def heartbeat(caller: Beating, parts: Parts, body: HeartbeatBody) -> Respo
 @router.get("/connectors", **operation("list_connectors", "List connectors", ConnectorList, needing="connectors"))
 async def list_connectors(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """The last heartbeat of each endpoint: online within two intervals, stale within five, then offline."""
-    page, following = await parts.views.connectors(limit=limit, cursor=cursor)
-    return answer({"connectors": page, "next_cursor": following})
+    return answer(page("connectors", await parts.views.connectors(limit=limit, cursor=cursor)))
 
 
 def pull_request(body: OutboxNext) -> PullRequest:

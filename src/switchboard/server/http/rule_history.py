@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from switchboard.domain.routing import TeamId
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import DiffAnswer, Linted, RuleFile, Version, VersionPage, VersionView
-from switchboard.server.http.services import Parts, Within, answer, needs, operation
+from switchboard.server.http.services import Parts, Within, answer, needs, operation, page
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"], dependencies=[Depends(needs("rules"))])
 
@@ -20,8 +20,7 @@ router = APIRouter(prefix="/v1/rules", tags=["rules"], dependencies=[Depends(nee
 @router.get("/versions", **operation("list_rule_versions", "List versions of the rules", VersionPage))
 async def list_versions(parts: Parts, limit: Limit = 50, cursor: Cursor | None = None) -> Response:
     """Who changed the rules when, and why; newest first."""
-    page, following = await parts.records.versions(limit=limit, cursor=cursor)
-    return answer({"versions": page, "next_cursor": following})
+    return answer(page("versions", await parts.records.versions(limit=limit, cursor=cursor)))
 
 
 @router.get("/versions/{version}", **operation("get_rule_version", "Get a version of the rules", VersionView, 404))

@@ -32,7 +32,7 @@ from switchboard.server.contracts.rules import (
     Written,
     WrittenRuleView,
 )
-from switchboard.server.http.services import Parts, Responses, Services, Within, answer, needs, operation
+from switchboard.server.http.services import Parts, Responses, Services, Within, answer, needs, operation, page
 
 router = APIRouter(prefix="/v1", tags=["rules"])
 
@@ -141,8 +141,7 @@ def new_rule(body: NewRuleBody) -> NewRule:
 @router.get("/sops", **operation("list_sops", "List SOPs", SopList, needing="rules"))
 async def list_sops(parts: Parts, reach: Within, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """Every standard operating procedure that has rules here, loaded or not, by name."""
-    page, following = await parts.records.sops(reach, limit=limit, cursor=cursor)
-    return answer({"sops": page, "next_cursor": following})
+    return answer(page("sops", await parts.records.sops(reach, limit=limit, cursor=cursor)))
 
 
 @router.put("/sops/{name:path}", **operation("load_sop", "Load an SOP", Written, 409))

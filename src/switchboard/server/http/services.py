@@ -5,7 +5,7 @@ Routers import it; `app.py` fills `Services`. In: a request; out: a checked `Pri
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, cast
 
@@ -116,6 +116,12 @@ Within = Annotated[Reach, Depends(_within)]
 def answer(value: object, status: int = 200) -> Response:
     """`value` as JSON. Encoded here and not validated again: `tests` hold it against the OpenAPI."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def page(name: str, found: tuple[Sequence[object], str | None]) -> JsonObject:
+    """The body of a page of a list: its rows under their name, and the cursor of the next page."""
+    rows, following = found
+    return {name: rows, "next_cursor": following}
 
 
 SENTENCES: Final[Mapping[int, str]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Response
 
 from switchboard.server.contracts.messages import AgentList, Cursor, Limit, TeamList, TeamView, Word
-from switchboard.server.http.services import Parts, Within, answer, needs, operation
+from switchboard.server.http.services import Parts, Within, answer, needs, operation, page
 
 router = APIRouter(prefix="/v1", tags=["teams"], dependencies=[Depends(needs("teams"))])
 
@@ -29,5 +29,4 @@ async def get_team(parts: Parts, reach: Within, team_id: Word) -> Response:
 @router.get("/agents", **operation("list_agents", "List agents", AgentList))
 async def list_agents(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """The members of all teams by id, with the number of their deliveries by state."""
-    page, following = await parts.views.agents(limit=limit, cursor=cursor)
-    return answer({"agents": page, "next_cursor": following})
+    return answer(page("agents", await parts.views.agents(limit=limit, cursor=cursor)))

@@ -13,7 +13,7 @@ from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.server.contracts.dead_letters import DeadLetterFilterBody, HandleBody, RerouteBody
 from switchboard.server.contracts.messages import Body, Cursor, Id, Limit
 from switchboard.server.http.dead_letters import filter_of, reroute_of
-from switchboard.server.http.services import Services
+from switchboard.server.http.services import Services, page
 from switchboard.server.mcp.tool_spec import Call, ToolSpec, tool_of
 
 _LIST: Final = "List dead letters, newest first: messages that could not be delivered, and why."
@@ -66,8 +66,8 @@ class _DeadLetterTools:
         self._service = service
 
     async def page(self, call: Call, body: ListDeadLetters) -> object:
-        page, following = await self._service.list(call.caller, filter_of(body), limit=body.limit, cursor=body.cursor)
-        return {"dead_letters": page, "next_cursor": following}
+        found = await self._service.list(call.caller, filter_of(body), limit=body.limit, cursor=body.cursor)
+        return page("dead_letters", found)
 
     async def get(self, call: Call, body: WhichDeadLetter) -> object:
         return await self._service.get(call.caller, body.dead_letter_id)

@@ -18,7 +18,7 @@ from switchboard.domain.routing import TeamId
 from switchboard.server.contracts.messages import Body, Cursor, Limit, Line, Word
 from switchboard.server.contracts.rules import BacktestBody, RestoreBody, SopBody
 from switchboard.server.http.replays import proposal_of
-from switchboard.server.http.services import Services
+from switchboard.server.http.services import Services, page
 from switchboard.server.mcp.tool_spec import Call, ToolSpec, tool_of
 
 _VERSIONS: Final = "List the versions of the rules, newest first: who changed them, when and why."
@@ -90,15 +90,13 @@ class _RuleSetTools:
         return reach_of(self._services.switchboard.runtime, call.caller)
 
     async def versions(self, _: Call, body: VersionsWanted) -> object:
-        page, following = await self._services.records.versions(limit=body.limit, cursor=body.cursor)
-        return {"versions": page, "next_cursor": following}
+        return page("versions", await self._services.records.versions(limit=body.limit, cursor=body.cursor))
 
     async def lint(self, call: Call, _: NoArguments) -> object:
         return await self._services.records.lint(self._reach(call))
 
     async def sops(self, call: Call, body: SopsWanted) -> object:
-        page, following = await self._services.records.sops(self._reach(call), limit=body.limit, cursor=body.cursor)
-        return {"sops": page, "next_cursor": following}
+        return page("sops", await self._services.records.sops(self._reach(call), limit=body.limit, cursor=body.cursor))
 
     async def restore(self, call: Call, body: RestoreBody) -> object:
         order = Order(body.reason, body.expected_version, body.dry_run)
