@@ -23,7 +23,7 @@ from switchboard.ports.tools import ToolOutcome, ToolScope
 from switchboard.store.inbox import Acceptance
 from switchboard.store.stopping import stop_message
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
-from switchboard.testing.scripted_llm import Call, Garbage, Reply, Request, ScriptedLlm, Status, Usage
+from switchboard.testing.scripted_llm import Call, Garbage, Hang, Reply, Request, ScriptedLlm, Status, Usage
 from switchboard.tools.registry import build_tools
 from tests.asking import spec
 from tests.hands import all_dead_letters, assert_balanced, at_work, settled
@@ -270,6 +270,27 @@ async def test_a_turn_that_was_stopped_before_it_began_asks_nobody() -> None:
         assert isinstance(result, Answer)
         assert result.stop_reason == "aborted"
         assert not llm.requests
+
+
+async def test_a_turn_that_is_stopped_while_its_model_writes_keeps_what_was_written() -> None:
+    stop, told = asyncio.Event(), list[Delta]()
+
+    def tell(delta: Delta) -> None:
+        told.append(delta)
+        stop.set()
+
+    text = "Once upon a time there was a king who had three daughters. " * 4
+    async with (
+        ScriptedLlm(script(Reply(text=text, fault=Hang(at="middle")))) as llm,
+        a_model_engine(llm) as (engine, _),
+    ):
+        async with asyncio.timeout(20):
+            result = await engine.run(replace(a_turn(), stop=stop, on_delta=tell), MemoryJournal())
+    assert isinstance(result, Answer)
+    assert result.stop_reason == "aborted"
+    assert result.text
+    assert text.startswith(result.text)
+    assert told
 
 
 async def test_what_is_told_meanwhile_makes_the_reply() -> None:
