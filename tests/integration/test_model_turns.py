@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -21,12 +22,13 @@ from switchboard.journey.turn import DELAYED, TurnLimits
 from switchboard.ports.engine import Answer, Delta, Effect, EngineFailure, Fenced, Outage, Refusal
 from switchboard.ports.tools import ToolOutcome, ToolScope
 from switchboard.store.inbox import Acceptance
+from switchboard.store.steps import Step, StepWrite, write_steps
 from switchboard.store.stopping import stop_message
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Call, Garbage, Hang, Reply, Request, ScriptedLlm, Status, Usage
 from switchboard.tools.registry import build_tools
 from tests.asking import spec
-from tests.hands import all_dead_letters, assert_balanced, at_work, settled
+from tests.hands import a_hand, all_dead_letters, assert_balanced, at_work, rescue, settled
 from tests.lab import ROOT, butler, lab, rule, submission, to
 from tests.turning import OWNER, Noting, a_model_engine
 from tests.waiting import eventually
@@ -454,3 +456,27 @@ async def test_a_person_stops_what_runs_and_not_what_waits(database_url: str, ho
         assert await parts.database.value(reasons, long.request_id) == "aborted"
         assert not await stop_message(parts.database, long.request_id), "it has ended"
         await assert_balanced(parts)
+
+
+@pytest.mark.parametrize(("gets_on", "attempts"), [(True, [1, 1, 1]), (False, [1, 2, 3])])
+async def test_a_worker_that_is_lost_after_a_step_counts_no_attempt(
+    database_url: str, gets_on: bool, attempts: list[int]
+) -> None:
+    async with lab(database_url, [TEAM], RULES) as parts:
+        accepted = await parts.accept.accept(submission("m", channel="api", sender="x", event="1"))
+        found: list[int] = []
+        for n in range(3):
+            async with a_hand(parts.database) as hand:
+                [item] = await hand.claim()
+                found.append(item.attempts)
+                if gets_on:
+                    step = Step(f"request:{n}", "done", "idempotent", uuid4(), "x")
+                    write = StepWrite(item, accepted.request_id, step)
+                    assert await write_steps(parts.database, hand.worker, [write]) == [True]
+                await hand.die()
+
+                async def freed() -> bool:
+                    return await rescue(parts.database) == 1
+
+                await eventually(freed)
+    assert found == attempts
