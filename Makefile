@@ -54,7 +54,7 @@ chaos-model: $(STAMP) ## 1000 messages, models that fail in every way, a kill -9
 	@$(BIN)/python -m tests.chaos.model_run
 
 bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
-	@for what in start ingest route turn fair propagation backtest classify; do $(BIN)/switchboard bench $$what || exit 1; done
+	@for what in start ingest route turn fair propagation backtest classify model-turn; do $(BIN)/switchboard bench $$what || exit 1; done
 
 clis: ## install the real command lines of models that tests drive, below tests/clis (npm; 1.2 GB)
 	@cd tests/clis && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error \

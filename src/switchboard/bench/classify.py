@@ -161,10 +161,10 @@ async def measure(plan: Plan) -> list[Result]:
 async def _by_api(place: _Place, kind: ApiKind, messages: int) -> Result:
     """Each message, and after it the official SDK with the very request that was made for one."""
     routed, bare = [], []
-    async with place.up(place.spec(kind)) as up, _sdk(kind, place.llm) as ask:
+    async with place.up(place.spec(kind)) as up, sdk(kind, place.llm) as ask:
         for _ in range(_WARMING):
             await place.routed(up)
-        body = await _last_request(place)
+        body = await last_request(place.http, place.llm)
         for _ in range(_WARMING):
             await ask(body)
         for _ in range(messages):
@@ -179,7 +179,7 @@ Ask = Callable[[JsonMapping], Awaitable[Any]]
 
 
 @asynccontextmanager
-async def _sdk(kind: ApiKind, llm: str) -> AsyncIterator[Ask]:
+async def sdk(kind: ApiKind, llm: str) -> AsyncIterator[Ask]:
     """The official client of this kind, as its manual says."""
     if kind == "anthropic":
         async with anthropic.AsyncAnthropic(base_url=llm, api_key="none", max_retries=0) as client:
@@ -190,9 +190,9 @@ async def _sdk(kind: ApiKind, llm: str) -> AsyncIterator[Ask]:
         yield lambda body: create(**body)
 
 
-async def _last_request(place: _Place) -> JsonObject:
+async def last_request(http: aiohttp.ClientSession, llm: str) -> JsonObject:
     """What the scripted model was asked last, as it was sent."""
-    async with place.http.get(f"{place.llm}/scripted/requests") as response:
+    async with http.get(f"{llm}/scripted/requests") as response:
         body: JsonObject = (await response.json())["exchanges"][-1]["request"]["body"]
         return body
 

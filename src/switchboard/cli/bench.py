@@ -188,6 +188,32 @@ def classify(
     _show(as_json, columns, [row for result in results for row in _classified(result)])
 
 
+@app.command("model-turn")
+def model_turn(
+    *,
+    messages: Annotated[int, typer.Option(min=1, max=10_000, help="Messages of each kind.")] = 200,
+    as_json: AsJson = False,
+) -> None:
+    """What a turn with a model costs beyond the model, which answers at once: without tools, and per call of a tool."""
+    with _extras():
+        from switchboard.bench import model_turn as module
+    result = asyncio.run(module.measure(messages))
+    bare, plain = _p50_p99(result.bare_ms), _p50_p99(result.plain_ms)
+    tool = _p50_p99(result.with_a_tool_ms)
+    rows = [
+        ("the bare SDK, one request", *bare, None),
+        ("a message to its reply", *plain, plain[0] - bare[0]),
+        ("the same with one call of a tool", *tool, tool[0] - 2 * bare[0]),
+        ("each call of a tool", tool[0] - plain[0], tool[1] - plain[1], tool[0] - plain[0] - bare[0]),
+    ]
+    _show(as_json, ("what", "p50 ms", "p99 ms", "beyond the SDK, p50 ms"), rows)
+
+
+def _p50_p99(times: Sequence[float]) -> tuple[float, float]:
+    ordered = sorted(times)
+    return statistics.median(ordered), ordered[min(len(ordered) - 1, round(len(ordered) * 0.99))]
+
+
 @app.command()
 def grow(
     *,
