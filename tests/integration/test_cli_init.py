@@ -120,7 +120,7 @@ def test_without_a_model_the_butler_keeps_notes(tmp_path: Path) -> None:
     said, _ = init(tmp_path, "inner", "--json", "--model", "none", "--name", "scribe")
     assert json.loads(said)["model"] is None
     settings, team = read(tmp_path / "inner")
-    assert settings == {"teams_dir": "teams"}
+    assert settings == {"teams_dir": "teams", "data_dir": "data"}
     assert [(one["name"], one["engine"]) for one in team["systems"]] == [("scribe", "memo"), ("root", "memo")]
 
 

@@ -332,8 +332,9 @@ def load_settings(path: Path | None = None) -> Settings:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{file}: not TOML: {error}") from error
-    if file and isinstance(values.get("teams_dir"), str):
-        values["teams_dir"] = file.parent / values["teams_dir"]
+    for name in ("teams_dir", "data_dir"):
+        if file and isinstance(values.get(name), str):
+            values[name] = file.parent / values[name]
     try:
         return Settings(**values)
     except ValidationError as error:

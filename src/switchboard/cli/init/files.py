@@ -45,6 +45,7 @@ def _settings(choice: Choice) -> str:
     lines = [
         "# Written by `switchboard init`; it is yours to edit. All settings: docs/configuration.md",
         'teams_dir = "teams"',
+        'data_dir = "data"',
     ]
     if choice.offer is None:
         return "\n".join(lines) + "\n"
