@@ -58,7 +58,7 @@ class Asked:
     def names(self) -> Sequence[str]:
         return tuple(self._specs)
 
-    def context(self, name: str) -> int:
+    async def context(self, name: str) -> int:
         return self._specs[name].context or NO_CONTEXT
 
     def flaw(self, name: str) -> str | None:  # noqa: ARG002

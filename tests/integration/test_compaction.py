@@ -40,7 +40,7 @@ class OneModel:
     names: Sequence[str] = ("cheap",)
     asked: list[Request] = field(default_factory=list)
 
-    def context(self, _: str) -> int:
+    async def context(self, _: str) -> int:
         return 8192
 
     def flaw(self, _: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from switchboard.app.settings import Settings
 from switchboard.domain.llm import Report, Request
-from switchboard.ports.models import NO_CONTEXT, Asking
+from switchboard.ports.models import Asking
 from switchboard.store.database import Database
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class TurnModels:
         """In the order of the settings."""
         return tuple(self._known)
 
-    def context(self, name: str) -> int:
-        """Tokens of question and answer together."""
-        return self._known[name].context or NO_CONTEXT
+    async def context(self, name: str) -> int:
+        """Tokens of question and answer together. A local server is asked, once in ten minutes."""
+        return self._known[name].context or await (await self._opened()).context(name)
 
     def flaw(self, name: str) -> str | None:
         """What is missing here to ask it; None: nothing, as far as is known without asking."""

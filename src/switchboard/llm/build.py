@@ -13,6 +13,7 @@ from typing import Final, cast
 from switchboard.domain.errors import ConfigurationError
 from switchboard.llm.api import ApiSession, Open
 from switchboard.llm.cli import CliSession, program_of
+from switchboard.llm.context import Contexts
 from switchboard.llm.port import ApiKind, CliKind, Kind, Session
 from switchboard.llm.scratch import sweep
 from switchboard.llm.spec import API_KINDS, CLI_KINDS, ModelSpec
@@ -30,6 +31,7 @@ class Sessions:
         """Raises ConfigurationError that names the model and the fix."""
         self._http = open_client()
         self._guard: tuple[str, ...] | None = None
+        self.contexts = Contexts(self._http)
         self.models: tuple[tuple[ModelSpec, Session], ...] = tuple((spec, self._session(spec)) for spec in specs)
 
     async def aclose(self) -> None:

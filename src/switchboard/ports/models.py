@@ -36,8 +36,8 @@ class Models(Protocol):
         """In the order of the settings."""
         ...
 
-    def context(self, name: str) -> int:
-        """How many tokens question and answer may have together."""
+    async def context(self, name: str) -> int:
+        """How many tokens question and answer may have together: as the settings say, else as its server says."""
         ...
 
     def flaw(self, name: str) -> str | None:

@@ -115,7 +115,7 @@ class ModelEngine:
             limits=options.limits.limits,
             history=history,
             urls=urls_of(turn, history),
-            window=models.context(names[0]),
+            window=await models.context(names[0]),
             max_tokens=options.max_tokens,
         )
 

@@ -28,6 +28,7 @@ from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import NotFound, SwitchboardError
 from switchboard.domain.llm import Attempt, ChatMessage, Reply, Report, Request, Tool, ToolServer
 from switchboard.llm.build import Sessions, flaw
+from switchboard.llm.context import CONTEXT_REMEDY, SHORT, kept_sentinel, lost_head, sentinel
 from switchboard.llm.dispatch import Dispatcher, Limits, Terms
 from switchboard.llm.spec import CLI_KINDS
 from switchboard.llm.spending import DayBook, Spending
@@ -124,7 +125,8 @@ async def try_model(settings: Settings, model: ModelSettings, place: Place) -> T
             report = await _asked(settings, model, place, request, _unfit)
     except SwitchboardError as error:
         return _tried(model, "unavailable", error.message, _START)
-    return _told(model, report.attempts[-1], report.reply, place)
+    tried = _told(model, report.attempts[-1], report.reply, place)
+    return await _with_context(settings, model, place, tried)
 
 
 async def try_tools(settings: Settings, model: ModelSettings, place: Place) -> Tried:
@@ -135,7 +137,35 @@ async def try_tools(settings: Settings, model: ModelSettings, place: Place) -> T
     request = replace(_SECRET, max_tokens=model.max_tokens, deadline=model.timeout)
     report = await _asked(settings, model, place, request, _calls_no_tool)
     tried = _told(model, report.attempts[-1], None, place)
-    return replace(tried, detail="calls tools") if tried.ok else tried
+    tried = replace(tried, detail="calls tools") if tried.ok else tried
+    return await _with_context(settings, model, place, tried)
+
+
+async def _with_context(settings: Settings, model: ModelSettings, place: Place, tried: Tried) -> Tried:
+    """The same, unless its server loses the head of long requests in silence, as local ones do.
+
+    It is not held against the model if it cannot be told: a machine is too slow to read so much in time, or the model
+    does not find the word in a short request either.
+    """
+    if not tried.ok or model.profile != "local":
+        return tried
+    sessions = Sessions([model.spec])
+    try:
+        context = await sessions.contexts.of(model.spec)
+    finally:
+        await sessions.aclose()
+    if await _finds_word(settings, model, place, context) is not False:
+        return tried
+    if not await _finds_word(settings, model, place, SHORT):
+        return tried
+    return replace(tried, ok=False, outcome="context_cut", detail=lost_head(context), remedy=CONTEXT_REMEDY)
+
+
+async def _finds_word(settings: Settings, model: ModelSettings, place: Place, context: int) -> bool | None:
+    """Whether a word at the head of so long a request reaches the model; None if it did not answer."""
+    request = replace(sentinel(context), deadline=model.timeout)
+    reply = (await _asked(settings, model, place, request, _fits)).reply
+    return None if reply is None else kept_sentinel(reply)
 
 
 async def _asked(
@@ -153,6 +183,10 @@ async def _asked(
         return await dispatcher.run(request, terms)
     finally:
         await sessions.aclose()
+
+
+async def _fits(_: Reply) -> str | None:
+    return None
 
 
 async def _unfit(reply: Reply) -> str | None:

@@ -24,6 +24,7 @@ from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, Limits, Terms
 from switchboard.llm.slots import Lease, Taken
 from switchboard.llm.spending import Reserved
+from switchboard.ports.models import NO_CONTEXT
 from switchboard.ports.models import Asking as Asked
 from switchboard.store import classification as store
 from switchboard.store import model_usage
@@ -165,6 +166,11 @@ class OpenModels:
         models = [name for name in asking.models if name in self._names] or self._names
         terms = Terms(asking.asker, models=models, shorter=asking.shorter)
         return await self._dispatcher.run(request, terms, asking.on_delta)
+
+    async def context(self, name: str) -> int:
+        """How many tokens a model can read; of one that cannot be asked from here what is assumed."""
+        spec = next((spec for spec, _ in self._sessions.models if spec.name == name), None)
+        return NO_CONTEXT if spec is None else await self._sessions.contexts.of(spec)
 
     async def aclose(self) -> None:
         """Close the clients."""

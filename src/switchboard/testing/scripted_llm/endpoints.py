@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Literal, Protocol
 
 import msgspec
 from starlette.applications import Starlette
@@ -41,6 +42,7 @@ from switchboard.testing.scripted_llm.script import Player, Reply
 from switchboard.testing.scripted_llm.spoil import spoil
 from switchboard.testing.scripted_llm.strict import check_strictly, cut_head
 
+LocalServer = Literal["ollama", "lm-studio", "llama.cpp", "vllm"]
 Sleep = Callable[[float], Awaitable[None]]
 
 _JSON: Final = "application/json"
@@ -65,6 +67,7 @@ class Manners:
     sleep: Sleep
     strict: bool = False
     context: int | None = None
+    server: LocalServer | None = None
 
 
 def application(record: Record, player: Player, manners: Manners) -> Starlette:
@@ -87,6 +90,7 @@ def application(record: Record, player: Player, manners: Manners) -> Starlette:
             ),
             *speak((f"/{version}/models/{{model}}:generateContent" for version in _GEMINI_VERSIONS), Gemini()),
             *speak((f"/{version}/models/{{model}}:streamGenerateContent" for version in _GEMINI_VERSIONS), Gemini()),
+            *_told(manners, player.script.models),
             *(Route(path, lists.models) for path in ("/v1/models", "/models")),
             *_controls(record),
             Route("/{rest:path}", _Stray(record)),
@@ -310,6 +314,26 @@ class _Lists:
         """Four characters are a token, for Anthropic and Gemini alike."""
         tokens = 1 + len(await http.body()) // 4
         return _json({"input_tokens": tokens, "totalTokens": tokens})
+
+
+def _told(manners: Manners, models: tuple[str, ...]) -> list[Route]:
+    """Where a local server tells the context of its models."""
+    tokens = manners.context
+    documents: Mapping[LocalServer, Mapping[str, Json]] = {
+        "llama.cpp": {"/props": {"default_generation_settings": {"n_ctx": tokens}}},
+        "lm-studio": {"/api/v0/models": {"data": [{"id": one, "loaded_context_length": tokens} for one in models]}},
+        "vllm": {"/v1/models": {"data": [{"id": one, "max_model_len": tokens} for one in models]}},
+        "ollama": {
+            "/api/ps": {"models": [{"name": f"{one}:latest", "context_length": tokens} for one in models]},
+            "/api/show": {"parameters": f"stop x\nnum_ctx    {tokens}\n"},
+        },
+    }
+    found = documents[manners.server] if manners.server is not None else {}
+    return [Route(path, partial(_constant, said), methods=["GET", "POST"]) for path, said in found.items()]
+
+
+async def _constant(said: Json, _: HttpRequest) -> Response:
+    return _json(said)
 
 
 def _controls(record: Record) -> list[Route]:

@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from switchboard.domain.errors import ConfigurationError
-from switchboard.testing.scripted_llm.endpoints import Manners, Sleep, application
+from switchboard.testing.scripted_llm.endpoints import LocalServer, Manners, Sleep, application
 from switchboard.testing.scripted_llm.record import Exchange, Record
 from switchboard.testing.scripted_llm.request import Request
 from switchboard.testing.scripted_llm.script import Player, Scripted
@@ -30,7 +30,8 @@ class ScriptedLlm:
 
     `script` is a `Script`, a list of replies, or a function from a request to a reply. `sleep` makes the pauses of
     `Slow`. `strict`: what a strict provider rejects is rejected (see `strict.py`). `context`: of a longer request the
-    head is lost, in silence, beyond so many tokens.
+    head is lost, in silence, beyond so many tokens. `server`: the local server that it is taken for, which tells its
+    `context` where this one does.
     """
 
     def __init__(
@@ -41,10 +42,11 @@ class ScriptedLlm:
         sleep: Sleep = asyncio.sleep,
         strict: bool = False,
         context: int | None = None,
+        server: LocalServer | None = None,
     ) -> None:
         self._player = Player(script)
         self._record = Record()
-        app = application(self._record, self._player, Manners(sleep, strict, context))
+        app = application(self._record, self._player, Manners(sleep, strict, context, server))
         self._config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
         self._state = ServerState()
         self._port = port

@@ -1,0 +1,153 @@
+"""How many tokens a model can read: as the settings say, else as its server says, else a guess.
+
+`Contexts` asks local servers, each in its own words, and remembers; what an answer tells is decided by pure functions.
+`sentinel` and `kept_sentinel` find out whether a server loses the head of a long request in silence, which it does not
+say. Next: `app/classification/models.py`, `app/classification/model_tests.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx2
+
+from switchboard.core.lenient import count, items, json_value, mapping, string
+from switchboard.domain.llm import ChatMessage, Reply, Request
+from switchboard.llm.spec import API_KINDS, ModelSpec
+from switchboard.ports.models import NO_CONTEXT
+
+HOSTED: Final = 128_000
+"""Tokens of the models of OpenAI and Anthropic; none of those in use has fewer."""
+_TIMEOUT_S: Final = 3.0
+_REMEMBERED_S: Final = 600.0
+_NUM_CTX: Final = re.compile(r"^\s*num_ctx\s+(\d+)", re.MULTILINE)
+
+CONTEXT_REMEDY: Final = (
+    "raise the context of the server (Ollama: OLLAMA_CONTEXT_LENGTH, or num_ctx in the Modelfile; LM Studio: Context "
+    "Length of the loaded model; llama.cpp: -c; vLLM: --max-model-len), or set `context` of the model to what it has"
+)
+"""What to do about a server that loses the head of long requests."""
+
+Document = Mapping[str, object]
+Told = Callable[[Document, str], int | None]
+
+
+# What a server says --------------------------------------------------------------------------------------------------
+
+
+def of_llama_cpp(document: Document, _model: str) -> int | None:
+    """From `/props`: the context of one slot."""
+    return count(mapping(document.get("default_generation_settings")).get("n_ctx")) or None
+
+
+def of_lm_studio(document: Document, model: str) -> int | None:
+    """From `/api/v0/models`: the context that the model was loaded with."""
+    return _of_listed(document, "data", "id", model, "loaded_context_length")
+
+
+def of_vllm(document: Document, model: str) -> int | None:
+    """From `/v1/models`."""
+    return _of_listed(document, "data", "id", model, "max_model_len")
+
+
+def of_ollama_running(document: Document, model: str) -> int | None:
+    """From `/api/ps`: the context of a model that is loaded."""
+    return _of_listed(document, "models", "name", model, "context_length")
+
+
+def of_ollama_shown(document: Document, _model: str) -> int | None:
+    """From `/api/show`: that of its Modelfile. What the model could read in theory is not what the server gives it."""
+    found = _NUM_CTX.search(string(document.get("parameters")))
+    return int(found[1]) if found else None
+
+
+def _of_listed(document: Document, listed: str, key: str, model: str, field: str) -> int | None:
+    found = [one for one in items(document.get(listed)) if string(one.get(key)).removesuffix(":latest") == model]
+    found = found or [one for one in items(document.get(listed)) if one.get(key) == model]
+    return next((tokens for one in found if (tokens := count(one.get(field)))), None)
+
+
+_ASKED: Final[tuple[tuple[str, str, Told], ...]] = (
+    ("GET", "/props", of_llama_cpp),
+    ("GET", "/api/v0/models", of_lm_studio),
+    ("GET", "/v1/models", of_vllm),
+    ("GET", "/api/ps", of_ollama_running),
+    ("POST", "/api/show", of_ollama_shown),
+)
+
+
+def context_of(spec: ModelSpec, told: int | None) -> int:
+    """The tokens of question and answer together; `told` by the server, if it was asked and knows."""
+    if spec.context is not None:
+        return spec.context
+    return told or (HOSTED if spec.base_url is None and spec.kind in API_KINDS else NO_CONTEXT)
+
+
+class Contexts:
+    """The contexts of models, remembered for ten minutes: a server may be started anew with another."""
+
+    def __init__(self, http: httpx2.AsyncClient, clock: Callable[[], float] = time.monotonic) -> None:
+        self._http = http
+        self._clock = clock
+        self._known: dict[str, tuple[float, int | None]] = {}
+
+    async def of(self, spec: ModelSpec) -> int:
+        """The context of a model. Only a local server is asked; raises nothing."""
+        if spec.context is not None or spec.profile != "local" or spec.base_url is None:
+            return context_of(spec, None)
+        since, told = self._known.get(spec.origin, (0.0, None))
+        if spec.origin not in self._known or self._clock() - since > _REMEMBERED_S:
+            told = await self._told(spec.base_url, spec.model)
+            self._known[spec.origin] = (self._clock(), told)
+        return context_of(spec, told)
+
+    async def _told(self, base_url: str, model: str) -> int | None:
+        answers = await asyncio.gather(*(self._ask(way, _root(base_url) + path, model) for way, path, _ in _ASKED))
+        found = (read(answer, model) for (_, _, read), answer in zip(_ASKED, answers, strict=True))
+        return next((tokens for tokens in found if tokens), None)
+
+    async def _ask(self, way: str, url: str, model: str) -> Document:
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                body = {"model": model} if way == "POST" else None
+                response = await self._http.request(way, url, json=body)
+        except (httpx2.HTTPError, TimeoutError):
+            return {}
+        return mapping(json_value(response.text)) if response.status_code == 200 else {}
+
+
+def _root(base_url: str) -> str:
+    """The address of the server, without `/v1`."""
+    url = urlsplit(base_url)
+    return urlunsplit((url.scheme, url.netloc, url.path.rstrip("/").removesuffix("/v1"), "", ""))
+
+
+# What it does not say ------------------------------------------------------------------------------------------------
+
+SHORT: Final = 400
+"""Tokens that every server keeps."""
+_WORD: Final = "BLUE-HERON-4711"
+_LINE: Final = "A line of a list that is of no interest here.\n"
+_TOKENS_OF_LINE: Final = 12
+
+
+def sentinel(context: int) -> Request:
+    """A request of about four fifths of `context` tokens, with a word at its head for which it asks at its end."""
+    lines = _LINE * max(1, context * 4 // 5 // _TOKENS_OF_LINE)
+    question = f"{lines}\nWhat is the code word that the instructions name? Answer with the code word alone."
+    return Request((ChatMessage("user", question),), f"The code word is {_WORD}.", max_tokens=64, whole=False)
+
+
+def kept_sentinel(reply: Reply) -> bool:
+    """Whether the head has reached the model."""
+    return _WORD in reply.text.upper()
+
+
+def lost_head(context: int) -> str:
+    """What is wrong with a server that lost the head of a request."""
+    return f"the server loses the beginning of a request that should fit into {context:,} tokens, without saying so"
