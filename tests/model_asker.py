@@ -1,7 +1,7 @@
 """A process that asks a model once, as a worker does: `python -m tests.model_asker DATABASE_URL LLM_URL TEXT`.
 
-One session of the model at a time for all processes; a slot that is not renewed is free after a second. It prints the
-answer, or the attempts.
+One session of the model at a time for all processes; a slot that is not renewed is free after three seconds. It prints
+the answer, or the attempts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from switchboard.store.database import Database
 def settings(database_url: str, llm_url: str, **more: Any) -> Settings:
     """One model of that server."""
     model = {"name": "m", "kind": "openai", "model": "m", "base_url": f"{llm_url}/v1", "concurrency": 1, **more}
-    return Settings.model_validate({"database_url": database_url, "models": [model], "worker": {"ttl": 1.0}})
+    return Settings.model_validate({"database_url": database_url, "models": [model], "worker": {"ttl": 3.0}})
 
 
 async def _ask(database_url: str, llm_url: str, text: str) -> None:

@@ -196,6 +196,21 @@ async def test_a_model_without_encrypted_reasoning_is_asked_without_it() -> None
     assert ["include" in request.body for request in llm.requests] == [True, False, False]
 
 
+@every_profile
+async def test_an_empty_line_before_a_call_does_not_go_back(kind: ApiKind, more: dict[str, Any]) -> None:
+    async with session(kind, Reply("\n\n", TWO, "Hm."), TURN[2], strict=True, **more) as (one, llm):
+        await ask(one, after(FIRST, await ask(one, FIRST)))
+    assert llm.strays == ()
+
+
+@every_profile
+async def test_reasoning_that_led_to_nothing_does_not_go_back(kind: ApiKind, more: dict[str, Any]) -> None:
+    async with session(kind, Reply(thinking="Hm."), TURN[2], strict=True, **more) as (one, llm):
+        reply = await ask(one, FIRST)
+        await ask(one, replace(FIRST, messages=(*FIRST.messages, reply.message, ChatMessage("user", "Well?"))))
+    assert (reply.text, llm.strays) == ("", ())
+
+
 # What is said in turn ------------------------------------------------------------------------------------------------
 
 

@@ -79,7 +79,7 @@ async def test_a_model_runs_one_session_for_two_processes_and_a_killed_one_gives
         async with asker(database_url, llm.url, "first") as first:
             await llm.waiting("first")
             async with asker(database_url, llm.url, "second") as second:
-                refused = await ours.ask(Request((ChatMessage("user", "here"),), deadline=1.5), Asking(("m",)))
+                refused = await ours.ask(Request((ChatMessage("user", "here"),), deadline=5.0), Asking(("m",)))
                 assert [attempt.outcome for attempt in refused.attempts] == ["busy"]
                 assert len(llm.requests) == 1, "renewed: it runs for longer than a lease"
                 first.send_signal(signal.SIGKILL)

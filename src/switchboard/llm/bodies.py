@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from switchboard.core.lenient import string
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import ChatMessage, Request, Tool, ToolCall
 from switchboard.llm.answers import MALFORMED
@@ -194,7 +195,7 @@ def _message_choice(request: Request) -> Body:
 
 def _content(message: ChatMessage, spec: ModelSpec) -> list[Mapping[str, object]]:
     if _is_its_own(message, spec):
-        return list(message.blocks)
+        return [block for block in message.blocks if block.get("type") != "text" or string(block.get("text")).strip()]
     results: list[Body] = [
         {"type": "tool_result", "tool_use_id": _key(one.call_id), "content": one.text, "is_error": not one.ok}
         for one in message.results
@@ -238,7 +239,8 @@ def in_turn(given: Iterable[ChatMessage]) -> list[ChatMessage]:
 
 
 def _says_something(message: ChatMessage) -> bool:
-    return bool(message.text.strip() or message.calls or message.results or message.images or message.blocks)
+    """Reasoning alone says nothing: no provider takes it back without what it led to."""
+    return bool(message.text.strip() or message.calls or message.results or message.images)
 
 
 def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage:
