@@ -163,6 +163,14 @@ async def test_a_last_request_that_may_call_nothing(kind: ApiKind, more: dict[st
     assert asked.tools == () if more else (len(asked.tools), asked.tool_choice) == (1, "none")
 
 
+@every_profile
+async def test_calls_of_tools_that_are_gone_stay_in_the_conversation(kind: ApiKind, more: dict[str, Any]) -> None:
+    async with session(kind, TURN[0], TURN[2], strict=True, **more) as (one, llm):
+        reply = await ask(one, after(FIRST, await ask(one, FIRST), tools=()))
+    assert (reply.text, llm.strays) == ("Sun everywhere.", ())
+    assert llm.requests[1].tools == (("weather",) if kind == "anthropic" else ())
+
+
 def replace_calls(reply: Reply) -> Reply:
     """Of a model that calls all the same."""
     return Reply(reply.text, (Call("weather", {"at": "z"}, exact=True),))

@@ -166,7 +166,7 @@ def messages(request: Request, spec: ModelSpec) -> Body:
     said = [{"role": one.role, "content": _content(one, spec)} for one in in_turn(request.messages)]
     tools = [
         {"name": one.name, "description": one.description, "input_schema": dict(one.parameters)}
-        for one in request.tools
+        for one in request.tools or _bygone(request)
     ]
     if request.tools and not request.force:
         _mark(said[-1]["content"] if said else [])
@@ -187,8 +187,14 @@ def _mark(blocks: object) -> None:
         blocks[-1] = {**blocks[-1], **_CACHED}
 
 
+def _bygone(request: Request) -> list[Tool]:
+    """Where calls of earlier are, their tools must be, too: here those that there are no more."""
+    names = dict.fromkeys(call.name for message in request.messages for call in message.calls)
+    return [Tool(name, "Not available any more.", {"type": "object"}) for name in names]
+
+
 def _message_choice(request: Request) -> Body:
-    if request.no_calls:
+    if request.no_calls or not request.tools:
         return {"type": "none"}
     return {"type": "tool", "name": request.force} if request.force else {"type": "auto"}
 
