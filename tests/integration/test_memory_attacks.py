@@ -103,7 +103,7 @@ class Gullible:
 
     names: Sequence[str] = ("cheap",)
 
-    def context(self, _: str) -> int:
+    async def context(self, _: str) -> int:
         return 8192
 
     def flaw(self, _: str) -> str | None:
