@@ -47,7 +47,7 @@ from switchboard.llm.spec import ModelSpec
 from switchboard.llm.spending import DayBook
 from switchboard.ports.engine import Delta, EngineContext, Fenced, Journal, Turn, TurnResult
 from switchboard.ports.facts import Reader
-from switchboard.ports.models import NO_CONTEXT, Asking, Models
+from switchboard.ports.models import Asking, Models
 from switchboard.store import embedded_turns as store
 from switchboard.store import lanes
 from switchboard.store.classification import Pool
@@ -159,6 +159,7 @@ class DirectModels:
 
     def __init__(self, specs: Sequence[ModelSpec], sessions: Sessions) -> None:
         self._specs = {one.name: one for one in specs}
+        self._contexts = sessions.contexts
         self._dispatcher = Dispatcher(sessions.models, DayBook(lambda: datetime.now(UTC).date()))
 
     @property
@@ -166,9 +167,9 @@ class DirectModels:
         """In the order in which they were given."""
         return tuple(self._specs)
 
-    def context(self, name: str) -> int:
-        """Tokens of question and answer together."""
-        return self._specs[name].context or NO_CONTEXT
+    async def context(self, name: str) -> int:
+        """Tokens of question and answer together: as the spec says, else as a local server says."""
+        return await self._contexts.of(self._specs[name])
 
     def flaw(self, name: str) -> str | None:
         """What is missing on this machine to ask it."""
