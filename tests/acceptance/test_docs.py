@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _REPEATED = re.compile(
-    r"cat |switchboard (agents list|messages|explain|dlq (list|show)|doctor|outbox list|lanes list)\b"
+    r"cat |switchboard (agents list|messages|explain|dlq (list|show)|doctor|outbox list|lanes list|memory list)\b"
 )
 """What only looks, and may have looked too early."""
 _READY = "listens on"
