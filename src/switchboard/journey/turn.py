@@ -44,6 +44,7 @@ from switchboard.ports.engine import (
     TurnResult,
 )
 from switchboard.ports.facts import Reader
+from switchboard.ports.history import Entry
 from switchboard.store import lanes as store
 from switchboard.store.database import Database
 from switchboard.store.history import Said
@@ -206,7 +207,7 @@ class TurnLeg:
         return own + 5.0 if isinstance(own, (int, float)) and own > 0 else self._limits.timeout
 
     async def _finished(self, begun: Settlement, work: Work, member: Member, result: TurnResult) -> Settlement:
-        said = await self._said(turn_of(work, member, begun.item.attempts), result)
+        said = await self._said(turn_of(work, member, 1), result.entries) if result.entries else None
         warning = storable_text(result.warning)[:2000] or None
         draft = replace(begun, stop_reason=result.stop_reason, usage=result.usage, said=said, error=warning)
         if isinstance(result, Refusal):
@@ -221,11 +222,11 @@ class TurnLeg:
             return replace(draft, outcome="declined", error=storable_text(reason)[:2000], said=None)
         return replace(draft, outcome="answered", outbox_id=new_uuid7(), text=text, pool=self._replies.pool(work))
 
-    async def _said(self, turn: Turn, result: TurnResult) -> Said | None:
+    async def _said(self, turn: Turn, entries: tuple[Entry, ...]) -> Said | None:
         """What is kept of the turn; a notice is no conversation."""
-        if not result.entries or turn.dead_letter is not None:
+        if turn.dead_letter is not None:
             return None
-        return Said(await self._replies.reader(turn), turn.received_at, result.entries)
+        return Said(await self._replies.reader(turn), turn.received_at, entries)
 
     async def _away(self, draft: Settlement, work: Work, error: Outage, claim: Claim) -> Settlement:
         """The lane waits, for its order counts; what others suffer as well is no attempt of this message."""
