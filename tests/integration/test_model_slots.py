@@ -92,7 +92,9 @@ async def test_a_model_runs_one_session_for_two_processes_and_a_killed_one_gives
     assert await leases(database) == 0
 
 
-async def test_a_cooldown_of_one_process_holds_for_the_others(database: Database, database_url: str) -> None:
+async def test_a_pause_that_the_provider_asks_one_process_for_holds_for_the_others(
+    database: Database, database_url: str
+) -> None:
     down = Script(otherwise=Reply(fault=Status(429, retry_after=30)))
     async with (
         ScriptedLlm(down) as llm,
@@ -107,6 +109,18 @@ async def test_a_cooldown_of_one_process_holds_for_the_others(database: Database
         await database.run("update model_cooldown set until = clock_timestamp()")
         await ask(theirs)
     assert len(llm.requests) == 2
+
+
+async def test_what_fails_for_one_process_is_tried_by_the_others(database: Database, database_url: str) -> None:
+    async with (
+        ScriptedLlm(Script(otherwise=Reply(fault=Status(500)))) as llm,
+        models(database, database_url, llm) as ours,
+        models(database, database_url, llm) as theirs,
+    ):
+        outcomes = [attempt.outcome for _ in range(4) for attempt in (await ask(ours)).attempts]
+        assert outcomes == ["unavailable"] * 3 + ["cooldown"]
+        assert [attempt.outcome for attempt in (await ask(theirs)).attempts] == ["unavailable"]
+    assert len(llm.requests) == 4
 
 
 async def test_slots_are_counted_by_model_and_renewed_while_they_are_held(database: Database) -> None:

@@ -253,9 +253,14 @@ class Dispatcher:
     def _in_cooldown(self, run: _Run, model: _Model) -> bool:
         wait = model.pause_ends - self._clock() if _awaits_probe(run, model) else self._wait(model)
         if wait > 0:
-            why = "as its provider asked" if model.pause_ends - self._clock() >= wait else "after repeated failures"
+            why = "as its provider asked" if self._asked_for_it(model) else "after repeated failures"
             _not_asked(run, model, "cooldown", f"paused for {wait:.0f} s {why}", wait=wait)
         return wait > 0
+
+    def _asked_for_it(self, model: _Model) -> bool:
+        """Whether the cooldown is the pause that the provider asked for."""
+        now = self._clock()
+        return model.pause_ends - now >= wait_left(model.breaker, now)
 
     def _wait(self, model: _Model) -> float:
         """Seconds until the end of a cooldown: that of the breaker, or the pause that the provider asked for."""
@@ -288,7 +293,9 @@ class Dispatcher:
         """Report a cooldown that the model's last attempt has caused."""
         wait, last = self._wait(model), run.attempts[-1]
         if wait > 0 and self._slots is not None and last.asked:
-            await self._slots.pause(model.spec.name, wait, f"{last.outcome}: {last.message}")
+            # That it fails may be this process's own trouble, and the next one starts with a fresh breaker anyway.
+            told = f"{last.outcome}: {last.message}"
+            await self._slots.pause(model.spec.name, wait, told, for_all=self._asked_for_it(model))
 
     async def _admitted(self, run: _Run, model: _Model, request: Request) -> Bill | None:
         """Ask, if the breaker still admits it, and book the cost."""

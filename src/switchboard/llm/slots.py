@@ -1,8 +1,8 @@
 """The slots of models, shared by all processes of an installation: the port.
 
-A model runs as many sessions at once as its settings allow, in all workers together, and a pause that one of them has
-met holds for the others. `dispatch.py` takes a slot before it asks and gives it back; the store keeps them as leases,
-so that those of a worker that was killed come back by themselves.
+A model runs as many sessions at once as its settings allow, in all workers together, and a pause that its provider
+asks of one of them holds for the others. `dispatch.py` takes a slot before it asks and gives it back; the store keeps
+them as leases, so that those of a worker that was killed come back by themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Why there is no slot: the others have all, or (`paused` seconds) the model is in cooldown in another process."""
+    """Why there is no slot: the others have all, or (`paused` seconds) its provider wants a pause."""
 
     paused: float = 0.0
 
@@ -34,5 +34,5 @@ class Slots(Protocol):
     async def free(self, lease: Lease) -> None:
         """Give it back."""
 
-    async def pause(self, model: str, seconds: float, why: str) -> None:
-        """Tell the others that a cooldown has begun here."""
+    async def pause(self, model: str, seconds: float, why: str, *, for_all: bool) -> None:
+        """Tell the others that a cooldown has begun here. `for_all`: the provider asked for it, so it is theirs too."""

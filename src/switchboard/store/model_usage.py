@@ -154,9 +154,11 @@ async def forget_flows(database: Database, keep_days: int) -> int:
 # Models in cooldown --------------------------------------------------------------------------------------------------
 
 
-async def cooldown(database: Database, process: UUID, model: str, seconds: float, why: str) -> None:
-    """Record that a model is in cooldown in a process for this long."""
-    values = (model, process, timedelta(seconds=seconds), storable_text(why)[:500])
+async def cooldown(
+    database: Database, process: UUID, model: str, seconds: float, why: str, *, for_all: bool = False
+) -> None:
+    """Record that a model is in cooldown in a process for this long; `for_all`: no other is to ask it either."""
+    values = (model, process, timedelta(seconds=seconds), storable_text(why)[:500], for_all)
     await database.run(query("model_usage.cooldown"), *values)
 
 
@@ -166,8 +168,8 @@ async def cooldowns(database: Database) -> list[Cooldown]:
 
 
 async def take_slot(database: Database, lease: UUID, model: str, most: int, process: UUID, ttl: float) -> float | None:
-    """Take one of `most` slots of a model for `ttl` seconds. None: it is taken; else the seconds for which another
-    process has the model in cooldown, 0 if only all slots are taken.
+    """Take one of `most` slots of a model for `ttl` seconds. None: it is taken; else the seconds for which its
+    provider asked another process for a pause, 0 if only all slots are taken.
     """
     values = (model, most, lease, process, timedelta(seconds=ttl))
     [row] = await database.rows(query("model_usage.take_slot"), *values)

@@ -110,10 +110,10 @@ class StoredSlots:
         with suppress(Unavailable):
             await model_usage.free_slot(self._database, UUID(lease.key))
 
-    async def pause(self, model: str, seconds: float, why: str) -> None:
-        """Record a cooldown for the other processes."""
+    async def pause(self, model: str, seconds: float, why: str, *, for_all: bool) -> None:
+        """Record a cooldown."""
         with suppress(Unavailable):  # an answer that is there is worth more than this note
-            await model_usage.cooldown(self._database, self._process, model, seconds, why)
+            await model_usage.cooldown(self._database, self._process, model, seconds, why, for_all=for_all)
 
     async def _renew(self) -> None:
         while True:

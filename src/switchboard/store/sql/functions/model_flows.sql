@@ -65,9 +65,10 @@ begin
     delete from model_reservation r where r.reservation_id = _reservation_id;
 end $$;
 
--- Takes one of `_most` slots of a model for `_ttl`, unless another process than `_process` knows that it is in cooldown.
+-- Takes one of `_most` slots of a model for `_ttl`, unless its provider has asked another process than `_process`
+-- for a pause.
 -- Slots of processes that have died come back when nobody has renewed them.
--- paused_s: seconds of the cooldown, 0 if there is none.
+-- paused_s: seconds of the pause, 0 if there is none.
 create or replace function take_model_slot(_model text, _most integer, _lease_id uuid, _process uuid, _ttl interval)
 returns table (taken boolean, paused_s float8)
 language plpgsql as $$
@@ -77,7 +78,8 @@ declare
 begin
     perform pg_advisory_xact_lock(hashtextextended(_model, 1969647215));
     select max(c.until) - clock_timestamp() into _paused
-        from model_cooldown c where c.model = _model and c.process <> _process and c.until > clock_timestamp();
+        from model_cooldown c where c.model = _model and c.process <> _process and c.for_all
+            and c.until > clock_timestamp();
     if _paused is not null then
         return query select false, extract(epoch from _paused)::float8;
         return;

@@ -760,13 +760,14 @@ create table model_usage (
     primary key (day, asker, model)
 );
 
--- Models that a process does not use for some time: they failed, or their provider asked for a pause.
+-- Models that a process does not use for some time: they failed, or their provider asked for a pause (for_all).
 create table model_cooldown (
     model text not null,
     process uuid not null,
     until timestamptz not null,
     why text not null,
     at timestamptz not null default clock_timestamp(),
+    for_all boolean not null default false,
     primary key (model, process)
 );
 

@@ -84,8 +84,9 @@ left join lateral (
 ) r on true;
 
 -- name: cooldown
-insert into model_cooldown (model, process, until, why) values ($1, $2, clock_timestamp() + $3, $4)
-on conflict (model, process) do update set until = excluded.until, why = excluded.why, at = clock_timestamp();
+insert into model_cooldown (model, process, until, why, for_all) values ($1, $2, clock_timestamp() + $3, $4, $5)
+on conflict (model, process) do update set
+    until = excluded.until, why = excluded.why, for_all = excluded.for_all, at = clock_timestamp();
 
 -- name: cooldowns
 select distinct on (r.model) r.model, r.until, r.why from model_cooldown r
