@@ -79,6 +79,10 @@ class StoredSpending:
         await store.settle_day(self._database, reservation, bill)
 
 
+_SLOT_TTL_S: Final = 2.0
+"""Short, for nobody may use the slots of a worker that was killed until then, and renewing them costs one statement."""
+
+
 class StoredSlots:
     """The slots of models in the database: one set for all processes. A slot that is not renewed is free after `ttl`
     seconds; a task renews those of this process while it has any.
@@ -140,7 +144,7 @@ def open_classifier(settings: Settings, database: Database, closing: AsyncExitSt
     known = {model.name: model.spec for model in settings.models}
     sessions = Sessions(known[name] for name in classify.models)
     closing.push_async_callback(sessions.aclose)
-    dispatcher = _dispatcher(settings, database, sessions, Limits(classify.day_cap))
+    dispatcher = _dispatcher(database, sessions, Limits(classify.day_cap))
     asking = Asking(
         cap=Cap(classify.tokens_per_message),
         timeout=classify.timeout,
@@ -180,16 +184,16 @@ class OpenModels:
 def open_models(settings: Settings, database: Database) -> OpenModels:
     """Those that can be asked from here. Raises ConfigurationError."""
     sessions = Sessions(model.spec for model in settings.models if flaw(model.spec) is None)
-    return OpenModels(sessions, _dispatcher(settings, database, sessions, Limits()))
+    return OpenModels(sessions, _dispatcher(database, sessions, Limits()))
 
 
-def _dispatcher(settings: Settings, database: Database, sessions: Sessions, limits: Limits) -> Dispatcher:
+def _dispatcher(database: Database, sessions: Sessions, limits: Limits) -> Dispatcher:
     """Over these sessions, with what all processes share: spending, slots and cooldowns."""
     return Dispatcher(
         sessions.models,
         StoredSpending(database),
         limits,
-        slots=StoredSlots(database, settings.worker.ttl),
+        slots=StoredSlots(database, _SLOT_TTL_S),
     )
 
 
