@@ -517,7 +517,7 @@ async def test_programs_that_the_user_cannot_reach_are_named(place: Path) -> Non
     real = (await find_programs(None, account_for(place))).directory
     (place / "closed").mkdir(mode=0o700)
     (place / "closed" / "bin").symlink_to(real)
-    with pytest.raises(ConfigurationError, match=r"has no access to \S+/closed, .*such as /opt"):
+    with pytest.raises(ConfigurationError, match=r"has no access to \S+/closed .*such as /opt"):
         await embedded_postgres(place / "data", binaries=place / "closed" / "bin").__aenter__()
 
 

@@ -53,9 +53,9 @@ def trap() -> Iterator[Trap]:
         def do_GET(self) -> None:
             sent.append(self.headers["authorization"])
             self.send_response(200)
-            self.send_header("content-length", "16")
+            self.send_header("content-length", "37")
             self.end_headers()
-            self.wfile.write(b'{"messages": []}')
+            self.wfile.write(b'{"messages": [], "next_cursor": null}')
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the overridden method
             pass

@@ -223,7 +223,8 @@ class RouteLeg:
         )
 
     async def _retry(self, case: _Case, claim: Claim, reason: _NotYetError, started: datetime) -> None:
-        failed = Settlement(case.item, "failed", None, started, error_class=reason.kind, error=str(reason))
+        made = replace(case.item, attempts=case.item.attempts + case.pauses)  # as the lane counts them
+        failed = Settlement(made, "failed", None, started, error_class=reason.kind, error=str(reason))
         if not await lanes.retry(self._database, claim.worker, failed, reason.retry_in):
             raise Fenced
         # Not the reason itself, which may quote the message: `explain` shows it.
