@@ -154,3 +154,17 @@ def that_know(place: Path) -> list[str]:
         if bytes(place) in command + known:
             found.append(command.replace(b"\0", b" ").decode(errors="replace"))
     return found
+
+
+@contextmanager
+def scripted_llm(script: Mapping[str, Any], directory: Path) -> Iterator[str]:
+    """A scripted provider in a process of its own; its URL. The script is kept in `directory`."""
+    file = directory / "script.json"
+    file.write_text(json.dumps(script))
+    command = [sys.executable, "-m", "switchboard.testing.scripted_llm", "--script", str(file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield str(_first_line(process)["url"])
+    finally:
+        process.terminate()
+        process.communicate(timeout=DEADLINE)

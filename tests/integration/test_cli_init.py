@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from switchboard.cli.init.files import Choice, files_of
 from switchboard.core.routing.teamfile import parse_team_file
 from switchboard.testing.scripted_llm import ScriptedLlm
 from tests.acceptance.test_cli_processes import terminal
-from tests.processes import DEADLINE, EXECUTABLE, environment, running
+from tests.processes import DEADLINE, EXECUTABLE, environment, running, scripted_llm
 
 CALL = {"name": "look_up_number", "arguments": {"person": "Ada"}}
 NOTE = {"name": "write_file", "arguments": {"path": "notes.txt", "content": "buy milk"}}
@@ -35,16 +34,8 @@ SCRIPT: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A scripted provider in a process of its own."""
-    script = tmp_path_factory.mktemp("script") / "script.json"
-    script.write_text(json.dumps(SCRIPT))
-    command = [sys.executable, "-m", "switchboard.testing.scripted_llm", "--script", str(script)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield f"{json.loads(process.stdout.readline())['url']}/v1"
-    finally:
-        process.terminate()
-        process.communicate(timeout=DEADLINE)
+    with scripted_llm(SCRIPT, tmp_path_factory.mktemp("script")) as provider:
+        yield f"{provider}/v1"
 
 
 def init(place: Path, *arguments: str, code: int = 0, **env: str) -> tuple[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from switchboard.domain.shown import ClassificationRow
 from switchboard.journey.ask import _billed, _last_billed
 from tests.integration.test_cli import Cli, ask, envelope
 from tests.postgres import Postgres
-from tests.processes import DEADLINE, Server, butler, environment, running, write_teams
+from tests.processes import Server, butler, environment, running, scripted_llm, write_teams
 
 TEAM = {
     "team": {"name": "root"},
@@ -62,16 +61,8 @@ class Provider:
 
 @pytest.fixture(scope="module")
 def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
-    script = tmp_path_factory.mktemp("script") / "script.json"
-    script.write_text(json.dumps(SCRIPT))
-    command = [sys.executable, "-m", "switchboard.testing.scripted_llm", "--script", str(script)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield Provider(json.loads(process.stdout.readline())["url"])
-    finally:
-        process.terminate()
-        process.communicate(timeout=DEADLINE)
+    with scripted_llm(SCRIPT, tmp_path_factory.mktemp("script")) as url:
+        yield Provider(url)
 
 
 @pytest.fixture(scope="module")

@@ -308,7 +308,7 @@ async def open_client(settings: Settings | None = None) -> AsyncIterator[Client]
 
 
 def _trust(url: str) -> ssl.SSLContext | bool:
-    """Without https nobody is trusted: to read the system's certificates takes longer than most requests."""
+    """Without https no certificates are needed, and reading the system's takes longer than most requests."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else True
 
 

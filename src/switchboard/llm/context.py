@@ -89,7 +89,7 @@ def context_of(spec: ModelSpec, told: int | None) -> int:
 
 
 class Contexts:
-    """The contexts of models, remembered for ten minutes: a server may be started anew with another."""
+    """The contexts of models, remembered for ten minutes: a server may be restarted with another."""
 
     def __init__(self, http: httpx2.AsyncClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._http = http

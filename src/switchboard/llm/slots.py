@@ -13,7 +13,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A slot that was taken. It holds until it is freed, or nobody renews it."""
+    """A slot that was taken. It holds until it is freed or expires."""
 
     key: str
 

@@ -166,7 +166,7 @@ class MessagesFold(Fold):
         return ""
 
     def _count(self, usage: Event) -> None:
-        """Figures are told anew, each for the whole message; a null says nothing."""
+        """Figures are repeated, each for the whole message; a null says nothing."""
         self._usage |= {name: value for name, value in usage.items() if value is not None}
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from switchboard.domain.llm import Delta, Report, Request
 
 NO_CONTEXT = 8192
-"""Tokens that are assumed where nobody says how long a model's context is."""
+"""The context size in tokens that is assumed where none is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Work that blocks, in a thread that can be stopped.
 
 Called by the tools here for files, searches and long pages. In: a function that looks at its `Stop` between pieces of
-its work; out: its result. A thread cannot be killed, so whoever is cancelled tells it to stop and waits until it has.
+its work; out: its result. A thread cannot be killed, so a cancelled caller tells it to stop and waits until it has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class Stopped(Exception):
-    """Whoever asked for the work has gone."""
+    """The caller has gone."""
 
 
 class Stop:

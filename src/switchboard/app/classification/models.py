@@ -80,7 +80,7 @@ class StoredSpending:
 
 
 _SLOT_TTL_S: Final = 2.0
-"""Short, for nobody may use the slots of a worker that was killed until then, and renewing them costs one statement."""
+"""Short: the slots of a killed worker stay taken for this long, and renewing costs one statement."""
 
 
 class StoredSlots:

@@ -1,6 +1,6 @@
 """Which models can be used from here: local servers on their usual ports, keys in the environment, command lines.
 
-Called by `commands.py`. The environment and the home directory enter; offers leave. Nobody but this machine is asked,
+Called by `commands.py`. The environment and the home directory enter; offers leave. Only this machine is asked,
 and no key is read: only which variable holds one. Next: `files.py`, which writes the choice down.
 """
 

@@ -67,7 +67,7 @@ end $$;
 
 -- Takes one of `_most` slots of a model for `_ttl`, unless its provider has asked another process than `_process`
 -- for a pause.
--- Slots of processes that have died come back when nobody has renewed them.
+-- Slots of dead processes come back when they expire.
 -- paused_s: seconds of the pause, 0 if there is none.
 create or replace function take_model_slot(_model text, _most integer, _lease_id uuid, _process uuid, _ttl interval)
 returns table (taken boolean, paused_s float8)
