@@ -324,6 +324,19 @@ async def test_our_tools_work_in_the_workspace_of_the_butler(tmp_path: Path) -> 
     assert offered[:4] == ("read_file", "write_file", "list_files", "search_files")
 
 
+async def test_a_workspace_holds_what_its_butler_may_have(tmp_path: Path) -> None:
+    calls = [Call("write_file", {"path": name, "content": "x" * 20_000}) for name in ("first", "second")]
+    replies = script(Reply(calls=tuple(calls)), Reply(text="Full."))
+    async with ScriptedLlm(replies) as llm, a_model_engine(llm, build_tools(), workspaces=tmp_path) as (engine, _):
+        result = await engine.run(a_turn({**MINE, "workspace_quota": 32_768}), MemoryJournal())
+        for wrong in (0, -1, "1 GiB"):
+            with pytest.raises(EngineFailure, match="workspace_quota"):
+                engine.check(a_turn({"workspace_quota": wrong}).member)
+    assert isinstance(result, Answer)
+    assert "the workspace is full: it may hold 32768 bytes" in result.entries[1].calls[1].result
+    assert [file.name for file in (tmp_path / "tool").iterdir()] == ["first"]
+
+
 async def test_results_that_outgrow_the_context_are_in_files(tmp_path: Path) -> None:
     async def much(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
         return ToolOutcome(f"{arguments['n']} " + "word " * 1500)

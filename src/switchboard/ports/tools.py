@@ -36,7 +36,7 @@ class ToolSpec:
 
 
 QUOTA: Final = 2 * 1024**3
-"""Bytes on disk that a workspace may take, unless the settings say otherwise."""
+"""Bytes on disk that a workspace may take, unless its butler has an option `workspace_quota`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, f
 
 from switchboard.agents.delivery import EngineOptions
 from switchboard.core.turns.limits import Limits
-from switchboard.ports.tools import Audience
+from switchboard.ports.tools import QUOTA, Audience
 
 _DEFAULT: Final = Limits()
 
@@ -57,6 +57,8 @@ class ModelOptions(EngineOptions):
     """Hosts that may be at private addresses."""
     workspace: Path | None = None
     """The directory of the butler's files; None: one of its own below `data_dir`."""
+    workspace_quota: PositiveInt = QUOTA
+    """Bytes on disk that the workspace may take."""
     tool_timeout: PositiveFloat = 60.0
     limits: LimitOptions = LimitOptions()
 

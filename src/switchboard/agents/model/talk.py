@@ -213,7 +213,8 @@ class Talk:
         folder = f"{DIRECTORY}/{self._turn.request_id}"
         fitted, moved = fit(request, progress.messages, self._frozen.window, folder)
         if moved and self._around.workspace is not None:
-            await asyncio.to_thread(_write, self._around.workspace, moved, self._turn.request_id)
+            quota = self._around.options.workspace_quota
+            await asyncio.to_thread(_write, self._around.workspace, moved, self._turn.request_id, quota)
         return replace(progress, messages=fitted)
 
     async def _failure(self, failure: ModelFailure, n: int) -> EngineFailure:
@@ -300,6 +301,7 @@ class Talk:
             frozenset(self._around.options.hosts),
             key,
             frozenset(self._around.options.private_hosts),
+            self._around.options.workspace_quota,
         )
         effects = {tool.name} if tool.effect == "effectful" else set()
         self._acting |= effects
@@ -321,11 +323,12 @@ def _recorded(report: Report, seconds: float, *, last: bool) -> Costed:
     return Costed({"refused" if failure.kind == "refused" else "failed": failure.message[:500]})
 
 
-def _write(workspace: Path, moved: Sequence[Moved], key: UUID) -> None:
+def _write(workspace: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None:
     """What is not kept cannot be read again; that is no reason to end the turn."""
     for one in moved:
         try:
-            write(workspace, Written(tuple(one.name.split("/")), one.text.encode("utf-8", "replace"), key), Stop())
+            file = Written(tuple(one.name.split("/")), one.text.encode("utf-8", "replace"), key)
+            write(workspace, file, Stop(), quota)
         except (Refused, OSError) as error:
             log.warning("a result could not be kept", file=one.name, error=str(error))
 
