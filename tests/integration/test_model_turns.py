@@ -459,7 +459,7 @@ async def test_a_person_stops_what_runs_and_not_what_waits(database_url: str, ho
             await other.accept.accept(submission("/stop", channel="api", sender="mallory", event="s0", thread="x"))
             await other.accept.accept(submission("/stop", channel="api", sender="x", event="s1"))
         else:
-            announce(other.notifier, await stop_message(other.database, long.request_id))
+            await announce(other.database, other.notifier, await stop_message(other.database, long.request_id))
         async with asyncio.timeout(20):
             await gate.left.wait()
         await eventually(lambda: settled(parts), within=60)

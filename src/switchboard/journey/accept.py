@@ -128,7 +128,7 @@ class AcceptLeg:
     async def _stop(self, accepted: Acceptance) -> None:
         """The command acts as soon as it is stored, ahead of its lane, in which it also waits as a message."""
         try:
-            announce(self._notifier, await stop_before(self._database, accepted.request_id))
+            await announce(self._database, self._notifier, await stop_before(self._database, accepted.request_id))
         except Unavailable as error:
             log.warning("nothing could be stopped", request_id=str(accepted.request_id), reason=error.message)
 

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
-from switchboard.lanes.notifier import Notifier
+from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.store import stopping as store
 from switchboard.store.database import Database
 
 _LOOK_EVERY_S: Final = 0.9
 
 
-def announce(notifier: Notifier, stopped: Iterable[store.Stopped]) -> None:
-    """Tell the workers."""
+async def announce(database: Database, notifier: Notifier, stopped: Sequence[store.Stopped]) -> None:
+    """Tell the workers; what waits for another attempt gets it at once, and ends there."""
     for lane, seq in stopped:
         notifier.notify(_topic(lane, seq))
+    if stopped and await store.wake(database, stopped):
+        notifier.notify(WORK)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ Called by `journey/accept.py` for the command `/stop`, by `app/messages/intake.p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from switchboard.domain.ledger import Item, LaneKey
@@ -23,6 +24,11 @@ async def stop_message(database: Database, request_id: UUID) -> list[Stopped]:
 async def stop_before(database: Database, request_id: UUID) -> list[Stopped]:
     """What runs for earlier messages of the same sender in the same conversation is to end; which."""
     return [(row["lane"], row["seq"]) for row in await database.rows(query("stopping.before"), request_id)]
+
+
+async def wake(database: Database, stopped: Sequence[Stopped]) -> bool:
+    """Let lanes go on that wait for another attempt at what is to end. False: there are none."""
+    return bool(await database.value(query("stopping.wake"), [lane for lane, _ in stopped]))
 
 
 async def is_wanted(database: Database, item: Item) -> bool:

@@ -275,7 +275,7 @@ class Views:
         """End the turns of a message with what they have. Raises NotFound."""
         await self._own(caller, request_id)
         stopped = await stop_message(self._database, request_id)
-        announce(self._runtime.notifier, stopped)
+        await announce(self._database, self._runtime.notifier, stopped)
         return Stopping(request_id, len(stopped))
 
     async def _came_back(self, request_id: UUID) -> Replies:

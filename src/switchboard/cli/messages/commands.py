@@ -31,7 +31,7 @@ from switchboard.cli.rules.views import pairs_of
 from switchboard.core.visible import escaped
 from switchboard.domain.shown import MessageState
 
-app = typer.Typer(help="List messages, show or correct one, or get its original bytes.", no_args_is_help=True)
+app = typer.Typer(help="List messages; show, stop or correct one, or get its original bytes.", no_args_is_help=True)
 
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number, newest first.")]
 Channel = Annotated[str | None, typer.Option(help="Only this channel.")]
@@ -120,6 +120,13 @@ def correct_message(
     takers = ", ".join(clean(one["system_id"]) for one in answer["deliveries"])
     sent = f", and delivered to {takers} (decision {answer['decision_n']})" if answer["decision_n"] else ""
     show(answer, f"{request_id} {was} to {clean(answer['corrected_to'])}{sent}", as_json=as_json)
+
+
+@app.command("stop")
+def stop_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
+    """End what butlers do about a message, with what they have. Messages behind it stay."""
+    answer = ask_about("message", request_id, lambda client, found: client.post(f"/v1/messages/{found}/stop", {}))
+    show(answer, "it is told to stop" if answer["stopped"] else "nothing of it is running", as_json=as_json)
 
 
 @app.command("raw")

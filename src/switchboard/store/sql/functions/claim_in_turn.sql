@@ -140,13 +140,16 @@ begin
     end loop;
 end $$;
 
--- Fail, to be tried again: the lane waits, so that nothing overtakes. False means fenced.
+-- Fail, to be tried again: the lane waits, so that nothing overtakes, unless the item is to end. False means fenced.
 create or replace function try_again(
     _owner bigint, _lane uuid, _epoch bigint, _seq bigint, _outcome text, _error_class text, _error text, _engine text,
     _started_at timestamptz, _delay interval, _attempts integer
 ) returns boolean
 language plpgsql as $$
 begin
+    if is_stopped(_lane, _seq) then
+        _delay := interval '0';
+    end if;
     update lane l set state = 'ready', owner = null, ready_at = clock_timestamp() + _delay, delayed = _delay > interval '0',
                       attempts = _attempts
         where l.key = _lane and l.owner = _owner and l.epoch = _epoch and l.state = 'running' and l.next_seq = _seq;

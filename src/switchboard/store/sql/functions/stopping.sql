@@ -1,3 +1,9 @@
+-- Whether its sender wants an item to end.
+create or replace function is_stopped(_lane uuid, _seq bigint) returns boolean
+language sql stable as $$
+    select exists (select from stopped s where s.lane = _lane and s.seq = _seq);
+$$;
+
 -- The turns of a message are to end, whether they have begun or not. Returns which; none of those that have ended.
 create or replace function stop_message(_request_id uuid) returns table (lane uuid, seq bigint)
 language sql as $$
@@ -27,3 +33,14 @@ language sql as $$
         on conflict do nothing
         returning lane, seq;
 $$;
+
+-- Lanes that wait for another attempt at an item that is to end need not wait any longer. False: there are none.
+create or replace function wake_stopped(_lane uuid[]) returns boolean
+language plpgsql as $$
+begin
+    -- one of them may be about to wait: see try_again
+    perform from lane l where l.key = any (_lane) order by l.key for no key update;
+    update lane l set delayed = false, ready_at = clock_timestamp()
+        where l.key = any (_lane) and l.state = 'ready' and l.delayed and is_stopped(l.key, l.next_seq);
+    return found;
+end $$;

@@ -5,4 +5,7 @@ select lane, seq from stop_message($1);
 select lane, seq from stop_before($1);
 
 -- name: wanted
-select exists (select from stopped where lane = $1 and seq = $2);
+select is_stopped($1, $2);
+
+-- name: wake
+select wake_stopped($1);
