@@ -6,17 +6,20 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
 from switchboard.app.memory.compaction import Compactor
+from switchboard.app.ops.maintenance import Retention
+from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import Attempt, Reply, Report, Request
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.models import Asking
-from switchboard.store import compaction, facts
+from switchboard.store import compaction, facts, history
 from switchboard.store import lanes as lane_store
 from switchboard.store.database import query
 from switchboard.store.history import Said
@@ -178,6 +181,73 @@ async def test_originals_can_be_given_back_for_thirty_days_and_are_erased_then(d
         await parts.database.run("update entry set compacted_at = now() - interval '31 days' where position <= 20")
         assert await compaction.erase(parts.database, 100) == 20
         assert await compaction.restore(parts.database, kept.summary_id) == 0
+
+
+async def erased(parts: Lab, position: int) -> int:
+    """Erase what was said in messages before that of this position; in how many histories there was something."""
+    sql = "select coalesce((select min(request_id::text)::uuid from entry where position = $1), $2)"
+    return await history.erase(parts.database, await parts.database.value(sql, position, UUID(int=2**128 - 1)), 10)
+
+
+async def test_a_history_that_was_erased_goes_on_behind_it(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 5)
+        assert (await erased(parts, 7), await erased(parts, 7)) == (1, 0)
+        assert await shown(parts, lane) == ["message 3", "reply 3", "message 4", "reply 4"]
+        assert await erased(parts, 99) == 1
+        assert await shown(parts, lane) == []
+        await talk(parts, hand, 1)
+        place = await parts.database.row(query("history.last"), *await place_of(parts, lane))
+        assert place is not None
+        assert (place["position"], place["compacted"]) == (12, 10)
+        model = OneModel(always)
+        compactor = Compactor(parts.database, model, ["cheap"])
+        await talk(parts, hand, 18)
+        assert await none_due(parts), "38 entries"
+        await talk(parts, hand, 1)
+        assert await compactor.compact(lane) is None
+        assert '"entry": 11' in model.asked[0].said
+        assert '"entry": 31' not in model.asked[0].said
+
+
+async def place_of(parts: Lab, lane: LaneKey) -> tuple[str, str]:
+    """Butler and conversation of a lane."""
+    sql = "select l.system_id, c.name from lane l join conversation c using (conversation) where l.key = $1"
+    row = await parts.database.row(sql, lane)
+    assert row is not None
+    return row["system_id"], row["name"]
+
+
+async def test_what_is_older_than_a_year_is_erased_but_for_facts(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 20)
+        assert await Compactor(parts.database, OneModel(always), ["cheap"]).compact(lane) is None
+        assert await Retention(parts.database).entries(365) == 0
+        old = first_uuid7(datetime.now(UTC) - timedelta(days=366))
+        await parts.database.run("update entry set request_id = $1 where position <= 30", old)
+        await parts.database.run("update summary set summary_id = $1", old)
+        assert await Retention(parts.database).entries(367) == 0
+        assert await Retention(parts.database).entries(365) == 2  # a history, and the text of a summary
+        assert (await shown(parts, lane))[0] == "message 15"
+        assert await learned(parts) == [FIG]
+        [fact] = await facts.list_facts(parts.database, None, None, None, 10)
+        found = await facts.get_fact(parts.database, fact.fact_id)
+        assert found is not None
+        assert [source.text for source in found[1]] == [None]
+        assert await facts.forget(parts.database, fact.fact_id) == 1
+
+
+async def test_what_was_read_and_then_erased_is_in_no_summary(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 20)
+
+        async def slow() -> str | None:
+            assert await erased(parts, 5) == 1
+            return ANSWER
+
+        problem = await Compactor(parts.database, OneModel(slow), ["cheap"]).compact(lane)
+        assert problem == "the entries have changed meanwhile"
+        assert await learned(parts) == []
 
 
 async def test_what_is_forgotten_is_in_no_summary_and_not_given_back(database_url: str) -> None:

@@ -226,6 +226,8 @@ class MemorySettings(_Group):
     """What butlers remember; `compact_model` is asked for summaries and facts, None: the cheapest that has an API."""
 
     compact_model: str | None = None
+    keep_days: Annotated[int, Field(ge=1, le=36_500)] = 365
+    """Days for which histories and summaries are kept; facts are kept until they are forgotten."""
 
 
 class CallbackSettings(WebhookSettings):

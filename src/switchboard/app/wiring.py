@@ -127,7 +127,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     maintenance = maintenance_tasks(
         runtime.database, runtime.notifier, settings.dead_letters, callbacks, runtime.channels
     )
-    maintenance += retention_tasks(runtime.database, settings.classify.keep_days)
+    maintenance += retention_tasks(runtime.database, settings.classify.keep_days, settings.memory.keep_days)
     maintenance += _compaction_tasks(runtime, models)
     group = settings.worker
     return Worker(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -67,6 +68,11 @@ class StoredHistory:
         summaries = await self.database.rows(query("history.summary"), place["lane"], *who) if start else ()
         rows = await self.database.rows(query("history.load"), place["lane"], start, *who)
         return [*map(_summary, summaries), *map(_entry, rows)]
+
+
+async def erase(database: Database, below: UUID, limit: int) -> int:
+    """Erase the entries of messages before an id, in at most `limit` histories; returns how many became shorter."""
+    return int(await database.value(query("history.erase"), below, limit))
 
 
 def _entry(row: Row) -> Entry:

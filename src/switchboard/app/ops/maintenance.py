@@ -27,6 +27,7 @@ from switchboard.store import (
     classification_log,
     compaction,
     dead_letters,
+    history,
     model_usage,
     outbox,
     partitions,
@@ -45,6 +46,7 @@ _TOLD_WITHIN: Final = timedelta(days=1)
 """A sender who is notified more than a day later cannot use it any more."""
 _AT_ONCE: Final = 500
 _EMPTIED_AT_ONCE: Final = 1000
+_HISTORIES_AT_ONCE: Final = 50
 _SESSIONS_STAY: Final = timedelta(hours=1)
 """After a session has expired: nothing opens by it any more."""
 _EVENTS_STAY: Final = timedelta(days=30)
@@ -73,14 +75,14 @@ def maintenance_tasks(
     )
 
 
-def retention_tasks(database: Database, keep_days: int) -> tuple[MaintenanceTask, ...]:
-    """The tasks that remove old data; corrections, and the spending per day, stay."""
+def retention_tasks(database: Database, keep_days: int, memory_days: int) -> tuple[MaintenanceTask, ...]:
+    """The tasks that remove old data; corrections, facts, and the spending per day, stay."""
     old = Retention(database)
     return (
         MaintenanceTask("forget_sessions", 600.0, old.sessions),
         MaintenanceTask("forget_classifications", 3600.0, lambda: old.classifications(keep_days)),
         MaintenanceTask("forget_events", 3600.0, old.events),
-        MaintenanceTask("erase_entries", 3600.0, old.entries),
+        MaintenanceTask("erase_entries", 3600.0, lambda: old.entries(memory_days)),
     )
 
 
@@ -102,9 +104,12 @@ class Retention:
         below = _first_id(_EVENTS_STAY)
         return await _all(lambda: steps.forget_events(self._database, below, _EMPTIED_AT_ONCE))
 
-    async def entries(self) -> int:
-        """Entries for which a summary has stood for 30 days; returns how many."""
-        return await _all(lambda: compaction.erase(self._database, _EMPTIED_AT_ONCE))
+    async def entries(self, keep_days: int) -> int:
+        """Entries for which a summary has stood for 30 days, histories and summaries of longer ago; how many of all."""
+        gone = await _all(lambda: compaction.erase(self._database, _EMPTIED_AT_ONCE))
+        below = _first_id(timedelta(days=keep_days))
+        gone += await _all(lambda: history.erase(self._database, below, _HISTORIES_AT_ONCE))
+        return gone + await _all(lambda: compaction.erase_summaries(self._database, below, _EMPTIED_AT_ONCE))
 
     async def classifications(self, keep_days: int) -> int:
         """Attempts, calls and keys of longer ago, attempts that were corrected excepted; returns how many rows."""

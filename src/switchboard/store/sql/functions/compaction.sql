@@ -8,11 +8,18 @@ language sql stable as $$
                      from switchboard.summary s where s.lane = _lane), ''));
 $$;
 
+-- The position of the first entry of a lane for which no summary has ever stood.
+create or replace function first_not_compacted(_lane uuid) returns bigint
+language sql stable as $$
+    select 1 + greatest(
+        (select s.position from switchboard.summary s where s.lane = _lane order by s.position desc limit 1),
+        switchboard.erased_position(_lane));
+$$;
+
 -- How many entries of a lane no summary has ever stood for.
 create or replace function not_compacted(_lane uuid) returns bigint
 language sql stable as $$
-    select coalesce((select e.position from switchboard.entry e where e.lane = _lane order by e.position desc limit 1), 0)
-         - coalesce((select s.position from switchboard.summary s where s.lane = _lane order by s.position desc limit 1), 0);
+    select 1 + switchboard.last_position(_lane) - switchboard.first_not_compacted(_lane);
 $$;
 
 -- Let a summary and facts take the place of entries, unless anything that was read has changed meanwhile. _full: how many

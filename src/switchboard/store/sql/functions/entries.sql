@@ -1,3 +1,42 @@
+-- Up to which position a history was erased for its age.
+create or replace function erased_position(_lane uuid) returns bigint
+language sql stable as $$
+    select coalesce((select h.position from switchboard.erased_history h where h.lane = _lane), 0);
+$$;
+
+-- The position of the last entry that a lane has, or had before it was erased.
+create or replace function last_position(_lane uuid) returns bigint
+language sql stable as $$
+    select greatest(
+        (select e.position from switchboard.entry e where e.lane = _lane order by e.position desc limit 1),
+        switchboard.erased_position(_lane));
+$$;
+
+-- Erase what was said before the messages from _below on, in at most _limit histories; what is older but was said after
+-- something younger goes with that. Returns how many histories have become shorter.
+create or replace function erase_history(_below uuid, _limit integer) returns integer
+language plpgsql as $$
+declare
+    _lanes uuid[] := array(
+        select distinct x.lane from entry x
+        where x.request_id < _below
+          and not exists (select from entry y where y.lane = x.lane and y.position < x.position and y.request_id >= _below)
+        limit _limit);
+    _erased integer;
+begin
+    perform from lane l where l.key = any (_lanes) order by l.key for no key update;
+    with gone as (
+        delete from entry e
+        where e.lane = any (_lanes) and e.request_id < _below
+          and not exists (select from entry y where y.lane = e.lane and y.position < e.position and y.request_id >= _below)
+        returning e.lane, e.position
+    )
+    insert into erased_history as h (lane, position) select g.lane, max(g.position) from gone g group by g.lane
+        on conflict (lane) do update set position = greatest(h.position, excluded.position);
+    get diagnostics _erased = row_count;
+    return _erased;
+end $$;
+
 -- settle_turns, and what was said in these turns: both, or neither. A lane with 40 entries that no summary stands for is due to
 -- be compacted; one whose tries are used up gets new ones. _entries: a JSON array of lane, n, role, person, private,
 -- text, calls, created_at; n is the order within a lane.
@@ -15,8 +54,7 @@ begin
     -- settle_turns has locked the lanes, so that nobody else gives positions there
     insert into entry (lane, position, request_id, role, person, private, text, calls, created_at)
         select e.lane,
-               coalesce((select x.position from entry x where x.lane = e.lane order by x.position desc limit 1), 0)
-                   + row_number() over (partition by e.lane order by e.n),
+               last_position(e.lane) + row_number() over (partition by e.lane order by e.n),
                d.request_id, e.role, e.person, e.private, e.text, e.calls, e.created_at
         from json_to_recordset(_entries::json) as e (lane uuid, n integer, role text, person text, private boolean, text text,
                                                      calls json, created_at timestamptz)

@@ -602,6 +602,12 @@ create table summary (
 );
 create index summary_id on summary (summary_id);
 
+-- Up to which position the history of a lane was erased for its age; what is said next goes on behind it.
+create table erased_history (
+    lane uuid primary key,
+    position bigint not null
+);
+
 -- Lanes whose oldest entries are to be compacted; tries: since the last turn; not before ready_at.
 create table compaction (
     lane uuid primary key,

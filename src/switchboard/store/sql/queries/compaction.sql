@@ -12,9 +12,7 @@ returning c.lane;
 select l.system_id, f.first, f.first + $2 - 1 as last, compaction_mark(l.key, f.first, f.first + $2 - 1) as mark,
        s.person, s.private, s.text
 from lane l
-cross join lateral (
-    select coalesce((select x.position from summary x where x.lane = l.key order by x.position desc limit 1), 0) + 1 as first
-) f
+cross join lateral (select first_not_compacted(l.key) as first) f
 left join lateral (
     select x.person, x.private, x.text from summary x
     where x.lane = l.key and x.restored_at is null order by x.position desc limit 1
@@ -46,6 +44,12 @@ select exists (select from summary s where s.summary_id = $1);
 
 -- name: restore
 select restore_entries($1);
+
+-- name: erase_summaries
+-- The text of summaries before an id, of at most $2.
+update summary s set text = '' where s.summary_id in (
+    select x.summary_id from summary x where x.summary_id < $1 and x.text <> '' order by x.summary_id limit $2
+);
 
 -- name: erase
 -- Entries for which a summary has stood for $1, at most $2.

@@ -3,11 +3,10 @@
 select d.facts from decision d where d.request_id = $1 and d.n = 1;
 
 -- name: last
--- The lane of a butler in a conversation, the position of its last entry, and up to which summaries stand for entries.
-select l.lane,
-       coalesce((select e.position from entry e where e.lane = l.lane order by e.position desc limit 1), 0) as position,
-       coalesce((select s.position from summary s where s.lane = l.lane and s.restored_at is null
-                 order by s.position desc limit 1), 0) as compacted
+-- The lane of a butler in a conversation, the position of its last entry, and up to which they are compacted or erased.
+select l.lane, last_position(l.lane) as position,
+       greatest((select s.position from summary s where s.lane = l.lane and s.restored_at is null
+                 order by s.position desc limit 1), erased_position(l.lane)) as compacted
 from (select lane_key('turn', $1, conversation_key($2)) as lane) l;
 
 -- name: summary
@@ -16,3 +15,6 @@ select s.text, s.position, s.created_at from visible_summary($1, $2, $3, $4) s;
 -- name: load
 select e.role, e.text, e.person, e.calls, e.position, e.created_at
 from visible_entries($1, $2, $3, $4, $5) e order by e.position;
+
+-- name: erase
+select erase_history($1, $2);
