@@ -14,7 +14,12 @@ TOOLS = {tool.spec.name: tool for tool in build_tools()}
 
 
 def scope_of(workspace: Path, *, quota: int = QUOTA) -> ToolScope:
-    return ToolScope(workspace, frozenset(), frozenset(), KEY, quota=quota)
+    return ToolScope(workspace, frozenset(), frozenset(), KEY, quota=quota, results=results_of(workspace))
+
+
+def results_of(workspace: Path) -> Path:
+    """Where long results are kept for those who read the turn."""
+    return workspace.with_name(f"{workspace.name} results")
 
 
 async def called(workspace: Path, name: str, /, **arguments: object) -> ToolOutcome:

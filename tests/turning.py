@@ -21,7 +21,7 @@ from switchboard.llm.spending import DayBook
 from switchboard.ports.engine import Effect, EngineContext
 from switchboard.ports.memos import FoundMemo, Memo
 from switchboard.ports.models import NO_CONTEXT, Asking
-from switchboard.ports.tools import Tool, ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import Risk, Tool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.testing.scripted_llm import ScriptedLlm
 from tests.asking import spec
 from tests.engines import Book
@@ -83,12 +83,13 @@ class Noting:
     effect: Effect = "idempotent"
     act: Act | None = None
     ordered: bool = False
+    risk: Risk = "low"
     calls: list[tuple[str, JsonMapping]] = field(default_factory=list)
 
     @property
     def spec(self) -> ToolSpec:
         schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-        return ToolSpec(self.name, f"does {self.name}", schema, self.effect, ordered=self.ordered)
+        return ToolSpec(self.name, f"does {self.name}", schema, self.effect, self.risk, self.ordered)
 
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
         self.calls.append((str(scope.key), dict(arguments)))

@@ -13,10 +13,12 @@ from uuid import uuid4
 
 import pytest
 
+from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.policy.retry import OutagePolicy
+from switchboard.core.readers import directory_of, reader_of
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.routing import Team
+from switchboard.domain.routing import SystemId, Team
 from switchboard.journey.stopping import announce
 from switchboard.journey.turn import DELAYED, TurnLimits
 from switchboard.ports.engine import Answer, Delta, Effect, EngineFailure, Fenced, Outage, Refusal
@@ -184,6 +186,24 @@ async def test_who_is_no_owner_gets_no_tools() -> None:
         assert llm.requests[0].tools == ()
 
 
+async def test_a_tool_of_high_risk_is_for_whom_the_settings_name_it() -> None:
+    async def said(options: JsonMapping) -> tuple[tuple[str, ...], str, int]:
+        tool = Noting("send", risk="high")
+        replies = script(wants("send", text="to all"), Reply(text="Sorry."))
+        async with ScriptedLlm(replies) as llm, a_model_engine(llm, [Noting("look"), tool]) as (engine, _):
+            await engine.run(a_turn(options), MemoryJournal())
+            told = [said.text for said in llm.requests[1].messages if said.role == "tool"]
+            return llm.requests[0].tools, told[0], len(tool.calls)
+
+    offered, told, calls = await said(MINE)
+    assert (offered, calls) == (("look",), 0)
+    assert told.startswith("send was not called: its risk is high, so nobody may use it unless the operator grants it")
+    assert await said({**MINE, "tools": ["send"]}) == ((), told, 0), "that it is there is no grant"
+    assert await said({"grants": {"groups": ["send"]}}) == ((), "there is no tool 'send'; there are: none", 0)
+    for granted in ({**MINE, "grants": {"owners": ["send"]}}, {"grants": {"others": ["send"]}}):
+        assert await said(granted) == (("send",), "send: {'text': 'to all'}", 1)
+
+
 async def test_at_a_limit_the_model_has_the_last_word() -> None:
     replies = [wants("look", text=str(n)) for n in range(2)]
     async with (
@@ -337,6 +357,18 @@ async def test_a_workspace_holds_what_its_butler_may_have(tmp_path: Path) -> Non
     assert [file.name for file in (tmp_path / "tool").iterdir()] == ["first"]
 
 
+@pytest.mark.parametrize("name", ["..", ".results", "...", ".", "a\x00b", "caf\u00e9 ol\u00e9"])
+async def test_a_butler_of_any_name_has_a_workspace_of_its_own(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text("heron")
+    replies = script(wants("list_files"), wants("write_file", path="x", content="y"), Reply(text="So."))
+    async with ScriptedLlm(replies) as llm, a_model_engine(llm, build_tools(), workspaces=tmp_path) as (engine, _):
+        turn = a_turn(MINE)
+        member = replace(turn.member, system_id=SystemId(f"System1/{name}"))
+        await engine.run(replace(turn, member=member), MemoryJournal())
+        told = [said.text for said in llm.requests[-1].messages if said.role == "tool"]
+    assert told == ["[no files]", "created x: 1 bytes"]
+
+
 async def test_results_that_outgrow_the_context_are_in_files(tmp_path: Path) -> None:
     async def much(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
         return ToolOutcome(f"{arguments['n']} " + "word " * 1500)
@@ -350,7 +382,8 @@ async def test_results_that_outgrow_the_context_are_in_files(tmp_path: Path) -> 
         await engine.run(turn, MemoryJournal())
         last = [said.text for said in llm.requests[-1].messages if said.role == "tool"]
     assert last[0].startswith(f"[moved to the file tool-results/{turn.request_id}/2-1.txt")
-    kept = tmp_path / "tool" / "tool-results" / str(turn.request_id) / "2-1.txt"
+    readers = directory_of(reader_of(turn, {}, CHANNELS["api"]), turn.request_id)
+    kept = tmp_path / ".results" / "tool" / readers / "tool-results" / str(turn.request_id) / "2-1.txt"
     assert kept.read_text().startswith("0 word")
     assert last[-1].startswith("5 word")
 

@@ -15,7 +15,7 @@ from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.calls import CallLimits, call_tool
 from switchboard.tools.results import MOST, shorten
 from switchboard.tools.workspace import MOST_WRITTEN
-from tests.tools import KEY, called, outcome_of, scope_of
+from tests.tools import KEY, TOOLS, called, outcome_of, results_of, scope_of
 
 SPEC = ToolSpec("odd", "", {"type": "object", "properties": {"x": {"type": "string"}}}, "idempotent")
 
@@ -133,7 +133,8 @@ async def test_fifty_megabytes_are_cut(tmp_path: Path) -> None:
     assert len(outcome.text) <= MOST
     name = f"tool-results/odd-{KEY}.txt"
     assert f"the first {MOST_WRITTEN} bytes are in the file {name}" in outcome.text
-    assert (tmp_path / name).stat().st_size == MOST_WRITTEN
+    assert (results_of(tmp_path) / name).stat().st_size == MOST_WRITTEN
+    assert (await called(tmp_path, "list_files")).text == "[no files]", "others read the workspace, too"
     assert (await called(tmp_path, "read_file", path=name)).ok
 
 
@@ -148,14 +149,39 @@ async def test_a_long_result_is_kept_in_a_file_that_can_be_read(tmp_path: Path) 
         mark == f"[… of {len(text)} characters, those in the middle are left out here; all of it is in the file {name}]"
     )
     assert len(shown) == MOST
-    assert (tmp_path / name).read_text() == text
+    kept = results_of(tmp_path) / "tool-results"
+    assert (kept.parent / name).read_text() == text
     assert shorten(text, scope_of(tmp_path), "odd") == shown
-    assert [one.name for one in (tmp_path / "tool-results").iterdir()] == [f"odd-{KEY}.txt"]
+    assert [one.name for one in kept.iterdir()] == [f"odd-{KEY}.txt"]
 
 
 async def test_a_long_result_that_cannot_be_kept_is_cut_all_the_same(tmp_path: Path) -> None:
-    (tmp_path / "tool-results").symlink_to("/")
-    shown = shorten("x" * 50_000, scope_of(tmp_path), "odd")
-    assert "they could not be kept" in shown
-    full = shorten("x" * 50_000, scope_of(tmp_path / "new", quota=10), "odd")
-    assert "the workspace is full" in full
+    results_of(tmp_path).mkdir()
+    (results_of(tmp_path) / "tool-results").symlink_to("/")
+    for scope, why in [
+        (scope_of(tmp_path), "links are not followed"),
+        (scope_of(tmp_path / "new", quota=10), "may hold 10 bytes"),
+        (replace(scope_of(tmp_path), results=None), "no results are kept"),
+    ]:
+        shown = shorten("x" * 50_000, scope, "odd")
+        assert "they could not be kept" in shown
+        assert why in shown
+
+
+async def test_a_result_is_there_for_those_who_read_the_turn_and_for_nobody_else(tmp_path: Path) -> None:
+    """Ann and Bob share the workspace of a butler, not what its tools have told them."""
+    ann, bob = (replace(scope_of(tmp_path), results=tmp_path.with_name(name)) for name in ("ann", "bob"))
+    shorten("word " * 5000 + "\nheron", ann, "odd")
+    name = f"tool-results/odd-{KEY}.txt"
+
+    async def told(tool: str, scope: ToolScope, **arguments: object) -> str:
+        return (await call_tool(TOOLS[tool], arguments, scope)).text
+
+    assert "heron" in await told("search_files", ann, text="heron", path="tool-results")
+    assert name in await told("list_files", ann, path="tool-results")
+    assert await told("read_file", ann, path=name) != await told("read_file", bob, path=name)
+    for path in ("tool-results", "./tool-results/", "", "."):
+        assert f"odd-{KEY}" not in await told("list_files", bob, path=path, recursive=True)
+        assert ":2:heron" not in await told("search_files", bob, text="heron", path=path)
+    assert not (await call_tool(TOOLS["read_file"], {"path": name}, bob)).ok
+    assert "choose another directory" in await told("write_file", bob, path=name, content="forged")

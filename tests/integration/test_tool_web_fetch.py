@@ -129,7 +129,7 @@ async def fetched(
     web: Web, url: str, workspace: Path, *, said: str = "", hosts: frozenset[str] = frozenset()
 ) -> ToolOutcome:
     """The outcome for a model that asks for `url`, where the person `said` something."""
-    scope = ToolScope(workspace, urls_in(said), hosts, KEY, web.private)
+    scope = ToolScope(workspace, urls_in(said), hosts, KEY, web.private, results=workspace)
     return await call_tool(web.fetch, {"url": url}, scope)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,10 +14,11 @@ from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.strict import strict
 from switchboard.core.identity import conversation
-from switchboard.core.readers import person_of, reader_of
+from switchboard.core.readers import directory_of, person_of, reader_of
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.message import RequestId
+from switchboard.domain.message import Conversation, RequestId
+from switchboard.domain.routing import SystemId
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Reader
 from tests.lab import ROOT, butler, envelope, envelope_json
@@ -87,3 +89,21 @@ def test_a_notice_is_for_nobody_in_particular() -> None:
     turn = turn_about(one)
     found = reader_of(replace(turn, dead_letter={"category": "refused"}), {}, CHANNELS["telegram"])
     assert (found.person, found.private) == ("", False)
+
+
+def test_what_is_kept_for_readers_is_in_a_directory_that_no_others_have() -> None:
+    first, second = RequestId(uuid4()), RequestId(uuid4())
+    ann = Reader(SystemId("System1/a"), Conversation("telegram/bot/ann"), "telegram/bot/ann", private=True)
+    alike = [ann, replace(ann, conversation=Conversation("telegram/bot/other"))]
+    others = [
+        replace(ann, person="telegram/bot/bob"),
+        replace(ann, private=False),
+        replace(ann, private=False, conversation=Conversation("telegram/bot/other")),
+        replace(ann, person="group:telegram/bot/ann"),
+        replace(ann, authentic=False),
+    ]
+    names = [directory_of(one, first) for one in (*alike, *others)]
+    assert names[0] == names[1]
+    assert len(set(names)) == 1 + len(others)
+    assert all(re.fullmatch("[0-9a-f]{32}", name) for name in names)
+    assert directory_of(others[-1], second) != names[-1], "who it is from is not sure, so it may be anybody"

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.ports.tools import Audience
+from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.tools import Audience, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.arguments import complaint
-from switchboard.tools.registry import Grants, build_tools, granted, tool_definitions
+from switchboard.tools.registry import Grants, build_tools, granted, tool_definitions, withheld
 from switchboard.tools.results import MOST, cut
 from tests.documents import HOME, codes, rows
 
@@ -21,6 +22,15 @@ MANUAL = HOME / "docs/tools.md"
 Validator: Any = import_module("jsonschema").Draft202012Validator
 TOOLS = build_tools()
 NAMES = [tool.spec.name for tool in TOOLS]
+
+
+class Risky:
+    """A tool of high risk."""
+
+    spec = ToolSpec("risky", "", {"type": "object"}, "effectful", "high")
+
+    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        raise NotImplementedError
 
 
 def test_the_order_of_tools() -> None:
@@ -80,6 +90,19 @@ def test_grants(grants: Grants, audience: Audience, names: list[str]) -> None:
 
 def test_no_audience_but_owners_has_a_tool_by_default() -> None:
     assert {audience for audience in get_args(Audience) if granted(TOOLS, Grants(), audience)} == {"owners"}
+
+
+def test_a_tool_of_high_risk_is_granted_by_name_alone() -> None:
+    tools = (*TOOLS[:1], Risky(), *TOOLS[1:])
+    for audience in get_args(Audience):
+        assert [
+            tool.spec.name for tool in granted(tools, Grants(owners=None, others=None, groups=None), audience)
+        ] == NAMES
+        named = Grants(**dict.fromkeys(get_args(Audience), frozenset({"risky"})))
+        assert [tool.spec.name for tool in granted(tools, named, audience)] == ["risky"]
+        assert withheld(tools, named, audience) == ()
+    assert [tool.spec.name for tool in withheld(tools, Grants(), "owners")] == ["risky"]
+    assert withheld(tools, Grants(), "others") == withheld(tools, Grants(), "groups") == ()
 
 
 # Arguments ----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import own_conversation
 from switchboard.domain.envelope import Envelope
+from switchboard.domain.message import RequestId
 from switchboard.ports.channel import Channel
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Reader
@@ -40,6 +41,12 @@ def person_of(envelope: Envelope) -> str:
     # The key is indexed. Quoting never leaves a `=`, so a shortened key cannot equal another person's full one.
     mark = "=" + sha256(key.encode()).hexdigest()
     return key[: _MAX_PERSON - len(mark)] + mark
+
+
+def directory_of(reader: Reader, request_id: RequestId) -> str:
+    """The name of a directory for what the same readers may read again; of a message that may be anybody's, nobody."""
+    readers = f"private:{reader.person}" if reader.private else f"group:{reader.conversation}"
+    return sha256((readers if reader.authentic else f"request:{request_id}").encode()).hexdigest()[:32]
 
 
 def is_private(envelope: Envelope, conversation: str) -> bool:

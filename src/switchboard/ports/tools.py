@@ -15,7 +15,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.engine import Effect
 
 Risk = Literal["low", "medium", "high"]
-"""`high` asks an operator first."""
+"""`high`: nobody may use it, owners included, unless the settings grant it by name."""
 
 Audience = Literal["owners", "others", "groups"]
 """Who a turn is for: an owner of the butler alone, another person alone, or a conversation of several."""
@@ -55,6 +55,8 @@ class ToolScope:
     """Hosts that may be at private addresses, written like `hosts`; this alone permits no URL."""
     quota: int = QUOTA
     """Bytes on disk that the workspace may take."""
+    results: Path | None = None
+    """Where long results are kept for those who read this turn, and for nobody else; None: nowhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.threads import Stop, in_thread
 from switchboard.tools.workspace import (
+    RESULTS,
     TEMPORARY,
     Entry,
     Refused,
@@ -26,6 +27,7 @@ from switchboard.tools.workspace import (
     parts_of,
     read_at,
     regular_file,
+    root_of,
     what,
     write,
 )
@@ -158,7 +160,7 @@ def _read_file(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
     *above, name = _file_parts(arguments)
     first = int(arguments.get("offset", 1))
     last = first + int(arguments["limit"]) - 1 if "limit" in arguments else None
-    with directory(scope.workspace, above) as at, regular_file(at, name) as opened:
+    with directory(root_of(scope, above), above) as at, regular_file(at, name) as opened:
         return _shown_lines(opened, first, last, stop)
 
 
@@ -202,6 +204,8 @@ def _lines_of(opened: int, stop: Stop) -> Iterator[bytes]:
 
 def _write_file(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
     file = Written(_file_parts(arguments), str(arguments["content"]).encode("utf-8", "replace"), scope.key)
+    if file.parts[0] == RESULTS:
+        raise Refused(f"{RESULTS} is for results of tools; choose another directory")
     replaced = write(scope.workspace, file, stop, scope.quota)
     return f"{'replaced' if replaced else 'created'} {shown_name('/'.join(file.parts))}: {len(file.data)} bytes"
 
@@ -209,7 +213,7 @@ def _write_file(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
 def _list_files(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
     parts = parts_of(str(arguments.get("path", "")))
     shown, more = Lines(), 0
-    for entry in entries(scope.workspace, parts, stop, deep=bool(arguments.get("recursive"))):
+    for entry in entries(root_of(scope, parts), parts, stop, deep=bool(arguments.get("recursive"))):
         if not entry.name.startswith(TEMPORARY) and (more or not shown.add(_described(entry))):
             more += 1
     empty = "" if more or len(shown) else "no files"

@@ -18,11 +18,15 @@ from switchboard.tools.web_fetch import WebFetch
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """The names of the tools that each audience may use; None: all."""
+    """The names of the tools that each audience may use; None: all but those of high risk."""
 
     owners: frozenset[str] | None = None
     others: frozenset[str] | None = frozenset()
     groups: frozenset[str] | None = frozenset()
+
+    def of(self, audience: Audience) -> frozenset[str] | None:
+        """Those of one audience."""
+        return {"owners": self.owners, "others": self.others, "groups": self.groups}[audience]
 
 
 def build_tools() -> tuple[Tool, ...]:
@@ -40,5 +44,10 @@ def tool_definitions(tools: Iterable[Tool]) -> tuple[llm.Tool, ...]:
 
 def granted(tools: Sequence[Tool], grants: Grants, audience: Audience) -> tuple[Tool, ...]:
     """The tools that this audience may use, in their order."""
-    allowed = {"owners": grants.owners, "others": grants.others, "groups": grants.groups}[audience]
-    return tuple(tool for tool in tools if allowed is None or tool.spec.name in allowed)
+    named = grants.of(audience)
+    return tuple(tool for tool in tools if (tool.spec.risk != "high" if named is None else tool.spec.name in named))
+
+
+def withheld(tools: Sequence[Tool], grants: Grants, audience: Audience) -> tuple[Tool, ...]:
+    """The tools that this audience might use if their risk were not high."""
+    return tuple(tool for tool in tools if grants.of(audience) is None and tool.spec.risk == "high")

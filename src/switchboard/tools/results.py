@@ -1,6 +1,7 @@
-"""What a model sees of a long result: its head, a mark, its tail; the whole is kept in a file of the workspace.
+"""What a model sees of a long result: its head, a mark, its tail; the whole is kept in a file for the same readers.
 
-Called by `calls.py` for every result, in a thread, and by `web_fetch` for the text of a page.
+Called by `calls.py` for every result, in a thread, and by `web_fetch` for the text of a page; the engine `model` keeps
+what outgrows a context. The workspace would be no place for it: what one person was told is read there by others.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from typing import Final
 
 from switchboard.ports.tools import ToolScope
 from switchboard.tools.threads import Stop
-from switchboard.tools.workspace import MOST_WRITTEN, Refused, Written, meaning, write
+from switchboard.tools.workspace import MOST_WRITTEN, RESULTS, Refused, Written, meaning, root_of, write
 
 MOST: Final = 16_000
 """Characters of a result that a model sees."""
-DIRECTORY: Final = "tool-results"
+QUOTA: Final = 256 * 1024**2
+"""Bytes on disk that the results of one reader may take."""
 
 
 def shorten(text: str, scope: ToolScope, name: str, stop: Stop | None = None) -> str:
@@ -36,11 +38,11 @@ def cut(text: str, most: int, where: str) -> str:
 
 def keep(text: str, scope: ToolScope, name: str, stop: Stop | None = None) -> str:
     """Write the whole of a result to its file; returns a phrase that says where it is, or why it is nowhere."""
-    parts = (DIRECTORY, f"{name}-{scope.key}.txt")
+    parts = (RESULTS, f"{name}-{scope.key}.txt")
     data = text[:MOST_WRITTEN].encode("utf-8", "replace")[:MOST_WRITTEN]
     all_of_it = "all of it is" if len(data) < MOST_WRITTEN else f"the first {MOST_WRITTEN} bytes are"
     try:
-        write(scope.workspace, Written(parts, data, scope.key), stop or Stop(), scope.quota)
+        write(root_of(scope, parts), Written(parts, data, scope.key), stop or Stop(), min(QUOTA, scope.quota))
     except Refused as refused:
         return f"they could not be kept: {refused}"
     except OSError as error:

@@ -21,7 +21,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolScope, ToolSpec
 from switchboard.tools.files import FileTool, Lines, shown_name
 from switchboard.tools.threads import Stop
-from switchboard.tools.workspace import TEMPORARY, Entry, Refused, entries, parts_of, read_at, regular_file
+from switchboard.tools.workspace import TEMPORARY, Entry, Refused, entries, parts_of, read_at, regular_file, root_of
 
 MOST_SEARCHED: Final = 16 * 1024**2
 """Bytes of a file that is searched; larger ones are counted, not searched."""
@@ -93,7 +93,8 @@ def _search_files(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
         raise Refused("a text to search for is part of one line")
     search = _with_rg if pattern.regex else _without_rg
     tally = _Tally(Lines())
-    search(entries(scope.workspace, parts_of(str(arguments.get("path", ""))), stop), pattern, tally, stop)
+    parts = parts_of(str(arguments.get("path", "")))
+    search(entries(root_of(scope, parts), parts, stop), pattern, tally, stop)
     nothing = "" if len(tally.lines) else "no line was found"
     more = "there are more lines: search for something rarer, or in a directory" if tally.full else ""
     large = f"{tally.large} files were not searched: they have more than {MOST_SEARCHED} bytes" if tally.large else ""

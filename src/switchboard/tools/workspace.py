@@ -21,13 +21,15 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from switchboard.ports.tools import QUOTA
+from switchboard.ports.tools import QUOTA, ToolScope
 from switchboard.tools.threads import Stop
 
 MOST_ENTRIES: Final = 100_000
 """Maximum of files and directories that are looked at in one call."""
 MOST_WRITTEN: Final = 4 * 1024**2
 """Maximum bytes of a file that is written."""
+RESULTS: Final = "tool-results"
+"""The directory of a reader's long results, as a model sees it; it is not in the workspace, which others read, too."""
 TEMPORARY: Final = ".switchboard-"
 """What the names of files begin with that are being written; neither listed nor searched."""
 
@@ -101,6 +103,15 @@ def parts_of(path: str) -> tuple[str, ...]:
     if len(path) > _LONGEST or len(names) > _DEEPEST:
         raise Refused(f"a path has at most {_LONGEST} characters and {_DEEPEST} parts")
     return names
+
+
+def root_of(scope: ToolScope, parts: Sequence[str]) -> Path:
+    """The directory that these names are in: the workspace, or what is kept for this reader alone. Raises `Refused`."""
+    if tuple(parts[:1]) != (RESULTS,):
+        return scope.workspace
+    if scope.results is None:
+        raise Refused("no results are kept")
+    return scope.results
 
 
 def meaning(error: OSError) -> str:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from switchboard.agents.delivery import read_options
 from switchboard.agents.model.options import ModelOptions
@@ -25,6 +26,8 @@ from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journ
 from switchboard.ports.models import Models
 from switchboard.ports.tools import Tool
 
+RESULTS: Final = ".results"
+"""Beside the workspaces of the butlers, none of which has that name."""
 _SLACK_S: Final = 120.0
 """What a turn may take beyond its limit of time, for its last request and what is on its way."""
 
@@ -85,7 +88,9 @@ class ModelEngine:
             return (await self._frozen(turn, options, models)).record()
 
         frozen = read_frozen(await journal.step("start", start))
-        around = Around(models, self._tools, self._workspace(turn.member, options), self._clock, options)
+        workspace = self._workspace(turn.member, options)
+        results = self._results(turn.member, frozen)
+        around = Around(models, self._tools, workspace, results, self._clock, options)
         return await Talk(turn, journal, frozen, around).run()
 
     def _options(self, member: Member) -> tuple[ModelOptions, Models]:
@@ -105,13 +110,16 @@ class ModelEngine:
         prompt = await asyncio.to_thread(_prompt, turn.member, options)
         kept = self._context.history
         history = () if kept is None else tuple(await kept.load(turn))
+        granted = await granted_to(turn, options, self._tools, self._context.readers)
         return Frozen(
             now=turn.received_at,
             zone=options.zone,
             system=system_prompt(turn.member, prompt),
             opening=opening(turn.text, turn.received_at, options.zone, await self._known(turn)),
             models=names,
-            tools=await granted_to(turn, options, self._tools, self._context.readers),
+            tools=granted.tools,
+            withheld=granted.withheld,
+            readers=granted.readers,
             limits=options.limits.limits,
             history=history,
             urls=urls_of(turn, history),
@@ -127,7 +135,18 @@ class ModelEngine:
     def _workspace(self, member: Member, options: ModelOptions) -> Path | None:
         if options.workspace is not None or self._context.workspaces is None:
             return options.workspace
-        return self._context.workspaces / member.name
+        return self._context.workspaces / _directory(member)
+
+    def _results(self, member: Member, frozen: Frozen) -> Path | None:
+        """Where the readers of a turn, and nobody else, find its long results again."""
+        root = self._context.workspaces
+        return None if root is None else root / RESULTS / _directory(member) / frozen.readers
+
+
+def _directory(member: Member) -> str:
+    """Its name as one of a directory that is not hidden, whatever the team file calls it: `..` would lead out."""
+    name = quote(member.name, safe=" ")
+    return f"%2E{name[1:]}" if name.startswith(".") else name
 
 
 def _prompt(member: Member, options: ModelOptions) -> str:

@@ -57,9 +57,9 @@ from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 from switchboard.ports.models import Asking, Models
 from switchboard.ports.tools import Tool, ToolScope
 from switchboard.tools.calls import CallLimits, call_tool
-from switchboard.tools.results import DIRECTORY
+from switchboard.tools.results import QUOTA
 from switchboard.tools.threads import Stop
-from switchboard.tools.workspace import Refused, Written, write
+from switchboard.tools.workspace import RESULTS, Refused, Written, write
 
 log = structlog.get_logger(__name__)
 
@@ -69,6 +69,10 @@ _LAST_S: Final = 60.0
 _AWAY: Final = frozenset({"rate_limited", "unavailable", "timeout", "auth"})
 """Failures that say nothing about this message: it waits until they are over."""
 _CLASSES: Final[Mapping[str, FailureClass]] = {"rate_limited": "overload", "timeout": "timeout"}
+_HIGH_RISK: Final = (
+    "{name} was not called: its risk is high, so nobody may use it unless the operator grants it by name (the option "
+    "`grants` of this butler). Tell the person so; trying again will not help."
+)
 _UNKNOWN: Final = (
     "outcome unknown: this call was begun and interrupted; it may or may not have taken effect. "
     "Find out before you repeat it."
@@ -82,6 +86,7 @@ class Around:
     models: Models
     tools: Mapping[str, Tool]
     workspace: Path | None
+    results: Path | None
     clock: Callable[[], datetime]
     options: ModelOptions
 
@@ -210,11 +215,11 @@ class Talk:
     async def _fitted(self, progress: Progress) -> Progress:
         """With the oldest results as references to files where the context grows too short."""
         request = self._request(progress, Ask(0, ()))
-        folder = f"{DIRECTORY}/{self._turn.request_id}"
+        folder = f"{RESULTS}/{self._turn.request_id}"
         fitted, moved = fit(request, progress.messages, self._frozen.window, folder)
-        if moved and self._around.workspace is not None:
-            quota = self._around.options.workspace_quota
-            await asyncio.to_thread(_write, self._around.workspace, moved, self._turn.request_id, quota)
+        if moved and self._around.results is not None:
+            quota = min(QUOTA, self._around.options.workspace_quota)
+            await asyncio.to_thread(_write, self._around.results, moved, self._turn.request_id, quota)
         return replace(progress, messages=fitted)
 
     async def _failure(self, failure: ModelFailure, n: int) -> EngineFailure:
@@ -273,6 +278,8 @@ class Talk:
     async def _call(self, call: Call) -> JsonMapping:
         """What the journal has, or will have, of a call."""
         tool = self._tools.get(call.made.name)
+        if tool is None and call.made.name in self._frozen.withheld:
+            return _outcome(_HIGH_RISK.format(name=call.made.name))
         if tool is None:
             return _outcome(f"there is no tool {call.made.name!r}; there are: {', '.join(self._tools) or 'none'}")
         if call.made.malformed:
@@ -302,6 +309,7 @@ class Talk:
             key,
             frozenset(self._around.options.private_hosts),
             self._around.options.workspace_quota,
+            results=self._around.results,
         )
         effects = {tool.name} if tool.effect == "effectful" else set()
         self._acting |= effects
@@ -323,12 +331,12 @@ def _recorded(report: Report, seconds: float, *, last: bool) -> Costed:
     return Costed({"refused" if failure.kind == "refused" else "failed": failure.message[:500]})
 
 
-def _write(workspace: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None:
+def _write(results: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None:
     """What is not kept cannot be read again; that is no reason to end the turn."""
     for one in moved:
         try:
             file = Written(tuple(one.name.split("/")), one.text.encode("utf-8", "replace"), key)
-            write(workspace, file, Stop(), quota)
+            write(results, file, Stop(), quota)
         except (Refused, OSError) as error:
             log.warning("a result could not be kept", file=one.name, error=str(error))
 

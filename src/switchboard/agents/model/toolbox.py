@@ -7,36 +7,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from switchboard.agents.model.options import ModelOptions
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.readers import person_of, reader_of
+from switchboard.core.readers import directory_of, person_of, reader_of
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.ports.engine import Readers, Turn
+from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.tools import Audience, Tool
-from switchboard.tools.registry import Grants, build_tools, granted
+from switchboard.tools.registry import Grants, build_tools, granted, withheld
 from switchboard.tools.urls import hosts_of, urls_in
 
-__all__ = ["build_tools", "granted_to", "hosts_of", "urls_of"]
+__all__ = ["Granted", "build_tools", "granted_to", "hosts_of", "urls_of"]
 
 
-async def granted_to(
-    turn: Turn, options: ModelOptions, tools: Mapping[str, Tool], readers: Readers | None
-) -> tuple[FrozenTool, ...]:
-    """What the sender may make the butler use, where the answer goes."""
-    names = tools if options.tools is None else options.tools
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What the sender may make the butler use, where the answer goes; the fields of `Frozen`."""
+
+    tools: tuple[FrozenTool, ...]
+    withheld: tuple[str, ...]
+    readers: str
+
+
+async def granted_to(turn: Turn, options: ModelOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
+    """As the message says. Raises `Unavailable`."""
+    reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
+    there = [tools[name] for name in (tools if options.tools is None else options.tools)]
     grants = Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
-    allowed = granted([tools[name] for name in names], grants, await _audience(turn, options, readers))
-    return tuple(map(_frozen, allowed))
+    audience = _audience(turn, options, reader)
+    return Granted(
+        tuple(map(_frozen, granted(there, grants, audience))),
+        tuple(tool.spec.name for tool in withheld(there, grants, audience)),
+        directory_of(reader, turn.request_id),
+    )
 
 
-async def _audience(turn: Turn, options: ModelOptions, readers: Readers | None) -> Audience:
-    source = turn.envelope.source
-    reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[source.channel])
+def _audience(turn: Turn, options: ModelOptions, reader: Reader) -> Audience:
     if not reader.private:
         return "groups"
-    owns = f"{source.channel}:{turn.envelope.sender.identity}" in options.owners
+    owns = f"{turn.envelope.source.channel}:{turn.envelope.sender.identity}" in options.owners
     return "owners" if owns and reader.authentic else "others"
 
 

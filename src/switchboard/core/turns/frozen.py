@@ -50,6 +50,10 @@ class Frozen:
     history: tuple[Entry, ...] = ()
     urls: tuple[str, ...] = ()
     """Those that the person has written, in the one form of `tools/urls.py`."""
+    withheld: tuple[str, ...] = ()
+    """Tools that would be offered if their risk were not high."""
+    readers: str = ""
+    """Who reads the turn, as the name of a directory."""
     window: int = 8192
     max_tokens: int = 4096
 
