@@ -215,7 +215,7 @@ async def open_turns(
     )
     accept = AcceptLeg(database, DecideLeg(rule_book), notifier, AcceptLimits(), CHANNELS, clock)
     async with _registered(database) as worker:
-        engine = _Wishing(ModelEngine(context))
+        engine = _Wishing(ModelEngine(context), rule_book)
         leg = TurnLeg(database, notifier, rule_book, {"model": engine}, _Returned(readers), TurnLimits())
         claim = Claim(worker, StepLog(database, worker), keeps=lambda: False)
         yield TurnContext(SystemId(butler), _Parts(database, notifier, accept, engine, leg, claim, models))
@@ -241,8 +241,10 @@ class TurnContext:
 
     async def process(self, message: Envelope, wishes: Wishes) -> ProcessedMessage:
         """As in `MessageContext`."""
-        if wishes.model is not None and wishes.model not in self._parts.models.names:
-            raise InvalidInput(f"there is no model {wishes.model}", field="model_override")
+        if wishes.model is not None and wishes.model not in (names := self._parts.engine.models_of(self.butler)):
+            raise InvalidInput(
+                f"{self.butler} has no model {wishes.model}; it has: {', '.join(names)}", field="model_override"
+            )
         accepted = await self._parts.accept.accept(Submission(message, msgspec.json.encode(message)))
         with self._parts.engine.wished(accepted.request_id, wishes):
             return await self._answered(accepted.request_id)
@@ -280,8 +282,9 @@ class _Wishing:
 
     stoppable: Final = True
 
-    def __init__(self, engine: ModelEngine) -> None:
+    def __init__(self, engine: ModelEngine, rule_book: RuleBook) -> None:
         self._engine = engine
+        self._rule_book = rule_book
         self._wishes: dict[RequestId, Wishes] = {}
 
     @contextlib.contextmanager
@@ -292,6 +295,11 @@ class _Wishing:
             yield
         finally:
             self._wishes.pop(request_id, None)
+
+    def models_of(self, butler: SystemId) -> Sequence[str]:
+        """The models that the caller of a turn may choose from; none of a butler that is not there."""
+        member = self._rule_book.rules.members.get(butler)
+        return () if member is None else self._engine.models_of(member)
 
     def patience(self, member: Member) -> float:
         return self._engine.patience(member)

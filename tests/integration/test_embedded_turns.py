@@ -37,10 +37,10 @@ TEAM = Team(ROOT, None, members=(butler("clerk", "model"),))
 
 
 @asynccontextmanager
-async def a_host(url: str, llm: ScriptedLlm) -> AsyncIterator[tuple[Lab, TurnContext]]:
+async def a_host(url: str, llm: ScriptedLlm, team: Team = TEAM) -> AsyncIterator[tuple[Lab, TurnContext]]:
     """An installation, and a program with a pool of its own."""
     models = Asked([spec("openai", llm.url, name, timeout=20.0) for name in ("m", "n")])
-    async with lab(url, [TEAM], []) as parts:
+    async with lab(url, [team], []) as parts:
         pool = await asyncpg.create_pool(url, min_size=1, max_size=6)
         try:
             async with open_turns(pool, "System1/clerk", models) as context:
@@ -80,6 +80,15 @@ async def test_the_caller_says_what_is_known_and_which_model(database_url: str) 
         assert answer.content.startswith(f"{llm.requests[0].model}: Allergic to nuts.\n\n[")
         with pytest.raises(InvalidInput):
             await process_message(context, "s1", "api", "hello", model_override="unknown")
+
+
+async def test_a_caller_chooses_among_the_models_of_the_butler(database_url: str) -> None:
+    team = Team(ROOT, None, members=(butler("clerk", "model", models=["m"]),))
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm, team) as (parts, context):
+        with pytest.raises(InvalidInput, match="System1/clerk has no model n; it has: m"):
+            await process_message(context, "s1", "api", "hello", model_override="n")
+        assert await parts.count("select count(*) from message_inbox") == 0
+        assert (await process_message(context, "s1", "api", "hello", model_override="m")).model == "m"
 
 
 async def test_the_same_request_is_answered_once(database_url: str) -> None:

@@ -76,6 +76,11 @@ class ModelEngine:
         """Seconds after which an attempt is broken off from outside."""
         return read_options(ModelOptions, member).limits.seconds + _SLACK_S
 
+    def models_of(self, member: Member) -> Sequence[str]:
+        """The names of its models, in the order in which they are asked. Raises `EngineFailure` for wrong options."""
+        options, models = self._options(member)
+        return options.models or tuple(models.names)
+
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """Do the turn. Raises `EngineFailure`; `Outage` while no model can be reached."""
         options, models = self._options(turn.member)
