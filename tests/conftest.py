@@ -6,11 +6,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import guard
+from tests.forked import forks
 from tests.guard import pytest_cmdline_main
 from tests.logs import logs_as_before
 from tests.postgres import database_url, empty_database_url, postgres
 
-__all__ = ["database_url", "empty_database_url", "logs_as_before", "postgres", "pytest_cmdline_main"]
+__all__ = ["database_url", "empty_database_url", "forks", "logs_as_before", "postgres", "pytest_cmdline_main"]
 
 # How long an example takes says nothing: machines that run tests stand still for seconds at a time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

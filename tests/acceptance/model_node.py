@@ -1,13 +1,13 @@
 """A process that runs turns with a model until all are settled; the test kills it, or has it kill itself at a point.
 
-`python -m tests.acceptance.model_node DATABASE LLM TRACE VARIANT`: its tools write a line per call into TRACE. VARIANT
+Its arguments are DATABASE LLM TRACE VARIANT: its tools write a line per call into TRACE. VARIANT
 is what an operator may have changed meanwhile: the order of the models, the schemas of the tools.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from switchboard.core.channels.registry import CHANNELS
@@ -63,5 +63,7 @@ async def work(url: str, llm: str, trace: Path, variant: str) -> None:
         await models.aclose()
 
 
-if __name__ == "__main__":
-    asyncio.run(work(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]))
+def main(arguments: Sequence[str]) -> None:
+    """As the command line says."""
+    url, llm, trace, variant = arguments
+    asyncio.run(work(url, llm, Path(trace), variant))

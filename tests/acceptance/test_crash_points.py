@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
@@ -17,6 +17,7 @@ from switchboard.store.books import audit_books
 from switchboard.store.database import Database
 from tests.chaos.books import DISORDER, judge, read_traces
 from tests.chaos.node import STEPS
+from tests.forked import Forks
 
 MESSAGES = 12
 CONVERSATIONS = 4
@@ -34,35 +35,49 @@ ROUTE_POINTS: Final[tuple[Point, ...]] = ("before_route", "after_route")
 WAIT_POINTS: Final[tuple[Point, ...]] = ("after_expect", "before_park", "after_park", "after_resume", "after_wake")
 
 
-async def _run(url: str, trace: Path, mode: str, crash_at: str | None) -> int:
-    """Run the whole journey of all messages in one process; returns its exit code."""
-    environment = {k: v for k, v in os.environ.items() if k != "SWITCHBOARD_CRASH_AT"}
-    if crash_at:
-        environment["SWITCHBOARD_CRASH_AT"] = crash_at
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "tests.chaos.node", url, str(trace), mode, str(MESSAGES), str(CONVERSATIONS)),
-        env=environment,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, errors = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode in (0, -signal.SIGKILL), errors.decode()
-    return process.returncode
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """One life after the other, each the whole journey of all messages in one process."""
+
+    forks: Forks
+    url: str
+    traces: Sequence[Path]
+    mode: str
+
+    async def crash_twice_and_end(self, crash_at: str) -> list[list[str]]:
+        """Killed at this point, in the second life too if it comes there again; then to the end. What they traced."""
+        assert await self._run(0, crash_at) == -signal.SIGKILL
+        await self._run(1, crash_at)
+        assert await self._run(2) == 0
+        return read_traces(self.traces)
+
+    async def _run(self, nth: int, crash_at: str = "") -> int:
+        words = (self.url, str(self.traces[nth]), self.mode, str(MESSAGES), str(CONVERSATIONS))
+        environment = os.environ | {"SWITCHBOARD_CRASH_AT": crash_at}
+        errors = self.traces[nth].with_suffix(".errors")
+        process = self.forks.start("tests.chaos.node", *words, env=environment, errors=errors)
+        try:
+            code = await process.wait(60)
+        finally:
+            process.kill()
+        assert code in (0, -signal.SIGKILL), errors.read_text()
+        return code
+
+
+@pytest.fixture
+def lives(forks: Forks, database_url: str, tmp_path: Path) -> Callable[[str], Lives]:
+    """Lives of a mode of `tests.chaos.node`."""
+    traces = [tmp_path / f"trace-{n}" for n in range(3)]
+    return lambda mode: Lives(forks, database_url, traces, mode)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nth", [1, 5])
 @pytest.mark.parametrize("point", [one for one in get_args(Point) if one not in ROUTE_POINTS + WAIT_POINTS])
 async def test_a_crash_at_this_point_loses_nothing_and_answers_nothing_twice(
-    database_url: str, tmp_path: Path, point: Point, nth: int
+    database_url: str, lives: Callable[[str], Lives], point: Point, nth: int
 ) -> None:
-    traces = [tmp_path / f"trace-{n}" for n in range(3)]
-    assert await _run(database_url, traces[0], "all", f"{point}:{nth}") == -signal.SIGKILL
-    await _run(database_url, traces[1], "all", f"{point}:{nth}")
-    assert await _run(database_url, traces[2], "all", None) == 0
-
-    lines = read_traces(traces)
+    lines = await lives("all").crash_twice_and_end(f"{point}:{nth}")
     database = await Database.connect(database_url)
     try:
         report = await judge(database, MESSAGES, lines)
@@ -84,14 +99,9 @@ async def test_a_crash_at_this_point_loses_nothing_and_answers_nothing_twice(
     "point", [*ROUTE_POINTS, "after_claim", "before_commit", "after_commit", "before_journal", "between_steps"]
 )
 async def test_a_crash_while_messages_are_classified_decides_each_once_and_in_order(
-    database_url: str, tmp_path: Path, point: Point, nth: int
+    database_url: str, lives: Callable[[str], Lives], point: Point, nth: int
 ) -> None:
-    traces = [tmp_path / f"trace-{n}" for n in range(3)]
-    assert await _run(database_url, traces[0], "classify-all", f"{point}:{nth}") == -signal.SIGKILL
-    await _run(database_url, traces[1], "classify-all", f"{point}:{nth}")
-    assert await _run(database_url, traces[2], "classify-all", None) == 0
-
-    lines = read_traces(traces)
+    lines = await lives("classify-all").crash_twice_and_end(f"{point}:{nth}")
     database = await Database.connect(database_url)
     try:
         books = await audit_books(database)
@@ -109,13 +119,9 @@ async def test_a_crash_while_messages_are_classified_decides_each_once_and_in_or
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("point", [*WAIT_POINTS, "after_claim", "between_steps", "before_complete", "after_complete"])
 async def test_a_crash_while_items_wait_loses_no_decision_and_decides_nothing_twice(
-    database_url: str, tmp_path: Path, point: Point, nth: int
+    database_url: str, lives: Callable[[str], Lives], point: Point, nth: int
 ) -> None:
-    traces = [tmp_path / f"trace-{n}" for n in range(3)]
-    assert await _run(database_url, traces[0], "wait-all", f"{point}:{nth}") == -signal.SIGKILL
-    await _run(database_url, traces[1], "wait-all", f"{point}:{nth}")
-    assert await _run(database_url, traces[2], "wait-all", None) == 0
-
+    lines = await lives("wait-all").crash_twice_and_end(f"{point}:{nth}")
     database = await Database.connect(database_url)
     try:
         books = await audit_books(database)
@@ -131,7 +137,7 @@ async def test_a_crash_while_items_wait_loses_no_decision_and_decides_nothing_tw
     for lane in {row["lane"] for row in rows}:
         numbers = [int(row["text"]) for row in rows if row["lane"] == lane and row["text"].isdigit()]
         assert numbers == sorted(numbers), "what does not wait keeps its order"
-    assert _acknowledgements_never_change(read_traces(traces))
+    assert _acknowledgements_never_change(lines)
 
 
 def _acknowledgements_never_change(lines: list[list[str]]) -> bool:

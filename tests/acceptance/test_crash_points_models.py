@@ -6,13 +6,12 @@ message is on its way at a time and every question is accounted for.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import signal
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +22,7 @@ from switchboard.domain.routing import Team
 from switchboard.lanes.faults import Point
 from switchboard.store.inbox import Acceptance
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
+from tests.forked import Forked, Forks
 from tests.hands import assert_balanced, settled
 from tests.lab import ROOT, Lab, butler, lab, submission
 from tests.processes import environment
@@ -44,29 +44,30 @@ def _number(request: Request) -> int:
     return int(number)
 
 
+OpenWorker = Callable[..., AbstractAsyncContextManager[Forked]]
+
+
+@pytest.fixture
+def a_worker(forks: Forks, database_url: str, tmp_path: Path) -> OpenWorker:
+    """Opens `switchboard work` on the database of the test, killed at the end."""
+    return partial(_worker, forks, database_url, tmp_path)
+
+
 @asynccontextmanager
-async def a_worker(place: Path, database: str, llm: ScriptedLlm, crash_at: str | None = None) -> AsyncIterator[Worker]:
+async def _worker(
+    forks: Forks, database: str, place: Path, llm: ScriptedLlm, crash_at: str = ""
+) -> AsyncIterator[Forked]:
     """`switchboard work` with this model; killed at the end, if it still runs."""
     lines = [f'database_url = "{database}"', "[classify]", 'models = ["m"]']
     lines += ["[[models]]", 'name = "m"', 'kind = "openai"', 'model = "m"', f'base_url = "{llm.url}/v1"']
     (place / "switchboard.toml").write_text("\n".join(lines))
-    env = environment(place / "data") | ({"SWITCHBOARD_CRASH_AT": crash_at} if crash_at else {})
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "switchboard.cli.main", "work"),
-        cwd=place,
-        env=env,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+    env = environment(place / "data", CRASH_AT=crash_at)
+    process = forks.start("switchboard.cli.main", "work", env=env, errors=place / "errors", cwd=place)
     try:
         yield process
     finally:
-        if process.returncode is None:
-            process.kill()
+        process.kill()
         await process.wait()
-
-
-Worker = asyncio.subprocess.Process
 
 
 async def fill(parts: Lab) -> None:
@@ -108,15 +109,15 @@ def questions(llm: ScriptedLlm) -> Mapping[int, int]:
 )
 @pytest.mark.parametrize("nth", [1, 3])
 async def test_a_model_is_not_asked_again_for_what_is_in_the_journal(
-    database_url: str, tmp_path: Path, point: Point, again: int, nth: int
+    database_url: str, a_worker: OpenWorker, point: Point, again: int, nth: int
 ) -> None:
     async with lab(database_url, [TEAM], [], classifying=True) as parts, ScriptedLlm(brain) as llm:
         await fill(parts)
         for _ in range(2):
-            async with a_worker(tmp_path, database_url, llm, f"{point}:{nth}") as worker:
-                await asyncio.wait_for(worker.wait(), 60)
+            async with a_worker(llm, f"{point}:{nth}") as worker:
+                await worker.wait(60)
             assert worker.returncode == -signal.SIGKILL
-        async with a_worker(tmp_path, database_url, llm):
+        async with a_worker(llm):
             await eventually(lambda: settled(parts), within=60)
         await assert_all_is_well(parts)
         asked = questions(llm)
@@ -127,7 +128,7 @@ async def test_a_model_is_not_asked_again_for_what_is_in_the_journal(
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_a_worker_killed_while_the_decision_is_being_stored(
-    database_url: str, tmp_path: Path, committed: bool
+    database_url: str, a_worker: OpenWorker, committed: bool
 ) -> None:
     """The transaction hangs at a lane that we hold. Its worker is killed; then it goes through, or is broken off."""
     async with lab(database_url, [TEAM], [], classifying=True) as parts, ScriptedLlm(brain) as llm:
@@ -142,7 +143,7 @@ async def test_a_worker_killed_while_the_decision_is_being_stored(
         transaction = holder.transaction()
         await transaction.start()
         await holder.execute("select from lane where key = $1 for update", lane)
-        async with a_worker(tmp_path, database_url, llm) as worker:
+        async with a_worker(llm) as worker:
             await eventually(lambda: _waits_for_us(parts))
             worker.kill()
             await worker.wait()
@@ -152,7 +153,7 @@ async def test_a_worker_killed_while_the_decision_is_being_stored(
         await holder.close()
         await eventually(lambda: _over(parts))
         assert await parts.count("select count(*) from decision") == int(committed)
-        async with a_worker(tmp_path, database_url, llm):
+        async with a_worker(llm):
             await eventually(lambda: settled(parts), within=60)
         await assert_all_is_well(parts)
         assert questions(llm) == dict.fromkeys(range(MESSAGES), 1)

@@ -6,10 +6,8 @@ when a process died. Between its lives, prompt, time zone, models and schemas ch
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +19,7 @@ from switchboard.lanes.faults import Point
 from switchboard.store.inbox import Acceptance
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, ScriptedLlm
 from tests.acceptance.model_node import CONVERSATIONS, team
+from tests.forked import Forks
 from tests.hands import assert_balanced
 from tests.lab import ROOT, Lab, lab, rule, submission, to
 from tests.waiting import eventually
@@ -45,8 +44,8 @@ def brain(request: Request) -> Reply:
 class Life:
     """One process that works; what the model was asked in it, and what was on record when it died."""
 
-    def __init__(self, parts: Lab, llm: ScriptedLlm, url: str, place: Path) -> None:
-        self.parts, self.llm, self.url, self.place = parts, llm, url, place
+    def __init__(self, forks: Forks, parts: Lab, llm: ScriptedLlm, url: str, place: Path) -> None:
+        self.forks, self.parts, self.llm, self.url, self.place = forks, parts, llm, url, place
         self.known: set[Asked] = set()
         """Requests that were on record when a process died."""
         self.asked_after: list[Counter[Asked]] = []
@@ -54,29 +53,22 @@ class Life:
     async def live(self, variant: str, *, crash_at: str = "", hang_at: int = 0) -> int:
         """Until it has ended; with `hang_at`, it is killed in the middle of the answer to that request."""
         before = len(self.llm.requests)
-        env = {k: v for k, v in os.environ.items() if k != "SWITCHBOARD_CRASH_AT"}
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.acceptance.model_node"),
-            *(self.url, self.llm.url, str(self.place / "trace"), variant),
-            env=env | ({"SWITCHBOARD_CRASH_AT": crash_at} if crash_at else {}),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        words = (self.url, self.llm.url, str(self.place / "trace"), variant)
+        env, errors = os.environ | {"SWITCHBOARD_CRASH_AT": crash_at}, self.place / "errors"
+        process = self.forks.start("tests.acceptance.model_node", *words, env=env, errors=errors)
         try:
             if hang_at:
                 await eventually(lambda: _true(len(self.llm.requests) >= before + hang_at), within=60)
                 process.kill()
-            _, errors = await asyncio.wait_for(process.communicate(), 150)
+            code = await process.wait()
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        assert process.returncode in (0, -signal.SIGKILL), errors.decode()[-3000:]
+            process.kill()
+        assert code in (0, -signal.SIGKILL), errors.read_text()[-3000:]
         new = Counter(map(asked, self.llm.requests[before:]))
         assert not set(new) & self.known, "what is on record is asked again"
         self.known |= await self._on_record()
         self.asked_after.append(new)
-        return process.returncode
+        return code
 
     async def _on_record(self) -> set[Asked]:
         rows = await self.parts.database.rows(
@@ -139,11 +131,13 @@ def assert_nothing_is_noticed(llm: ScriptedLlm) -> None:
         ("after_complete", 1),
     ],
 )
-async def test_turns_are_resumed_where_they_were(database_url: str, tmp_path: Path, point: Point, nth: int) -> None:
+async def test_turns_are_resumed_where_they_were(
+    forks: Forks, database_url: str, tmp_path: Path, point: Point, nth: int
+) -> None:
     async with lab(database_url, [team(tmp_path, "old")], [rule(ROOT, [to("System1/clerk")])]) as parts:
         await fill(parts)
         async with ScriptedLlm(brain) as llm:
-            life = Life(parts, llm, database_url, tmp_path)
+            life = Life(forks, parts, llm, database_url, tmp_path)
             assert await life.live("old", crash_at=f"{point}:{nth}") == -signal.SIGKILL
             await life.live("new", crash_at=f"{point}:{nth}")
             assert await life.live("newer") == 0
@@ -151,7 +145,9 @@ async def test_turns_are_resumed_where_they_were(database_url: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("nth", [1, 18])
-async def test_turns_are_resumed_after_a_kill_in_an_answer(database_url: str, tmp_path: Path, nth: int) -> None:
+async def test_turns_are_resumed_after_a_kill_in_an_answer(
+    forks: Forks, database_url: str, tmp_path: Path, nth: int
+) -> None:
     hanging = {nth, nth + 12}
 
     def stuck(request: Request) -> Reply:
@@ -164,7 +160,7 @@ async def test_turns_are_resumed_after_a_kill_in_an_answer(database_url: str, tm
     async with lab(database_url, [team(tmp_path, "old")], [rule(ROOT, [to("System1/clerk")])]) as parts:
         await fill(parts)
         async with ScriptedLlm(stuck) as llm:
-            life = Life(parts, llm, database_url, tmp_path)
+            life = Life(forks, parts, llm, database_url, tmp_path)
             assert await life.live("old", hang_at=nth) == -signal.SIGKILL
             await life.live("new", hang_at=12)
             assert await life.live("newer") == 0

@@ -19,7 +19,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from pathlib import Path
@@ -226,9 +226,9 @@ async def accept_and_work(url: str, trace: Trace, count: int, conversations: int
         await asyncio.gather(deciding, return_exceptions=True)
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Dispatch on the command line."""
-    url, path, mode, *rest = sys.argv[1:]
+    url, path, mode, *rest = arguments
     trace = Trace(Path(path))
     with contextlib.suppress(KeyboardInterrupt):
         if mode.endswith("all"):
@@ -239,4 +239,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -6,9 +6,9 @@ always in production, a point costs one comparison.
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
+from dataclasses import dataclass
 from typing import Final, Literal
 
 Point = Literal[
@@ -31,13 +31,28 @@ Point = Literal[
     "after_wake",
 ]
 
-_name, _, _count = os.environ.get("SWITCHBOARD_CRASH_AT", "").partition(":")
-_armed: Final = _name
-_due: Final = int(_count or 1)
-_passes: Final = itertools.count(1)
+
+@dataclass(slots=True)
+class _Armed:
+    name: str = ""
+    passes_left: int = 0
+
+
+_armed: Final = _Armed()
+
+
+def arm(words: str) -> None:
+    """Die as `words` say (`after_claim:3`); as the environment does when this is imported."""
+    _armed.name, _, count = words.partition(":")
+    _armed.passes_left = int(count or 1)
 
 
 def point(name: Point) -> None:
     """Pass a named point; does not return if this is the one to die at."""
-    if name == _armed and next(_passes) == _due:
-        os.kill(os.getpid(), signal.SIGKILL)
+    if name == _armed.name:
+        _armed.passes_left -= 1
+        if _armed.passes_left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+arm(os.environ.get("SWITCHBOARD_CRASH_AT", ""))
