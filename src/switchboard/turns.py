@@ -28,13 +28,15 @@ import msgspec
 from switchboard import __version__
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.identity import conversation
 from switchboard.domain.envelope import Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.errors import InvalidInput, NotFound, SwitchboardError, Unavailable
 from switchboard.domain.llm import Report, Request
-from switchboard.domain.message import RequestId
+from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Member, SystemId
 from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.journey.admission import AcceptLimits
+from switchboard.journey.compaction import Compactor
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg, TurnLimits
@@ -68,6 +70,7 @@ __all__ = [
     "ProviderError",
     "TurnContext",
     "build_tools",
+    "compact_session_if_needed",
     "open_models",
     "open_turns",
     "process_message",
@@ -76,7 +79,11 @@ __all__ = [
 ]
 
 _TTL_S: Final = 10.0
+_COMPACTING: Final = 2
+"""Sessions that are compacted at once."""
 _LOOK_EVERY_S: Final = 0.1
+_CLOSE_S: Final = 10.0
+"""Seconds that a context waits at its end for what is being compacted."""
 
 
 class ProviderError(SwitchboardError):
@@ -112,6 +119,10 @@ class MessageContext(Protocol):
         """Store a message for the butler of this host, run what its lane has up to it, and return its answer."""
         ...
 
+    async def compact(self, session_key: str) -> None:
+        """See `compact_session_if_needed`."""
+        ...
+
     @property
     def butler(self) -> SystemId: ...
 
@@ -132,26 +143,45 @@ async def process_message(  # noqa: PLR0913 - the arguments of one call, most of
     `model_override` is a name of the butler's models. Raises `ProviderError` once the message is stored, and before
     that what storing a message raises.
     """
-    envelope = Envelope(
-        schema_version="ingest.v1",
-        source=Source(
-            channel=channel_name,
-            provider=min(CHANNELS[channel_name].providers, default="internal"),
-            endpoint_identity=f"embedded:{ctx.butler}",
-        ),
-        event=Event(
-            external_event_id=request_id or str(uuid4()),
-            observed_at=datetime.now(UTC),
-            external_thread_id=session_key,
-        ),
-        sender=Sender(identity=session_key, chat_type="private"),
-        payload=Payload(normalized_text=content),
-        control=Control(pinned_target=ctx.butler),
+    event = Event(
+        external_event_id=request_id or str(uuid4()), observed_at=datetime.now(UTC), external_thread_id=session_key
     )
+    envelope = _envelope(ctx.butler, channel_name, event, content)
     return await ctx.process(envelope, Wishes(user_context or "", model_override, on_delta))
 
 
 process_message_non_streaming = process_message
+
+
+async def compact_session_if_needed(ctx: MessageContext, session_key: str) -> None:
+    """Let a summary and a few facts take the place of the oldest 20 entries of a session that has 40.
+
+    `process_message` starts it by itself after each turn, and does not wait for it. What goes wrong is logged, changes
+    nothing, and is tried again after later turns. Raises `Unavailable`.
+    """
+    await ctx.compact(session_key)
+
+
+def _envelope(butler: SystemId, channel_name: str, event: Event, content: str = "") -> Envelope:
+    providers = CHANNELS[channel_name].providers
+    return Envelope(
+        schema_version="ingest.v1",
+        source=Source(
+            channel=channel_name,
+            provider=min(providers, default="internal"),
+            endpoint_identity=f"embedded:{butler}",
+        ),
+        event=event,
+        sender=Sender(identity=event.external_thread_id or "", chat_type="private"),
+        payload=Payload(normalized_text=content),
+        control=Control(pinned_target=butler),
+    )
+
+
+def _conversations(butler: SystemId, session_key: str) -> list[Conversation]:
+    """Those of a session, one for each channel."""
+    event = Event(external_event_id="-", observed_at=datetime.now(UTC), external_thread_id=session_key)
+    return [conversation(_envelope(butler, name, event), channel) for name, channel in CHANNELS.items()]
 
 
 class DirectModels:
@@ -194,11 +224,17 @@ async def open_models(specs: Sequence[ModelSpec]) -> AsyncIterator[DirectModels]
 
 @asynccontextmanager
 async def open_turns(
-    pool: Pool, butler: str, models: Models, *, workspaces: Path | None = None
+    pool: Pool,
+    butler: str,
+    models: Models,
+    *,
+    workspaces: Path | None = None,
+    compact_model: str | None = None,
 ) -> AsyncIterator[TurnContext]:
     """A context for `process_message`: `butler` (`System1/clerk`, engine `model`) of the installation, over `models`.
 
-    The pool stays the caller's; its settings and codecs do not matter.
+    The pool stays the caller's; its settings and codecs do not matter. `compact_model` condenses long sessions; None:
+    the first that answers. At its end the context waits for that, at most ten seconds.
     """
     database = ForeignDatabase(pool, "read_committed")
     notifier, readers, clock = Notifier(database), Readers(database, CHANNELS), DatabaseClock()
@@ -218,7 +254,13 @@ async def open_turns(
         engine = _Wishing(ModelEngine(context), rule_book)
         leg = TurnLeg(database, notifier, rule_book, {"model": engine}, _Returned(readers), TurnLimits())
         claim = Claim(worker, StepLog(database, worker), keeps=lambda: False)
-        yield TurnContext(SystemId(butler), _Parts(database, notifier, accept, engine, leg, claim, models))
+        compactor = Compactor(database, models, models.names if compact_model is None else [compact_model])
+        parts = _Parts(database, notifier, accept, engine, leg, claim, models, compactor)
+        turns = TurnContext(SystemId(butler), parts)
+        try:
+            yield turns
+        finally:
+            await turns.finish_compacting(_CLOSE_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +272,7 @@ class _Parts:
     leg: TurnLeg
     claim: Claim
     models: Models
+    compactor: Compactor
 
 
 class TurnContext:
@@ -238,6 +281,7 @@ class TurnContext:
     def __init__(self, butler: SystemId, parts: _Parts) -> None:
         self.butler = butler
         self._parts = parts
+        self._compacting: set[asyncio.Task[None]] = set()
 
     async def process(self, message: Envelope, wishes: Wishes) -> ProcessedMessage:
         """As in `MessageContext`."""
@@ -247,7 +291,32 @@ class TurnContext:
             )
         accepted = await self._parts.accept.accept(Submission(message, msgspec.json.encode(message)))
         with self._parts.engine.wished(accepted.request_id, wishes):
-            return await self._answered(accepted.request_id)
+            answer = await self._answered(accepted.request_id)
+        self._start_compacting(message.event.external_thread_id or "")
+        return answer
+
+    async def compact(self, session_key: str) -> None:
+        """As in `MessageContext`."""
+        await self._parts.compactor.compact_due(self.butler, _conversations(self.butler, session_key))
+
+    async def finish_compacting(self, within: float) -> None:
+        """Wait so many seconds for what was started; what is not ready then has changed nothing."""
+        if self._compacting:
+            _, late = await asyncio.wait(self._compacting, timeout=within)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    def _start_compacting(self, session_key: str) -> None:
+        """A few at a time: the next turn of a session starts it, too."""
+        if len(self._compacting) < _COMPACTING:
+            task = asyncio.create_task(self._try_to_compact(session_key))
+            self._compacting.add(task)
+            task.add_done_callback(self._compacting.discard)
+
+    async def _try_to_compact(self, session_key: str) -> None:
+        with contextlib.suppress(Unavailable):
+            await compact_session_if_needed(self, session_key)
 
     async def _answered(self, request_id: RequestId) -> ProcessedMessage:
         ring = asyncio.Event()

@@ -11,11 +11,11 @@ from uuid import UUID
 
 import pytest
 
-from switchboard.app.memory.compaction import Compactor
 from switchboard.app.ops.maintenance import Retention
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import Attempt, Reply, Report, Request
+from switchboard.journey.compaction import Compactor
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.models import Asking

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from switchboard.turns import (
     ProviderError,
     TurnContext,
     build_tools,
+    compact_session_if_needed,
     open_turns,
     process_message,
     process_message_non_streaming,
@@ -37,13 +39,15 @@ TEAM = Team(ROOT, None, members=(butler("clerk", "model"),))
 
 
 @asynccontextmanager
-async def a_host(url: str, llm: ScriptedLlm, team: Team = TEAM) -> AsyncIterator[tuple[Lab, TurnContext]]:
-    """An installation, and a program with a pool of its own."""
+async def a_host(
+    url: str, llm: ScriptedLlm, team: Team = TEAM, **given: Any
+) -> AsyncIterator[tuple[Lab, TurnContext]]:
+    """An installation, and a program with a pool of its own; `given` to `open_turns`."""
     models = Asked([spec("openai", llm.url, name, timeout=20.0) for name in ("m", "n")])
     async with lab(url, [team], []) as parts:
         pool = await asyncpg.create_pool(url, min_size=1, max_size=6)
         try:
-            async with open_turns(pool, "System1/clerk", models) as context:
+            async with open_turns(pool, "System1/clerk", models, **given) as context:
                 yield parts, context
         finally:
             await pool.close()
@@ -111,6 +115,52 @@ async def test_calls_of_a_session_wait_for_each_other_and_remember(database_url:
         assert sorted(answer.content for answer in answers) == [f"heard m{n}" for n in range(4)]
         asked = [len([said for said in request.messages if said.role == "user"]) for request in llm.requests]
         assert asked == [1, 2, 3, 4], "each turn knows those before it"
+
+
+def compacts(request: Request) -> bool:
+    return "earlier_summary" in request.prompt
+
+
+def talks_and_compacts(request: Request) -> Reply:
+    said = {"summary": "They counted.", "facts": []}
+    return Reply(text=json.dumps(said) if compacts(request) else f"heard {last(request)}")
+
+
+async def test_a_long_session_is_compacted_after_its_turn(database_url: str) -> None:
+    async with (
+        ScriptedLlm(talks_and_compacts) as llm,
+        a_host(database_url, llm, compact_model="n") as (parts, context),
+    ):
+        for n in range(20):
+            await process_message(context, "s1", "api", f"m{n}")
+        await context.finish_compacting(within=60.0)
+        assert await parts.count("select count(*) from summary where text = 'They counted.'") == 1
+        await compact_session_if_needed(context, "s1")
+        assert sum(map(compacts, llm.requests)) == 1
+        await process_message(context, "s1", "api", "and?")
+        assert "They counted." in str(llm.requests[-1].messages)
+
+
+async def test_a_compaction_that_fails_changes_nothing_and_is_tried_again(database_url: str) -> None:
+    sick: Sequence[bool] = [True]
+
+    def brain(request: Request) -> Reply:
+        return Reply(fault=Status(503)) if compacts(request) and sick[0] else talks_and_compacts(request)
+
+    async with ScriptedLlm(brain) as llm, a_host(database_url, llm, compact_model="n") as (parts, context):
+        for n in range(20):
+            await process_message(context, "s1", "discord", f"m{n}")
+        await context.finish_compacting(within=60.0)
+        assert await parts.count("select count(*) from summary") == 0
+        sick = [False]
+        await parts.database.run("update compaction set ready_at = clock_timestamp()")
+
+        async def compacted() -> bool:
+            await compact_session_if_needed(context, "s1")
+            await parts.database.run("update compaction set ready_at = clock_timestamp(), tries = 0")
+            return await parts.count("select count(*) from summary") == 1
+
+        await eventually(compacted, within=60)
 
 
 async def test_a_model_that_is_away_loses_no_message(database_url: str) -> None:

@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from switchboard.app.memory.compaction import Compactor
 from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import Reply, Report, Request
 from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.admission import AcceptLimits
+from switchboard.journey.compaction import Compactor
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import ReplyWays
 from switchboard.journey.turn import TurnLeg, TurnLimits

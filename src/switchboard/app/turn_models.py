@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from switchboard.app.settings import Settings
+from switchboard.app.settings import ModelSettings, Settings
 from switchboard.domain.llm import Report, Request
+from switchboard.llm.spec import API_KINDS
 from switchboard.ports.models import Asking
 from switchboard.store.database import Database
 
@@ -66,3 +67,11 @@ def _imported() -> Callable[[Settings, Database], OpenModels]:
     from switchboard.app.classification.models import open_models
 
     return open_models
+
+
+def compacting(models: Sequence[ModelSettings], wanted: str | None) -> list[str]:
+    """The model that compacts: the wanted one, else the cheapest with an API; none if there is none."""
+    if wanted is not None:
+        return [wanted]
+    able = [model for model in models if model.kind in API_KINDS]
+    return [min(able, key=lambda model: (model.price_in or 0.0) + (model.price_out or 0.0)).name] if able else []

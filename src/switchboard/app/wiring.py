@@ -17,19 +17,19 @@ from switchboard.agents.callback import callbacks_from
 from switchboard.app.background import run_in_background
 from switchboard.app.channels import known_channels
 from switchboard.app.database import open_database
-from switchboard.app.memory.compaction import Compactor, names_for
 from switchboard.app.ops.engines import check_calls, check_options, engine_context, load_engines, warn_of_root
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import read_seed, seed_teams
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
-from switchboard.app.turn_models import TurnModels
+from switchboard.app.turn_models import TurnModels, compacting
 from switchboard.domain.errors import Unavailable
 from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.ask import Classifier
 from switchboard.journey.classify import RouteLeg, RouteLimits
+from switchboard.journey.compaction import Compactor
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import Callback, ReplyService, ReplyWays, SendLeg
 from switchboard.journey.rulebook import RuleBook
@@ -146,7 +146,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
 
 def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask, ...]:
     """Nothing is compacted where no model can be asked."""
-    names = names_for(runtime.settings.models, runtime.settings.memory.compact_model)
+    names = compacting(runtime.settings.models, runtime.settings.memory.compact_model)
     if not names:
         return ()
     compactor = Compactor(runtime.database, models, names)

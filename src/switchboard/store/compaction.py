@@ -1,6 +1,6 @@
 """The oldest entries of histories, and the summaries and facts that take their place.
 
-`app/memory/compaction.py` claims lanes that are due, asks a model outside of any transaction, and commits. Next:
+`journey/compaction.py` claims lanes that are due, asks a model outside of any transaction, and commits. Next:
 `sql/functions/compaction.sql`.
 """
 
@@ -15,6 +15,7 @@ from uuid import UUID
 from switchboard.core.turns.compaction import Compacted, Line, audience
 from switchboard.core.turns.window import STRIDE, WINDOW
 from switchboard.domain.ledger import LaneKey
+from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import ShownSummary
 from switchboard.store.database import Database, query, rows_as
@@ -42,6 +43,14 @@ class Range:
 async def claim(database: Database, limit: int, lease: timedelta) -> list[LaneKey]:
     """Lanes that are due; each is somebody else's again after `lease`."""
     return [LaneKey(row["lane"]) for row in await database.rows(query("compaction.claim"), limit, lease)]
+
+
+async def claim_of(
+    database: Database, system_id: SystemId, conversations: Sequence[Conversation], lease: timedelta
+) -> list[LaneKey]:
+    """The same for the lanes of a butler in these conversations."""
+    rows = await database.rows(query("compaction.claim_of"), system_id, conversations, lease)
+    return [LaneKey(row["lane"]) for row in rows]
 
 
 async def load(database: Database, lane: LaneKey) -> Range | None:

@@ -1,6 +1,6 @@
 """What becomes of the oldest entries of a history: a few facts and a summary, from one answer of a model. Pure.
 
-`app/memory/compaction.py` asks the model and keeps what passes. The model proposes, these checks dispose: a fact stands
+`journey/compaction.py` asks the model and keeps what passes. The model proposes, these checks dispose: a fact stands
 only if it cites a person's own words that contain its value; who said it is known, not told by the model. Next:
 `ports/facts.py`.
 """

@@ -7,6 +7,13 @@ where c.lane in (
 )
 returning c.lane;
 
+-- name: claim_of
+-- The same for the lanes of butler $1 in the conversations $2, for $3.
+update compaction c set tries = c.tries + 1, ready_at = clock_timestamp() + $3::interval
+where c.lane in (select lane_key('turn', $1, conversation_key(x)) from unnest($2::text[]) x)
+  and c.ready_at <= clock_timestamp() and c.tries < 3
+returning c.lane;
+
 -- name: range
 -- The oldest $2 entries of a lane that no summary has stood for, if it has $3 or more such, and the summary before them.
 select l.system_id, f.first, f.first + $2 - 1 as last, compaction_mark(l.key, f.first, f.first + $2 - 1) as mark,

@@ -1,7 +1,8 @@
-"""Compaction in a worker: asks a model what the oldest entries of histories come to, and keeps what passes.
+"""Compaction: asks a model what the oldest entries of histories come to, and keeps what passes.
 
-`app/wiring.py` makes one per worker that has models, and a maintenance task starts what is due. The model runs outside
-of lane and transaction; whatever goes wrong changes nothing, and is tried again. Next: `core/turns/compaction.py`.
+`app/wiring.py` makes one per worker that has models, and a maintenance task starts what is due; `turns.py` makes one
+for the sessions of a program. The model runs outside of lane and transaction; whatever goes wrong changes nothing, and
+is tried again. Next: `core/turns/compaction.py`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Final
 
 import structlog
 
-from switchboard.app.settings import ModelSettings
 from switchboard.core.turns.compaction import Compacted, compacted, request_for
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import LaneKey
-from switchboard.llm.spec import API_KINDS
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import SystemId
 from switchboard.ports.models import Asking, Models
 from switchboard.store import compaction as store
 from switchboard.store.compaction import Range
@@ -49,6 +50,11 @@ class Compactor:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
         return len(lanes)
+
+    async def compact_due(self, system_id: SystemId, conversations: Sequence[Conversation]) -> None:
+        """Compact what is due of these conversations of a butler. What goes wrong is logged, and tried again."""
+        for lane in await store.claim_of(self._database, system_id, conversations, _LEASE):
+            await self._try(lane)
 
     async def aclose(self) -> None:
         """Stop what is running; nothing of it has happened."""
@@ -83,11 +89,3 @@ class Compactor:
         if report.reply is None:
             return str(report.failure)
         return compacted(report.reply.text, read.lines)
-
-
-def names_for(models: Sequence[ModelSettings], wanted: str | None) -> list[str]:
-    """The model that compacts: the wanted one, else the cheapest with an API; none if there is none."""
-    if wanted is not None:
-        return [wanted]
-    able = [model for model in models if model.kind in API_KINDS]
-    return [min(able, key=lambda model: (model.price_in or 0.0) + (model.price_out or 0.0)).name] if able else []
