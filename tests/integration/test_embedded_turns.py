@@ -39,9 +39,7 @@ TEAM = Team(ROOT, None, members=(butler("clerk", "model"),))
 
 
 @asynccontextmanager
-async def a_host(
-    url: str, llm: ScriptedLlm, team: Team = TEAM, **given: Any
-) -> AsyncIterator[tuple[Lab, TurnContext]]:
+async def a_host(url: str, llm: ScriptedLlm, team: Team = TEAM, **given: Any) -> AsyncIterator[tuple[Lab, TurnContext]]:
     """An installation, and a program with a pool of its own; `given` to `open_turns`."""
     models = Asked([spec("openai", llm.url, name, timeout=20.0) for name in ("m", "n")])
     async with lab(url, [team], []) as parts:
