@@ -5,8 +5,9 @@ The counters see into functions, which EXPLAIN does not. One connection only, so
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -54,13 +55,12 @@ from switchboard.store.database import SQL, Database, query
 from switchboard.store.dead_letters import DeadLetterFilter, Handling
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import NewDeadLetter, Settlement
-from switchboard.store.migrate import migrate
 from switchboard.store.model_usage import Span
 from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.routing import Routed
 from switchboard.store.steps import Step, StepWrite, load_steps, write_steps
 from tests.lab import ROOT, envelope
-from tests.postgres import AN_ID
+from tests.postgres import AN_ID, Postgres
 
 GROWING: Final = (
     *(
@@ -196,17 +196,36 @@ class Watched:
         return await the_id(self.database, 777)
 
 
-@pytest.fixture
-async def watched(database_url: str) -> AsyncIterator[Watched]:
-    database = await Database.connect(database_url, size=1)
+@pytest.fixture(scope="module")
+def filled(postgres: Postgres) -> Iterator[str]:
+    """The name of a filled database, to be copied."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        name = runner.run(_fill(postgres))
+        yield name
+        runner.run(postgres.drop(name))
+
+
+async def _fill(postgres: Postgres) -> str:
+    name = await postgres.create()
+    database = await Database.connect(postgres.url(name), size=1)
     try:
-        await migrate(database)
         await database.run(FILL)
         await database.run("analyze")
+    finally:
+        await database.close()
+    return name
+
+
+@pytest.fixture
+async def watched(postgres: Postgres, filled: str) -> AsyncIterator[Watched]:
+    name = await postgres.create(filled)
+    database = await Database.connect(postgres.url(name), size=1)
+    try:
         worker = "insert into process (host, pid, version, ttl, has_lock) values ('', 1, '', '1 h', false)"
         yield Watched(database, int(await database.value(f"{worker} returning process_id")))
     finally:
         await database.close()
+        await postgres.drop(name)
 
 
 def a_message(n: int) -> Message:
