@@ -377,7 +377,7 @@ class _Wishing:
         wishes = self._wishes.get(turn.request_id, Wishes())
         options = turn.member.options if wishes.model is None else {**turn.member.options, "models": (wishes.model,)}
         member = replace(turn.member, options=options)
-        told = replace(turn, member=member, on_delta=wishes.on_delta, user_context=wishes.user_context)
+        told = replace(turn, member=member, on_delta=wishes.on_delta or turn.on_delta, user_context=wishes.user_context)
         return await self._engine.run(told, journal)
 
 

@@ -188,6 +188,7 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("GET", "/v1/messages/{own}", None, "connector"),
     ("GET", "/v1/messages/{own}/raw", None, "connector agent"),
     ("GET", "/v1/messages/{own}/replies", None, "connector"),
+    ("GET", "/v1/messages/{own}/stream?wait_s=0", None, "connector"),
     ("GET", "/v1/messages/{own}/explain", None, ""),
     ("POST", "/v1/messages/{own}/stop", None, "connector"),
     ("GET", "/v1/deliveries", None, "agent handler"),
@@ -315,7 +316,7 @@ async def test_a_connector_reaches_only_its_own_endpoint(server: Opened) -> None
     ):
         assert (await server.http.post(path, json=body, headers=header)).status_code == 403
     other = (await server.submit(foreign)).json()["request_id"]
-    for path in ("", "/raw", "/replies"):
+    for path in ("", "/raw", "/replies", "/stream"):
         hidden = await server.http.get(f"/v1/messages/{other}{path}", headers=header)
         never = await server.http.get(f"/v1/messages/{_NEW}{path}", headers=header)
         assert hidden.status_code == never.status_code == 404
@@ -324,7 +325,7 @@ async def test_a_connector_reaches_only_its_own_endpoint(server: Opened) -> None
     assert {m["endpoint"] for m in seen} == {"bot:house"}
     assert (await server.http.get("/v1/messages?endpoint=bot:other", headers=header)).status_code == 403
     refused = [e for e in await audit.list_entries(server.lab.database) if e.action.startswith("refused")]
-    assert len(refused) == 1 + 1 + 3 + 3 + 1
+    assert len(refused) == 1 + 1 + 3 + 4 + 1
     assert {"foreign_envelopes": 2, "role": "connector"} in [e.detail for e in refused]
 
 

@@ -22,6 +22,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import DeadLetterCategory, Member
+from switchboard.journey.deltas import Deltas
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.stopping import watched
 from switchboard.lanes.batch import Batch
@@ -112,6 +113,7 @@ class TurnLeg:
         self._engines = engines
         self._replies = replies
         self._limits = limits
+        self._deltas = Deltas(database, notifier)
         self._load: Batch[Item, Work] = Batch(lambda items: store.load_work(database, items), writers=2)
         self._settle: dict[int, Batch[Settlement, store.Settled]] = {}
 
@@ -188,7 +190,8 @@ class TurnLeg:
                 if not isinstance(engine, Stoppable):
                     return await engine.run(turn, journal)
                 async with watched(self._database, self._notifier, item) as stop:
-                    return await engine.run(replace(turn, stop=stop), journal)
+                    with self._deltas.told(item, work) as on_delta:
+                        return await engine.run(replace(turn, stop=stop, on_delta=on_delta), journal)
         except OutcomeUnknown as error:
             return self._dead_letter(replace(draft, outcome="unknown"), work, "outcome_unknown", str(error))
         except TimeoutError:

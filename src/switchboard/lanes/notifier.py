@@ -32,6 +32,11 @@ def settled_topic(request_id: object) -> str:
     return f"settled:{request_id}"
 
 
+def delta_topic(request_id: object) -> str:
+    """Notified when more of a reply to this message has been written."""
+    return f"delta:{request_id}"
+
+
 class Notifier:
     """Topics that can be notified and waited for, here and in every other process on the same database."""
 

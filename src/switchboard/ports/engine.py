@@ -54,10 +54,16 @@ NOT_DONE: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a reply while it is being written: the text so far is `text_so_far[:offset] + text`."""
+    """A piece of a reply while it is being written: the text so far is `text_so_far[:offset] + text`.
+
+    `step`: the number of the request to a model that writes it, from 1. `tool`: the name of a tool that is called now;
+    the text stays as it is.
+    """
 
     offset: int
     text: str
+    step: int = 0
+    tool: str = ""
 
 
 class Stop(Protocol):
@@ -93,7 +99,7 @@ class Turn:
     user_context: str = ""
     """What the caller knows of the person; for this turn only."""
     on_delta: Callable[[Delta], None] | None = field(default=None, compare=False, repr=False)
-    """Where to send the reply while it is being written; None: nobody is listening."""
+    """Where to send the reply while it is being written, from an engine that is `Stoppable`; None: nobody listens."""
     stop: Stop | None = field(default=None, compare=False, repr=False)
     """For an engine that can stop in the middle, see `Stoppable`; else None."""
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchboard.agents.model.telling import Telling
+from switchboard.core.storable import storable_text
 from switchboard.domain import llm
 from switchboard.ports.engine import Delta
 
@@ -21,12 +22,12 @@ PIECES = st.one_of(
 def test_the_pieces_make_the_reply(requests: list[list[llm.Delta]], text: str, as_told: bool) -> None:
     pieces: list[Delta] = []
     telling = Telling(pieces.append)
-    for request in requests:
-        telling.restart()
+    for step, request in enumerate(requests, 1):
+        telling.restart(step)
         for delta in request:
             telling.hear(delta)
-    reply = telling.text.strip() if as_told else text
-    telling.end(reply)
+    reply = telling.text.strip() if as_told else storable_text(text)
+    telling.end(reply if as_told else text)
     so_far = ""
     for piece in pieces:
         assert 0 <= piece.offset <= len(so_far)

@@ -169,7 +169,7 @@ class Talk:
         await self._journal.flush()  # or else a crash might cost two requests that were answered
 
         async def act(_: UUID) -> Costed:
-            self._telling.restart()
+            self._telling.restart(ask.n)
             began = monotonic()
             report = await self._around.models.ask(request, self._asking(progress))
             return _recorded(report, monotonic() - began, last=not ask.tools)
@@ -311,6 +311,7 @@ class Talk:
             self._around.options.workspace_quota,
             results=self._around.results,
         )
+        self._telling.call(tool.name)
         effects = {tool.name} if tool.effect == "effectful" else set()
         self._acting |= effects
         outcome = await call_tool(present, made.arguments, scope, CallLimits(self._around.options.tool_timeout))

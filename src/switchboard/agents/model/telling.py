@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import takewhile
 
+from switchboard.core.storable import storable_text
 from switchboard.domain import llm
 from switchboard.ports.engine import Delta
 
@@ -17,21 +18,29 @@ class Telling:
 
     def __init__(self, on_delta: Callable[[Delta], None] | None) -> None:
         self._on_delta = on_delta
+        self._step = 0
         self.text = ""
 
     def hear(self, delta: llm.Delta) -> None:
         """A piece of what a model writes."""
         if delta.reset:
-            self.restart()
-        self._add(delta.text + (delta.end.text if delta.end else ""))
+            self.restart(self._step)
+        self._add(storable_text(delta.text + (delta.end.text if delta.end else "")))
 
-    def restart(self) -> None:
-        """What was told is not the reply after all."""
+    def restart(self, step: int) -> None:
+        """This request begins; what was told is not the reply after all."""
+        self._step = step
         if self.text:
             self._tell(0, "")
 
+    def call(self, tool: str) -> None:
+        """A tool is called."""
+        if self._on_delta is not None:
+            self._on_delta(Delta(len(self.text), "", self._step, tool))
+
     def end(self, text: str) -> None:
         """The reply as a whole: tell what is missing of it."""
+        text = storable_text(text)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self.text, text, strict=False)))
         if text != self.text:
             self._tell(same, text[same:])
@@ -43,4 +52,4 @@ class Telling:
     def _tell(self, offset: int, text: str) -> None:
         self.text = self.text[:offset] + text
         if self._on_delta is not None:
-            self._on_delta(Delta(offset, text))
+            self._on_delta(Delta(offset, text, self._step))

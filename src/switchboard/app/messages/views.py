@@ -221,7 +221,7 @@ class Views:
 
     async def message(self, caller: Principal, request_id: UUID) -> MessageDetail:
         """One message with all that became of it. Raises NotFound."""
-        stored = await self._own(caller, request_id)
+        stored = await self.own(caller, request_id)
         shown = message_view(stored)
         tried = await classification.attempts(self._database, request_id) if caller.role == "operator" else ()
         known = next((one.facts for one in reversed(await ledger.decisions_of(self._database, request_id))), None)
@@ -230,7 +230,7 @@ class Views:
             envelope=stored.envelope,
             facts=None if known is None else shown_facts(known),
             deliveries=await ledger.deliveries_of(self._database, request_id),
-            replies=await self._replies(request_id),
+            replies=await self.replies_so_far(request_id),
             dead_letters=await dead_letters.dead_letters_of(self._database, request_id),
             classifications=tried,
         )
@@ -241,7 +241,7 @@ class Views:
         A butler may read what was delivered to it whole, and nothing else.
         """
         if caller.role != "agent":
-            await self._own(caller, request_id)
+            await self.own(caller, request_id)
         elif not await ledger.was_delivered(self._database, request_id, caller.system_id or ""):
             raise await self._access.hide(caller, "raw", f"message {request_id}")
         kept = await inbox.get_raw(self._database, request_id)
@@ -256,7 +256,7 @@ class Views:
 
         `gone` ends the waiting: nobody wants to know any more. Raises NotFound.
         """
-        await self._own(caller, request_id)
+        await self.own(caller, request_id)
         ring = asyncio.Event()
         stop = self._runtime.notifier.subscribe(settled_topic(request_id), ring.set)
         deadline = asyncio.get_running_loop().time() + wait_s
@@ -273,7 +273,7 @@ class Views:
 
     async def stop(self, caller: Principal, request_id: UUID) -> Stopping:
         """End the turns of a message with what they have. Raises NotFound."""
-        await self._own(caller, request_id)
+        await self.own(caller, request_id)
         stopped = await stop_message(self._database, request_id)
         await announce(self._database, self._runtime.notifier, stopped)
         return Stopping(request_id, len(stopped))
@@ -287,9 +287,10 @@ class Views:
         # The state first: what is settled by then has its replies.
         stored = await inbox.get_message(self._database, request_id)
         state = "in_flight" if stored is None else stored.state
-        return Replies(state != "in_flight", state, await self._replies(request_id))
+        return Replies(state != "in_flight", state, await self.replies_so_far(request_id))
 
-    async def _replies(self, request_id: UUID) -> list[ReplyView]:
+    async def replies_so_far(self, request_id: UUID) -> list[ReplyView]:
+        """All replies to a message, the oldest first."""
         rows = await outbox.list_replies(self._database, request_id=request_id)
         return [ReplyView(r.outbox_id, r.system_id, r.text, r.state, r.created_at) for r in rows]
 
@@ -302,7 +303,8 @@ class Views:
             )
         return await lookup.find(self._database, UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")), _FEW)
 
-    async def _own(self, caller: Principal, request_id: UUID) -> StoredMessage:
+    async def own(self, caller: Principal, request_id: UUID) -> StoredMessage:
+        """The message, if the caller may read it. Raises NotFound."""
         stored = await inbox.get_message(self._database, request_id)
         if stored is None:
             raise NotFound(f"there is no message {request_id}")

@@ -27,6 +27,7 @@ from switchboard.store import (
     classification_log,
     compaction,
     dead_letters,
+    deltas,
     history,
     model_usage,
     outbox,
@@ -49,6 +50,8 @@ _EMPTIED_AT_ONCE: Final = 1000
 _HISTORIES_AT_ONCE: Final = 50
 _SESSIONS_STAY: Final = timedelta(hours=1)
 """After a session has expired: nothing opens by it any more."""
+_DELTAS_STAY: Final = timedelta(hours=1)
+"""What a worker that crashed has told of a reply; any other removes its own."""
 _EVENTS_STAY: Final = timedelta(days=30)
 """After their message came: a second decision is answered with the first, not with an unknown key."""
 
@@ -82,6 +85,7 @@ def retention_tasks(database: Database, keep_days: int, memory_days: int) -> tup
         MaintenanceTask("forget_sessions", 600.0, old.sessions),
         MaintenanceTask("forget_classifications", 3600.0, lambda: old.classifications(keep_days)),
         MaintenanceTask("forget_events", 3600.0, old.events),
+        MaintenanceTask("forget_deltas", 3600.0, lambda: deltas.forget(database, _DELTAS_STAY)),
         MaintenanceTask("erase_entries", 3600.0, lambda: old.entries(memory_days)),
     )
 

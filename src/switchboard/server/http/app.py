@@ -36,6 +36,7 @@ from switchboard.server.http import (
     replays,
     rule_history,
     rules,
+    streams,
     teams,
     tokens,
 )
@@ -62,7 +63,7 @@ _LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
 }
 """Where a body may be as large as a whole batch, and whose."""
 # Of the rules' routers the last one takes every name for an id, so the others stand before it.
-_BEFORE_RULES: Final = (messages, outbox, ledger, dead_letters, rule_history, replays)
+_BEFORE_RULES: Final = (messages, streams, outbox, ledger, dead_letters, rule_history, replays)
 _PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory)
 
 

@@ -20,6 +20,7 @@ from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.app.memory.service import MemoryService
 from switchboard.app.messages.connectors import ConnectorService
 from switchboard.app.messages.intake import Intake
+from switchboard.app.messages.stream import StreamService
 from switchboard.app.messages.views import Views
 from switchboard.app.metrics import Metrics
 from switchboard.app.reach import Reach, reach_of
@@ -42,6 +43,7 @@ class Services:
     intake: Intake
     connectors: ConnectorService
     views: Views
+    streams: StreamService
     remote_agents: RemoteAgentService
     records: RuleRecords
     replays: Replays
@@ -60,13 +62,15 @@ class Services:
         runtime = switchboard.runtime
         access, metrics = Access(runtime.database), Metrics()
         records, replays = RuleRecords(runtime), Replays(runtime)
+        views = Views(runtime, access)
         rules = RuleService(runtime, access, records, replays)
         return cls(
             switchboard,
             access,
             Intake(switchboard.accept, switchboard.mails, access, metrics),
             ConnectorService(runtime.database, switchboard.replies, access),
-            Views(runtime, access),
+            views,
+            StreamService(runtime, views),
             RemoteAgentService(runtime, access),
             records,
             replays,

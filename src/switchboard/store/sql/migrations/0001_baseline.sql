@@ -786,6 +786,21 @@ create unlogged table model_lease (
 );
 create index model_lease_model on model_lease (model);
 
+-- What turns write at the moment, for those who read along; removed when their attempt ends. kept: how many characters of what
+-- was told before stay; tool: the name of one that is called. Unlogged: after a crash the reply is written anew, or is there.
+create unlogged table delta (
+    request_id uuid not null,
+    system_id text not null,
+    epoch bigint not null,
+    n bigint not null,
+    step bigint not null,
+    kept bigint not null,
+    text text not null,
+    tool text not null,
+    at timestamptz not null default clock_timestamp(),
+    primary key (request_id, system_id, epoch, n)
+);
+
 -- Keys of messages that a program has given to its pipeline, as in `dedupe`: while they are classified, and afterwards
 -- (done) of those that the program took on itself. Only of these `dedupe` has keys without a message in the inbox.
 create table pipeline_key (

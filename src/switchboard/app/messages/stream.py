@@ -1,0 +1,246 @@
+"""The replies to a message while they are written, for one who reads along.
+
+`server/http/streams.py` sends what `Stream.follow` yields; any other interface can. In: a message, and the place where
+an earlier connection ended; out: events, the last of which is `done`. Nothing is kept for a reader who does not read.
+Next: `store/deltas.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Final, Literal
+from uuid import UUID
+
+from switchboard.app.access import Principal
+from switchboard.app.cursors import Number, Text, cursor_after, key_of
+from switchboard.app.messages.views import Replies, ReplyView, Views
+from switchboard.app.runtime import Runtime
+from switchboard.lanes.notifier import delta_topic, settled_topic
+from switchboard.store import deltas as store
+from switchboard.store.deltas import Look, Piece, Place
+
+_LOOK_EVERY_S: Final = 0.25
+"""Poll interval, as a notification of another process may be lost."""
+_PING_EVERY_S: Final = 15.0
+_NOWHERE: Final = Place(0, 0)
+
+EventKind = Literal["delta", "reset", "tool", "waiting", "reply", "done", "ping"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """What a butler has told of its reply is void. `step` is the number of the request to a model that writes it.
+
+    `attempt` grows from one attempt of a turn to the next.
+    """
+
+    system_id: str
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta(Reset):
+    """More of a reply: its text is now `text_so_far[:offset] + text`. `offset` counts Unicode code points."""
+
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse(Reset):
+    """A butler uses the tool of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A turn waits for another attempt, because what it works with has failed in the way of `error_class`."""
+
+    system_id: str
+    error_class: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a reader is told. It can go on after an `id`; "": not here. `ping`: nothing has happened for a while."""
+
+    kind: EventKind
+    data: Reset | Waiting | ReplyView | Replies | None = None
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a reader knows of one butler."""
+
+    place: Place = _NOWHERE
+    step: int = 0
+    text: str = ""
+
+
+class StreamService:
+    """Opens streams for callers."""
+
+    def __init__(self, runtime: Runtime, views: Views) -> None:
+        self._runtime = runtime
+        self._views = views
+
+    async def open(self, caller: Principal, request_id: UUID, after: str | None = None) -> Stream:
+        """From the beginning, or after the event with this id. Raises NotFound, InvalidInput."""
+        await self._views.own(caller, request_id)
+        seen, places = key_of(after, tuple[Number, dict[Text, tuple[Number, Number]]]) or (0, {})
+        stream = Stream(self._runtime, self._views, request_id, max(seen, 0))
+        await stream.skip({system_id: Place(*place) for system_id, place in places.items()})
+        return stream
+
+
+class Stream:
+    """One reader of one message."""
+
+    def __init__(self, runtime: Runtime, views: Views, request_id: UUID, seen: int) -> None:
+        self._runtime = runtime
+        self._views = views
+        self._request_id = request_id
+        self._seen = seen
+        self._told: dict[str, _Told] = {}
+        self._waiting: Mapping[str, str] = {}
+
+    async def skip(self, places: Mapping[str, Place]) -> None:
+        """The reader knows what stands up to these places, as far as that is still there."""
+        while known := [one for one in await self._read() if one.place <= places.get(one.system_id, _NOWHERE)]:
+            for one in known:
+                self._piece(one)
+
+    async def follow(self, gone: asyncio.Event, wait_s: float) -> AsyncGenerator[Event]:
+        """What happens, until all is settled, `gone` is set, or `wait_s` seconds are over.
+
+        A reply comes after deltas that fold to its text, whatever was lost before.
+        """
+        now = asyncio.get_running_loop().time
+        end_at, look_at, ping_at = now() + wait_s, 0.0, now() + _PING_EVERY_S
+        with self._bell() as bell:
+            while True:
+                over = gone.is_set() or now() >= end_at
+                if looking := bell.settled() or now() >= look_at:
+                    look_at = now() + _LOOK_EVERY_S
+                events = await self._happened(looking=looking)
+                if not events and now() >= ping_at:
+                    events = [Event("ping")]
+                for event in events:
+                    yield event
+                    ping_at = now() + _PING_EVERY_S
+                if over or (events and events[-1].kind == "done"):
+                    return
+                await bell.wait(min(look_at, end_at) - now())
+
+    async def _happened(self, *, looking: bool) -> list[Event]:
+        # How it stands is read first: what is settled by then has its replies.
+        look = await store.look(self._runtime.database, self._request_id) if looking else None
+        events = [event for one in await self._read() for event in self._piece(one)]
+        return events if look is None else events + await self._looked(look)
+
+    async def _read(self) -> list[Piece]:
+        places = {system_id: told.place for system_id, told in self._told.items()}
+        return await store.read(self._runtime.database, self._request_id, places)
+
+    def _piece(self, one: Piece) -> list[Event]:
+        """What a piece means to the reader; where some before it were lost, its text waits for the reply."""
+        known = self._told.get(one.system_id, _Told())
+        before = known.text if one.epoch == known.place.epoch else ""
+        fits = one.kept <= len(before) and not one.tool
+        text = before[: one.kept] + one.text if fits else before
+        self._told[one.system_id] = _Told(one.place, one.step, text)
+        of = (one.system_id, one.epoch, one.step)
+        events = [Event("reset", Reset(*of))] if known.text and not before[: one.kept] else []
+        if one.tool:
+            events.append(Event("tool", ToolUse(*of, one.tool)))
+        elif fits and (one.text or one.kept):
+            events.append(Event("delta", TextDelta(*of, one.kept, one.text)))
+        return self._marked(events)
+
+    async def _looked(self, look: Look) -> list[Event]:
+        anew = look.waiting.items() - self._waiting.items()
+        events = [event for one in sorted(anew) for event in self._waits(*one)]
+        self._waiting = look.waiting
+        settled = look.state != "in_flight"
+        if look.replies > self._seen or settled:
+            replies = await self._views.replies_so_far(self._request_id)
+            events += [event for one in replies[self._seen :] for event in self._replied(one)]
+            if settled:
+                events += self._marked([Event("done", Replies(settled, look.state, replies))])
+        return events
+
+    def _waits(self, system_id: str, error_class: str) -> list[Event]:
+        """What the attempt has written is void."""
+        known = self._told.get(system_id, _Told())
+        self._told[system_id] = replace(known, text="")
+        reset = Event("reset", Reset(system_id, known.place.epoch, known.step))
+        return self._marked([reset] * bool(known.text) + [Event("waiting", Waiting(system_id, error_class))])
+
+    def _replied(self, reply: ReplyView) -> list[Event]:
+        known = self._told.get(reply.system_id, _Told())
+        self._told[reply.system_id] = replace(known, text=reply.text)
+        self._seen += 1
+        same = _same(known.text, reply.text)
+        rest = TextDelta(reply.system_id, known.place.epoch, known.step, same, reply.text[same:])
+        return self._marked([Event("delta", rest)] * (known.text != reply.text) + [Event("reply", reply)])
+
+    def _marked(self, events: list[Event]) -> list[Event]:
+        """Between events that belong together nobody can go on."""
+        if not events:
+            return []
+        cursor = cursor_after(self._seen, {system_id: told.place for system_id, told in self._told.items()})
+        return [*events[:-1], replace(events[-1], id=cursor)]
+
+    @contextmanager
+    def _bell(self) -> Iterator[_Bell]:
+        bell, notifier = _Bell(), self._runtime.notifier
+        stops = (
+            notifier.subscribe(delta_topic(self._request_id), bell.ring),
+            notifier.subscribe(settled_topic(self._request_id), bell.settle),
+        )
+        try:
+            yield bell
+        finally:
+            for stop in stops:
+                stop()
+
+
+class _Bell:
+    """Rung when there is more to read."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+        self._settled = False
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    def settle(self) -> None:
+        self._settled = True
+        self._rung.set()
+
+    def settled(self) -> bool:
+        """Whether something was settled since the last time."""
+        settled, self._settled = self._settled, False
+        return settled
+
+    async def wait(self, seconds: float) -> None:
+        """Until it is rung, at most so long; a ring since the last time counts."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._rung.wait()
+        self._rung.clear()
+
+
+def _same(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    if other.startswith(one):
+        return len(one)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

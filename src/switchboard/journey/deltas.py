@@ -1,0 +1,98 @@
+"""What running turns write, on its way to those who read along.
+
+`turn.py` opens one `told` per turn of an engine that can tell. Whatever is told within 50 ms leaves as one insert and
+one NOTIFY for all turns of a worker, and none at all where nothing is told. It may be lost, the reply may not: nothing
+here is waited for. Next: `store/deltas.py`; it is read by `app/messages/stream.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Final
+
+from switchboard.domain.errors import Unavailable
+from switchboard.domain.ledger import Item
+from switchboard.lanes.notifier import Notifier, delta_topic
+from switchboard.ports.engine import Delta
+from switchboard.store import deltas as store
+from switchboard.store.database import Database
+from switchboard.store.deltas import Writer
+from switchboard.store.lanes import Work
+
+_EVERY_S: Final = 0.05
+_Told = dict[Writer, list[Delta]]
+
+
+class Deltas:
+    """The pieces of all turns of a worker."""
+
+    def __init__(self, database: Database, notifier: Notifier) -> None:
+        self._database = database
+        self._notifier = notifier
+        self._numbers = count(1)
+        self._running: dict[Writer, bool] = {}
+        """Whether something of it may be stored."""
+        self._told: _Told = {}
+        self._ended: list[Writer] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def told(self, item: Item, work: Work) -> Iterator[Callable[[Delta], None]]:
+        """What an attempt calls with each piece; in the end they are removed, as its reply or the next one is whole."""
+        writer = Writer(work.request_id, work.system_id, item.epoch)
+        self._running[writer] = work.resumed
+        try:
+            yield partial(self._hear, writer)
+        finally:
+            self._told.pop(writer, None)
+            if self._running.pop(writer):
+                self._ended.append(writer)
+                self._start()
+
+    def _hear(self, writer: Writer, delta: Delta) -> None:
+        told = self._told.setdefault(writer, [])
+        if told and _goes_on(told[-1], delta):
+            told[-1] = replace(told[-1], text=told[-1].text + delta.text)
+        else:
+            told.append(delta)
+        self._start()
+
+    def _start(self) -> None:
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        """The first piece at once: somebody may wait for it."""
+        while self._told or self._ended:
+            told, ended = self._told, self._ended
+            self._told, self._ended = {}, []
+            try:
+                await self._store(told, ended)
+            except Unavailable:
+                self._keep(told)
+            await asyncio.sleep(_EVERY_S)
+
+    async def _store(self, told: _Told, ended: list[Writer]) -> None:
+        self._running |= dict.fromkeys(self._running.keys() & told.keys(), True)
+        if told:
+            pieces = [(writer, next(self._numbers), one) for writer, many in told.items() for one in many]
+            await store.write(self._database, pieces)
+        for writer in told:
+            self._notifier.notify(delta_topic(writer.request_id))
+        if ended:
+            await store.remove(self._database, ended)
+
+    def _keep(self, told: _Told) -> None:
+        """For the next time. One piece twice, if it was stored after all, does no harm."""
+        for writer in told.keys() & self._running.keys():
+            self._told[writer] = told[writer] + self._told.get(writer, [])
+
+
+def _goes_on(last: Delta, delta: Delta) -> bool:
+    same = last.step == delta.step and not last.tool and not delta.tool
+    return same and delta.offset == last.offset + len(last.text)

@@ -1,0 +1,95 @@
+"""Server-Sent Events: the replies to a message while they are written.
+
+`app.py` includes the router. A reader that does not take what it is sent holds back only itself, and is cut off after
+a while. Next: `app/messages/stream.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Annotated, Final
+from uuid import UUID
+
+import msgspec
+import structlog
+from fastapi import APIRouter, Depends, Header, Query, Response
+from starlette.types import Receive, Scope, Send
+
+from switchboard.app.access import Principal
+from switchboard.app.messages.stream import Event, Stream
+from switchboard.domain.errors import Unavailable
+from switchboard.server.http.services import Parts, Responses, Services, needs, operation
+
+log = structlog.get_logger(__name__)
+
+router = APIRouter(prefix="/v1/messages", tags=["messages"])
+
+SLOW_S: Final = 20.0
+"""Seconds within which a reader must take what was sent before."""
+_TYPE: Final = "text/event-stream"
+_EVENTS: Final[Responses] = {
+    200: {
+        "description": "Events: `delta`, `reset`, `tool`, `waiting`, `reply`; `done` when all is settled.",
+        "content": {_TYPE: {"schema": {"type": "string"}}},
+    }
+}
+_HEAD: Final = [(b"content-type", _TYPE.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+
+
+class EventStream(Response):
+    """A stream as a response."""
+
+    media_type = _TYPE
+
+    def __init__(self, parts: Services, stream: Stream, wait_s: float) -> None:
+        super().__init__()
+        self._parts = parts
+        self._stream = stream
+        self._wait_s = wait_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": _HEAD})
+        try:
+            async with (
+                self._parts.polls.watch(receive) as gone,
+                aclosing(self._stream.follow(gone, self._wait_s)) as events,
+            ):
+                async for event in events:
+                    async with asyncio.timeout(SLOW_S):
+                        await send({"type": "http.response.body", "body": framed(event), "more_body": True})
+        except TimeoutError:
+            log.info("a reader was too slow for its stream")
+            if (connection := scope["state"].get("connection")) is not None:
+                connection.abort()
+        except Unavailable:
+            log.info("a stream ended with the database")  # its reader comes back
+        await send({"type": "http.response.body", "body": b""})
+
+
+@router.get(
+    "/{request_id}/stream",
+    response_class=EventStream,
+    **operation("stream_message", "Stream the replies to a message", None, 404, more=_EVENTS),
+)
+async def stream_message(
+    caller: Annotated[Principal, Depends(needs("messages"))],
+    parts: Parts,
+    request_id: UUID,
+    wait_s: Annotated[float, Query(ge=0, le=3600, allow_inf_nan=False)] = 3600,
+    last_event_id: Annotated[str | None, Header(max_length=4000)] = None,
+) -> Response:
+    """While they are written; deltas fold to the text of each reply. After `Last-Event-ID`, if it is given.
+
+    Ends when all is settled, or after `wait_s` seconds; then ask again.
+    """
+    stream = await parts.streams.open(caller, request_id, last_event_id or None)
+    return EventStream(parts, stream, wait_s)
+
+
+def framed(event: Event) -> bytes:
+    """An event as it is sent."""
+    if event.kind == "ping":
+        return b":\n\n"
+    mark = f"id: {event.id}\n" if event.id else ""
+    return f"{mark}event: {event.kind}\ndata: ".encode() + msgspec.json.encode(event.data) + b"\n\n"

@@ -1,0 +1,88 @@
+"""What turns write at the moment, piece by piece: an unlogged table, for those who read along.
+
+Written by `journey/deltas.py`, read by `app/messages/stream.py`. Each function is one transaction, and none of them
+waits for a disk. Nothing here is ever needed for a reply, which is settled with its turn (`store/lanes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from switchboard.domain.message import RequestId
+from switchboard.domain.routing import SystemId
+from switchboard.ports.engine import Delta
+from switchboard.store.database import Database, arrays, query, rows_as
+
+
+class Writer(NamedTuple):
+    """An attempt of a turn: what it writes replaces what earlier ones (of a lower epoch) have written."""
+
+    request_id: RequestId
+    system_id: SystemId
+    epoch: int
+
+
+class Place(NamedTuple):
+    """How far somebody has read what a butler writes. Grows within an attempt, and from one to the next."""
+
+    epoch: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece as it was read: the first `kept` characters of what its butler has written stay, `text` follows them."""
+
+    system_id: str
+    epoch: int
+    n: int
+    step: int
+    kept: int
+    text: str
+    tool: str
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return Place(self.epoch, self.n)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A message, its number of replies, and its butlers that wait for another attempt, with their class of error."""
+
+    state: str
+    replies: int
+    waiting: Mapping[str, str]
+
+
+async def write(database: Database, pieces: Sequence[tuple[Writer, int, Delta]]) -> None:
+    """Add pieces; the number of each is higher than those of its writer before."""
+    rows = [(*writer, n, one.step, one.offset, one.text, one.tool) for writer, n, one in pieces]
+    await database.run(query("deltas.write"), *arrays(rows, 8))
+
+
+async def remove(database: Database, ended: Sequence[Writer]) -> None:
+    """What these attempts have written, and those before them, is not needed any more."""
+    await database.run(query("deltas.remove"), *arrays(ended, 3))
+
+
+async def read(database: Database, request_id: UUID, places: dict[str, Place]) -> list[Piece]:
+    """At most 1,000 pieces beyond these places; those of one butler in order."""
+    seen = [(system_id, *place) for system_id, place in places.items()]
+    return rows_as(Piece, await database.rows(query("deltas.read"), request_id, *arrays(seen, 3)))
+
+
+async def look(database: Database, request_id: UUID) -> Look:
+    """How a message stands."""
+    [found] = await database.rows(query("deltas.look"), request_id)
+    return Look(found["state"], found["replies"], dict(found["waiting"]))
+
+
+async def forget(database: Database, age: timedelta) -> int:
+    """Remove what crashed workers have left; how many pieces."""
+    return int((await database.run(query("deltas.forget"), age)).split()[-1])

@@ -1,0 +1,30 @@
+-- name: write
+insert into delta (request_id, system_id, epoch, n, step, kept, text, tool)
+select * from unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::text[]);
+
+-- name: remove
+delete from delta d using unnest($1::uuid[], $2::text[], $3::bigint[]) as e (request_id, system_id, epoch)
+where d.request_id = e.request_id and d.system_id = e.system_id and d.epoch <= e.epoch;
+
+-- name: read
+select d.system_id, d.epoch, d.n, d.step, d.kept, d.text, d.tool
+from delta d left join unnest($2::text[], $3::bigint[], $4::bigint[]) as s (system_id, epoch, n) using (system_id)
+where d.request_id = $1 and (s.system_id is null or (d.epoch, d.n) > (s.epoch, s.n))
+order by d.system_id, d.epoch, d.n limit 1000;
+
+-- name: look
+-- Turns that wait for another attempt, with why the one before has failed.
+select message_state($1) as state, (select count(*) from outbox o where o.request_id = $1) as replies,
+       array(
+           select array[d.system_id, coalesce(t.error_class, '')]
+           from delivery d
+           join lane l on l.key = d.lane and l.next_seq = d.seq and l.state = 'ready' and l.delayed
+           left join lateral (
+               select a.error_class from attempt a
+               where a.request_id = d.request_id and a.lane = d.lane and a.seq = d.seq order by a.finished_at desc limit 1
+           ) t on true
+           where d.request_id = $1 and d.state = 'pending' order by d.system_id
+       ) as waiting;
+
+-- name: forget
+delete from delta where at < clock_timestamp() - $1::interval;
