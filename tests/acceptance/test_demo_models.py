@@ -149,8 +149,8 @@ def test_an_example_says_which_variables_it_needs() -> None:
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings in which two models are asked."""
     monkeypatch.chdir(tmp_path)
-    classify = {"models": ["own", "spare"], "cost_per_day": 1.0, "timeout": 99.0, "mcp_url": "http://elsewhere/mcp"}
-    return Settings.model_validate({"models": [SPARE, OWN], "classify": classify})
+    classify = {"models": ["own", "spare"], "timeout": 99.0, "mcp_url": "http://elsewhere/mcp"}
+    return Settings.model_validate({"models": [SPARE, OWN], "classify": classify, "spending": {"cost_per_day": 1.0}})
 
 
 def test_what_the_parts_of_the_demo_are_told_of_ones_own_models(
@@ -166,7 +166,7 @@ def test_what_the_parts_of_the_demo_are_told_of_ones_own_models(
     [spare, own] = told.models
     assert (spare.api_key_env, own.api_key_file, own.program) == ("K", tmp_path / "key", str(tmp_path / "claude"))
     assert told.classify.models == ("own", "spare")
-    assert (told.classify.cost_per_day, told.classify.timeout, told.classify.mcp_url) == (1.0, 15.0, None)
+    assert (told.spending.cost_per_day, told.classify.timeout, told.classify.mcp_url) == (1.0, 15.0, None)
 
 
 def test_of_other_settings_the_parts_know_only_which_postgresql_is_run(

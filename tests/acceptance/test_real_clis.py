@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from switchboard.app.classification.models import Asking, StoredSpending, by_dispatcher
+from switchboard.app.classification.models import Asking, by_dispatcher
+from switchboard.app.models import StoredSpending
 from switchboard.core.classification.judge import parse_calls
 from switchboard.domain.llm import ModelFailure, Request
 from switchboard.domain.routing import Member, SystemId, Team
@@ -195,7 +196,7 @@ async def test_through_the_pipeline_and_our_own_mcp_server(kind: CliKind, databa
     ):
         sessions = Sessions([spec("openai", "http://127.0.0.1:9", "down"), spec(kind, llm.url, "real")])
         dispatcher = Dispatcher(sessions.models, StoredSpending(server.lab.database))
-        asking = Asking(timeout=90.0, mcp_url=f"{server.url}/mcp")
+        asking = Asking([spec.name for spec, _ in sessions.models], timeout=90.0, mcp_url=f"{server.url}/mcp")
         dispatch = by_dispatcher(dispatcher, server.lab.database, asking)
         pipeline = MessagePipeline(server.lab.database.pool, dispatch, "switchboard")
         result = await pipeline.process("A pill for health, and a bill for finance.", {}, request_context=context)

@@ -181,8 +181,8 @@ def _settle_in(directory: Path, database: str, model: str, rate: float) -> Setti
             "timeout": 12.0,
             "tokens_per_message": 100_000,
             **dict.fromkeys(("sender_per_minute", "sender_tokens_per_day", "newcomer_tokens_per_day"), 0),
-            "tokens_per_day": 0,
         },
+        "spending": {"tokens_per_day": 0},
     }
     (directory / "switchboard.toml").write_text(_toml(given), encoding="utf-8")
     return Settings.model_validate(given)
@@ -190,8 +190,10 @@ def _settle_in(directory: Path, database: str, model: str, rate: float) -> Setti
 
 def _toml(given: dict[str, Any]) -> str:
     """Settings as a file: JSON's texts, numbers and lists are TOML's."""
-    plain = [f"{name} = {json.dumps(value)}" for name, value in given.items() if name not in {"models", "classify"}]
-    tables = [("[classify]", given["classify"]), *(("[[models]]", model) for model in given["models"])]
+    groups = {name: value for name, value in given.items() if isinstance(value, dict)}
+    plain = [f"{name} = {json.dumps(given[name])}" for name in given.keys() - groups.keys() - {"models"}]
+    tables = [(f"[{name}]", group) for name, group in groups.items()]
+    tables += [("[[models]]", model) for model in given["models"]]
     for head, table in tables:
         plain += [head, *(f"{name} = {json.dumps(value)}" for name, value in table.items())]
     return "\n".join(plain) + "\n"

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -134,7 +135,9 @@ Open = Callable[..., AbstractAsyncContextManager[House]]
 @pytest.fixture
 def opened(database_url: str, tmp_path: Path) -> Open:
     @asynccontextmanager
-    async def opened(llm: ScriptedLlm, **classify: Any) -> AsyncIterator[House]:
+    async def opened(
+        llm: ScriptedLlm, spending: Mapping[str, float] = MappingProxyType({}), **classify: Any
+    ) -> AsyncIterator[House]:
         names = classify.pop("models", ("first",))
         known = [
             {"name": name, "kind": "openai", "model": name, "base_url": f"{llm.url}/v1", "price_in": 1.0}
@@ -149,6 +152,7 @@ def opened(database_url: str, tmp_path: Path) -> Open:
                 "worker": {"ttl": 60},  # where the machine stands still, nobody is to be taken for dead
                 "models": known,
                 "classify": {"models": names, "attempts": 1, **classify},
+                "spending": dict(spending),
             }
         )
         async with open_runtime(settings) as runtime, at_work(make_worker(runtime)), _served(runtime, tmp_path) as http:
@@ -271,7 +275,7 @@ async def test_models_are_listed_in_their_order_with_what_is_left_of_the_day(ope
         return Reply(fault=Status(500)) if request.model == "first" else to("System1/health")
 
     caps = {"tokens_per_day": 100_000, "cost_per_day": 1.0}
-    async with ScriptedLlm(brain) as llm, opened(llm, models=("first", "second"), **caps) as house:
+    async with ScriptedLlm(brain) as llm, opened(llm, models=("first", "second"), spending=caps) as house:
         for number in range(3):
             await house.message("x", sender=str(number))
         found = (await house.http.get("/v1/models")).json()
@@ -325,7 +329,7 @@ async def test_a_reached_cap_is_seen_by_doctor_metrics_list_and_trail(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchboard.app.wiring._route_limits", lambda _: RouteLimits(attempts=1, patience=0.0))
-    async with ScriptedLlm([to("System1/health")]) as llm, opened(llm, tokens_per_day=5000) as house:
+    async with ScriptedLlm([to("System1/health")]) as llm, opened(llm, spending={"tokens_per_day": 5000}) as house:
         await house.message("my head hurts", sender="a")
         await house.runtime.database.run("update model_day set tokens = 5000")
         request_id = await house.message("my foot hurts", sender="b")
@@ -344,7 +348,7 @@ async def test_a_reached_cap_is_seen_by_doctor_metrics_list_and_trail(
         outcomes = re.findall(r'outcomes_today{outcome="(\w+)"} (\d)', (await house.http.get("/metrics")).text)
         assert dict(outcomes) == {"routed": "0", "classified": "1", "dead": "1"}
         found = {one.name: one for one in await check_database(house.settings)}
-        assert found["classify.tokens_per_day"].detail.startswith("5000 tokens of 5000 are spent")
+        assert found["spending.tokens_per_day"].detail.startswith("5000 tokens of 5000 are spent")
         assert found["refused today"].status == "warning"
 
 

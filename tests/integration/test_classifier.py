@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -18,8 +19,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from switchboard.app.access import Access, Principal
-from switchboard.app.classification.models import StoredSpending, mcp_url
+from switchboard.app.classification.models import mcp_url
 from switchboard.app.messages.explain import explain
+from switchboard.app.models import StoredSpending
+from switchboard.app.process_models import ProcessModels
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_classifier, make_worker, open_runtime, open_switchboard
@@ -98,7 +101,12 @@ Open = Callable[..., AbstractAsyncContextManager[House]]
 @pytest.fixture
 def opened(database_url: str, tmp_path: Path) -> Open:
     @asynccontextmanager
-    async def opened(llm: ScriptedLlm, models: Sequence[str] = ("first",), **classify: Any) -> AsyncIterator[House]:
+    async def opened(
+        llm: ScriptedLlm,
+        models: Sequence[str] = ("first",),
+        spending: Mapping[str, float] = MappingProxyType({}),
+        **classify: Any,
+    ) -> AsyncIterator[House]:
         known = [
             {"name": name, "kind": "openai", "model": name, "base_url": f"{llm.url}/v1", "price_in": 1.0}
             for name in models
@@ -111,6 +119,7 @@ def opened(database_url: str, tmp_path: Path) -> Open:
                 "worker": {"ttl": 60},  # where the machine stands still, nobody is to be taken for dead
                 "models": known,
                 "classify": {"models": list(models), "attempts": 2, **classify},
+                "spending": dict(spending),
             }
         )
         async with (
@@ -257,14 +266,14 @@ async def test_a_message_may_not_cost_more_than_it_may(opened: Open) -> None:
 
 async def test_a_day_may_not_cost_more_than_it_may(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("switchboard.app.wiring._route_limits", lambda _: RouteLimits(attempts=2, patience=0.0))
-    async with ScriptedLlm(Script(otherwise=to("health"))) as llm, opened(llm, cost_per_day=0.0) as house:
+    async with ScriptedLlm(Script(otherwise=to("health"))) as llm, opened(llm, spending={"cost_per_day": 0.0}) as house:
         request_id = await house.message("my head hurts")
         assert [category for category, _ in await house.dead_letters(request_id)] == ["classification_failed"]
         assert llm.requests == ()
 
 
 async def test_a_message_waits_for_the_cap_of_the_day_and_uses_up_no_attempt(opened: Open) -> None:
-    async with ScriptedLlm([to("health")]) as llm, opened(llm, tokens_per_day=5000, attempts=1) as house:
+    async with ScriptedLlm([to("health")]) as llm, opened(llm, spending={"tokens_per_day": 5000}, attempts=1) as house:
         database, today = house.runtime.database, datetime.now(UTC).date()
         await database.run("insert into model_day (day, tokens, micros) values ($1, 5000, 0)", today)
         accepted = await house.switchboard.accept.accept(submission("my head hurts"))
@@ -488,4 +497,4 @@ async def test_a_model_without_its_key_stops_the_start(database_url: str, tmp_pa
             make_worker(runtime)
     nothing = settings.model_copy(update={"classify": Settings().classify})
     async with open_runtime(nothing) as runtime:
-        assert make_classifier(runtime) is None
+        assert make_classifier(runtime, ProcessModels(nothing, runtime.database)) is None

@@ -455,7 +455,7 @@ async def test_budgets_of_a_message_and_of_a_day() -> None:
     together = await asyncio.gather(*(one.run(request()) for _ in range(10)))
     answered = [report for report in together if report.reply is not None]
     assert 0 < len(answered) < 10
-    assert {report.attempts[0].outcome for report in together} == {"answered", "budget"}
+    assert {report.attempts[0].outcome for report in together} == {"answered", "busy"}
     assert {report.failure.retryable for report in together if report.failure is not None} == {True}
     assert book.account.spent.micros <= 6_000_000
     assert book.account.reserved == Amount()
@@ -514,7 +514,9 @@ async def test_a_session_that_fails_or_is_cancelled_is_booked_for_its_sender(dat
 
     async with lab(database_url) as house:
         accepted = await house.accept.accept(submission())
-        ask = by_dispatcher(dispatcher(Scripted("one", act)), house.database, Asking(senders=SenderCaps(tokens=10**6)))
+        ask = by_dispatcher(
+            dispatcher(Scripted("one", act)), house.database, Asking(("one",), senders=SenderCaps(tokens=10**6))
+        )
         running = asyncio.ensure_future(ask(replace(routing(prompt()), request_id=str(accepted.request_id))))
         await reached.wait()
         if fails:
@@ -532,7 +534,7 @@ async def test_a_session_that_fails_or_is_cancelled_is_booked_for_its_sender(dat
 async def test_a_classification_becomes_a_request_and_a_report(database_url: str) -> None:
     sick, good = Scripted("sick", lambda _: DOWN), Scripted("good", lambda _: GOOD)
     async with lab(database_url) as house:
-        asking = Asking(timeout=9.0, mcp_url="http://127.0.0.1:1/mcp")
+        asking = Asking(("sick", "good"), timeout=9.0, mcp_url="http://127.0.0.1:1/mcp")
         report = await by_dispatcher(dispatcher(sick, good), house.database, asking)(routing(prompt()))
     assert report.reply is not None
     assert not report.reply.by_program  # its calls are carried out for it

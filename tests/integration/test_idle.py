@@ -21,9 +21,8 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.app import wiring
-from switchboard.app.classification import models
-from switchboard.app.classification.models import StoredSpending
+from switchboard.app import models, wiring
+from switchboard.app.models import StoredSpending
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import Settings
@@ -185,7 +184,8 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
                     {"name": "well", "kind": "anthropic", "model": "m", "base_url": llm.url},
                     {"name": "cli", "kind": "claude-code", "model": "m", "base_url": llm.url, "program": str(program)},
                 ],
-                "classify": {"models": ["ill", "well", "cli"], "attempts": 1, "tokens_per_day": 1_000_000},
+                "classify": {"models": ["ill", "well", "cli"], "attempts": 1},
+                "spending": {"tokens_per_day": 1_000_000},
                 "dead_letters": {"tell_sender": True, "keep_days": 1},
             }
         )

@@ -24,7 +24,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from switchboard.app.access import Principal
-from switchboard.app.classification.models import Asking, StoredSpending, by_dispatcher
+from switchboard.app.classification.models import Asking, by_dispatcher
+from switchboard.app.models import StoredSpending
 from switchboard.core.envelope.strict import strict
 from switchboard.domain.classification import Candidate
 from switchboard.domain.envelope import Envelope
@@ -196,7 +197,7 @@ async def api_models(url: str) -> AsyncIterator[list[tuple[ModelSpec, Session]]]
 
 
 def classifier(parts: Lab, models: list[tuple[ModelSpec, Session]], **asking: Any) -> ModelClassifier:
-    asked = Asking(timeout=30, **asking)
+    asked = Asking([spec.name for spec, _ in models], timeout=30, **asking)
     dispatcher = Dispatcher(models, StoredSpending(parts.database))
     return ModelClassifier(parts.database, by_dispatcher(dispatcher, parts.database, asked), attempts=1)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from switchboard.app.classification.models import OpenModels, StoredSlots, open_models
+from switchboard.app.models import OpenModels, StoredSlots, open_models
 from switchboard.domain.llm import ChatMessage, Report, Request
 from switchboard.llm.slots import Lease, Taken
 from switchboard.ports.models import Asking

@@ -36,7 +36,7 @@ def test_what_tokens_cost_is_rounded_up(tokens_in: int, tokens_out: int, price: 
         (Account(TODAY), Amount(10, 5), Cap(), None),
         (Account(TODAY, Amount(90)), Amount(10), Cap(tokens=100), None),
         (Account(TODAY, Amount(90)), Amount(11), Cap(tokens=100), Refusal("day", "tokens", 100, 90, 11)),
-        (Account(TODAY, Amount(50), Amount(40)), Amount(11), Cap(100), Refusal("day", "tokens", 100, 90, 11)),
+        (Account(TODAY, Amount(50), Amount(40)), Amount(11), Cap(100), Refusal("day", "tokens", 100, 90, 11, 40)),
         (Account(None, Amount(0, 7)), Amount(9, 4), Cap(micros=10), Refusal("message", "micros", 10, 7, 4)),
         (Account(), Amount(1), Cap(tokens=0), Refusal("message", "tokens", 0, 0, 1)),
         (Account(), ZERO, Cap(tokens=0, micros=0), None),
@@ -48,6 +48,11 @@ def test_what_may_be_reserved(account: Account, wanted: Amount, cap: Cap, refusa
         assert found == refusal
     else:
         assert found == Account(account.day, account.spent, account.reserved + wanted)
+
+
+def test_a_refusal_passes_if_only_running_calls_leave_no_room() -> None:
+    assert Refusal("day", "tokens", 100, 90, 50, 40).passing
+    assert not Refusal("day", "tokens", 100, 90, 51, 40).passing
 
 
 def test_a_refusal_says_what_it_counts() -> None:

@@ -61,6 +61,8 @@ price_in = 3.0
 
 [classify]
 models = ["far", "near"]
+
+[spending]
 cost_per_day = 2.5
 """
 
@@ -72,7 +74,7 @@ def test_settings_name_the_models(tmp_path: Path) -> None:
     near, far = (model.spec for model in settings.models)
     assert near == ModelSpec("near", "openai", "qwen3", "http://127.0.0.1:1234/v1", profile="local")
     assert (far.kind, far.api_key_file, far.price) == ("claude-code", Path("/run/key"), Price(3_000_000, 0))
-    assert (settings.classify.models, settings.classify.cost_per_day) == (("far", "near"), 2.5)
+    assert (settings.classify.models, settings.spending.cost_per_day) == (("far", "near"), 2.5)
     assert load_settings(None).classify.models == ()
 
 

@@ -128,11 +128,10 @@ def test_what_is_wrong_with_models_is_said_in_words_of_the_file(tmp_path: Path, 
 
 
 def test_a_fresh_installation_limits_what_models_may_use() -> None:
-    classify = Settings().classify
-    assert classify.day_cap == Cap(5_000_000)
-    assert classify.sender_caps == SenderCaps(30, 1_000_000, 2_000_000)
-    without = classify.model_copy(update={"tokens_per_day": 0})
-    assert without.day_cap == Cap()
+    settings = Settings()
+    assert settings.spending.cap == Cap(20_000_000)
+    assert settings.classify.sender_caps == SenderCaps(30, 1_000_000, 2_000_000)
+    assert settings.spending.model_copy(update={"tokens_per_day": 0}).cap == Cap()
 
 
 def test_a_worker_takes_no_more_questions_than_its_models_may_be_asked_at_a_time() -> None:

@@ -189,17 +189,15 @@ class ModelSettings(_Group):
 
 
 class ClassifySettings(_Group):
-    """Which models are asked, in which order; attempts and seconds for a message; the most it and a day may cost.
+    """Which models are asked, in which order; attempts, seconds and tokens for a message; the limits per sender.
 
-    Costs are in dollars. Without `models` nothing is ever classified.
+    Without `models` nothing is ever classified.
     """
 
     models: tuple[str, ...] = ()
     attempts: Count = 5
     timeout: Positive = 120.0
     tokens_per_message: Count = 250_000
-    tokens_per_day: Limit = 5_000_000
-    cost_per_day: Annotated[float, Field(ge=0)] | None = None
     sender_tokens_per_day: Limit = 1_000_000
     newcomer_tokens_per_day: Limit = 2_000_000
     """Of all senders together who had asked no model before that day."""
@@ -211,15 +209,22 @@ class ClassifySettings(_Group):
     """Days for which it is kept what models chose and what that cost; what was corrected is kept for good."""
 
     @property
-    def day_cap(self) -> Cap:
-        """The most of a day, in tokens and micro-dollars."""
-        cost = None if self.cost_per_day is None else round(self.cost_per_day * 1_000_000)
-        return Cap(self.tokens_per_day or None, cost)
-
-    @property
     def sender_caps(self) -> SenderCaps:
         """The limits per sender."""
         return SenderCaps(self.sender_per_minute, self.sender_tokens_per_day, self.newcomer_tokens_per_day)
+
+
+class SpendingSettings(_Group):
+    """The most that all models together may use in a day (UTC), whoever asks them; `cost_per_day` in dollars."""
+
+    tokens_per_day: Limit = 20_000_000
+    cost_per_day: Annotated[float, Field(ge=0)] | None = None
+
+    @property
+    def cap(self) -> Cap:
+        """The same in tokens and micro-dollars."""
+        cost = None if self.cost_per_day is None else round(self.cost_per_day * 1_000_000)
+        return Cap(self.tokens_per_day or None, cost)
 
 
 class MemorySettings(_Group):
@@ -266,6 +271,7 @@ class Settings(BaseSettings):
     callbacks: tuple[CallbackSettings, ...] = ()
     models: tuple[ModelSettings, ...] = ()
     classify: ClassifySettings = ClassifySettings()
+    spending: SpendingSettings = SpendingSettings()
     memory: MemorySettings = MemorySettings()
     email: EmailSettings = EmailSettings()
     schedules: dict[ScheduleName, ScheduleSettings] = Field(default_factory=dict)

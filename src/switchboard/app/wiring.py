@@ -19,11 +19,11 @@ from switchboard.app.channels import known_channels
 from switchboard.app.database import open_database
 from switchboard.app.ops.engines import check_calls, check_options, engine_context, load_engines, warn_of_root
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
+from switchboard.app.process_models import ProcessModels, compacting
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import read_seed, seed_teams
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
-from switchboard.app.turn_models import TurnModels, compacting
 from switchboard.domain.errors import Unavailable
 from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.admission import AcceptLimits
@@ -110,7 +110,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     limits = TurnLimits(
         settings.turn.attempts, settings.turn.timeout, settings.turn.backoff_base, settings.turn.backoff_cap
     )
-    models = TurnModels(settings, runtime.database)
+    models = ProcessModels(settings, runtime.database)
     runtime.closing.push_async_callback(models.aclose)
     engines = load_engines(engine_context(settings, runtime.database, runtime.channels, models))
     members = runtime.rule_book.rules.members.values()
@@ -122,7 +122,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     turn = TurnLeg(runtime.database, runtime.notifier, runtime.rule_book, engines, ways, limits)
     send = SendLeg(runtime.database, callbacks)
     route = RouteLeg(
-        runtime.database, runtime.notifier, runtime.rule_book, make_classifier(runtime), _route_limits(settings)
+        runtime.database, runtime.notifier, runtime.rule_book, make_classifier(runtime, models), _route_limits(settings)
     )
     maintenance = maintenance_tasks(
         runtime.database, runtime.notifier, settings.dead_letters, callbacks, runtime.channels
@@ -154,17 +154,17 @@ def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask
     return (MaintenanceTask("compact", 2.0, compactor.start_due),)
 
 
-def make_classifier(runtime: Runtime) -> Classifier | None:
-    """What asks the models that the settings name; None without any. Closed with the core.
+def make_classifier(runtime: Runtime, models: ProcessModels) -> Classifier | None:
+    """What asks the models of `classify.models`; None without any.
 
-    Imported late: who classifies nothing does not pay for SDKs. Raises ConfigurationError that names the model.
+    They are opened at once: a worker that could not ask them does not start. Raises ConfigurationError.
     """
     settings = runtime.settings
     if not settings.classify.models:
         return None
     from switchboard.app.classification.models import open_classifier
 
-    return open_classifier(settings, runtime.database, runtime.closing)
+    return open_classifier(settings, runtime.database, models.open().dispatcher)
 
 
 def _route_limits(settings: Settings) -> RouteLimits:

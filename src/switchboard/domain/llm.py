@@ -301,6 +301,11 @@ class Report:
         return any(one.asked for one in self.attempts)
 
     @property
+    def spent_up(self) -> bool:
+        """Whether only what may be spent forbade to ask."""
+        return bool(self.attempts) and all(one.outcome == "budget" for one in self.attempts)
+
+    @property
     def last(self) -> Attempt | None:
         """The attempt that gave the reply; without a reply the last of all."""
         counted = [one for one in self.attempts if self.reply is None or one.outcome in _ANSWERED]

@@ -200,10 +200,10 @@ class Dispatcher:
                 break
         return Report(run.best, tuple(run.attempts))
 
-    def estimate(self, request: Request) -> Amount:
-        """The maximum that a session should cost with any one of the models."""
+    def estimate(self, request: Request, models: Iterable[str]) -> Amount:
+        """The maximum that a session should cost with any one of these models."""
         asked = asked_tokens(request)
-        amounts = [_estimate(asked, request, model) for model in self._models.values()]
+        amounts = [_estimate(asked, request, self._models[name]) for name in models]
         return Amount(max((one.tokens for one in amounts), default=0), max((one.micros for one in amounts), default=0))
 
     async def _done(self, run: _Run, model: _Model) -> bool:
@@ -275,7 +275,7 @@ class Dispatcher:
             return
         reserved = await self._spending.reserve(wanted, self._limits.day)
         if isinstance(reserved, Refusal):
-            _not_asked(run, model, "budget", str(reserved))
+            _not_asked(run, model, "busy" if reserved.passing else "budget", str(reserved))
             return
         run.account, bill = account, None
         try:

@@ -33,6 +33,7 @@ from switchboard.core.turns.loop import (
     answered,
     begin,
     carried_out,
+    day_spent,
     failed,
     next_step,
 )
@@ -185,6 +186,8 @@ class Talk:
         if "refused" in record:
             usage = tuple(self._usage.values())
             return Refusal(f"the model refused: {record['refused']}", stop_reason="refused", usage=usage)
+        if "spent" in record:
+            return day_spent(progress)
         if "failed" in record:
             return failed(progress, limits) or progress
         reply = msgspec.convert(record["reply"], Reply)
@@ -327,6 +330,9 @@ def _recorded(report: Report, seconds: float, *, last: bool) -> Costed:
         cost = None if usage.cost_usd is None else round(usage.cost_usd * 1_000_000)
         record = {"reply": msgspec.to_builtins(report.reply), "seconds": seconds}
         return Costed(record, usage.input_tokens, usage.output_tokens, cost)
+    if failure is not None and report.spent_up:
+        log.warning("a turn ends at the limit of a day", reason=failure.message)
+        return Costed({"spent": failure.message[:500]})
     if failure is None or (failure.kind != "refused" and (failure.kind in _AWAY or not last)):
         raise failure or ModelFailure("unavailable", "nobody answered")
     return Costed({"refused" if failure.kind == "refused" else "failed": failure.message[:500]})

@@ -18,8 +18,8 @@ from typing import Final
 
 import asyncpg
 
-from switchboard.app.classification.models import StoredSpending
 from switchboard.app.database import existing_database
+from switchboard.app.models import StoredSpending
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.core.classification.judge import accepted, parse_calls, unfit
 from switchboard.core.classification.prompt import Asked, route_tool, routing_prompt
@@ -178,7 +178,7 @@ async def _asked(
     """What came of the question; `wrong` says what is wrong with a reply."""
     sessions = Sessions([model.spec])
     try:
-        dispatcher = Dispatcher(sessions.models, _spending(place), Limits(settings.classify.day_cap))
+        dispatcher = Dispatcher(sessions.models, _spending(place), Limits(settings.spending.cap))
         terms = Terms("models test", cap=Cap(settings.classify.tokens_per_message), unfit=wrong)
         return await dispatcher.run(request, terms)
     finally:
@@ -271,7 +271,7 @@ def _remedy(model: ModelSettings, attempt: Attempt, place: Place) -> str:
         "garbage": f"raise max_tokens ({model.max_tokens:,}) if it was cut off{_or_local(model)}",
         "context_too_long": "start the server with a longer context, see docs/models.md",
         "unfit": f"it did not call the tool as asked: use another model{_or_local(model)}",
-        "budget": "a limit in [classify] is reached: raise it, or wait for the next day (UTC)",
+        "budget": "a limit in [spending] or [classify] is reached: raise it, or wait for the next day (UTC)",
         "unavailable": f"is {where} running at that address? see base_url",
         "defect": f"check model and base_url: {where} does not know this model or this path",
     }

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal
 
 from switchboard.app.cursors import Number, Text, cursor_after, key_of
-from switchboard.app.settings import ClassifySettings, ModelSettings, Settings
+from switchboard.app.settings import ModelSettings, Settings
 from switchboard.domain.errors import InvalidInput
 from switchboard.store import model_usage as store
 from switchboard.store.database import Database
@@ -107,7 +107,7 @@ class Spending:
     async def models(self) -> ModelsView:
         """All models of the settings of this process, and how the day stands."""
         now = datetime.now(UTC)
-        stood = await standing(self._settings.classify, self._database)
+        stood = await standing(self._settings, self._database)
         today = Span(datetime.combine(stood.day, datetime.min.time(), UTC), now + timedelta(days=1))
         spent = {one.key: one for one in await store.usage(self._database, "model", today, 500)}
         cooldowns = {one.model: one for one in await store.cooldowns(self._database)}
@@ -131,24 +131,25 @@ class Spending:
         return UsageView(by, span.since, span.until, rows, await store.total(self._database, span), following)
 
 
-async def standing(classify: ClassifySettings, database: Database) -> Standing:
+async def standing(settings: Settings, database: Database) -> Standing:
     """How today stands, by the caps of these settings."""
+    classify = settings.classify
     today = datetime.now(UTC).date()
     day = await store.spending_of(database, today)
-    caps = [cap for cap in _caps(classify, day) if cap is not None]
+    caps = [cap for cap in _caps(settings, day) if cap is not None]
     senders = (classify.sender_per_minute, classify.sender_tokens_per_day, day.senders_refused)
     return Standing(today, day.tokens, day.micros / _MICROS, day.refused, classify.tokens_per_message, *senders, caps)
 
 
-def _caps(classify: ClassifySettings, day: Day) -> tuple[CapView | None, ...]:
-    most = classify.day_cap
+def _caps(settings: Settings, day: Day) -> tuple[CapView | None, ...]:
+    most = settings.spending.cap
     return (
         _cap("tokens_per_day", 1, most.tokens, day.tokens, day.held_tokens),
         _cap("cost_usd_per_day", _MICROS, most.micros, day.micros, day.held_micros),
         _cap(
             "newcomer_tokens_per_day",
             1,
-            classify.newcomer_tokens_per_day or None,
+            settings.classify.newcomer_tokens_per_day or None,
             day.newcomer_tokens,
             day.held_newcomer_tokens,
         ),

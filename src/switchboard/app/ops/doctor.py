@@ -335,10 +335,10 @@ async def _classifying(database: Database, settings: Settings) -> list[Finding]:
     if asking and not settings.classify.models:
         detail = f"{', '.join(asking[:_MANY])}: these teams use a model, but none is configured"
         found.append(Finding("classification", "warning", detail, "name models in classify.models, see docs/models.md"))
-    stood = await standing(settings.classify, database)
+    stood = await standing(settings, database)
     found += [_cap(cap) for cap in stood.caps if cap.reached]
     if stood.refused:
-        remedy = "raise the limit in [classify], or wait for the next day (UTC)"
+        remedy = "raise the limit in [spending], or wait for the next day (UTC)"
         found.append(
             Finding("refused today", "warning", f"{stood.refused} calls prevented today by a daily limit", remedy)
         )
@@ -356,10 +356,11 @@ def _in_cooldown(cooldown: Cooldown) -> Finding:
 
 def _cap(cap: CapView) -> Finding:
     name, unit = ("cost_per_day", "dollars") if cap.name == "cost_usd_per_day" else (cap.name, "tokens")
-    whose = " for senders who are new today" if cap.name == "newcomer_tokens_per_day" else ""
+    newcomers = cap.name == "newcomer_tokens_per_day"
+    group, whose = ("classify", " for senders who are new today") if newcomers else ("spending", "")
     detail = f"{cap.spent} {unit} of {cap.cap} are spent: no model is used{whose} until tomorrow (UTC)"
     return Finding(
-        f"classify.{name}", "warning", detail, "raise the limit, or see what used it up: switchboard models usage"
+        f"{group}.{name}", "warning", detail, "raise the limit, or see what used it up: switchboard models usage"
     )
 
 

@@ -15,8 +15,8 @@ import structlog
 
 from switchboard.agents.callback import callbacks_from
 from switchboard.app.dead_letters.telling import destination_of
+from switchboard.app.process_models import ProcessModels
 from switchboard.app.settings import ENGINES, Settings
-from switchboard.app.turn_models import TurnModels
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member, SystemId
@@ -56,7 +56,7 @@ def engine_context(
         StoredMemos(database),
         StoredRemoteAgents(database),
         settings.program_user,
-        models=models or TurnModels(settings, database),
+        models=models or ProcessModels(settings, database),
         workspaces=settings.data_dir / "workspaces",
         readers=readers,
         history=StoredHistory(database, readers),

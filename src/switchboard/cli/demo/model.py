@@ -81,6 +81,7 @@ def _configured(settings: Settings, examples: Path, home: Path) -> DemoModel:
     names = ", then ".join(settings.classify.models)
     said = f"what no rule decides is decided by your model: {names}; the messages are fictitious"
     environment = _environment([_dumped(one) for one in asked], classify)
+    environment["SWITCHBOARD_SPENDING"] = settings.spending.model_dump_json(exclude_none=True)
     return DemoModel(said, environment, teams, certain=False, clerk=bool(for_turns))
 
 

@@ -70,13 +70,19 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a call may not be made: which cap it would exceed."""
+    """Why a call may not be made: which cap it would exceed. `held` is the part of `used` that is only reserved."""
 
     scope: Scope
     unit: Literal["tokens", "micros"]
     cap: int
     used: int
     wanted: int
+    held: int = 0
+
+    @property
+    def passing(self) -> bool:
+        """Whether there is room once the running calls have ended, if they cost nothing."""
+        return self.used - self.held + self.wanted <= self.cap
 
     def __str__(self) -> str:
         unit = "tokens" if self.unit == "tokens" else "micro-dollars"
@@ -100,12 +106,12 @@ def on(account: Account, today: date | None) -> Account:
 
 def reserve(account: Account, wanted: Amount, cap: Cap) -> Account | Refusal:
     """The spending with `wanted` reserved, or why not: spent, reserved and wanted must stay within `cap`."""
-    used = account.spent + account.reserved
+    used, held = account.spent + account.reserved, account.reserved
     scope: Scope = "message" if account.day is None else "day"
     if cap.tokens is not None and used.tokens + wanted.tokens > cap.tokens:
-        return Refusal(scope, "tokens", cap.tokens, used.tokens, wanted.tokens)
+        return Refusal(scope, "tokens", cap.tokens, used.tokens, wanted.tokens, held.tokens)
     if cap.micros is not None and used.micros + wanted.micros > cap.micros:
-        return Refusal(scope, "micros", cap.micros, used.micros, wanted.micros)
+        return Refusal(scope, "micros", cap.micros, used.micros, wanted.micros, held.micros)
     return replace(account, reserved=account.reserved + wanted)
 
 

@@ -24,6 +24,7 @@ _TEMPLATES: Final[dict[StopReason, str]] = {
     "limit:time": "I have stopped here: this took longer than I may work on one message.",
     "limit:repeats": "I have stopped here: I did the same thing again and again without getting any further.",
 }
+DAY_SPENT: Final = "I have stopped here: what may be spent in a day is used up. Please ask again tomorrow."
 CUT_OFF: Final = (
     "Your answer was cut off at its length limit, so none of its tool calls was carried out. "
     "Answer more briefly, or do the work in smaller steps."
@@ -123,6 +124,11 @@ def failed(progress: Progress, limits: Limits) -> Progress | None:
     """After the last request of a turn at its limit has failed: the template. None: it was not the last."""
     stop = stopping(progress, limits)
     return None if stop is None else replace(progress, end=Finish(_TEMPLATES[stop], stop))
+
+
+def day_spent(progress: Progress) -> Progress:
+    """After a request that was not sent because it could exceed the spending of a day: the end of the turn."""
+    return replace(progress, end=Finish(DAY_SPENT, "limit:money"))
 
 
 def carried_out(progress: Progress, results: Sequence[ToolResult], *, seconds: float = 0.0) -> Progress:

@@ -1,13 +1,14 @@
-"""The models of the settings for the turns of butlers: nothing of `llm/` is imported before the first is asked.
+"""The models of the settings for all of a process: nothing of `llm/` is imported before the first is needed.
 
-`app/ops/engines.py` puts a `TurnModels` into the context of engines. Settings enter; a report per request leaves. Next:
-`llm/dispatch.py`.
+`app/wiring.py` makes one `ProcessModels` for the turns of butlers, compaction and classification, which so share
+breakers, slots and spending. Settings enter; a report per request leaves. Next: `app/models.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from switchboard.app.settings import ModelSettings, Settings
@@ -17,17 +18,17 @@ from switchboard.ports.models import Asking
 from switchboard.store.database import Database
 
 if TYPE_CHECKING:
-    from switchboard.app.classification.models import OpenModels
+    from switchboard.app.models import OpenModels
 
 
-class TurnModels:
+class ProcessModels:
     """As `switchboard.ports.models.Models`. Close it at the end."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
         self._database = database
         self._known = {model.name: model for model in settings.models}
-        self._opening = asyncio.Lock()
+        self._importing = asyncio.Lock()
         self._open: OpenModels | None = None
 
     @property
@@ -41,7 +42,7 @@ class TurnModels:
 
     def flaw(self, name: str) -> str | None:
         """What is missing here to ask it; None: nothing, as far as is known without asking."""
-        from switchboard.app.classification.models import flaw_of
+        from switchboard.app.models import flaw_of
 
         return flaw_of(self._known[name])
 
@@ -49,24 +50,24 @@ class TurnModels:
         """Ask one after the other until one has answered."""
         return await (await self._opened()).ask(request, asking)
 
+    def open(self) -> OpenModels:
+        """Open them if they are not open yet, which imports SDKs for a second. Raises ConfigurationError."""
+        if self._open is None:
+            from switchboard.app.models import open_models
+
+            self._open = open_models(self._settings, self._database)
+        return self._open
+
     async def aclose(self) -> None:
         """Close the clients, if any were opened."""
         if self._open is not None:
             await self._open.aclose()
 
     async def _opened(self) -> OpenModels:
-        async with self._opening:
+        async with self._importing:
             if self._open is None:
-                open_models = await asyncio.to_thread(_imported)
-                self._open = open_models(self._settings, self._database)
-            return self._open
-
-
-def _imported() -> Callable[[Settings, Database], OpenModels]:
-    """SDKs take a second to import, so a thread does it at the first request."""
-    from switchboard.app.classification.models import open_models
-
-    return open_models
+                await asyncio.to_thread(import_module, "switchboard.app.models")
+            return self.open()
 
 
 def compacting(models: Sequence[ModelSettings], wanted: str | None) -> list[str]:

@@ -1,0 +1,135 @@
+"""The models of a process: one dispatcher over those of the settings, for turns, compaction and classification alike.
+
+The SDKs of providers hang on this, so `app/process_models.py` imports it when the first model is needed. What all
+processes share (spending, slots, cooldowns) is in the database. Next: `llm/dispatch.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from switchboard.app.settings import ModelSettings, Settings
+from switchboard.core.policy.budget import Amount, Cap, Refusal
+from switchboard.domain.errors import Unavailable
+from switchboard.domain.llm import Bill, Report, Request
+from switchboard.llm.build import Sessions, flaw
+from switchboard.llm.dispatch import Dispatcher, Limits, Terms
+from switchboard.llm.slots import Lease, Taken
+from switchboard.llm.spending import Reserved
+from switchboard.ports.models import NO_CONTEXT, Asking
+from switchboard.store import classification as store
+from switchboard.store import model_usage
+from switchboard.store.classification import Reservation
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
+
+RESERVED_FOR: Final = timedelta(minutes=10)
+"""For as long a reservation counts that is not settled, because its process died."""
+_NO_CAP: Final = Cap()
+_SLOT_TTL_S: Final = 2.0
+"""Short: the slots of a killed worker stay taken for this long, and renewing costs one statement."""
+
+
+class StoredSpending:
+    """The day's account in the database: one for all processes. Days are those of UTC."""
+
+    def __init__(self, database: Database, today: Callable[[], date] = lambda: datetime.now(UTC).date()) -> None:
+        self._database = database
+        self._today = today
+
+    async def reserve(self, wanted: Amount, cap: Cap) -> Reserved | Refusal:
+        """Set `wanted` aside, or say why not. Without a limit there is nothing to keep within, and nothing waits."""
+        if cap == _NO_CAP:
+            return Reserved(wanted, f"{self._today().isoformat()} {new_uuid7()}")
+        made = await store.reserve_day(self._database, self._today(), wanted, cap, RESERVED_FOR)
+        return made if isinstance(made, Refusal) else Reserved(wanted, f"{made.day.isoformat()} {made.reservation_id}")
+
+    async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
+        """Free what was reserved and book what it really cost, on the day when it was made."""
+        day, _, reservation_id = reserved.key.partition(" ")
+        reservation = Reservation(UUID(reservation_id), date.fromisoformat(day), reserved.amount)
+        await store.settle_day(self._database, reservation, bill)
+
+
+class StoredSlots:
+    """The slots of models in the database: one set for all processes. A slot that is not renewed is free after `ttl`
+    seconds; a task renews those of this process while it has any.
+    """
+
+    def __init__(self, database: Database, ttl: float) -> None:
+        self._database, self._ttl = database, ttl
+        self._process = new_uuid7()
+        self._held: set[UUID] = set()
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def take(self, model: str, most: int) -> Lease | Taken:
+        """One of `most` slots of a model, or why there is none."""
+        lease = new_uuid7()
+        paused = await model_usage.take_slot(self._database, lease, model, most, self._process, self._ttl)
+        if paused is not None:
+            return Taken(paused)
+        self._held.add(lease)
+        if self._renewing is None:
+            self._renewing = asyncio.create_task(self._renew())
+        return Lease(str(lease))
+
+    async def free(self, lease: Lease) -> None:
+        """Give it back; if the database is away, its time does."""
+        self._held.discard(UUID(lease.key))
+        if not self._held and self._renewing is not None:
+            self._renewing.cancel()
+            self._renewing = None
+        with suppress(Unavailable):
+            await model_usage.free_slot(self._database, UUID(lease.key))
+
+    async def pause(self, model: str, seconds: float, why: str, *, for_all: bool) -> None:
+        """Record a cooldown."""
+        with suppress(Unavailable):  # an answer that is there is worth more than this note
+            await model_usage.cooldown(self._database, self._process, model, seconds, why, for_all=for_all)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._ttl / 3)
+            with suppress(Unavailable):
+                await model_usage.renew_slots(self._database, list(self._held), self._ttl)
+
+
+def flaw_of(model: ModelSettings) -> str | None:
+    """What is missing on this machine to ask a model, as far as is known without asking; None: nothing."""
+    return flaw(model.spec)
+
+
+class OpenModels:
+    """The models of the settings that can be asked from here. Close it at the end."""
+
+    def __init__(self, sessions: Sessions, dispatcher: Dispatcher) -> None:
+        self._sessions = sessions
+        self.dispatcher = dispatcher
+        self._specs = {spec.name: spec for spec, _ in sessions.models}
+
+    async def ask(self, request: Request, asking: Asking) -> Report:
+        """Ask one after the other until one has answered; all, if none of the wanted ones is there any more."""
+        models = [name for name in asking.models if name in self._specs] or list(self._specs)
+        terms = Terms(asking.asker, models=models, shorter=asking.shorter)
+        return await self.dispatcher.run(request, terms, asking.on_delta)
+
+    async def context(self, name: str) -> int:
+        """How many tokens a model can read; of one that cannot be asked from here what is assumed."""
+        spec = self._specs.get(name)
+        return NO_CONTEXT if spec is None else await self._sessions.contexts.of(spec)
+
+    async def aclose(self) -> None:
+        """Close the clients."""
+        await self._sessions.aclose()
+
+
+def open_models(settings: Settings, database: Database) -> OpenModels:
+    """Those that can be asked from here. Raises ConfigurationError."""
+    sessions = Sessions(model.spec for model in settings.models if flaw(model.spec) is None)
+    limits, slots = Limits(settings.spending.cap), StoredSlots(database, _SLOT_TTL_S)
+    return OpenModels(sessions, Dispatcher(sessions.models, StoredSpending(database), limits, slots=slots))
