@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from switchboard.core.turns.compaction import Compacted, compacted, request_for
+from switchboard.core.turns.compaction import Compacted, compacted, merged, parts_of, request_for
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation
@@ -85,7 +85,14 @@ class Compactor:
             log.warning("compaction came to nothing", lane=str(lane), reason=problem)
 
     async def _asked(self, read: Range) -> Compacted | str:
-        report = await self._models.ask(request_for(read.lines, read.summary, _DEADLINE_S), Asking(self._names, ASKER))
-        if report.reply is None:
-            return str(report.failure)
-        return compacted(report.reply.text, read.lines)
+        made: list[Compacted] = []
+        for part in parts_of(read.lines, read.summary, read.before):
+            request = request_for(part.lines, part.summary, _DEADLINE_S)
+            report = await self._models.ask(request, Asking(self._names, ASKER))
+            if report.reply is None:
+                return str(report.failure)
+            one = compacted(report.reply.text, part.own)
+            if isinstance(one, str):
+                return one
+            made.append(one)
+        return merged(made)

@@ -17,6 +17,8 @@ from switchboard.core.turns.compaction import (
     Line,
     audience,
     compacted,
+    merged,
+    parts_of,
     request_for,
     words_of,
 )
@@ -157,3 +159,48 @@ def test_a_summary_is_for_those_who_may_read_all_of_it(
     said: list[tuple[str, bool]], whose: tuple[str, bool] | None
 ) -> None:
     assert audience(said) == whose
+
+
+ANNS, BOBS = line(1, "I keep herons"), line(2, "I keep newts", person=BOB)
+OPEN = line(3, "I keep otters", person=BOB, private=False)
+
+
+@pytest.mark.parametrize(
+    ("lines", "before", "read", "own"),
+    [
+        ((ANNS,), (), ["1 short"], ["1"]),
+        ((OPEN,), (), ["3 short"], ["3"]),
+        ((OPEN,), ((BOB, False),), ["3 short"], ["3"]),
+        ((ANNS, OPEN), (), ["3 short", "13 short"], ["3", "1"]),
+        ((ANNS, BOBS, OPEN), (), ["3 short", "13 short", "23 short"], ["3", "1", "2"]),
+        ((ANNS, BOBS), ((ANN, True),), ["1 short", "2 "], ["1", "2"]),
+        ((OPEN,), ((ANN, True),), ["3 ", "3 short"], ["3", ""]),
+        ((ANNS, line(4, "do not learn this", person=BOB, learn=False)), (), ["1 short"], ["1"]),
+        ((), (), [" short"], [""]),
+    ],
+)
+def test_a_model_reads_together_only_what_the_same_people_may_hear(
+    lines: tuple[Line, ...], before: tuple[tuple[str, bool], ...], read: list[str], own: list[str]
+) -> None:
+    def positions(some: tuple[Line, ...]) -> str:
+        return "".join(str(one.position) for one in some)
+
+    parts = parts_of(lines, "short", before)
+    assert [f"{positions(part.lines)} {part.summary}" for part in parts] == read
+    assert [positions(part.own) for part in parts] == own
+
+
+def test_what_stands_of_all_parts() -> None:
+    answers = [
+        compacted(
+            json.dumps({"summary": f"of {one.position}", "facts": [fact(one.text, one.position, one.text)]}), [one]
+        )
+        for one in (OPEN, ANNS)
+    ]
+    made = merged([one for one in answers if isinstance(one, Compacted)])
+    assert made.summary == "of 1"
+    assert [(one.text, one.author, one.private) for one in made.facts] == [
+        ("I keep otters", BOB, False),
+        ("I keep herons", ANN, True),
+    ]
+    assert len(merged([made] * 9).facts) == MAX_FACTS
