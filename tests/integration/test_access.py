@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 from base64 import b64decode
@@ -14,7 +15,7 @@ import pytest
 from switchboard.app.access import CACHE_S, Access, Principal, ensure_operator_token
 from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, NotFound, Unauthenticated
 from switchboard.store import audit, tokens
-from switchboard.store.database import Database
+from switchboard.store.database import Database, Row
 from switchboard.store.migrate import migrate
 from tests.lab import envelope_json
 from tests.ruling import tool
@@ -76,6 +77,26 @@ async def test_a_token_opens_until_it_is_revoked_elsewhere_plus_two_seconds(data
     clock.now += CACHE_S
     with pytest.raises(Unauthenticated):
         await here.authenticate(header)
+
+
+class Asked(Database):
+    """The database, and how often it was asked for a row."""
+
+    times = 0
+
+    async def row(self, sql: str, *args: object) -> Row | None:
+        self.times += 1
+        return await super().row(sql, *args)
+
+
+async def test_of_many_requests_with_one_token_a_single_one_asks_the_database(database: Database) -> None:
+    clock, asked = Clock(), Asked(database.url, database.pool)
+    issued, access = await Access(database).issue(OPERATOR, CONNECTOR), Access(asked, clock=clock)
+    for times in (1, 2):
+        callers = await asyncio.gather(*(access.authenticate(f"Bearer {issued.secret}") for _ in range(20)))
+        assert callers == [CONNECTOR] * 20
+        assert asked.times == times
+        clock.now += CACHE_S
 
 
 async def test_a_token_revoked_here_is_dead_at_once(database: Database) -> None:

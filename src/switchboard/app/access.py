@@ -6,6 +6,7 @@ Every interface calls `authenticate` first and a `check_…` before it acts. In:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 from secrets import token_urlsafe
 from typing import Final, Literal
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -154,6 +156,7 @@ class Access:
         self._database = database
         self._clock = clock
         self._known: dict[bytes, _Known] = {}
+        self._looking_up: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
 
     async def authenticate(self, header: str | None) -> Principal:
         """Who shows this Authorization header. Raises Unauthenticated, Unavailable.
@@ -167,12 +170,18 @@ class Access:
         digest = sha256(secret.encode()).digest()
         if secret.startswith(SESSION_PREFIX):
             return await self._session(digest)
-        known = self._known.get(digest)
-        if known is None or known.until <= self._clock():
-            known = await self._look_up(digest)
+        known = self._cached(digest)
+        if known is None:
+            # When the answer is out of date, all connections with this token ask at once: the first does it for them.
+            async with self._looking_up.setdefault(digest, asyncio.Lock()):
+                known = self._cached(digest) or await self._look_up(digest)
         if known is None or _expired(known.expires_at):
             raise Unauthenticated("this token is unknown, revoked or expired")
         return known.principal
+
+    def _cached(self, digest: bytes) -> _Known | None:
+        known = self._known.get(digest)
+        return known if known is not None and known.until > self._clock() else None
 
     async def _session(self, digest: bytes) -> Principal:
         """Looked up every time: a session's token is invalid as soon as the session is over."""

@@ -115,7 +115,9 @@ class AcceptLeg:
             return [error for _ in submissions]
         ids = self._ids.next(len(submissions), now.timestamp())
         given = [self._ask(one, RequestId(new), now) for one, new in zip(submissions, ids, strict=True)]
-        asks = await self._with_good_pins(submissions, await self._placed(await self._with_room(given)))
+        asks = given if all(map(_is_ready, given)) else await self._placed(await self._with_room(given))
+        if any(map(_is_pinned, submissions)):
+            asks = await self._with_good_pins(submissions, asks)
         answers = iter(await self._batch.put_all([ask for ask in asks if isinstance(ask, _Ask)]))
         outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in asks]
         point("after_commit")
@@ -253,6 +255,15 @@ class AcceptLeg:
     async def watch_backlog(self, every: float = 0.5) -> None:
         """Measure the backlog periodically. Runs until cancelled."""
         await self._admission.watch(every)
+
+
+def _is_ready(ask: _Ask | SwitchboardError) -> bool:
+    return isinstance(ask, _Ask) and ask.ready is not None
+
+
+def _is_pinned(one: Submission) -> bool:
+    """By a connector: an operator may pin a message to any butler."""
+    return not one.by_operator and bool(one.envelope.control.pinned_target)
 
 
 def _moved(ask: _Ask, to: Conversation) -> _Ask:

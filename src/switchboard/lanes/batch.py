@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from switchboard.domain.errors import SwitchboardError
 
@@ -18,8 +19,7 @@ Ask = TypeVar("Ask")
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class _Group(Generic[Ask, Answer]):
+class _Group(Struct, Generic[Ask, Answer], frozen=True):
     """Asks that were submitted together."""
 
     asks: Sequence[Ask]
@@ -68,6 +68,8 @@ class Batch(Generic[Ask, Answer]):
 
     async def put_all(self, asks: Sequence[Ask]) -> Sequence[Answer | BaseException]:
         """Hand in many at once, which share a commit as far as `most` allows; per ask its answer or what it raised."""
+        if 0 < len(asks) <= self._most:
+            return await self.hand_in(*asks)
         parts = [self.hand_in(*asks[at : at + self._most]) for at in range(0, len(asks), self._most)]
         return [outcome for part in parts for outcome in await part]
 

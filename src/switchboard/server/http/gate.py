@@ -8,7 +8,7 @@ which the logs of the request carry too. Next: `fastpath/direct.py`, then the ro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -94,41 +94,52 @@ class Gate:
         # Unique among all processes, and cheaper than a UUID: every message pays for it.
         request_id = f"{self._process}-{next(self._requests)}"
         bind_contextvars(http_request=request_id)  # never unbound: every request has a task of its own
-        await self._answer(_as_get(scope), receive, _identified(send, request_id))
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope, send = _as_get(scope), _identified(send, request_id)
         try:
-            caller, limit = await self._admit(scope)
+            caller, limit, announced = await self._admit(scope)
         except Exception as error:
-            response = response_to(error)
-            if not await _drained(scope, receive):
-                response.headers["connection"] = "close"
-            await response(scope, receive, send)
+            await _refuse(error, scope, receive, send)
         else:
-            async with AsyncExitStack() as until_answered:
-                body = _Body(receive, limit, caller, self._large, until_answered)
-                await self._app(scope, body.receive, send)
+            if announced is not None and announced <= self._large.above:
+                await self._app(scope, receive, send)  # the server passes on no more than was announced
+            else:
+                await self._limited(scope, receive, send, caller, limit)
 
-    async def _admit(self, scope: Scope) -> tuple[str, int]:
-        """The name of the token, and how many bytes it may send.
+    async def _limited(self, scope: Scope, receive: Receive, send: Send, caller: str, limit: int) -> None:
+        async with AsyncExitStack() as until_answered:
+            body = _Body(receive, limit, caller, self._large, until_answered)
+            await self._app(scope, body.receive, send)
+
+    async def _admit(self, scope: Scope) -> tuple[str, int, int | None]:
+        """The name of the token, how many bytes it may send, and how many it announces.
 
         Raises what `authenticate` raises, UnknownHost and TooLarge.
         """
-        authorization = length = None
+        authorization = announced = None
+        chunked = False
         for name, value in scope["headers"]:
             if name == b"authorization":
                 authorization = value.decode("latin-1")
             elif name == b"content-length":
-                length = value
+                announced = int(value) if value.isdigit() else None
+            elif name == b"transfer-encoding":
+                chunked = True
             elif name == b"host" and scope["path"] != _HEALTH:
                 self._hosts.check(value)
         principal = None if scope["path"] in PUBLIC else await self._access.authenticate(authorization)
         if principal is not None:
             _count(scope, principal)
         limit = self._limits.of(scope["path"], principal.role if principal else None)
-        if length is not None and length.isdigit() and int(length) > limit:
+        if announced is not None and announced > limit:
             raise _too_large(limit)
-        return principal.name if principal else "", limit
+        return principal.name if principal else "", limit, None if chunked else announced
+
+
+async def _refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+    response = response_to(error)
+    if not await _drained(scope, receive):
+        response.headers["connection"] = "close"
+    await response(scope, receive, send)
 
 
 def _as_get(scope: Scope) -> Scope:
@@ -139,10 +150,10 @@ def _as_get(scope: Scope) -> Scope:
 def _identified(send: Send, request_id: str) -> Send:
     header = (b"request-id", request_id.encode())
 
-    async def with_id(message: Message) -> None:
+    def with_id(message: Message) -> Awaitable[None]:  # another coroutine would cost every message more than the header
         if message["type"] == "http.response.start":
             message["headers"] = [*message.get("headers", ()), header]
-        await send(message)
+        return send(message)
 
     return with_id
 

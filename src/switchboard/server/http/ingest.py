@@ -29,8 +29,15 @@ _KEY = (
 )
 
 
-def _media_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+def _head(request: Request) -> tuple[str, str | None]:
+    """The media type and the Idempotency-Key, in one pass: every message pays for it."""
+    content_type, key = b"", None
+    for name, value in reversed(request.scope["headers"]):  # of several the first counts
+        if name == b"content-type":
+            content_type = value
+        elif name == b"idempotency-key":
+            key = value.decode("latin-1")
+    return content_type.decode("latin-1").partition(";")[0].strip().lower(), key
 
 
 def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
@@ -79,7 +86,7 @@ async def ingest(request: Request) -> Response:
     """An `ingest.v1` envelope, or a mail byte for byte (`message/rfc822`, with `endpoint`)."""
     services, caller = services_of(request), caller_of(request)
     await services.access.check(caller, "ingest")
-    media_type, key = _media_type(request), request.headers.get("idempotency-key")
+    media_type, key = _head(request)
     if request.scope["query_string"]:
         require_known(request, ("endpoint", "provider") if media_type == MAIL else ())
     if media_type == _JSON:
@@ -139,9 +146,10 @@ async def ingest_batch(request: Request) -> Response:
     await services.access.check(caller, "ingest")
     if request.scope["query_string"]:
         require_known(request, ())
-    if _media_type(request) != _JSON:
-        raise _unsupported(_media_type(request), _JSON)
-    if "idempotency-key" in request.headers:
+    media_type, key = _head(request)
+    if media_type != _JSON:
+        raise _unsupported(media_type, _JSON)
+    if key is not None:
         raise InvalidInput(
             "one Idempotency-Key cannot identify several messages; set control.idempotency_key in each envelope",
             code="invalid_value",

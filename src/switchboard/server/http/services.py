@@ -92,7 +92,7 @@ def services_of(request: Request) -> Services:
 
 def caller_of(request: Request) -> Principal:
     """Who the gate found this to be."""
-    return cast(Principal, request.state.principal)
+    return cast(Principal, request.scope["state"]["principal"])  # `request.state` makes an object of it every time
 
 
 def needs(action: Action) -> Callable[[Request], Awaitable[Principal]]:
