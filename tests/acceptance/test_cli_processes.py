@@ -583,6 +583,37 @@ def test_shells_complete_below_the_first_word(shell: str, tmp_path: Path) -> Non
         screen.expect("Usage: switchboard rules create")
 
 
+CLERK_TEAM = {
+    "team": {"name": "root"},
+    "systems": [{"name": "System1/clerk", "engine": "model"}],
+    "routing_rules": [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/clerk"}]}],
+}
+
+
+def test_chat_shows_an_answer_while_it_is_written(place: Path) -> None:
+    script = place / "script.json"
+    hangs = {"text": "There was a king. " * 8, "fault": {"kind": "hang", "at": "middle"}}
+    script.write_text(json.dumps([hangs, {"text": "", "fault": {"kind": "status", "status": 503}}]), encoding="utf-8")
+    teams = write_teams(place / "teams", CLERK_TEAM)
+    scripted = (sys.executable, "-m", "switchboard.testing.scripted_llm", "--script", str(script))
+    with subprocess.Popen(scripted, stdout=subprocess.PIPE, text=True) as llm:
+        try:
+            url = json.loads((llm.stdout or sys.stdin).readline())["url"]
+            model = {"name": "m", "kind": "openai", "model": "scripted-1", "base_url": f"{url}/v1", "timeout": 5}
+            env = environment(place / "data", TEAMS_DIR=str(teams), MODELS=json.dumps([model])) | {"TERM": "xterm"}
+            with (
+                running(env | {"XDG_STATE_HOME": str(place)}, "up") as server,
+                terminal(server.environment, "chat") as screen,
+            ):
+                screen.expect("you: ")
+                screen.type("tell me a tale\n")
+                screen.expect("System1/clerk: ")
+                screen.expect("There was a king.")
+                screen.expect("System1/clerk waits: the model does not answer in time")
+        finally:
+            llm.kill()
+
+
 def test_chat_on_a_terminal(home: Path, tmp_path: Path) -> None:
     env = environment(home / "data") | {"XDG_STATE_HOME": str(tmp_path), "TERM": "xterm"}
     with running(env, "up") as server:

@@ -193,14 +193,37 @@ class Client:
 
     async def lines(self, path: str, body: Mapping[str, object], *, timeout: float = 120.0) -> AsyncIterator[Json]:
         """POST whose answer comes as JSON line by line; `timeout` seconds may pass between two lines."""
+        async for line in self._lines("POST", path, json=body, timeout=timeout):
+            if line.strip():
+                yield _line(line, self.place)
+
+    async def events(
+        self, path: str, params: Mapping[str, object], *, after: str = "", timeout: float = 60.0
+    ) -> AsyncIterator[tuple[str, str, Json]]:
+        """GET of Server-Sent Events: id, kind and data of each. `after` is the id of the last one that came before."""
+        headers, got = {"last-event-id": after} if after else {}, dict[str, str]()
+        async for line in self._lines("GET", path, params=params, headers=headers, timeout=timeout):
+            name, _, value = line.partition(": ")
+            if line:
+                got[name] = value
+            elif "data" in got:
+                yield got.get("id", ""), got.get("event", "message"), _line(got["data"], self.place)
+                got = {}
+
+    async def _lines(self, method: str, path: str, **more: Any) -> AsyncIterator[str]:
+        """The lines of an answer. Those of httpx would also end at what is a line separator in a text."""
         try:
-            async with self._http.stream("POST", path, json=body, timeout=timeout) as response:
+            async with self._http.stream(method, path, **more) as response:
                 if not response.is_success:
                     await response.aread()
                     raise _refusal(response, self.place)
-                async for line in response.aiter_lines():
-                    if line.strip():
-                        yield _line(line, self.place)
+                rest = b""
+                async for chunk in response.aiter_bytes():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        yield line.decode(errors="replace")
+                if rest:
+                    yield rest.decode(errors="replace")
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise self._failed(error) from error
 

@@ -53,11 +53,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A message, its number of replies, and its butlers that wait for another attempt, with their class of error."""
+    """A message: its state, how many replies, and which butlers wait for another attempt: (engine, class of error)."""
 
     state: str
     replies: int
-    waiting: Mapping[str, str]
+    waiting: Mapping[str, tuple[str, str]]
 
 
 async def write(database: Database, pieces: Sequence[tuple[Writer, int, Delta]]) -> None:
@@ -80,7 +80,8 @@ async def read(database: Database, request_id: UUID, places: dict[str, Place]) -
 async def look(database: Database, request_id: UUID) -> Look:
     """How a message stands."""
     [found] = await database.rows(query("deltas.look"), request_id)
-    return Look(found["state"], found["replies"], dict(found["waiting"]))
+    waiting = {system_id: (engine, error_class) for system_id, engine, error_class in found["waiting"]}
+    return Look(found["state"], found["replies"], waiting)
 
 
 async def forget(database: Database, age: timedelta) -> int:

@@ -60,9 +60,10 @@ class ToolUse(Reset):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A turn waits for another attempt, because what it works with has failed in the way of `error_class`."""
+    """A turn waits for another attempt, because what its engine works with has failed in the way of `error_class`."""
 
     system_id: str
+    engine: str
     error_class: str
 
 
@@ -109,7 +110,7 @@ class Stream:
         self._request_id = request_id
         self._seen = seen
         self._told: dict[str, _Told] = {}
-        self._waiting: Mapping[str, str] = {}
+        self._waiting: Mapping[str, tuple[str, str]] = {}
 
     async def skip(self, places: Mapping[str, Place]) -> None:
         """The reader knows what stands up to these places, as far as that is still there."""
@@ -166,7 +167,7 @@ class Stream:
 
     async def _looked(self, look: Look) -> list[Event]:
         anew = look.waiting.items() - self._waiting.items()
-        events = [event for one in sorted(anew) for event in self._waits(*one)]
+        events = [event for one in sorted(anew) for event in self._waits(one[0], *one[1])]
         self._waiting = look.waiting
         settled = look.state != "in_flight"
         if look.replies > self._seen or settled:
@@ -176,12 +177,12 @@ class Stream:
                 events += self._marked([Event("done", Replies(settled, look.state, replies))])
         return events
 
-    def _waits(self, system_id: str, error_class: str) -> list[Event]:
+    def _waits(self, system_id: str, engine: str, error_class: str) -> list[Event]:
         """What the attempt has written is void."""
         known = self._told.get(system_id, _Told())
         self._told[system_id] = replace(known, text="")
         reset = Event("reset", Reset(system_id, known.place.epoch, known.step))
-        return self._marked([reset] * bool(known.text) + [Event("waiting", Waiting(system_id, error_class))])
+        return self._marked([reset] * bool(known.text) + [Event("waiting", Waiting(system_id, engine, error_class))])
 
     def _replied(self, reply: ReplyView) -> list[Event]:
         known = self._told.get(reply.system_id, _Told())

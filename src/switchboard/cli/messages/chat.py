@@ -1,7 +1,7 @@
 """`switchboard chat`: a real channel, `cli`, one line a message.
 
-Called by `cli/main.py`. Lines enter from the terminal or from stdin; answers leave as they come. A session is a thread
-of the conversation: naming it again continues it. Next: `talk.py`.
+Called by `cli/main.py`. Lines enter from the terminal or from stdin; answers leave as they come, on a terminal while
+they are written. A session is a thread of the conversation: naming it again continues it. Next: `screen.py`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from typing import Annotated, Final
 import typer
 
 from switchboard.cli.client import Client, open_client
+from switchboard.cli.messages.screen import screen
 from switchboard.cli.messages.talk import (
-    Answer,
     Draft,
     answer_json,
     follow,
     local_endpoint,
     local_user,
     new_id,
-    show_reply,
     show_silence,
     submit,
     written,
@@ -52,7 +51,10 @@ def chat(
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for each answer.")] = 300.0,
     as_json: AsJson = False,
 ) -> None:
-    """Talk to your butlers. Ctrl-D ends. With --json one object a line; with --once exit code 1 if nobody answered."""
+    """Talk to your butlers; on a terminal answers appear while they are written. Ctrl-D ends.
+
+    With --json one object a line, when its message is answered. With --once exit code 1 if nobody answered.
+    """
     draft = Draft("", "cli", endpoint or local_endpoint(), local_user(), session or new_id(), "")
     if once is not None:
         done(_talk(draft, [written(once)], wait, as_json=as_json))
@@ -84,8 +86,7 @@ def _talk(draft: Draft, lines: Iterable[str], wait: float, *, as_json: bool) -> 
 
 async def _exchange(client: Client, draft: Draft, wait: float, *, as_json: bool) -> int:
     accepted = await submit(client, draft)
-    shown = (lambda _: None) if as_json else show_reply
-    answer: Answer = await follow(client, str(accepted["request_id"]), wait=wait, show=shown)
+    answer = await follow(client, str(accepted["request_id"]), wait=wait, take=screen(as_json=as_json))
     show(answer_json(answer, accepted), lambda _: show_silence(answer), as_json=as_json)
     return OK if answer.good else FAILED
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from switchboard.cli.client import Client, ask
+from switchboard.cli.messages.screen import screen
 from switchboard.cli.messages.talk import (
     Draft,
     answer_json,
@@ -16,7 +17,6 @@ from switchboard.cli.messages.talk import (
     local_endpoint,
     local_user,
     new_id,
-    show_reply,
     show_silence,
     submit,
     written,
@@ -75,6 +75,6 @@ async def _send(client: Client, draft: Draft, wait: float, *, as_json: bool) -> 
             note = f"note: no butler gets it, it is a dead letter; `switchboard explain {request_id}` says why"
             errors().print(note, style="yellow", soft_wrap=True)
         return OK
-    answer = await follow(client, request_id, wait=wait, show=(lambda _: None) if as_json else show_reply)
+    answer = await follow(client, request_id, wait=wait, take=screen(as_json=as_json))
     show(answer_json(answer, accepted), lambda _: show_silence(answer), as_json=as_json)
     return OK if answer.good else FAILED

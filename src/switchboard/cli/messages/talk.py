@@ -23,8 +23,11 @@ from switchboard.cli.output import Json, clean, errors, out
 from switchboard.domain.envelope import SCHEMA_VERSION
 from switchboard.domain.errors import InvalidInput
 
-_POLL: Final = 30.0
-"""Seconds of one long poll."""
+_LONGEST_S: Final = 3600.0
+"""Of one stream."""
+
+Take = Callable[[str, Json], None]
+"""Is given the kind and the data of an event; see docs/api.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +101,18 @@ async def submit(client: Client, draft: Draft) -> Json:
     return await client.post("/v1/ingest", body, headers={"content-type": "application/json"})
 
 
-async def follow(client: Client, request_id: str, *, wait: float, show: Callable[[Json], None]) -> Answer:
-    """Wait up to `wait` seconds until all is settled; `show` gets every reply as soon as it is there."""
-    deadline, seen = time.monotonic() + wait, 0
+async def follow(client: Client, request_id: str, *, wait: float, take: Take) -> Answer:
+    """Wait up to `wait` seconds until all is settled; `take` gets every event of its stream as it comes."""
+    path, deadline, kind, last = f"/v1/messages/{part(request_id)}", time.monotonic() + wait, "", ""
     while True:
-        left = min(max(deadline - time.monotonic(), 0.0), _POLL)
-        got = await client.get(
-            f"/v1/messages/{part(request_id)}/replies", {"wait_s": round(left, 2), "seen": seen}, timeout=left + 30
-        )
-        replies = got["replies"]
-        for reply in replies[seen:]:
-            show(reply)
-        seen = max(seen, len(replies))
-        if got["settled"] or time.monotonic() >= deadline:
+        left = min(max(deadline - time.monotonic(), 0.0), _LONGEST_S)
+        async for mark, kind, data in client.events(f"{path}/stream", {"wait_s": round(left, 2)}, after=last):
+            last = mark or last
+            take(kind, data)
+        if time.monotonic() >= deadline or kind == "done":
+            got = await client.get(f"{path}/replies")
             reasons = await _reasons(client, request_id) if got["state"] in ("dead", "declined") else ()
-            return Answer(request_id, got["state"], got["settled"], tuple(replies), reasons)
+            return Answer(request_id, got["state"], got["settled"], tuple(got["replies"]), reasons)
 
 
 async def _reasons(client: Client, request_id: str) -> tuple[str, ...]:

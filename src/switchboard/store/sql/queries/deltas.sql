@@ -16,11 +16,11 @@ order by d.system_id, d.epoch, d.n limit 1000;
 -- Turns that wait for another attempt, with why the one before has failed.
 select message_state($1) as state, (select count(*) from outbox o where o.request_id = $1) as replies,
        array(
-           select array[d.system_id, coalesce(t.error_class, '')]
+           select array[d.system_id, coalesce(t.engine, ''), coalesce(t.error_class, '')]
            from delivery d
            join lane l on l.key = d.lane and l.next_seq = d.seq and l.state = 'ready' and l.delayed
            left join lateral (
-               select a.error_class from attempt a
+               select a.engine, a.error_class from attempt a
                where a.request_id = d.request_id and a.lane = d.lane and a.seq = d.seq order by a.finished_at desc limit 1
            ) t on true
            where d.request_id = $1 and d.state = 'pending' order by d.system_id

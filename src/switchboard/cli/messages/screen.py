@@ -1,0 +1,102 @@
+"""What is shown of a message while it is worked on: the events of its stream enter, text for people leaves.
+
+Called by `chat.py` and `send.py`. On a terminal a reply appears while it is written, else whole. Next: `talk.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from rich.text import Text
+
+from switchboard.cli.messages.talk import Take, show_reply
+from switchboard.cli.output import Json, clean, errors, out
+
+_TROUBLE: Final[Mapping[str, str]] = {"overload": "takes no more at the moment", "timeout": "does not answer in time"}
+
+
+def screen(*, as_json: bool) -> Take:
+    """What shows the events of one message here."""
+    if as_json:
+        return lambda _kind, _data: None
+    return LiveScreen().take if sys.stdout.isatty() else show_whole
+
+
+def show_whole(kind: str, data: Json) -> None:
+    """Replies when they are there."""
+    if kind == "reply":
+        show_reply(data)
+    elif kind == "waiting":
+        _show_waiting(data)
+
+
+class LiveScreen:
+    """One butler's text while it is written; what others say meanwhile comes after it.
+
+    A text that is taken back stays where it stands; what is said instead begins on a new line.
+    """
+
+    def __init__(self) -> None:
+        self._system_id = ""
+        self._text = ""
+        self._shown = ""
+        self._later: list[Json] = []
+
+    def take(self, kind: str, data: Json) -> None:
+        """Show one event."""
+        if kind == "done":
+            self._end()
+        elif kind == "waiting":
+            self._end()
+            _show_waiting(data)
+        elif self._system_id in ("", data["system_id"]):
+            self._system_id = data["system_id"]
+            self._take_own(kind, data)
+        elif kind == "reply":
+            self._later.append(data)
+
+    def _take_own(self, kind: str, data: Json) -> None:
+        match kind:
+            case "reset":
+                self._text = ""
+                self._end_line()
+            case "delta":
+                self._text = self._text[: data["offset"]] + data["text"]
+                self._show()
+            case "tool":
+                self._end_line()
+                errors().print(f"{clean(data['system_id'])} uses {clean(data['name'])}", style="dim")
+            case _:
+                if not self._shown:
+                    show_reply(data)
+                self._end()
+
+    def _show(self) -> None:
+        """What is new, but for spaces at the ends: whether they stay shows later."""
+        text = clean(self._text).strip()
+        if not text.startswith(self._shown):
+            self._end_line()
+        if text and not self._shown:
+            out().print(Text(f"{clean(self._system_id)}: ", style="bold cyan"), end="")
+        out().print(Text(text[len(self._shown) :]), end="", soft_wrap=True)
+        self._shown = text
+
+    def _end_line(self) -> None:
+        if self._shown:
+            out().print()
+        self._shown = ""
+
+    def _end(self) -> None:
+        self._end_line()
+        later, self._system_id, self._text, self._later = self._later, "", "", []
+        for reply in later:
+            show_reply(reply)
+
+
+def _show_waiting(data: Json) -> None:
+    what = "the model" if data["engine"] == "model" else "what it works with"
+    trouble = _TROUBLE.get(data["error_class"], "cannot be reached")
+    note = f"{data['system_id']} waits: {what} {trouble}; it tries again by itself"
+    errors().print(Text(clean(note), style="dim"), soft_wrap=True)
