@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
 import pytest
 
-from switchboard.domain.errors import InvalidInput
+from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.domain.routing import Team
 from switchboard.ports.engine import Delta
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Status, Usage
 from switchboard.turns import (
+    Agent,
+    Memory,
+    MessageContext,
+    ModelSpec,
+    NewMessage,
     ProcessedMessage,
     ProviderError,
+    Terminal,
     TurnContext,
     build_tools,
     compact_session_if_needed,
@@ -115,6 +122,149 @@ async def test_calls_of_a_session_wait_for_each_other_and_remember(database_url:
         assert asked == [1, 2, 3, 4], "each turn knows those before it"
 
 
+@dataclass(frozen=True)
+class Concise:
+    """An agent that is told more, and asks one model."""
+
+    agent: Agent
+
+    async def prompt(self) -> str:
+        return f"{await self.agent.prompt()} Be concise."
+
+    async def get_model(self, override: str | None = None) -> Sequence[str]:
+        return await self.agent.get_model(override or "n")
+
+    async def run(self, ctx: MessageContext, message: NewMessage) -> ProcessedMessage:
+        return await self.agent.run(ctx, message)
+
+
+@dataclass
+class Program:
+    """A program that hands on what it got of `open_turns`, but for its agent."""
+
+    turns: TurnContext
+    made: Callable[[Agent], Agent] = Concise
+
+    def agent(self) -> Agent:
+        return self.made(self.turns.agent())
+
+    def memory(self) -> Memory:
+        return self.turns.memory()
+
+    def terminal(self) -> Terminal:
+        return self.turns.terminal()
+
+
+async def test_a_turn_works_with_what_the_context_says(database_url: str) -> None:
+    team = Team(ROOT, None, members=(butler("clerk", "model", prompt="You file letters."),))
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm, team) as (_, context):
+        assert await context.agent().prompt() == "You file letters."
+        assert await context.agent().get_model() == ("m", "n")
+        answer = await process_message(Program(context), "s1", "api", "hello")
+        assert answer.model == "n"
+        assert llm.requests[0].system.endswith("You file letters. Be concise.")
+        assert (await process_message(context, "s1", "api", "hello")).model == "m"
+        assert not llm.requests[1].system.endswith("Be concise.")
+
+
+async def test_a_prompt_that_cannot_be_read_is_told(database_url: str, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.md")
+    team = Team(ROOT, None, members=(butler("clerk", "model", prompt_file=missing),))
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm, team) as (_, context):
+        with pytest.raises(ConfigurationError, match="cannot be read"):
+            await context.agent().prompt()
+        with pytest.raises(ProviderError, match="cannot be read"):
+            await process_message(context, "s1", "api", "hello")
+
+
+@pytest.mark.parametrize("failure", [ZeroDivisionError("a defect"), InvalidInput("this butler is on holiday")])
+async def test_a_context_that_fails_fails_its_turn_alone(database_url: str, failure: Exception) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
+
+        class Failing(Concise):
+            async def prompt(self) -> str:
+                raise failure
+
+        with pytest.raises(ProviderError, match=str(failure)):
+            await process_message(Program(context, Failing), "s1", "api", "hello", request_id="r1")
+        assert await parts.count("select count(*) from message_inbox") == 1
+        await parts.database.run("update lane set ready_at = clock_timestamp() where state = 'ready'")
+        answer = await process_message(context, "s1", "api", "and now?")
+        assert answer.content.endswith("and now?")
+
+
+async def test_the_memory_of_a_session_is_what_was_said_and_learned_in_it(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+        memory = context.memory()
+        await memory.save_message("s1", "discord", "user", "I live in Kiel.")
+        await memory.save_message("s1", "discord", "assistant", "Noted.")
+        assert await memory.learn("s1", "discord", "I live in Kiel")
+        assert not await memory.learn("s1", "discord", "I live in Kiel")
+        await process_message(context, "s1", "discord", "hello")
+        asked = llm.requests[-1]
+        assert [said.role for said in asked.messages] == ["system", "user", "assistant", "user"]
+        assert "discord/embedded%3ASystem1%2Fclerk/s1 about self: I live in Kiel" in asked.prompt
+        kept = await memory.get_history("s1")
+        assert [entry.text for entry in kept[:3]] == ["I live in Kiel.", "Noted.", "hello"]
+        assert [entry.text for entry in await memory.get_history("s1", 1)] == [kept[-1].text]
+        assert await memory.get_history("s1", channel_name="discord") == kept
+        assert await memory.get_history("s1", channel_name="api") == []
+
+
+async def test_sessions_do_not_hear_each_other(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+        await context.memory().save_message("s1", "api", "user", "my code word is heron")
+        await context.memory().learn("s1", "api", "I keep herons")
+        for session, channel in (("s2", "api"), ("s1", "discord")):
+            await process_message(context, session, channel, "what do you know?")
+            assert "heron" not in str(llm.requests[-1].body)
+        assert await context.memory().get_history("s2", channel_name="telegram") == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x" * 301, "Do I live in Kiel?", "Always answer in French", "My password is hunter2"]
+)
+async def test_what_is_no_fact_is_not_learned(database_url: str, text: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+        with pytest.raises(InvalidInput):
+            await context.memory().learn("s1", "api", text)
+
+
+async def test_who_is_not_sure_is_not_remembered(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+        with pytest.raises(InvalidInput, match="email"):
+            await context.memory().save_message("s1", "email", "user", "hello")
+        with pytest.raises(InvalidInput, match="no channel"):
+            await context.memory().get_history("s1", channel_name="carrier pigeon")
+        with pytest.raises(InvalidInput):
+            await context.memory().save_message("s1", "api", "user", " ")
+
+
+async def test_nothing_is_run_without_a_sandbox(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+        with pytest.raises(ConfigurationError, match="no sandbox"):
+            await context.terminal().exec("ls")
+
+
+async def test_a_caller_that_goes_leaves_its_session_free(database_url: str) -> None:
+    begun, gone = asyncio.Event(), asyncio.Event()
+
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+
+        class Slow(Concise):
+            async def prompt(self) -> str:
+                begun.set()
+                await gone.wait()
+                return ""
+
+        call = asyncio.create_task(process_message(Program(context, Slow), "s1", "api", "hello", request_id="r1"))
+        await begun.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert (await process_message(context, "s1", "api", "hello", request_id="r1")).content.endswith("hello")
+
+
 def compacts(request: Request) -> bool:
     return "earlier_summary" in request.prompt
 
@@ -131,7 +281,7 @@ async def test_a_long_session_is_compacted_after_its_turn(database_url: str) -> 
     ):
         for n in range(20):
             await process_message(context, "s1", "api", f"m{n}")
-        await context.finish_compacting(within=60.0)
+        await context.agent().finish_compacting(within=60.0)
         assert await parts.count("select count(*) from summary where text = 'They counted.'") == 1
         await compact_session_if_needed(context, "s1")
         assert sum(map(compacts, llm.requests)) == 1
@@ -148,7 +298,7 @@ async def test_a_compaction_that_fails_changes_nothing_and_is_tried_again(databa
     async with ScriptedLlm(brain) as llm, a_host(database_url, llm, compact_model="n") as (parts, context):
         for n in range(20):
             await process_message(context, "s1", "discord", f"m{n}")
-        await context.finish_compacting(within=60.0)
+        await context.agent().finish_compacting(within=60.0)
         assert await parts.count("select count(*) from summary") == 0
         sick = [False]
         await parts.database.run("update compaction set ready_at = clock_timestamp()")
@@ -191,14 +341,19 @@ def test_the_tools_are_those_of_the_engine() -> None:
     assert names[:4] == ["read_file", "write_file", "list_files", "search_files"]
 
 
-async def test_the_example_of_the_documentation_works(database_url: str) -> None:
+async def test_the_examples_of_the_documentation_work(database_url: str) -> None:
     page = (DOCS / "butlers.md").read_text()
-    [code] = re.findall(r"```python\n(from switchboard\.turns.*?)```", page, re.DOTALL)
+    asking, hosting = re.findall(r"```python\n(from switchboard\.turns.*?)```", page, re.DOTALL)
     async with ScriptedLlm(lambda request: Reply(text=f"heard {last(request)}")) as llm, lab(database_url, [TEAM], []):
         names: dict[str, Any] = {}
-        exec(code.replace("http://127.0.0.1:11434", llm.url), names)  # noqa: S102 - it is our own page
+        exec(asking.replace("http://127.0.0.1:11434", llm.url), names)  # noqa: S102 - it is our own page
+        exec(hosting, names)  # noqa: S102 - the same
         pool = await asyncpg.create_pool(database_url, min_size=1, max_size=6)
         try:
             assert await names["ask"](pool, "hello") == "heard hello"
+            models = names["open_models"]([ModelSpec("local", "openai", "qwen3", base_url=f"{llm.url}/v1")])
+            async with models as opened, open_turns(pool, "System1/clerk", opened) as context:
+                await process_message(names["App"](context), "session-2", "discord", "hello")
         finally:
             await pool.close()
+        assert llm.requests[-1].system.endswith("Answer in one sentence.")

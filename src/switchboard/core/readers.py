@@ -14,7 +14,8 @@ from urllib.parse import quote
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import own_conversation
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.message import RequestId
+from switchboard.domain.message import Conversation, RequestId
+from switchboard.domain.routing import SystemId
 from switchboard.ports.channel import Channel
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Reader
@@ -24,9 +25,15 @@ _MAX_PERSON: Final = 400
 
 def reader_of(turn: Turn, facts: Mapping[str, str], channel: Channel) -> Reader:
     """For whom a turn reads; `facts` are those that rules saw of its message. A notice is for nobody in particular."""
-    system_id, conversation, envelope = turn.member.system_id, turn.conversation, turn.envelope
     if turn.dead_letter is not None:
-        return Reader(system_id, conversation)
+        return Reader(turn.member.system_id, turn.conversation)
+    return reader_among(turn.member.system_id, turn.conversation, turn.envelope, facts, channel)
+
+
+def reader_among(
+    system_id: SystemId, conversation: Conversation, envelope: Envelope, facts: Mapping[str, str], channel: Channel
+) -> Reader:
+    """The same for a message of a conversation, whether or not there is a turn."""
     private = is_private(envelope, conversation) and not channel.overheard(facts)
     return Reader(system_id, conversation, person_of(envelope), private, channel.authentic(facts))
 

@@ -1,8 +1,8 @@
 """Compaction: asks a model what the oldest entries of histories come to, and keeps what passes.
 
-`app/wiring.py` makes one per worker that has models, and a maintenance task starts what is due; `turns.py` makes one
-for the sessions of a program. The model runs outside of lane and transaction; whatever goes wrong changes nothing, and
-is tried again. Next: `core/turns/compaction.py`.
+`app/wiring.py` makes one per worker that has models, and a maintenance task starts what is due; `turns/hosting.py`
+makes one for the sessions of a program. The model runs outside of lane and transaction; whatever goes wrong changes
+nothing, and is tried again. Next: `core/turns/compaction.py`.
 """
 
 from __future__ import annotations

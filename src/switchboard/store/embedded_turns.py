@@ -1,6 +1,6 @@
 """One turn as the program that asked for it sees it: what became of it, and its lane, claimed for it alone.
 
-Called by `turns.py` over the pool of that program. Next: `store/lanes.py`.
+Called by `turns/agent.py` over the pool of that program. Next: `store/lanes.py`.
 """
 
 from __future__ import annotations

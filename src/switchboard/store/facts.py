@@ -15,7 +15,7 @@ from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import FactSource, ShownFact
 from switchboard.ports.engine import Turn
-from switchboard.ports.facts import Fact
+from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.history import Readers
 from switchboard.store.ids import new_uuid7
@@ -77,6 +77,12 @@ async def save(database: Database, lane: LaneKey, system_id: SystemId, facts: Se
     """Keep what was learned in this lane, but for what was forgotten; returns how many facts are new."""
     rows = await fact_rows(database, system_id, facts)
     return int(await database.value(query("facts.save"), lane, rows))
+
+
+async def learn(database: Database, reader: Reader, fact: NewFact) -> int:
+    """The same for one fact that this reader states outside of turns."""
+    rows = await fact_rows(database, reader.system_id, [fact])
+    return int(await database.value(query("facts.learn"), reader.system_id, reader.conversation, rows))
 
 
 async def list_facts(

@@ -24,6 +24,7 @@ from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry, EntryCall
 from switchboard.store.database import Database, Row, decoded, query
+from switchboard.store.ids import new_uuid7
 
 _SUMMARY: Final = "What was said before, in short"
 
@@ -59,7 +60,10 @@ class StoredHistory:
 
     async def load(self, turn: Turn) -> Sequence[Entry]:
         """As in the port."""
-        reader = await self.readers.of(turn)
+        return await self.read(await self.readers.of(turn))
+
+    async def read(self, reader: Reader) -> Sequence[Entry]:
+        """What this reader may hear of its conversation, as `load`. Raises `Unavailable`."""
         place = await self.database.row(query("history.last"), reader.system_id, reader.conversation)
         if place is None or not place["position"]:
             return ()
@@ -73,6 +77,12 @@ class StoredHistory:
 async def erase(database: Database, below: UUID, limit: int) -> int:
     """Erase the entries of messages before an id, in at most `limit` histories; returns how many became shorter."""
     return int(await database.value(query("history.erase"), below, limit))
+
+
+async def save(database: Database, reader: Reader, entry: Entry) -> None:
+    """Keep what was said outside of turns, by this reader or to them, as the last of its history."""
+    where, whose = (reader.system_id, reader.conversation), (reader.person, reader.private)
+    await database.run(query("history.save"), *where, new_uuid7(), entry.role, *whose, entry.text)
 
 
 def _entry(row: Row) -> Entry:

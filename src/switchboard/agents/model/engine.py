@@ -81,6 +81,10 @@ class ModelEngine:
         options, models = self._options(member)
         return options.models or tuple(models.names)
 
+    def prompt_of(self, member: Member) -> str:
+        """What its operator wrote for it; this may read a file. Raises `EngineFailure`."""
+        return _prompt(member, read_options(ModelOptions, member))
+
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """Do the turn. Raises `EngineFailure`; `Outage` while no model can be reached."""
         options, models = self._options(turn.member)
@@ -111,8 +115,7 @@ class ModelEngine:
     async def _frozen(self, turn: Turn, options: ModelOptions, models: Models) -> Frozen:
         from switchboard.agents.model.toolbox import granted_to, urls_of
 
-        names = options.models or tuple(models.names)
-        prompt = await asyncio.to_thread(_prompt, turn.member, options)
+        names, prompt = tuple(await self.models_for(turn)), await self.prompt_for(turn)
         kept = self._context.history
         history = () if kept is None else tuple(await kept.load(turn))
         granted = await granted_to(turn, options, self._tools, self._context.readers)
@@ -131,6 +134,14 @@ class ModelEngine:
             window=await models.context(names[0]),
             max_tokens=options.max_tokens,
         )
+
+    async def prompt_for(self, turn: Turn) -> str:
+        """What the butler is told about its work in a turn. Raises `EngineFailure`."""
+        return await asyncio.to_thread(self.prompt_of, turn.member)
+
+    async def models_for(self, turn: Turn) -> Sequence[str]:
+        """The names of the models that are asked in a turn, in this order. Raises `EngineFailure`."""
+        return self.models_of(turn.member)
 
     async def _known(self, turn: Turn) -> str:
         """What is known of the people, by the caller and by what they have said."""

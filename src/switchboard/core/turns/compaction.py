@@ -212,7 +212,7 @@ def _fact(given: object, known: Mapping[int, Line]) -> Learned | None:
     sentence = _stated(value, words_of(line))
     if sentence is None or not (0 < len(text) <= MAX_FACT) or _folded(value) not in _folded(text):
         return None
-    if any(_unfit(one) for one in (sentence, text, subject)):
+    if any(unfit(one) for one in (sentence, text, subject)):
         return None
     about = "self" if subject.lower() in _SELF else subject[:_MAX_SUBJECT]
     if about != "self" and _folded(about) not in _folded(words_of(line)):
@@ -237,7 +237,7 @@ def _stated(value: str, words: str) -> str | None:
     return alone[0] if alone else words
 
 
-def _unfit(text: str) -> bool:
+def unfit(text: str) -> bool:
     """Whether it is a question, a hypothesis, an instruction, a secret, or what we told the model ourselves."""
     if "?" in text or _HYPOTHETICAL.search(text) or _INSTRUCTION.search(text):
         return True

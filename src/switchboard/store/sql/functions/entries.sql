@@ -61,12 +61,28 @@ begin
         join unnest(_lane, _ok) as s (lane, ok) on s.lane = e.lane and s.ok
         join unnest(_given) i on i.lane = e.lane
         join delivery d on d.lane = i.lane and d.seq = i.seq;
-    insert into compaction (lane)
-        select e.lane from (select distinct x.lane from json_to_recordset(_entries::json) as x (lane uuid)) e
-        join unnest(_lane, _ok) as s (lane, ok) on s.lane = e.lane and s.ok
-        where not_compacted(e.lane) >= 40
-        on conflict (lane) do update set tries = 0, ready_at = clock_timestamp() where compaction.tries >= 3;
+    perform due_to_be_compacted(array(
+        select distinct e.lane from json_to_recordset(_entries::json) as e (lane uuid)
+        join unnest(_lane, _ok) as s (lane, ok) on s.lane = e.lane and s.ok));
     return query select s.lane, s.ok, s.next_seq from unnest(_lane, _ok, _next) as s (lane, ok, next_seq);
+end $$;
+
+-- Which of these lanes, whose entries have just become more, are due to be compacted.
+create or replace function due_to_be_compacted(_lane uuid[]) returns void
+language sql as $$
+    insert into switchboard.compaction (lane)
+        select l from unnest(_lane) l where switchboard.not_compacted(l) >= 40
+        on conflict (lane) do update set tries = 0, ready_at = clock_timestamp() where compaction.tries >= 3;
+$$;
+
+-- Add to a lane, which is locked, what was said outside of its turns; there is no message of it.
+create or replace function save_entry(_lane uuid, _id uuid, _role text, _person text, _private boolean, _text text)
+returns void
+language plpgsql as $$
+begin
+    insert into entry (lane, position, request_id, role, person, private, text, created_at)
+        values (_lane, last_position(_lane) + 1, _id, _role, _person, _private, _text, clock_timestamp());
+    perform due_to_be_compacted(array[_lane]);
 end $$;
 
 -- The entries of a lane after a position that this reader may see: what was said in private is for the same person in

@@ -62,3 +62,14 @@ begin
         select l.key, l.state, l.ready_at from lane l where l.key = any (_key)
         order by l.key for no key update;
 end $$;
+
+-- The lane of a butler's turns in a conversation, which need not have begun, locked.
+create or replace function enter_lane(_system_id text, _conversation text) returns uuid
+language plpgsql as $$
+declare
+    _entered uuid := enter_conversation(_conversation);
+    _lane uuid := lane_key('turn', _system_id, _entered);
+begin
+    perform lock_lanes(array[_lane], array['turn'], array[_system_id], array[_entered], array['work']);
+    return _lane;
+end $$;

@@ -15,6 +15,10 @@ select share_fact($1, $2, $3, $4, $5);
 -- name: save
 select save_facts($1, $2);
 
+-- name: learn
+-- The same for butler $1 in conversation $2, which need not have begun.
+select save_facts(enter_lane($1, $2), $3);
+
 -- name: forget
 select forget_fact($1);
 

@@ -18,3 +18,7 @@ from visible_entries($1, $2, $3, $4, $5) e order by e.position;
 
 -- name: erase
 select erase_history($1, $2);
+
+-- name: save
+-- Add an entry to the lane of butler $1 in conversation $2, which need not have begun. $3: an id as a message has, by its age.
+select save_entry(enter_lane($1, $2), $3, $4, $5, $6, $7);

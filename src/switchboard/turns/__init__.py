@@ -1,0 +1,48 @@
+"""Turns for embedders: `from switchboard.turns import process_message`. Its names are public.
+
+A program with an asyncpg pool asks a butler of an installation and gets the answer in the same call. The message is
+stored like any other, its lane is claimed by the caller's process, and the turn runs there through the journal: killed
+in the middle, it goes on at the next call. The engine is the one that workers run. docs/butlers.md shows it at work.
+
+    calls of one session            wait for each other, in the order in which they came
+    the same `request_id` again     the same turn: its answer, or the rest of it
+    no model can be reached         `ProviderError`; the message is kept, and tried again with the next call
+
+Next: `messages.py` for the functions, `context.py` for what they work with, `hosting.py` for how it is opened.
+"""
+
+from switchboard.llm.spec import ModelSpec
+from switchboard.ports.engine import Delta
+from switchboard.tools.registry import build_tools, tool_definitions
+from switchboard.turns.context import (
+    Agent,
+    Memory,
+    MessageContext,
+    NewMessage,
+    ProcessedMessage,
+    ProviderError,
+    Terminal,
+)
+from switchboard.turns.hosting import TurnContext, open_turns
+from switchboard.turns.messages import compact_session_if_needed, process_message, process_message_non_streaming
+from switchboard.turns.models import open_models
+
+__all__ = [
+    "Agent",
+    "Delta",
+    "Memory",
+    "MessageContext",
+    "ModelSpec",
+    "NewMessage",
+    "ProcessedMessage",
+    "ProviderError",
+    "Terminal",
+    "TurnContext",
+    "build_tools",
+    "compact_session_if_needed",
+    "open_models",
+    "open_turns",
+    "process_message",
+    "process_message_non_streaming",
+    "tool_definitions",
+]

@@ -1,0 +1,208 @@
+"""The agent of a context: it stores a message, claims its lane for this process, and runs the turn there.
+
+`hosting.py` makes a `ButlerAgent`; `process_message` calls `run`. Next: `engine.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+import structlog
+
+from switchboard.agents.model.engine import ModelEngine
+from switchboard.core.storable import storable_text
+from switchboard.domain.envelope import Event
+from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
+from switchboard.domain.ledger import Item
+from switchboard.domain.message import RequestId
+from switchboard.domain.routing import Member, SystemId
+from switchboard.journey.accept import AcceptLeg, Submission
+from switchboard.journey.rulebook import RuleBook
+from switchboard.journey.turn import TurnLeg
+from switchboard.lanes.kinds import Claim
+from switchboard.lanes.notifier import Notifier, settled_topic
+from switchboard.ports.engine import EngineFailure, Fenced
+from switchboard.store import embedded_turns as store
+from switchboard.store import lanes
+from switchboard.store.database import Database
+from switchboard.store.lanes import Settlement
+from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage, ProviderError
+from switchboard.turns.engine import Call, Calls
+from switchboard.turns.session import envelope_of
+
+log = structlog.get_logger(__name__)
+
+_LOOK_EVERY_S: Final = 0.1
+_PAUSE_S: Final = 1.0
+"""Seconds before a turn is tried again that failed by a defect."""
+_COMPACTING: Final = 2
+"""Sessions that are compacted at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What turns are run with."""
+
+    database: Database
+    notifier: Notifier
+    rule_book: RuleBook
+    engine: ModelEngine
+    accept: AcceptLeg
+    leg: TurnLeg
+    claim: Claim
+    calls: Calls
+
+
+class ButlerAgent:
+    """As `switchboard.turns.Agent`: one butler with the engine `model`."""
+
+    def __init__(self, butler: SystemId, parts: Parts) -> None:
+        self._butler = butler
+        self._parts = parts
+        self._compacting: set[asyncio.Task[None]] = set()
+
+    async def prompt(self) -> str:
+        """As in the protocol: the options `prompt` and `prompt_file`. Raises NotFound, ConfigurationError."""
+        with _configured():
+            return await asyncio.to_thread(self._parts.engine.prompt_of, self._member)
+
+    async def get_model(self, override: str | None = None) -> Sequence[str]:
+        """As in the protocol: the option `models`, else all. Raises NotFound, ConfigurationError, too."""
+        with _configured():
+            names = self._parts.engine.models_of(self._member)
+        if override is None:
+            return names
+        if override not in names:
+            raise InvalidInput(
+                f"{self._butler} has no model {override}; it has: {', '.join(names)}", field="model_override"
+            )
+        return (override,)
+
+    async def run(self, ctx: MessageContext, message: NewMessage) -> ProcessedMessage:
+        """As in the protocol."""
+        if message.model_override is not None:
+            await ctx.agent().get_model(message.model_override)
+        event = Event(
+            external_event_id=message.request_id or str(uuid4()),
+            observed_at=datetime.now(UTC),
+            external_thread_id=message.session_key,
+        )
+        envelope = envelope_of(self._butler, message.channel_name, event, message.content)
+        accepted = await self._parts.accept.accept(Submission(envelope, msgspec.json.encode(envelope)))
+        with self._parts.calls.waiting(accepted.request_id, Call(ctx, message)):
+            answer = await self._answered(accepted.request_id)
+        self._start_compacting(ctx, message.session_key)
+        return answer
+
+    async def finish_compacting(self, within: float) -> None:
+        """Wait so many seconds for what was started; what is not ready then has changed nothing."""
+        if self._compacting:
+            _, late = await asyncio.wait(self._compacting, timeout=within)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    @property
+    def _member(self) -> Member:
+        member = self._parts.rule_book.rules.members.get(self._butler)
+        if member is None:
+            raise NotFound(f"there is no butler {self._butler}")
+        return member
+
+    async def _answered(self, request_id: RequestId) -> ProcessedMessage:
+        ring = asyncio.Event()
+        stop = self._parts.notifier.subscribe(settled_topic(request_id), ring.set)
+        try:
+            while (found := await self._found(request_id)).state == "pending":
+                if not await self._worked(found):
+                    await _ring_or_timeout(ring)
+            return _processed(found)
+        finally:
+            stop()
+
+    async def _found(self, request_id: RequestId) -> store.Found:
+        found = await store.find(self._parts.database, request_id, self._butler)
+        if found is None:
+            raise NotFound(f"message {request_id} was not delivered to {self._butler}")
+        return found
+
+    async def _worked(self, found: store.Found) -> bool:
+        """Run what comes next in the lane, if it is free. Raises `ProviderError` if this turn is to be tried later."""
+        item = await store.claim_lane(self._parts.database, self._parts.claim.worker, found.lane)
+        if item is None and found.waits:
+            raise ProviderError(found.error or "the turn is tried again later")
+        if item is not None:
+            await self._run(item)
+        return item is not None
+
+    async def _run(self, item: Item) -> None:
+        """Run the turn of an item. Whatever ends it before its time, the lane is free again."""
+        try:
+            await self._parts.leg(item, self._parts.claim)
+        except Fenced:
+            return
+        except asyncio.CancelledError:
+            await asyncio.shield(self._put_back(replace(item, attempts=item.attempts - 1), "the caller has gone", 0.0))
+            raise
+        except Unavailable:
+            raise
+        except Exception as error:
+            log.exception("turn failed unexpectedly", lane=str(item.lane), seq=item.seq)
+            what = "".join(traceback.format_exception_only(error)).strip()
+            await self._put_back(item, storable_text(what)[:2000], _PAUSE_S)
+
+    async def _put_back(self, item: Item, why: str, pause: float) -> None:
+        failed = Settlement(item, "failed", None, None, error_class="internal", error=why)
+        await lanes.retry(self._parts.database, self._parts.claim.worker, failed, pause)
+
+    def _start_compacting(self, ctx: MessageContext, session_key: str) -> None:
+        """A few at a time: the next turn of a session starts it, too."""
+        if len(self._compacting) < _COMPACTING:
+            task = asyncio.create_task(_compact(ctx, session_key))
+            self._compacting.add(task)
+            task.add_done_callback(self._compacting.discard)
+
+
+async def _compact(ctx: MessageContext, session_key: str) -> None:
+    try:
+        await ctx.memory().compact(session_key)
+    except Exception:
+        log.exception("compaction failed", session=session_key)
+
+
+@contextlib.contextmanager
+def _configured() -> Iterator[None]:
+    """Raises ConfigurationError where an option of the butler is wrong."""
+    try:
+        yield
+    except EngineFailure as error:
+        raise ConfigurationError(str(error)) from error
+
+
+async def _ring_or_timeout(ring: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LOOK_EVERY_S):
+            await ring.wait()
+    ring.clear()
+
+
+def _processed(found: store.Found) -> ProcessedMessage:
+    """Raises `ProviderError` for a turn that came to nothing."""
+    if found.state not in {"answered", "declined"}:
+        raise ProviderError(found.error or f"the turn is {found.state}")
+    usage = found.usage
+    return ProcessedMessage(
+        found.text or "",
+        usage[-1].model if usage else "",
+        sum(one.input_tokens for one in usage),
+        sum(one.output_tokens for one in usage),
+        found.stop_reason or "end",
+    )

@@ -1,0 +1,108 @@
+"""The engine of workers for the calls of a program: what their context says takes the place of the installation's.
+
+`hosting.py` makes it for the leg, `agent.py` registers the calls. A turn whose call is not here, because it was made in
+another process, is done as a worker would. Next: `agents/model/engine.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from switchboard.agents.model.engine import ModelEngine
+from switchboard.domain.errors import SwitchboardError, Unavailable
+from switchboard.domain.message import RequestId
+from switchboard.ports.engine import EngineContext, EngineFailure, Journal, Turn, TurnResult
+from switchboard.ports.history import Entry
+from switchboard.store.history import StoredHistory
+from switchboard.turns.context import MessageContext, NewMessage
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One that waits for its answer."""
+
+    ctx: MessageContext
+    message: NewMessage
+
+
+class Calls:
+    """Those of this process, by the message that each has stored."""
+
+    def __init__(self) -> None:
+        self._calls: dict[RequestId, Call] = {}
+
+    @contextlib.contextmanager
+    def waiting(self, request_id: RequestId, call: Call) -> Iterator[None]:
+        """While a call waits for its answer."""
+        self._calls[request_id] = call
+        try:
+            yield
+        finally:
+            self._calls.pop(request_id, None)
+
+    def of(self, turn: Turn) -> Call | None:
+        """The call that a turn answers; None: it was made elsewhere."""
+        return self._calls.get(turn.request_id)
+
+
+class SessionEngine(ModelEngine):
+    """`ModelEngine` that asks the context of the call."""
+
+    def __init__(self, context: EngineContext, calls: Calls) -> None:
+        super().__init__(context)
+        self._models = () if context.models is None else tuple(context.models.names)
+        self._calls = calls
+
+    async def run(self, turn: Turn, journal: Journal) -> TurnResult:
+        """As in the port."""
+        if (call := self._calls.of(turn)) is not None:
+            told = call.message.on_delta or turn.on_delta
+            turn = replace(turn, on_delta=told, user_context=call.message.user_context)
+        return await super().run(turn, journal)
+
+    async def prompt_for(self, turn: Turn) -> str:
+        """What the agent of the context says."""
+        call = self._calls.of(turn)
+        return await (super().prompt_for(turn) if call is None else _of_program(call.ctx.agent().prompt()))
+
+    async def models_for(self, turn: Turn) -> Sequence[str]:
+        """The same of its models."""
+        if (call := self._calls.of(turn)) is None:
+            return await super().models_for(turn)
+        names = await _of_program(call.ctx.agent().get_model(call.message.model_override))
+        if not names or not set(names) <= set(self._models):
+            what = f"the agent of the program names the models {list(names)}; there are: {', '.join(self._models)}"
+            raise EngineFailure(what, error_class="validation", retryable=False)
+        return names
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHistory:
+    """`History` that asks the memory of the context of the call."""
+
+    calls: Calls
+    stored: StoredHistory
+
+    async def load(self, turn: Turn) -> Sequence[Entry]:
+        """As in the port."""
+        if (call := self.calls.of(turn)) is None:
+            return await self.stored.load(turn)
+        message = call.message
+        return await _of_program(call.ctx.memory().get_history(message.session_key, channel_name=message.channel_name))
+
+
+async def _of_program(answer: Awaitable[_T]) -> _T:
+    """What a context answers. What goes wrong there fails the turn, as what goes wrong in an engine does."""
+    try:
+        return await answer
+    except (EngineFailure, Unavailable):
+        raise
+    except SwitchboardError as error:
+        raise EngineFailure(error.message, error_class="validation", retryable=False) from error
+    except Exception as error:
+        raise EngineFailure(f"the context of the program failed: {error!r}") from error

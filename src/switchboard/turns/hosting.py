@@ -1,0 +1,152 @@
+"""Opening an installation for the turns of one butler: `open_turns`, and the context that it gives.
+
+Called by the program, with its pool and its models. This process is registered like a worker that claims nothing by
+itself. Next: `agent.py` and `memory.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from switchboard import __version__
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.domain.errors import Unavailable
+from switchboard.domain.routing import SystemId
+from switchboard.journey.accept import AcceptLeg
+from switchboard.journey.admission import AcceptLimits
+from switchboard.journey.compaction import Compactor
+from switchboard.journey.decide import DecideLeg
+from switchboard.journey.rulebook import RuleBook
+from switchboard.journey.turn import TurnLeg, TurnLimits
+from switchboard.lanes.journal import StepLog
+from switchboard.lanes.kinds import Claim
+from switchboard.lanes.notifier import Notifier
+from switchboard.ports.engine import EngineContext, Turn
+from switchboard.ports.facts import Reader
+from switchboard.ports.models import Models
+from switchboard.store import lanes
+from switchboard.store.classification import Pool
+from switchboard.store.clock import DatabaseClock
+from switchboard.store.database import ForeignDatabase
+from switchboard.store.facts import StoredFacts
+from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.lanes import Work
+from switchboard.store.memos import StoredMemos
+from switchboard.store.processes import NewProcess
+from switchboard.store.remote_agents import StoredRemoteAgents
+from switchboard.turns.agent import ButlerAgent, Parts
+from switchboard.turns.engine import Calls, SessionEngine, SessionHistory
+from switchboard.turns.memory import SessionMemory
+from switchboard.turns.terminal import NoTerminal
+
+_TTL_S: Final = 10.0
+_CLOSE_S: Final = 10.0
+"""Seconds that a context waits at its end for what is being compacted."""
+
+
+class TurnContext:
+    """`MessageContext` over an installation, for one butler. Made by `open_turns`."""
+
+    def __init__(self, agent: ButlerAgent, memory: SessionMemory) -> None:
+        self._agent = agent
+        self._memory = memory
+        self._terminal = NoTerminal()
+
+    def agent(self) -> ButlerAgent:
+        """The butler."""
+        return self._agent
+
+    def memory(self) -> SessionMemory:
+        """What was said and learned in its sessions."""
+        return self._memory
+
+    def terminal(self) -> NoTerminal:
+        """There is none yet: whatever it is to run raises ConfigurationError."""
+        return self._terminal
+
+
+@asynccontextmanager
+async def open_turns(
+    pool: Pool,
+    butler: str,
+    models: Models,
+    *,
+    workspaces: Path | None = None,
+    compact_model: str | None = None,
+) -> AsyncIterator[TurnContext]:
+    """A context for `process_message`: `butler` (`System1/clerk`, engine `model`) of the installation, over `models`.
+
+    The pool stays the caller's; its settings and codecs do not matter. `compact_model` condenses long sessions; None:
+    the first that answers. At its end the context waits for that, at most ten seconds.
+    """
+    database, calls, system_id = ForeignDatabase(pool, "read_committed"), Calls(), SystemId(butler)
+    notifier, readers, clock = Notifier(database), Readers(database, CHANNELS), DatabaseClock()
+    rule_book = await RuleBook.open(ForeignDatabase(pool, "repeatable_read"), notifier, classifying=False)
+    await clock.measure(database)
+    history = StoredHistory(database, readers)
+    context = EngineContext(
+        StoredMemos(database),
+        StoredRemoteAgents(database),
+        models=models,
+        workspaces=workspaces,
+        readers=readers,
+        history=SessionHistory(calls, history),
+        facts=StoredFacts(database, readers),
+    )
+    accept = AcceptLeg(database, DecideLeg(rule_book), notifier, AcceptLimits(), CHANNELS, clock)
+    compactor = Compactor(database, models, models.names if compact_model is None else [compact_model])
+    async with _registered(database) as worker:
+        engine = SessionEngine(context, calls)
+        leg = TurnLeg(database, notifier, rule_book, {"model": engine}, _Returned(readers), TurnLimits())
+        claim = Claim(worker, StepLog(database, worker), keeps=lambda: False)
+        agent = ButlerAgent(system_id, Parts(database, notifier, rule_book, engine, accept, leg, claim, calls))
+        try:
+            yield TurnContext(agent, SessionMemory(system_id, database, history, compactor))
+        finally:
+            await agent.finish_compacting(_CLOSE_S)
+
+
+class _Returned:
+    """The caller has the reply; nobody else sends it."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+
+    def pool(self, work: Work) -> str | None:  # noqa: ARG002
+        return None
+
+    async def withheld(self, work: Work) -> str | None:  # noqa: ARG002
+        return None
+
+    async def reader(self, turn: Turn) -> Reader:
+        return await self._readers.of(turn)
+
+
+@asynccontextmanager
+async def _registered(database: ForeignDatabase) -> AsyncIterator[int]:
+    """This process as a worker that claims nothing by itself; its lanes are free again when it dies."""
+    new = NewProcess("worker", (), socket.gethostname(), os.getpid(), __version__, _TTL_S)
+    worker = await lanes.register_unlocked(database, new)
+    beating = asyncio.create_task(_beat(database, worker))
+    try:
+        yield worker
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        with contextlib.suppress(Unavailable):
+            await lanes.release_worker(database, worker)
+
+
+async def _beat(database: ForeignDatabase, worker: int) -> None:
+    while True:
+        with contextlib.suppress(Unavailable):
+            await lanes.beat(database, worker)
+            await lanes.tend(database)
+        await asyncio.sleep(_TTL_S / 8)

@@ -1,0 +1,84 @@
+"""The memory of a butler's sessions, over the store: `Memory` of `context.py`. `hosting.py` makes it.
+
+What may be read is decided where it is decided for workers, by `visible_entries` and `visible`. Next:
+`store/history.py`, `store/facts.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.storable import storable_text
+from switchboard.core.turns.compaction import unfit
+from switchboard.core.turns.window import WINDOW
+from switchboard.domain.envelope import MAX_TEXT
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.routing import SystemId
+from switchboard.journey.compaction import Compactor
+from switchboard.ports.facts import MAX_FACT, Reader
+from switchboard.ports.history import Entry
+from switchboard.store import facts, history
+from switchboard.store.database import Database
+from switchboard.store.facts import NewFact
+from switchboard.store.history import StoredHistory
+from switchboard.turns.session import EARLIEST, conversations_of, reader_of_session
+
+
+class SessionMemory:
+    """As `switchboard.turns.Memory`."""
+
+    def __init__(self, butler: SystemId, database: Database, stored: StoredHistory, compactor: Compactor) -> None:
+        self._butler = butler
+        self._database = database
+        self._history = stored
+        self._compactor = compactor
+
+    async def get_history(
+        self, session_key: str, limit: int = WINDOW, *, channel_name: str | None = None
+    ) -> Sequence[Entry]:
+        """As in the protocol."""
+        names = CHANNELS if channel_name is None else (channel_name,)
+        readers = [reader_of_session(self._butler, name, session_key) for name in names]
+        found = [entry for reader in readers for entry in await self._history.read(reader)]
+        return _latest(found, limit)
+
+    async def save_message(
+        self, session_key: str, channel_name: str, role: Literal["user", "assistant"], content: str
+    ) -> None:
+        """As in the protocol."""
+        text = storable_text(content)
+        if not text.strip() or len(text) > MAX_TEXT:
+            raise InvalidInput(f"a message has 1 to {MAX_TEXT} characters", field="content")
+        await history.save(self._database, self._sure(session_key, channel_name), Entry(role, text))
+
+    async def learn(self, session_key: str, channel_name: str, text: str, *, subject: str = "self") -> bool:
+        """As in the protocol."""
+        reader, stated = self._sure(session_key, channel_name), " ".join(storable_text(text).split())
+        if not stated or len(stated) > MAX_FACT:
+            raise InvalidInput(f"a fact has 1 to {MAX_FACT} characters", field="text")
+        if unfit(stated):
+            raise InvalidInput("questions, hypotheses, instructions and secrets are not kept as facts", field="text")
+        fact = NewFact(reader.person, storable_text(subject) or "self", reader.private, stated, ())
+        return await facts.learn(self._database, reader, fact) > 0
+
+    async def compact(self, session_key: str) -> None:
+        """As in the protocol."""
+        await self._compactor.compact_due(self._butler, conversations_of(self._butler, session_key))
+
+    def _sure(self, session_key: str, channel_name: str) -> Reader:
+        reader = reader_of_session(self._butler, channel_name, session_key)
+        if not reader.authentic:
+            raise InvalidInput(
+                f"who writes on channel {channel_name} is not sure by itself, so nothing is kept", field="channel_name"
+            )
+        return reader
+
+
+def _latest(entries: Sequence[Entry], limit: int) -> list[Entry]:
+    """The last of them, in the order of time; summaries, which nobody wrote, do not count."""
+    summaries = [entry for entry in entries if entry.role == "user" and not entry.author]
+    said = [entry for entry in entries if entry.role == "assistant" or entry.author]
+    said.sort(key=lambda entry: entry.created_at or EARLIEST)
+    return [*summaries, *said[max(0, len(said) - limit) :]]

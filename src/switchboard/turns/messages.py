@@ -1,0 +1,40 @@
+"""The functions of the facade: one call per message. Next: `context.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from switchboard.ports.engine import Delta
+from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage
+
+
+async def process_message(  # noqa: PLR0913 - the arguments of one call, most of them by name
+    ctx: MessageContext,
+    session_key: str,
+    channel_name: str,
+    content: str,
+    *,
+    user_context: str | None = None,
+    model_override: str | None = None,
+    request_id: str | None = None,
+    on_delta: Callable[[Delta], None] | None = None,
+) -> ProcessedMessage:
+    """One message of a session, answered by the agent; `on_delta` is told the answer while it is written.
+
+    `model_override` is a name of the agent's models. Raises `ProviderError` once the message is stored, and before that
+    what storing a message raises.
+    """
+    message = NewMessage(session_key, channel_name, content, user_context or "", model_override, request_id, on_delta)
+    return await ctx.agent().run(ctx, message)
+
+
+process_message_non_streaming = process_message
+
+
+async def compact_session_if_needed(ctx: MessageContext, session_key: str) -> None:
+    """Let a summary and a few facts take the place of the oldest 20 entries of a session that has 40.
+
+    `process_message` starts it by itself after each turn, and does not wait for it. What goes wrong is logged, changes
+    nothing, and is tried again after later turns. Raises `Unavailable`.
+    """
+    await ctx.memory().compact(session_key)

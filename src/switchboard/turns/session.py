@@ -1,0 +1,49 @@
+"""A session of a program as the conversation that it is, in the names of the installation. Pure.
+
+Called by `agent.py` and `memory.py`. In: butler, channel and session key; out: envelopes, conversations and readers.
+Each session is the private conversation of one person, whom the program vouches for, with one butler.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.identity import conversation
+from switchboard.core.readers import reader_among
+from switchboard.domain.envelope import Control, Envelope, Event, Payload, Sender, Source
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import SystemId
+from switchboard.ports.facts import Reader
+
+EARLIEST: Final = datetime.fromisoformat("1970-01-01T00:00:00Z")
+
+
+def envelope_of(butler: SystemId, channel_name: str, event: Event, content: str) -> Envelope:
+    """A message of the session that `event` names as its thread."""
+    return Envelope(
+        schema_version="ingest.v1",
+        source=Source(
+            channel=channel_name,
+            provider=min(CHANNELS[channel_name].providers, default="internal"),
+            endpoint_identity=f"embedded:{butler}",
+        ),
+        event=event,
+        sender=Sender(identity=event.external_thread_id or "", chat_type="private"),
+        payload=Payload(normalized_text=content),
+        control=Control(pinned_target=butler),
+    )
+
+
+def reader_of_session(butler: SystemId, channel_name: str, session_key: str) -> Reader:
+    """For whom a turn of the session reads. Raises InvalidInput for a channel that does not exist."""
+    channel = CHANNELS.known(channel_name, "channel_name")
+    event = Event(external_event_id="-", external_thread_id=session_key, observed_at=EARLIEST)
+    envelope = envelope_of(butler, channel_name, event, "")
+    return reader_among(butler, conversation(envelope, channel), envelope, {}, channel)
+
+
+def conversations_of(butler: SystemId, session_key: str) -> list[Conversation]:
+    """Those of a session key, one for each channel."""
+    return [reader_of_session(butler, name, session_key).conversation for name in CHANNELS]
