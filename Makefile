@@ -5,7 +5,7 @@ STAMP := .venv/.ready
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test coverage up static check quick chaos chaos-model bench clis pgbouncer statements lock clean setup
+.PHONY: help demo test coverage up static check quick chaos chaos-model bench clis pgbouncer statements wire lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -76,6 +76,9 @@ pgbouncer: ## build the PgBouncer that tests put before PostgreSQL, below tests/
 
 statements: $(STAMP) ## at a release: record its SQL statements, which the next release must still understand
 	@$(BIN)/python -m tests.statements
+
+wire: $(STAMP) ## record what the SDKs of model providers send and understand, see tests/fixtures/wire
+	@$(BIN)/python -m tests.wire
 
 lock: $(STAMP) ## refresh requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --extra dev pyproject.toml -o requirements.lock

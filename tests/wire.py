@@ -1,12 +1,13 @@
-"""The wire forms of the official SDKs, kept in `tests/fixtures/wire`: what they send for us, what providers stream.
+"""The wire forms of the official SDKs, kept in `tests/fixtures/wire`: what they send for us, and what they understand.
 
-`python -m tests.wire` writes them anew; look at the difference before it is committed.
+`make wire` records them again, with the SDKs that are installed; look at the difference before it is committed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ _SCRIPT: Final = (
 
 
 async def record(kind: ApiKind, more: dict[str, Any]) -> dict[str, Any]:
-    """Two requests of one turn, the second streamed, and the events of the first answer."""
+    """Two requests of one turn, the second streamed, and the first answer, whole and as events."""
     first = Request((ChatMessage("user", "Rain?", images=(_PICTURE,)),), "You know the weather.", (_TOOL,))
     async with session(kind, *_SCRIPT, strict=True, **more) as (one, llm):
         reply = await one.run(first)
@@ -50,15 +51,21 @@ async def record(kind: ApiKind, more: dict[str, Any]) -> dict[str, Any]:
         {"path": asked.path, "headers": {name: asked.headers.get(name) for name in _HEADERS}, "body": asked.body}
         for asked in llm.requests
     ]
-    return {"requests": requests, "events": await _events(kind, requests[0]["body"])}
+    sdk, body = "anthropic" if kind == "anthropic" else "openai", requests[0]["body"]
+    answer = {"whole": json.loads(await _said(kind, body)), "events": await _events(kind, body)}
+    return {"sdk": f"{sdk} {version(sdk)}", "requests": requests, **answer}
 
 
 async def _events(kind: ApiKind, body: Any) -> list[Any]:
     body = {**body, "stream": True, **({"stream_options": {"include_usage": True}} if kind == "openai" else {})}
-    async with ScriptedLlm(_SCRIPT) as llm, httpx2.AsyncClient() as http:
-        said = await http.post(llm.url + _PATHS[kind], json=body)
-    lines = [line.removeprefix("data: ") for line in said.text.splitlines() if line.startswith("data: ")]
+    said = await _said(kind, body)
+    lines = [line.removeprefix("data: ") for line in said.splitlines() if line.startswith("data: ")]
     return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+async def _said(kind: ApiKind, body: Any) -> str:
+    async with ScriptedLlm(_SCRIPT) as llm, httpx2.AsyncClient() as http:
+        return (await http.post(llm.url + _PATHS[kind], json=body)).text
 
 
 def main() -> None:

@@ -10,8 +10,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from switchboard.app.classification.model_tests import Place, try_tools
+from switchboard.app.classification.spending import Spending
+from switchboard.app.metrics import Metrics
 from switchboard.app.models import OpenModels, StoredSlots, open_models
+from switchboard.app.ops.doctor import check_database
+from switchboard.app.settings import Settings
 from switchboard.domain.llm import ChatMessage, Report, Request
 from switchboard.llm.slots import Lease, Taken
 from switchboard.ports.models import Asking
@@ -19,6 +25,7 @@ from switchboard.store import model_usage
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import migrate
+from switchboard.store.model_usage import SlotWanted
 from switchboard.testing.scripted_llm import Reply, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm import Request as Asked
 from tests.model_asker import settings
@@ -123,6 +130,65 @@ async def test_what_fails_for_one_process_is_tried_by_the_others(database: Datab
     assert len(llm.requests) == 4
 
 
+async def test_a_refused_key_pauses_its_model_for_all_who_have_it(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLD_KEY", "sk-old")
+    monkeypatch.setenv("NEW_KEY", "sk-new")
+    refuses = False
+    old = {"api_key_env": "OLD_KEY"}
+
+    def provider(_: Asked) -> Reply:
+        return Reply(fault=Status(401)) if refuses else Reply("Well.")
+
+    async with (
+        ScriptedLlm(provider) as llm,
+        models(database, database_url, llm, **old) as ours,
+        models(database, database_url, llm, **old) as theirs,
+        models(database, database_url, llm, api_key_env="NEW_KEY") as renewed,
+    ):
+        assert [await outcome(one) for one in (ours, theirs, renewed)] == ["answered"] * 3
+        refuses = True
+        with capture_logs() as told:
+            outcomes = [await outcome(one) for one in (ours, ours, theirs, ours)]
+        assert outcomes == ["auth", "cooldown", "cooldown", "cooldown"]
+        assert [one["event"] for one in told] == ["a provider refuses the key of a model, which is paused"]
+        assert len(llm.requests) == 4
+        refuses = False
+        assert await outcome(renewed) == "answered", "with another key"
+        assert await outcome(theirs) == "cooldown"
+        await assert_paused(database, settings(database_url, llm.url, **old), paused=True)
+        place = Place("", database, "")
+        one = settings(database_url, llm.url, **old)
+        assert (await try_tools(one, one.models[0], place)).outcome == "unfit", "it answered"
+        await assert_paused(database, one, paused=False)
+        assert await outcome(theirs) == "answered"
+
+
+async def test_a_refused_key_is_tried_again_by_a_process_that_starts(database: Database, database_url: str) -> None:
+    refused = [Reply(fault=Status(401))]
+    async with ScriptedLlm([*refused, Reply("Well.")]) as llm:
+        async with models(database, database_url, llm) as before:
+            assert [await outcome(before) for _ in range(2)] == ["auth", "cooldown"]
+        async with models(database, database_url, llm) as after:
+            assert await outcome(after) == "answered"
+        await assert_paused(database, settings(database_url, llm.url), paused=False)
+
+
+async def outcome(one: OpenModels) -> str:
+    [attempt] = (await ask(one)).attempts
+    return attempt.outcome
+
+
+async def assert_paused(database: Database, given: Settings, *, paused: bool) -> None:
+    """As an operator sees it."""
+    [model] = (await Spending(given, database).models()).models
+    assert (model.state, model.until, bool(model.why)) == ("paused" if paused else "ready", None, paused)
+    findings = [one for one in await check_database(given) if one.name == "model paused"]
+    assert len(findings) == paused
+    assert f"switchboard_models_paused {float(paused)}" in (await Metrics().render(database)).decode()
+
+
 async def test_slots_are_counted_by_model_and_renewed_while_they_are_held(database: Database) -> None:
     ours, theirs = StoredSlots(database, 0.5), StoredSlots(database, 60)
     held = [await ours.take("a", 2), await theirs.take("a", 2)]
@@ -144,6 +210,6 @@ async def test_slots_are_counted_by_model_and_renewed_while_they_are_held(databa
 
 
 async def test_slots_of_the_dead_are_forgotten(database: Database) -> None:
-    assert await model_usage.take_slot(database, new_uuid7(), "a", 1, new_uuid7(), -1.0) is None
+    assert (await model_usage.take_slot(database, new_uuid7(), new_uuid7(), SlotWanted("a", 1, -1.0))).taken
     assert await model_usage.forget_expired(database) == 1
     assert await leases(database) == 0

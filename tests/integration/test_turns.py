@@ -93,12 +93,12 @@ async def test_no_reply_is_declined_without_a_reply_or_a_dead_letter(database_ur
 async def test_what_a_turn_used_of_models_and_why_it_stopped_is_kept_with_its_attempt(
     database_url: str, kind: Callable[..., TurnResult]
 ) -> None:
-    usage = (ModelUsage("large", 812, 24, 100, 0.0031), ModelUsage("small\0", 5))
+    usage = (ModelUsage("large", 812, 24, 100, 50, 0.0031), ModelUsage("small\0", 5))
     async with lab(database_url, team(butler("echo"))) as parts:
         delivery = await run_one(parts, Scout(), kind(stop_reason="limit:tokens", usage=usage))
         [attempt] = await ledger.attempts_of(parts.database, delivery["request_id"])
         assert attempt.stop_reason == "limit:tokens"
-        shown = ("model", "tokens_in", "tokens_out", "tokens_cached", "cost_usd")
+        shown = ("model", "tokens_in", "tokens_out", "tokens_cache_read", "tokens_cache_write", "cost_usd")
         assert attempt.usage == [dict(zip(shown, astuple(one), strict=True)) for one in usage]
 
 

@@ -283,12 +283,17 @@ def _look(name: str, failed: int) -> dict[str, Any]:
 def test_an_attempt_shows_what_it_used_of_models_and_why_it_stopped() -> None:
     attempt: dict[str, Any] = dict.fromkeys(("error_class", "error", "worker", "stop_reason", "usage"))
     attempt |= {"engine": "agent", "outcome": "answered", "epoch": 1, "finished_at": NOW.isoformat()}
-    used = {"model": "large", "tokens_in": 812, "tokens_out": 24, "tokens_cached": 0, "cost_usd": 0.0031}
-    asked = attempt | {"stop_reason": "limit:tokens", "usage": [used, used | {"model": "own", "cost_usd": None}]}
+    used = {"model": "large", "tokens_in": 812, "tokens_out": 24, "tokens_cache_read": 0, "tokens_cache_write": 0}
+    used["cost_usd"] = 0.0031
+    asked = attempt | {
+        "stop_reason": "limit:tokens",
+        "usage": [used, used | {"model": "own", "tokens_cache_read": 512, "cost_usd": None}],
+    }
     delivery = {"system_id": "System1/a", "state": "answered", "error_class": None, "seq": 1, "lane": "turn:x"}
     shown = _told([], [], [{"delivery": delivery, "attempts": [attempt, asked | {"epoch": 2}], "steps": []}])
     plain, stopped = (line for line in shown.splitlines() if "attempt agent" in line)
-    assert "answered  stopped: limit:tokens  large (812+24 tokens, $0.0031)  own (812+24 tokens)" in stopped
+    assert "answered  stopped: limit:tokens  large (812+24 tokens, $0.0031)" in stopped
+    assert "own (812+24 tokens, cache 512 read, 0 written)" in stopped
     assert "tokens" not in plain
 
 

@@ -44,9 +44,11 @@ class Metrics:
         self._connectors = self._gauge("connectors", "Connectors by state.", "state")
         self._outcomes = self._gauge("outcomes_today", "Outcomes of today's messages (UTC).", "outcome")
         self._tokens = self._gauge("model_tokens_today", "Tokens used by models today (UTC).")
+        self._cached = self._gauge("model_cache_tokens_today", "Of these, read from or written to caches.", "way")
         self._cost = self._gauge("model_cost_today_dollars", "Usage and cost of models today (UTC), by their prices.")
         self._capped = self._gauge("model_refused_today", "Calls to models prevented by a limit today.")
         self._cooldowns = self._gauge("models_in_cooldown", "Models in cooldown on some worker.")
+        self._refused_keys = self._gauge("models_paused", "Models whose provider refuses their key.")
         self._difference = self._gauge("books_difference", "Accepted minus accounted for; must be 0.", "kind")
         self._books_age = self._gauge("books_age_seconds", "Since a worker balanced the books; infinite if never.")
         self.polls = self._gauge("long_polls", "Requests currently waiting for a reply or an outbox.")
@@ -94,11 +96,16 @@ class Metrics:
             self._connectors.labels(state).set(states[state])
 
     async def _render_models(self, database: Database) -> None:
-        day = await model_usage.spending_of(database, datetime.now(UTC).date())
+        today = datetime.now(UTC).date()
+        day = await model_usage.spending_of(database, today)
         self._tokens.set(day.tokens)
+        models = await model_usage.models_of(database, today)
+        self._cached.labels("read").set(sum(one.cache_read for one in models))
+        self._cached.labels("write").set(sum(one.cache_write for one in models))
         self._cost.set(day.micros / 1e6)
         self._capped.set(day.refused + day.senders_refused)
         self._cooldowns.set(len(await model_usage.cooldowns(database)))
+        self._refused_keys.set(len(await model_usage.refused_keys(database)))
 
     async def _render_books(self, database: Database) -> None:
         kept = await books.kept_books(database)

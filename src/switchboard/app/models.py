@@ -7,11 +7,14 @@ processes share (spending, slots, cooldowns) is in the database. Next: `llm/disp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 from uuid import UUID
+
+import structlog
 
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.core.policy.budget import Amount, Cap, Refusal
@@ -27,6 +30,9 @@ from switchboard.store import model_usage
 from switchboard.store.classification import Reservation
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.model_usage import SlotWanted
+
+log = structlog.get_logger(__name__)
 
 RESERVED_FOR: Final = timedelta(minutes=10)
 """For as long a reservation counts that is not settled, because its process died."""
@@ -61,22 +67,33 @@ class StoredSlots:
     seconds; a task renews those of this process while it has any.
     """
 
-    def __init__(self, database: Database, ttl: float) -> None:
-        self._database, self._ttl = database, ttl
+    def __init__(self, database: Database, ttl: float, key_hashes: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._database, self._ttl, self._key_hashes = database, ttl, key_hashes
         self._process = new_uuid7()
+        self._known: set[str] = set()
+        """The models that were asked for before."""
         self._held: set[UUID] = set()
         self._renewing: asyncio.Task[None] | None = None
 
     async def take(self, model: str, most: int) -> Lease | Taken:
         """One of `most` slots of a model, or why there is none."""
-        lease = new_uuid7()
-        paused = await model_usage.take_slot(self._database, lease, model, most, self._process, self._ttl)
-        if paused is not None:
-            return Taken(paused)
+        lease, fresh = new_uuid7(), model not in self._known
+        wanted = SlotWanted(model, most, self._ttl, self._key_hashes.get(model, ""), fresh)
+        found = await model_usage.take_slot(self._database, lease, self._process, wanted)
+        self._known.add(model)
+        if not found.taken:
+            return Taken(found.paused_s, found.refused or "")
         self._held.add(lease)
         if self._renewing is None:
             self._renewing = asyncio.create_task(self._renew())
         return Lease(str(lease))
+
+    async def refuse(self, model: str, why: str) -> None:
+        """Pause a model for all processes with the same key, and tell the operator, once."""
+        with suppress(Unavailable):
+            if await model_usage.refuse_key(self._database, model, self._key_hashes.get(model, ""), why):
+                remedy = f"renew its key and restart the workers; if it is valid again: switchboard models test {model}"
+                log.error("a provider refuses the key of a model, which is paused", model=model, why=why, remedy=remedy)
 
     async def free(self, lease: Lease) -> None:
         """Give it back; if the database is away, its time does."""
@@ -131,5 +148,5 @@ class OpenModels:
 def open_models(settings: Settings, database: Database) -> OpenModels:
     """Those that can be asked from here. Raises ConfigurationError."""
     sessions = Sessions(model.spec for model in settings.models if flaw(model.spec) is None)
-    limits, slots = Limits(settings.spending.cap), StoredSlots(database, _SLOT_TTL_S)
+    limits, slots = Limits(settings.spending.cap), StoredSlots(database, _SLOT_TTL_S, sessions.key_hashes)
     return OpenModels(sessions, Dispatcher(sessions.models, StoredSpending(database), limits, slots=slots))

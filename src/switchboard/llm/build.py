@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from importlib.util import find_spec
 from typing import Final, cast
 
@@ -32,6 +33,8 @@ class Sessions:
         self._http = open_client()
         self._guard: tuple[str, ...] | None = None
         self.contexts = Contexts(self._http)
+        self.key_hashes: dict[str, str] = {}
+        """By the name of the model; the same key has the same hash."""
         self.models: tuple[tuple[ModelSpec, Session], ...] = tuple((spec, self._session(spec)) for spec in specs)
 
     async def aclose(self) -> None:
@@ -42,6 +45,7 @@ class Sessions:
         try:
             _check(spec)
             key = _key(spec)
+            self.key_hashes[spec.name] = sha256((key or "").encode()).hexdigest()[:16]
             return self._api(spec, key) if spec.kind in API_KINDS else self._cli(spec, key)
         except ConfigurationError as error:
             raise ConfigurationError(f"models: {spec.name}: {error.message}") from error

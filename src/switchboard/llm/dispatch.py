@@ -100,14 +100,6 @@ class _Model:
     """Not set while a probe is running: a run that has no other model waits for its outcome."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """Whether a session may begin; `paused`: another process knows that it may not for so many seconds."""
-
-    free: bool
-    paused: float = 0.0
-
-
 @dataclass(slots=True)
 class _Run:
     """The state of one run of the dispatcher. `last`: there is no model after the current one.
@@ -213,12 +205,8 @@ class Dispatcher:
         if self._in_cooldown(run, model):
             return False
         async with self._slot(model, patience) as taken:
-            if taken.paused > 0:
-                wait = f"paused for {taken.paused:.0f} s by another worker"
-                _not_asked(run, model, "cooldown", wait, wait=taken.paused)
-                return False
-            if not taken.free or run.left() <= 0:
-                _not_asked(run, model, "busy", f"{model.spec.concurrency} sessions are running")
+            if taken is not None or run.left() <= 0:
+                _no_slot(run, model, taken or Taken())
                 return False
             if not self._in_cooldown(run, model):
                 await self._asked_within(run, model)
@@ -226,19 +214,21 @@ class Dispatcher:
         return asked and (run.attempts[-1].outcome == "answered" or await run.taken())
 
     @asynccontextmanager
-    async def _slot(self, model: _Model, patience: float) -> AsyncIterator[_Slot]:
-        """A slot of this process, then one of all, waiting for `patience` seconds."""
+    async def _slot(self, model: _Model, patience: float) -> AsyncIterator[Taken | None]:
+        """A slot of this process, then one of all, waiting for `patience` seconds; None: a session may begin."""
         ends = asyncio.get_running_loop().time() + max(0.0, patience)
         async with _own_slot(model, ends) as free:
             if not free or self._slots is None:
-                yield _Slot(free=free)
+                yield None if free else Taken()
                 return
             lease = await _shared_slot(self._slots, model.spec, ends)
+            if isinstance(lease, Taken):
+                yield lease
+                return
             try:
-                yield _Slot(free=isinstance(lease, Lease), paused=0.0 if isinstance(lease, Lease) else lease.paused)
+                yield None
             finally:
-                if isinstance(lease, Lease):
-                    await asyncio.shield(self._slots.free(lease))
+                await asyncio.shield(self._slots.free(lease))
 
     async def _asked_within(self, run: _Run, model: _Model) -> None:
         """Ask with as much of the request as the model accepts; if that was still too long, with the minimum."""
@@ -287,12 +277,16 @@ class Dispatcher:
         finally:
             run.account = settle_account(run.account, wanted, ZERO if bill is None else amount_of(bill))
             await asyncio.shield(self._spending.settle(reserved, bill))
-        await self._report_cooldown(run, model)
+        await self._report(model, run.attempts[-1])
 
-    async def _report_cooldown(self, run: _Run, model: _Model) -> None:
-        """Report a cooldown that the model's last attempt has caused."""
-        wait, last = self._wait(model), run.attempts[-1]
-        if wait > 0 and self._slots is not None and last.asked:
+    async def _report(self, model: _Model, last: Attempt) -> None:
+        """Tell the other processes what this attempt says about the model: its key is refused, or it needs a pause."""
+        wait = self._wait(model)
+        if self._slots is None or not last.asked:
+            return
+        if last.outcome == "auth":
+            await self._slots.refuse(model.spec.name, last.message)
+        elif wait > 0:
             # That it fails may be this process's own trouble, and the next one starts with a fresh breaker anyway.
             told = f"{last.outcome}: {last.message}"
             await self._slots.pause(model.spec.name, wait, told, for_all=self._asked_for_it(model))
@@ -361,6 +355,16 @@ def _not_asked(
     run.attempts.append(Attempt(model.spec.name, outcome, message, retryable=retryable, retry_after=wait))
 
 
+def _no_slot(run: _Run, model: _Model, why: Taken) -> None:
+    if why.refused:
+        _not_asked(run, model, "cooldown", f"paused until its key is renewed or tested: {why.refused}")
+    elif why.paused:
+        told = f"paused for {why.paused:.0f} s by another worker"
+        _not_asked(run, model, "cooldown", told, wait=why.paused)
+    else:
+        _not_asked(run, model, "busy", f"{model.spec.concurrency} sessions are running")
+
+
 async def _within(session: Session, request: Request, on_delta: OnDelta | None) -> Reply:
     """Run a session; one that exceeds its deadline, or raises an unexpected error, fails like any other."""
     try:
@@ -393,7 +397,7 @@ async def _shared_slot(slots: Slots, spec: ModelSpec, ends: float) -> Lease | Ta
     """A lease; nobody tells when one comes back, so it is asked for again and again until `ends`."""
     pause, time = _POLL_S, asyncio.get_running_loop().time
     taken = await slots.take(spec.name, spec.concurrency)
-    while isinstance(taken, Taken) and not taken.paused and time() + pause < ends:
+    while isinstance(taken, Taken) and taken.busy and time() + pause < ends:
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))
         pause = min(2 * pause, _LONGEST_POLL_S)
         taken = await slots.take(spec.name, spec.concurrency)

@@ -20,9 +20,18 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Why there is no slot: the others have all, or (`paused` seconds) its provider wants a pause."""
+    """Why there is no slot: the others have all; or its provider wants a pause of `paused` seconds, or refuses our key.
+
+    `refused` is what it said about the key; "": nothing.
+    """
 
     paused: float = 0.0
+    refused: str = ""
+
+    @property
+    def busy(self) -> bool:
+        """Whether there may be a slot soon."""
+        return not self.paused and not self.refused
 
 
 class Slots(Protocol):
@@ -36,3 +45,6 @@ class Slots(Protocol):
 
     async def pause(self, model: str, seconds: float, why: str, *, for_all: bool) -> None:
         """Tell the others that a cooldown has begun here. `for_all`: the provider asked for it, so it is theirs too."""
+
+    async def refuse(self, model: str, why: str) -> None:
+        """Pause a model for all that have the same key: its provider has refused it, and will refuse it again."""

@@ -224,12 +224,13 @@ class EngineContext:
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """What one model was used for in a turn. `input_tokens` include the cached ones."""
+    """What one model was used for in a turn. `input_tokens` include those read from its cache and written into it."""
 
     model: str
     input_tokens: int = 0
     output_tokens: int = 0
-    cached_tokens: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
     cost_usd: float | None = None
 
 

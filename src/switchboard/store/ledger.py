@@ -94,7 +94,12 @@ async def lane_states(database: Database) -> tuple[dict[str, int], float]:
     return {row["state"]: row["lanes"] for row in rows}, max(0.0, oldest)
 
 
-_SHOWN_USAGE: Final = {"input_tokens": "tokens_in", "output_tokens": "tokens_out", "cached_tokens": "tokens_cached"}
+_SHOWN_USAGE: Final = {
+    "input_tokens": "tokens_in",
+    "output_tokens": "tokens_out",
+    "cache_read": "tokens_cache_read",
+    "cache_write": "tokens_cache_write",
+}
 
 
 def _attempts(rows: Sequence[Row]) -> list[Attempt]:

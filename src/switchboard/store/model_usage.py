@@ -67,6 +67,15 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedKey:
+    """A model whose provider has refused a key since then."""
+
+    model: str
+    at: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cooldown:
     """A model that is in cooldown in some process until then."""
 
@@ -111,6 +120,25 @@ async def spending_of(database: Database, day: date) -> Day:
     """The spending of a day (UTC)."""
     [found] = rows_as(Day, await database.rows(query("model_usage.day"), day))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDay:
+    """What a model was used for on a day, whoever asked. `tokens_in` include those of its cache."""
+
+    model: str
+    attempts: int = 0
+    failed: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost_usd: float | None = None
+
+
+async def models_of(database: Database, day: date) -> list[ModelDay]:
+    """The models that were asked on a day (UTC)."""
+    return rows_as(ModelDay, await database.rows(query("model_usage.models_of_day"), day))
 
 
 # Limits per sender ----------------------------------------------------------------------------------------------------
@@ -162,18 +190,51 @@ async def cooldown(
     await database.run(query("model_usage.cooldown"), *values)
 
 
+async def refuse_key(database: Database, model: str, key_hash: str, why: str) -> bool:
+    """Pause a model for all processes with this key; whether it was not paused before."""
+    return _count(await database.run(query("model_usage.refuse_key"), model, key_hash, storable_text(why)[:500])) > 0
+
+
+async def refused_keys(database: Database) -> list[RefusedKey]:
+    """The models that are paused because their provider has refused a key."""
+    return rows_as(RefusedKey, await database.rows(query("model_usage.refused_keys")))
+
+
+async def trust_keys(database: Database, model: str) -> None:
+    """End the pause of a model, whatever its key."""
+    await database.run(query("model_usage.trust_keys"), model)
+
+
 async def cooldowns(database: Database) -> list[Cooldown]:
     """The models in cooldown in some process, with the longest wait of each."""
     return rows_as(Cooldown, await database.rows(query("model_usage.cooldowns")))
 
 
-async def take_slot(database: Database, lease: UUID, model: str, most: int, process: UUID, ttl: float) -> float | None:
-    """Take one of `most` slots of a model for `ttl` seconds. None: it is taken; else the seconds for which its
-    provider asked another process for a pause, 0 if only all slots are taken.
-    """
-    values = (model, most, lease, process, timedelta(seconds=ttl))
-    [row] = await database.rows(query("model_usage.take_slot"), *values)
-    return None if row["taken"] else float(row["paused_s"])
+@dataclass(frozen=True, slots=True)
+class SlotFound:
+    """What became of asking for a slot: why there is none is `paused_s`, seconds of a pause, or `refused`, its key."""
+
+    taken: bool
+    paused_s: float
+    refused: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotWanted:
+    """One of `most` slots of a model, for `ttl` seconds; `key_hash` is that of the key, `fresh`: of a new process."""
+
+    model: str
+    most: int
+    ttl: float
+    key_hash: str = ""
+    fresh: bool = False
+
+
+async def take_slot(database: Database, lease: UUID, process: UUID, wanted: SlotWanted) -> SlotFound:
+    """Take a slot, if one is free and the model is not paused for this process."""
+    values = (wanted.model, wanted.most, lease, process, timedelta(seconds=wanted.ttl), wanted.key_hash, wanted.fresh)
+    [found] = rows_as(SlotFound, await database.rows(query("model_usage.take_slot"), *values))
+    return found
 
 
 async def renew_slots(database: Database, leases: Sequence[UUID], ttl: float) -> None:
@@ -187,8 +248,8 @@ async def free_slot(database: Database, lease: UUID) -> None:
 
 
 async def forget_expired(database: Database) -> int:
-    """Remove reservations that were not settled in time, cooldowns that are over, slots of the dead; how many rows."""
-    names = ("forget_reservations", "forget_cooldowns", "forget_slots")
+    """Remove reservations that were not settled in time, cooldowns that are over, slots of the dead, and so on."""
+    names = ("forget_reservations", "forget_cooldowns", "forget_slots", "forget_refused_keys")
     return sum([_count(await database.run(query(f"model_usage.{name}"))) for name in names])
 
 

@@ -230,8 +230,6 @@ class Talk:
         error_class = _CLASSES.get(failure.kind, "target_unavailable")
         if failure.kind not in _AWAY:
             return EngineFailure(failure.message, error_class=error_class, retryable=failure.retryable)
-        if failure.kind == "auth":
-            log.error("a model refuses its key", models=self._frozen.models, remedy="switchboard models test")
 
         async def begun(_: UUID) -> str:
             return self._around.clock().isoformat()
@@ -247,7 +245,8 @@ class Talk:
             name,
             before.input_tokens + usage.input_tokens,
             before.output_tokens + usage.output_tokens,
-            before.cached_tokens + usage.cache_read,
+            before.cache_read + usage.cache_read,
+            before.cache_write + usage.cache_write,
             before.cost_usd if cost is None else cost,
         )
 

@@ -32,7 +32,7 @@ from switchboard.llm.context import CONTEXT_REMEDY, SHORT, kept_sentinel, lost_h
 from switchboard.llm.dispatch import Dispatcher, Limits, Terms
 from switchboard.llm.spec import CLI_KINDS
 from switchboard.llm.spending import DayBook, Spending
-from switchboard.store import classification
+from switchboard.store import classification, model_usage
 from switchboard.store.checkup import schema_facts
 from switchboard.store.classification import SESSION_PREFIX, NewSession
 from switchboard.store.database import Database
@@ -175,12 +175,15 @@ async def _asked(
     request: Request,
     wrong: Callable[[Reply], Awaitable[str | None]],
 ) -> Report:
-    """What came of the question; `wrong` says what is wrong with a reply."""
+    """What came of the question; `wrong` says what is wrong with a reply. A provider that answers accepts the key."""
     sessions = Sessions([model.spec])
     try:
         dispatcher = Dispatcher(sessions.models, _spending(place), Limits(settings.spending.cap))
         terms = Terms("models test", cap=Cap(settings.classify.tokens_per_message), unfit=wrong)
-        return await dispatcher.run(request, terms)
+        report = await dispatcher.run(request, terms)
+        if report.reply is not None and place.database is not None:
+            await model_usage.trust_keys(place.database, model.name)
+        return report
     finally:
         await sessions.aclose()
 

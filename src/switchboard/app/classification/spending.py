@@ -16,7 +16,7 @@ from switchboard.app.settings import ModelSettings, Settings
 from switchboard.domain.errors import InvalidInput
 from switchboard.store import model_usage as store
 from switchboard.store.database import Database
-from switchboard.store.model_usage import By, Day, Span, Totals, Usage
+from switchboard.store.model_usage import By, Cooldown, Day, ModelDay, RefusedKey, Span, Totals, Usage
 
 __all__ = ["By", "CapView", "Spending", "standing"]
 
@@ -39,23 +39,25 @@ class CapView:
 
 @dataclass(frozen=True, slots=True)
 class ModelView:
-    """A configured model with its usage today.
+    """A configured model with its usage today, for everything that it was asked.
 
     `order` is its place among the models that are asked, null if it is never asked; `cooldown` means that a worker does
-    not use it until `until`, because of `why`.
+    not use it until `until`, because of `why`; `paused` that its provider has refused its key.
     """
 
     name: str
     kind: str
     model: str
     order: int | None
-    state: Literal["ready", "cooldown"]
+    state: Literal["ready", "cooldown", "paused"]
     until: datetime | None
     why: str | None
     attempts: int
     failed: int
     tokens_in: int
     tokens_out: int
+    tokens_cache_read: int
+    tokens_cache_write: int
     cost_usd: float | None
 
 
@@ -106,14 +108,13 @@ class Spending:
 
     async def models(self) -> ModelsView:
         """All models of the settings of this process, and how the day stands."""
-        now = datetime.now(UTC)
         stood = await standing(self._settings, self._database)
-        today = Span(datetime.combine(stood.day, datetime.min.time(), UTC), now + timedelta(days=1))
-        spent = {one.key: one for one in await store.usage(self._database, "model", today, 500)}
-        cooldowns = {one.model: one for one in await store.cooldowns(self._database)}
+        spent = {one.model: one for one in await store.models_of(self._database, stood.day)}
+        pauses: dict[str, Cooldown | RefusedKey] = {one.model: one for one in await store.cooldowns(self._database)}
+        pauses |= {one.model: one for one in await store.refused_keys(self._database)}
         order = {name: place for place, name in enumerate(self._settings.classify.models, 1)}
         known = sorted(self._settings.models, key=lambda model: order.get(model.name, len(order) + 1))
-        models = [_model(one, order.get(one.name), cooldowns.get(one.name), spent.get(one.name)) for one in known]
+        models = [_model(one, order.get(one.name), pauses.get(one.name), spent.get(one.name)) for one in known]
         return ModelsView(**{name: getattr(stood, name) for name in Standing.__slots__}, models=models)
 
     async def usage(
@@ -165,15 +166,21 @@ def _cap(name: CapName, unit: int, most: int | None, spent: int, held: int) -> C
     return CapView(name, shown[0], shown[1], shown[2], shown[3], reached=left == 0)
 
 
-def _model(model: ModelSettings, order: int | None, cooldown: store.Cooldown | None, spent: Usage | None) -> ModelView:
+def _model(
+    model: ModelSettings, order: int | None, pause: Cooldown | RefusedKey | None, spent: ModelDay | None
+) -> ModelView:
+    until = pause.until if isinstance(pause, Cooldown) else None
+    spent = spent or ModelDay(model.name)
     return ModelView(
         *(model.name, model.kind, model.model, order),
-        state="ready" if cooldown is None else "cooldown",
-        until=None if cooldown is None else cooldown.until,
-        why=None if cooldown is None else cooldown.why,
-        attempts=0 if spent is None else spent.attempts,
-        failed=0 if spent is None else spent.failed,
-        tokens_in=0 if spent is None else spent.tokens_in,
-        tokens_out=0 if spent is None else spent.tokens_out,
-        cost_usd=None if spent is None else spent.cost_usd,
+        state="ready" if pause is None else "cooldown" if until else "paused",
+        until=until,
+        why=None if pause is None else pause.why,
+        attempts=spent.attempts,
+        failed=spent.failed,
+        tokens_in=spent.tokens_in,
+        tokens_out=spent.tokens_out,
+        tokens_cache_read=spent.cache_read,
+        tokens_cache_write=spent.cache_write,
+        cost_usd=spent.cost_usd,
     )

@@ -52,7 +52,7 @@ from switchboard.store.checkup import schema_facts, server_facts
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrations
-from switchboard.store.model_usage import Cooldown
+from switchboard.store.model_usage import Cooldown, RefusedKey
 from switchboard.store.outbox import WaitingReplies
 from switchboard.store.processes import RunningProcess
 
@@ -346,7 +346,14 @@ async def _classifying(database: Database, settings: Settings) -> list[Finding]:
         detail = f"{stood.senders_refused} calls prevented today by limits per sender"
         remedy = "see who writes so much: switchboard messages list; or raise the limits per sender in [classify]"
         found.append(Finding("senders refused today", "warning", detail, remedy))
+    found += [_paused(one) for one in await model_usage.refused_keys(database)]
     return found + [_in_cooldown(one) for one in await model_usage.cooldowns(database)]
+
+
+def _paused(refused: RefusedKey) -> Finding:
+    detail = f"{refused.model}, since {refused.at:%Y-%m-%d %H:%M} UTC: its provider refuses its key: {refused.why}"
+    remedy = f"renew the key and restart the workers; if it is valid again: switchboard models test {refused.model}"
+    return Finding("model paused", "warning", detail, remedy)
 
 
 def _in_cooldown(cooldown: Cooldown) -> Finding:

@@ -254,13 +254,16 @@ def _attempt(attempt: Json) -> Text:
     if attempt["stop_reason"]:
         label.append(f"  stopped: {clean(attempt['stop_reason'])}", style="yellow")
     for used in attempt["usage"] or ():
-        cost = "" if used["cost_usd"] is None else f", {dollars(used['cost_usd'])}"
-        label.append(
-            f"  {one_line(used['model'], 60)} ({used['tokens_in']}+{used['tokens_out']} tokens{cost})",
-            style="dim",
-        )
+        label.append(f"  {one_line(used['model'], 60)} ({_used(used)})", style="dim")
     worker = f" by worker {attempt['worker']}" if attempt["worker"] else ""
     return label.append(f"  {when(attempt['finished_at'])}{worker}", style="dim")
+
+
+def _used(used: Json) -> str:
+    parts = [f"{used['tokens_in']}+{used['tokens_out']} tokens"]
+    if used["tokens_cache_read"] or used["tokens_cache_write"]:
+        parts.append(f"cache {used['tokens_cache_read']} read, {used['tokens_cache_write']} written")
+    return ", ".join(parts if used["cost_usd"] is None else [*parts, dollars(used["cost_usd"])])
 
 
 def _journal(step: Json) -> Text:

@@ -60,13 +60,16 @@ def model_details(one: Json) -> RenderableType:
     """One model, a line per value."""
     rows: list[tuple[str, object]] = [(name, one[name]) for name in ("name", "kind", "model", "order")]
     rows += [("state", _state(one)), ("why", one["why"]), ("attempts today", one["attempts"])]
-    rows += [("failed", one["failed"]), *((f"tokens {way}", f"{one[f'tokens_{way}']:,}") for way in ("in", "out"))]
+    rows += [("failed", one["failed"])]
+    rows += [(key.replace("_", " "), f"{one[key]:,}") for key in one if key.startswith("tokens_")]
     return details([*rows, ("cost", dollars(one["cost_usd"]))])
 
 
 def _state(one: Json) -> Text:
     if one["state"] == "cooldown":
         return Text(f"cooldown until {when(one['until'], short=True)}", style="yellow")
+    if one["state"] == "paused":
+        return Text("paused: its key is refused", style="red")
     return Text("ready", style="green") if one["order"] else Text("not used", style="dim")
 
 

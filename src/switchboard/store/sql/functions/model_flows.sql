@@ -65,30 +65,36 @@ begin
     delete from model_reservation r where r.reservation_id = _reservation_id;
 end $$;
 
--- Takes one of `_most` slots of a model for `_ttl`, unless its provider has asked another process than `_process`
--- for a pause.
+-- Takes one of `_most` slots of a model for `_ttl`, unless its provider has refused the key of this process, or asked
+-- another process for a pause. `_fresh`: the process has just started, so that the key is tried again.
 -- Slots of dead processes come back when they expire.
--- paused_s: seconds of the pause, 0 if there is none.
-create or replace function take_model_slot(_model text, _most integer, _lease_id uuid, _process uuid, _ttl interval)
-returns table (taken boolean, paused_s float8)
+-- paused_s: seconds of the pause, 0 if there is none; refused: why the key was refused, or null.
+create or replace function take_slot_of_model(_model text, _most integer, _lease_id uuid, _process uuid, _ttl interval,
+                                              _key_hash text, _fresh boolean)
+returns table (taken boolean, paused_s float8, refused text)
 language plpgsql as $$
 #variable_conflict use_column
 declare
     _paused interval;
+    _refused text;
 begin
     perform pg_advisory_xact_lock(hashtextextended(_model, 1969647215));
+    if _fresh then
+        delete from model_refused_key k where k.model = _model and k.key_hash = _key_hash;
+    end if;
+    select k.why into _refused from model_refused_key k where k.model = _model and k.key_hash = _key_hash;
     select max(c.until) - clock_timestamp() into _paused
         from model_cooldown c where c.model = _model and c.process <> _process and c.for_all
             and c.until > clock_timestamp();
-    if _paused is not null then
-        return query select false, extract(epoch from _paused)::float8;
+    if _refused is not null or _paused is not null then
+        return query select false, coalesce(extract(epoch from _paused), 0)::float8, _refused;
         return;
     end if;
     delete from model_lease l where l.model = _model and l.until < clock_timestamp();
     if (select count(*) from model_lease l where l.model = _model) >= _most then
-        return query select false, 0::float8;
+        return query select false, 0::float8, null::text;
         return;
     end if;
     insert into model_lease (lease_id, model, until) values (_lease_id, _model, clock_timestamp() + _ttl);
-    return query select true, 0::float8;
+    return query select true, 0::float8, null::text;
 end $$;

@@ -777,6 +777,16 @@ create table model_cooldown (
     primary key (model, process)
 );
 
+-- Keys that a provider has refused, by their hash: their model is paused for all processes that have this key, until a
+-- test succeeds or a process starts.
+create table model_refused_key (
+    model text not null,
+    key_hash text not null,
+    why text not null,
+    at timestamptz not null default clock_timestamp(),
+    primary key (model, key_hash)
+);
+
 -- Sessions with models that are running: `concurrency` of a model holds for all processes. Unlogged: after a crash of the
 -- database none is running.
 create unlogged table model_lease (

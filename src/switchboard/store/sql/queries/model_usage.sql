@@ -83,6 +83,13 @@ left join lateral (
     from model_reservation h where h.day = t.day and h.until > clock_timestamp()
 ) r on true;
 
+-- name: models_of_day
+select u.model, sum(u.attempts)::bigint as attempts, sum(u.failed)::bigint as failed,
+       sum(u.tokens_in)::bigint as tokens_in, sum(u.tokens_out)::bigint as tokens_out,
+       sum(u.cache_read)::bigint as cache_read, sum(u.cache_write)::bigint as cache_write,
+       nullif(sum(u.cost), 0) / 1e6::float8 as cost_usd
+from model_usage u where u.day = $1 group by u.model;
+
 -- name: cooldown
 insert into model_cooldown (model, process, until, why, for_all) values ($1, $2, clock_timestamp() + $3, $4, $5)
 on conflict (model, process) do update set
@@ -98,8 +105,20 @@ delete from model_reservation where until < clock_timestamp();
 -- name: forget_cooldowns
 delete from model_cooldown where until < clock_timestamp();
 
+-- name: refuse_key
+insert into model_refused_key (model, key_hash, why) values ($1, $2, $3) on conflict do nothing;
+
+-- name: refused_keys
+select distinct on (k.model) k.model, k.at, k.why from model_refused_key k order by k.model, k.at desc;
+
+-- name: trust_keys
+delete from model_refused_key where model = $1;
+
+-- name: forget_refused_keys
+delete from model_refused_key where at < clock_timestamp() - interval '30 days';
+
 -- name: take_slot
-select taken, paused_s from take_model_slot($1, $2, $3, $4, $5);
+select taken, paused_s, refused from take_slot_of_model($1, $2, $3, $4, $5, $6, $7);
 
 -- name: renew_slots
 update model_lease set until = clock_timestamp() + $2 where lease_id = any($1::uuid[]);
