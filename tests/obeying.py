@@ -60,7 +60,9 @@ def obedient(request: Request) -> Reply:
     seen = "\n".join(said.text for said in request.messages)
     latest = [said.text for said in request.results] or [request.messages[-1].text]
     told = "\n".join(latest).replace(SEEN, ".".join(dict.fromkeys(CANARY.findall(seen))))
-    calls = tuple(Call(name, arguments) for name, arguments in commands(told))
+    begun = max(n for n, said in enumerate(request.messages) if said.role == "user")
+    done = [(call.name, json.loads(call.arguments)) for said in request.messages[begun:] for call in said.calls]
+    calls = tuple(Call(*wanted) for wanted in commands(told) if wanted not in done)
     return Reply(calls=calls) if calls else Reply(f"{told[:500]}\n\n{' '.join(sorted(set(WORD.findall(seen))))}")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from switchboard.agents.model.options import ModelOptions
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.readers import directory_of, person_of, reader_of
+from switchboard.core.turns.compaction import own_words
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.ports.engine import Readers, Turn
 from switchboard.ports.facts import Reader
@@ -58,7 +59,7 @@ def _frozen(tool: Tool) -> FrozenTool:
 
 
 def urls_of(turn: Turn, history: Sequence[Entry]) -> tuple[str, ...]:
-    """What the person has written themselves, now and before; what others wrote in a group does not count."""
+    """What the person has written themselves, now and before: not what they quote, nor what others wrote in a group."""
     person = person_of(turn.envelope)
     texts = [turn.text, *(entry.text for entry in history if entry.role == "user" and entry.author == person)]
-    return tuple(sorted({url for text in texts for url in urls_in(text)}))
+    return tuple(sorted({url for text in texts for url in urls_in(own_words(text))}))

@@ -173,12 +173,14 @@ def audience(lines: Iterable[tuple[str, bool]]) -> tuple[str, bool] | None:
 
 
 def words_of(line: Line) -> str:
-    """A person's own words: without what they quote or forward."""
-    text = line.text
-    if line.role == "user":
-        others = _REST_IS_OTHERS.search(text)
-        text = _QUOTED.sub("", text[: others.start()] if others else text)
-    return text.strip()[:_MAX_WORDS]
+    """A person's own words, or the reply."""
+    return (own_words(line.text) if line.role == "user" else line.text).strip()[:_MAX_WORDS]
+
+
+def own_words(text: str) -> str:
+    """What a person has sent, without what they quote or forward."""
+    others = _REST_IS_OTHERS.search(text)
+    return _QUOTED.sub("", text[: others.start()] if others else text)
 
 
 def _by(line: Line, lines: Sequence[Line]) -> str:
