@@ -121,7 +121,8 @@ def test_without_a_model_the_butler_keeps_notes(tmp_path: Path) -> None:
         ((), 2, "pass --yes"),
         (("--yes", "--model", "gpt-9"), 5, "no model 'gpt-9' was found"),
         (("--yes", "--url", "http://127.0.0.1:9/v1"), 5, "lists no models"),
-        (("--yes", "--model", "none", "--name", "System7/x"), 1, "System7/x"),
+        (("--yes", "--model", "none", "--name", "System7/x"), 2, "such as system7-x"),
+        (("--yes", "--model", "none", "--name", "Big Bot!"), 2, "'Big Bot!' is no name: letters, digits,"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_written(
@@ -143,6 +144,8 @@ def test_three_questions_on_a_terminal(tmp_path: Path) -> None:
         screen.expect("a number from 0 to")
         screen.type("\n")
         screen.expect("What is the butler called? [butler]")
+        screen.type("Big Bot!\n")
+        screen.expect("such as big-bot")
         screen.type("jeeves\n")
         screen.expect("Which directory may it read and write? [files]")
         screen.type("\n")

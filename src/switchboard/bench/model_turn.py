@@ -1,9 +1,9 @@
 """What a turn with a model costs beyond the model: beside the bare SDK with the same request, against a scripted model.
 
 Called by `switchboard bench model-turn`, and by a test that asserts everything but the times. A message without tools,
-one whose turn calls a tool, and the bare SDK take turns, so that what else happens on the machine happens to all three.
-Measured from before the POST of the message to its reply, read over the API: so acceptance, decision, journal and
-commit are in it.
+one whose turn calls a tool, and the bare SDK take turns, so that what else happens on the machine happens to all three;
+so do one whose reply is read while it is written, and the stream of the bare SDK. Measured from before the POST of the
+message to its reply, read over the API: so acceptance, decision, journal and commit are in it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from secrets import token_urlsafe
@@ -20,8 +21,10 @@ from typing import Final
 import aiohttp
 
 from switchboard.bench import lab
-from switchboard.bench.classify import last_request, sdk
+from switchboard.bench.classify import Ask, last_request, sdk
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.embedded.supervisor import embedded_postgres
+from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Slow
 
 _TEAM: Final = {
     "team": {"name": "root"},
@@ -29,10 +32,20 @@ _TEAM: Final = {
         {
             "name": "System1/clerk",
             "engine": "model",
-            "config": {"prompt": "Be brief.", "grants": {"others": ["list_files"]}},
+            "config": {"models": ["scripted"], "prompt": "Be brief.", "grants": {"others": ["list_files"]}},
+        },
+        {"name": "System1/teller", "engine": "model", "config": {"models": ["timed"], "prompt": "Tell."}},
+    ],
+    "routing_rules": [
+        {"name": "all", "channel": "*", "targets": [{"system_id": "System1/clerk"}]},
+        {
+            "name": "tales",
+            "channel": "*",
+            "filters": {"sender": "reader"},
+            "targets": [{"system_id": "System1/teller"}],
+            "priority": 1,
         },
     ],
-    "routing_rules": [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/clerk"}]}],
 }
 _WITH_A_TOOL: Final = "Which files are there?"
 _SCRIPT: Final = {
@@ -51,11 +64,17 @@ _WARMING: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Milliseconds of each message, and of each request of the bare SDK."""
+    """Milliseconds of each message, and of each request of the bare SDK.
+
+    `delta_ms` and `bare_delta_ms`: from when the model begins to answer until the client has the first of its text,
+    over our stream and from the bare SDK.
+    """
 
     plain_ms: tuple[float, ...]
     with_a_tool_ms: tuple[float, ...]
     bare_ms: tuple[float, ...]
+    delta_ms: tuple[float, ...]
+    bare_delta_ms: tuple[float, ...]
 
 
 async def measure(messages: int) -> Result:
@@ -69,35 +88,93 @@ async def measure(messages: int) -> Result:
         scripted = ("-m", "switchboard.testing.scripted_llm", "--script", str(script))
         _, line, _ = await stack.enter_async_context(lab.program(os.environ, *scripted))
         llm = json.loads(line)["url"]
-        model = {"name": "scripted", "kind": "openai", "model": "scripted-1", "base_url": f"{llm}/v1"}
-        more = {"SWITCHBOARD_MODELS": json.dumps([model])}
+        timed = _Timed()
+        teller = await stack.enter_async_context(ScriptedLlm(timed.answer))
+        models = [
+            {"name": name, "kind": "openai", "model": "scripted-1", "base_url": f"{url}/v1"}
+            for name, url in (("scripted", llm), ("timed", teller.url))
+        ]
+        more = {"SWITCHBOARD_MODELS": json.dumps(models)}
         up = await stack.enter_async_context(lab.switchboard(directory, "up", more=more))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         ask = await stack.enter_async_context(sdk("openai", llm))
-        plain, with_a_tool, bare = [], [], []
+        tell = await stack.enter_async_context(sdk("openai", teller.url))
+        plain, with_a_tool, bare, deltas, bare_deltas = [], [], [], [], []
         for number in range(-_WARMING, messages):
             took = await _answered(http, up, "Good morning!"), await _answered(http, up, _WITH_A_TOOL)
             body = await last_request(http, llm)
             began = perf_counter()
-            await ask(body)
+            async for _ in await ask(body):
+                pass
+            ended = perf_counter()
+            told = await _first_delta(http, up, timed), await _bare_delta(tell, teller.requests[-1].body, timed)
             if number >= 0:
-                bare.append((perf_counter() - began) * 1000)
+                bare.append((ended - began) * 1000)
                 plain.append(took[0])
                 with_a_tool.append(took[1])
-    return Result(tuple(plain), tuple(with_a_tool), tuple(bare))
+                deltas.append(told[0])
+                bare_deltas.append(told[1])
+    return Result(tuple(plain), tuple(with_a_tool), tuple(bare), tuple(deltas), tuple(bare_deltas))
+
+
+class _Timed:
+    """A model in this process, so that it has the clock of those who read: 20 ms pass before each piece."""
+
+    began = 0.0
+
+    def answer(self, _: Request) -> Reply:
+        self.began = perf_counter()
+        return Reply(text="There was a king who had three daughters.", fault=Slow(0.02))
+
+    def since_ms(self) -> float:
+        return (perf_counter() - self.began) * 1000
+
+
+async def _first_delta(http: aiohttp.ClientSession, up: lab.Running, timed: _Timed) -> float:
+    """Milliseconds until the first text of a reply is read from its stream."""
+    message = lab.message(token_urlsafe(8), token_urlsafe(8))
+    message["sender"]["identity"] = "reader"
+    url, headers = f"{up.url}/v1/messages/{await _posted(http, up, message)}/stream", _headers(up)
+    took: float | None = None
+    async with asyncio.timeout(60), http.get(url, headers=headers) as response:
+        response.raise_for_status()
+        async for line in response.content:
+            if line == b"event: delta\n" and took is None:
+                took = timed.since_ms()
+    if took is None:
+        raise ValueError("a reply had no delta")
+    return took
+
+
+async def _bare_delta(ask: Ask, body: JsonMapping, timed: _Timed) -> float:
+    """The same from the SDK."""
+    took: float | None = None
+    async for chunk in await ask(body):
+        if took is None and chunk.choices and chunk.choices[0].delta.content:
+            took = timed.since_ms()
+    if took is None:
+        raise ValueError("the model said nothing")
+    return took
+
+
+def _headers(up: lab.Running) -> Mapping[str, str]:
+    return {"authorization": f"Bearer {up.token}"}
+
+
+async def _posted(http: aiohttp.ClientSession, up: lab.Running, message: JsonObject) -> str:
+    async with http.post(f"{up.url}/v1/ingest", json=message, headers=_headers(up)) as response:
+        response.raise_for_status()
+        return str((await response.json())["request_id"])
 
 
 async def _answered(http: aiohttp.ClientSession, up: lab.Running, text: str) -> float:
     """Milliseconds from a message, in a conversation of its own, to its reply."""
-    headers = {"authorization": f"Bearer {up.token}"}
     message = lab.message(token_urlsafe(8), token_urlsafe(8))
     message["payload"]["normalized_text"] = text
     began = perf_counter()
-    async with http.post(f"{up.url}/v1/ingest", json=message, headers=headers) as response:
-        response.raise_for_status()
-        request_id = (await response.json())["request_id"]
+    request_id = await _posted(http, up, message)
     url = f"{up.url}/v1/messages/{request_id}/replies?wait_s=30"
-    async with asyncio.timeout(60), http.get(url, headers=headers) as response:
+    async with asyncio.timeout(60), http.get(url, headers=_headers(up)) as response:
         response.raise_for_status()
         replies = (await response.json())["replies"]
     took = (perf_counter() - began) * 1000

@@ -199,12 +199,14 @@ def model_turn(
         from switchboard.bench import model_turn as module
     result = asyncio.run(module.measure(messages))
     bare, plain = _p50_p99(result.bare_ms), _p50_p99(result.plain_ms)
-    tool = _p50_p99(result.with_a_tool_ms)
+    tool, delta, bare_delta = map(_p50_p99, (result.with_a_tool_ms, result.delta_ms, result.bare_delta_ms))
     rows = [
         ("the bare SDK, one request", *bare, None),
         ("a message to its reply", *plain, plain[0] - bare[0]),
         ("the same with one call of a tool", *tool, tool[0] - 2 * bare[0]),
         ("each call of a tool", tool[0] - plain[0], tool[1] - plain[1], tool[0] - plain[0] - bare[0]),
+        ("the bare SDK, to the first delta", *bare_delta, None),
+        ("the first delta over HTTP", *delta, delta[0] - bare_delta[0]),
     ]
     _show(as_json, ("what", "p50 ms", "p99 ms", "beyond the SDK, p50 ms"), rows)
 

@@ -7,10 +7,10 @@ Next: `discovery.py`, `files.py`.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from ipaddress import ip_address
@@ -25,11 +25,11 @@ from switchboard.cli.init.discovery import Found, Offer, discover, models_at
 from switchboard.cli.init.files import SETTINGS, TEAM, Choice, files_of
 from switchboard.cli.messages.talk import local_user
 from switchboard.cli.output import FAILED, AsJson, clean, errors, out, print_json, program
-from switchboard.core.routing.teamfile import parse_team_file
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound
 from switchboard.domain.json_values import JsonObject
 
 _NONE: Final = "none"
+_NAME: Final = re.compile(r"[^\W_][\w.-]{0,63}")
 _WAYS: Final = (
     "start a local server (Ollama, LM Studio or llama.cpp), set ANTHROPIC_API_KEY or OPENAI_API_KEY, name one with "
     "--url, or choose no model for now with --model none"
@@ -96,26 +96,29 @@ def _refuse_to_overwrite(directory: Path, names: Iterable[PurePosixPath]) -> Non
 def _choose(wanted: _Wanted) -> Choice:
     """The answers to the questions, those that were typed as options not asked again."""
     offer = _offer(wanted)
-    butler = wanted.butler or _answer(wanted, "What is the butler called?", "butler")
+    butler = _name(wanted.butler or _answer(wanted, "What is the butler called?", "butler", _name))
     workspace = wanted.workspace
     if workspace is None and offer is not None:
         workspace = _answer(wanted, "Which directory may it read and write?", "files")
     at = (wanted.directory / (workspace or "files")).absolute()
-    choice = Choice(butler, offer, str(at), f"cli:{local_user()}")
-    _check(choice)
-    return choice
+    return Choice(butler, offer, str(at), f"cli:{local_user()}")
 
 
-def _check(choice: Choice) -> None:
-    """A name that the team file would not take is refused before anything is asked of a model."""
-    parse_team_file(json.loads(files_of(choice)[TEAM]), "root")
+def _name(typed: str) -> str:
+    """A name that can be typed in commands, and be that of a directory. Raises BadParameter with one that is right."""
+    if _NAME.fullmatch(typed):
+        return typed
+    right = re.sub(r"[^\w.-]+", "-", typed.lower()).strip("-._")[:64] or "butler"
+    raise typer.BadParameter(
+        f"{typed!r} is no name: letters, digits, '-', '_' and '.' only, such as {right}", param_hint="--name"
+    )
 
 
-def _answer(wanted: _Wanted, question: str, default: str) -> str:
+def _answer(wanted: _Wanted, question: str, default: str, right: Callable[[str], str] = str.strip) -> str:
     if not wanted.ask:
         return default
-    answer: str = typer.prompt(question, default=default, err=True)
-    return answer.strip()
+    answer: str = typer.prompt(question, default=default, value_proc=lambda typed: right(typed.strip()), err=True)
+    return answer
 
 
 def _offer(wanted: _Wanted) -> Offer | None:
