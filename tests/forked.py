@@ -68,6 +68,11 @@ class Forks:
 @pytest.fixture(scope="session")
 def forks() -> Forks:
     """What has imported everything is started once, by the first test that wants it, and ends with the run."""
+    return forked()
+
+
+def forked() -> Forks:
+    """The same outside of pytest."""
     forkserver.set_forkserver_preload(_PRELOADED)
     forkserver.ensure_running()
     return Forks()

@@ -1,7 +1,9 @@
-"""A process that runs turns with a model until all are settled; the test kills it, or has it kill itself at a point.
+"""A process that runs turns with a model, and compacts their histories, until nothing is left to do.
+
+The test kills it, or has it kill itself at a point.
 
 Its arguments are DATABASE LLM TRACE VARIANT: its tools write a line per call into TRACE. VARIANT
-is what an operator may have changed meanwhile: the order of the models, the schemas of the tools.
+is what an operator may have changed meanwhile: prompt, time zone, models, the schemas of the tools.
 """
 
 from __future__ import annotations
@@ -13,16 +15,19 @@ from pathlib import Path
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Team
+from switchboard.journey.compaction import Compactor
 from switchboard.ports.engine import Effect
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.store.history import Readers, StoredHistory
 from tests.asking import spec
 from tests.hands import at_work, settled
-from tests.lab import ROOT, butler, lab
+from tests.lab import ROOT, Lab, butler, lab
 from tests.turning import Asked, model_engine
 from tests.waiting import eventually
 
 CONVERSATIONS = 10
+MODELS = {"old": ("m", "n"), "new": ("n", "o", "m"), "newer": ("o", "m", "n")}
+"""By variant, in the order in which they are asked."""
 
 
 class Tracing:
@@ -50,17 +55,23 @@ def team(place: Path, variant: str) -> Team:
 
 
 async def work(url: str, llm: str, trace: Path, variant: str) -> None:
-    names = ("m", "n") if variant == "old" else ("n", "m")
-    models = Asked([spec("openai", llm, name, timeout=30.0) for name in names])
+    models = Asked([spec("anthropic", llm, name, timeout=30.0) for name in MODELS[variant]])
     tools = [Tracing("look", "idempotent", trace, variant), Tracing("pay", "effectful", trace, variant)]
     try:
         async with lab(url, [team(trace.parent, variant)], []) as parts:
             history = StoredHistory(parts.database, Readers(parts.database, CHANNELS))
             engine = model_engine(models, tools, history=history, workspaces=trace.parent)
-            async with at_work(parts.worker({"model": engine}, ttl=5.0)):
-                await eventually(lambda: settled(parts), within=120)
+            compactor = Compactor(parts.database, models, ["m"])
+            async with at_work(parts.worker({"model": engine})):
+                await eventually(lambda: _all_done(parts, compactor), within=120)
     finally:
         await models.aclose()
+
+
+async def _all_done(parts: Lab, compactor: Compactor) -> bool:
+    """Whether no turn is left, and no history that is due to be compacted; starts with those that are."""
+    await compactor.start_due()
+    return await settled(parts) and not await parts.count("select count(*) from compaction")
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -33,6 +33,8 @@ group by d.lane"""
 """Per conversation: what is on record as said, what messages and replies say, and the position of the last entry."""
 ROUTE_POINTS: Final[tuple[Point, ...]] = ("before_route", "after_route")
 WAIT_POINTS: Final[tuple[Point, ...]] = ("after_expect", "before_park", "after_park", "after_resume", "after_wake")
+COMPACTION_POINTS: Final[tuple[Point, ...]] = ("before_summary", "before_compaction", "after_compaction")
+ELSEWHERE: Final = ROUTE_POINTS + WAIT_POINTS + COMPACTION_POINTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def lives(forks: Forks, database_url: str, tmp_path: Path) -> Callable[[str], Li
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nth", [1, 5])
-@pytest.mark.parametrize("point", [one for one in get_args(Point) if one not in ROUTE_POINTS + WAIT_POINTS])
+@pytest.mark.parametrize("point", [one for one in get_args(Point) if one not in ELSEWHERE])
 async def test_a_crash_at_this_point_loses_nothing_and_answers_nothing_twice(
     database_url: str, lives: Callable[[str], Lives], point: Point, nth: int
 ) -> None:

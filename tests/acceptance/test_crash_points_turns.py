@@ -1,167 +1,153 @@
 """Ten turns of three calls, killed in the middle, twice: each is answered once, and nothing is done again.
 
-The scripted model tells what it was asked, the tools write down what they did, and the journal says what was on record
-when a process died. Between its lives, prompt, time zone, models and schemas change: no turn notices.
+A strict provider tells what it was asked, the tools write down what they did, and the journal says what was on record
+when a process died. Between its lives, prompt, time zone, models and schemas change: no turn notices. The same of the
+compaction of their histories: each comes about once.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from switchboard.lanes.faults import Point
-from switchboard.store.inbox import Acceptance
-from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, ScriptedLlm
-from tests.acceptance.model_node import CONVERSATIONS, team
+from switchboard.testing.scripted_llm import ScriptedLlm
+from tests.acceptance.lives import COMPACTION, PEOPLE, REQUESTS, Asked, Lives, asked, fill
+from tests.acceptance.model_node import MODELS, team
 from tests.forked import Forks
 from tests.hands import assert_balanced
-from tests.lab import ROOT, Lab, lab, rule, submission, to
-from tests.waiting import eventually
+from tests.lab import ROOT, Lab, lab, rule, to
 
 pytestmark = pytest.mark.slow
 
-CALLS: Final = ("look", "pay", "look")
-Asked = tuple[str, int]
-"""Who a request was for, and which of the turn it was."""
+
+async def talked(parts: Lab) -> None:
+    """So much was said before that these turns make their histories long enough to be compacted."""
+    await parts.database.run(
+        "insert into entry (lane, position, request_id, role, person, private, text, created_at) "
+        "select d.lane, h.n, d.request_id, case h.n % 2 when 1 then 'user' else 'assistant' end, "
+        "'api/bot%3Ahouse/' || m.sender, true, 'I keep the bees of ' || m.sender || ', hive ' || h.n, now() "
+        "from delivery d join message_inbox m using (request_id), generate_series(1, 38) h (n)"
+    )
 
 
-def asked(request: Request) -> Asked:
-    who = request.prompt.splitlines()[-1]
-    return who, 1 + sum(said.role == "tool" for said in request.messages)
-
-
-def brain(request: Request) -> Reply:
-    who, n = asked(request)
-    return Reply(calls=(Call(CALLS[n - 1], {"who": who}),)) if n <= len(CALLS) else Reply(text=f"done for {who}")
-
-
-class Life:
-    """One process that works; what the model was asked in it, and what was on record when it died."""
-
-    def __init__(self, forks: Forks, parts: Lab, llm: ScriptedLlm, url: str, place: Path) -> None:
-        self.forks, self.parts, self.llm, self.url, self.place = forks, parts, llm, url, place
-        self.known: set[Asked] = set()
-        """Requests that were on record when a process died."""
-        self.asked_after: list[Counter[Asked]] = []
-
-    async def live(self, variant: str, *, crash_at: str = "", hang_at: int = 0) -> int:
-        """Until it has ended; with `hang_at`, it is killed in the middle of the answer to that request."""
-        before = len(self.llm.requests)
-        words = (self.url, self.llm.url, str(self.place / "trace"), variant)
-        env, errors = os.environ | {"SWITCHBOARD_CRASH_AT": crash_at}, self.place / "errors"
-        process = self.forks.start("tests.acceptance.model_node", *words, env=env, errors=errors)
-        try:
-            if hang_at:
-                await eventually(lambda: _true(len(self.llm.requests) >= before + hang_at), within=60)
-                process.kill()
-            code = await process.wait()
-        finally:
-            process.kill()
-        assert code in (0, -signal.SIGKILL), errors.read_text()[-3000:]
-        new = Counter(map(asked, self.llm.requests[before:]))
-        assert not set(new) & self.known, "what is on record is asked again"
-        self.known |= await self._on_record()
-        self.asked_after.append(new)
-        return code
-
-    async def _on_record(self) -> set[Asked]:
-        rows = await self.parts.database.rows(
-            "select m.sender, s.path from step s join message_inbox m using (request_id) "
-            "where s.path like 'request:%' and s.state = 'done'"
-        )
-        return {(f"for {row['sender']}", int(row["path"].split(":")[1])) for row in rows}
-
-
-async def _true(value: bool) -> bool:
-    return value
-
-
-async def fill(parts: Lab) -> None:
-    given = [submission(f"for c{n}", channel="api", sender=f"c{n}", event=str(n)) for n in range(CONVERSATIONS)]
-    assert all(isinstance(one, Acceptance) for one in await parts.accept.accept_all(given))
-
-
-async def assert_all_is_well(parts: Lab, llm: ScriptedLlm, place: Path, *, kills: int) -> None:
+async def assert_all_is_well(lives: Lives) -> None:
+    parts = lives.parts
     rows = await parts.database.rows("select recipient, text from outbox order by recipient")
-    assert [(row["recipient"], row["text"]) for row in rows] == [
-        (f"c{n}", f"done for for c{n}") for n in range(CONVERSATIONS)
-    ]
+    assert [(row["recipient"], row["text"]) for row in rows] == [(who, f"done for {who}") for who in PEOPLE]
     assert await parts.count("select count(*) from dead_letter") == 0
+    waited = "select count(*) from attempt where outcome not in ('answered', 'lost')"
+    assert await parts.count(waited) == 0, "what was killed goes on at once, without the pause after a failure"
     await assert_balanced(parts)
-    paid = [line.split() for line in (place / "trace").read_text().splitlines() if line.startswith("pay ")]
-    assert max(Counter(tuple(one) for one in paid).values()) == 1, "a call with effects was repeated"
-    times = Counter(map(asked, llm.requests))
-    assert set(times) == {(f"for c{n}", i) for n in range(CONVERSATIONS) for i in range(1, 5)}
-    for who, again in _repeats(times).items():
-        assert again <= kills, f"{who}: {again} requests were asked again in {kills} kills"
-    assert_nothing_is_noticed(llm)
+    paid = [line for line in (lives.place / "trace").read_text().splitlines() if line.startswith("pay ")]
+    assert max(Counter(paid).values()) == 1, "a call with effects was repeated"
+    assert_little_is_asked_again(lives.asked)
+    assert_nothing_is_noticed(lives.llm)
 
 
-def _repeats(times: Mapping[Asked, int]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for (who, _), n in times.items():
-        found[who] += n - 1
-    return found
+def assert_little_is_asked_again(lives: list[Counter[Asked]]) -> None:
+    """All are asked; after a kill each turn asks again at most for the one answer that was on its way."""
+    seen: set[Asked] = set()
+    for new in lives:
+        again = Counter(who for who, n in new if (who, n) in seen)
+        assert max(again.values(), default=0) <= 1, f"more than one request was asked again after a kill: {again}"
+        assert max(new.values(), default=0) <= 1, f"one process has asked the same again: {new}"
+        seen |= set(new)
+    assert {one for one in seen if one[1] != COMPACTION} == {(who, n) for who in PEOPLE for n in REQUESTS}
 
 
 def assert_nothing_is_noticed(llm: ScriptedLlm) -> None:
     """All requests of a turn begin with the same words and tools, and go to the same model."""
     heads: dict[str, set[tuple[object, ...]]] = {}
     for request in llm.requests:
-        who, _ = asked(request)
-        head = request.model, request.system, request.prompt, str(request.body["tools"])
-        heads.setdefault(who, set()).add(head)
+        who, n = asked(request)
+        if n != COMPACTION:
+            head = request.model, request.system, request.prompt, str(request.body["tools"])
+            heads.setdefault(who, set()).add(head)
     assert {len(found) for found in heads.values()} == {1}
 
 
-@pytest.mark.parametrize(
-    ("point", "nth"),
-    [
-        ("before_step", 14),
-        ("before_journal", 25),
-        ("before_journal", 40),
-        ("between_steps", 15),
-        ("before_complete", 1),
-        ("after_complete", 1),
-    ],
-)
+POINTS: Final[list[tuple[Point, str]]] = [
+    ("before_journal", "start"),
+    ("before_step", "request:1"),
+    ("before_journal", "request:2"),
+    ("between_steps", "request:4"),
+    ("before_journal", "tool:1"),
+    ("before_step", "tool:2"),
+    ("before_journal", "tool:2"),
+    ("between_steps", "tool:2"),
+    ("before_complete", ""),
+    ("after_complete", ""),
+]
+"""In what is frozen; before, after and behind a request, and a call (the second has effects); at the end."""
+
+
+@pytest.mark.parametrize(("point", "path"), POINTS)
 async def test_turns_are_resumed_where_they_were(
-    forks: Forks, database_url: str, tmp_path: Path, point: Point, nth: int
+    database_url: str, tmp_path: Path, forks: Forks, point: Point, path: str
 ) -> None:
     async with lab(database_url, [team(tmp_path, "old")], [rule(ROOT, [to("System1/clerk")])]) as parts:
         await fill(parts)
-        async with ScriptedLlm(brain) as llm:
-            life = Life(forks, parts, llm, database_url, tmp_path)
-            assert await life.live("old", crash_at=f"{point}:{nth}") == -signal.SIGKILL
-            await life.live("new", crash_at=f"{point}:{nth}")
-            assert await life.live("newer") == 0
-            await assert_all_is_well(parts, llm, tmp_path, kills=2)
+        lives = Lives(forks, parts, database_url, tmp_path)
+        async with lives.llm:
+            assert await lives.live("old", crash_at=f"{point}:3:{path}") == -signal.SIGKILL
+            await lives.live("new", crash_at=f"{point}:1:{path}")
+            assert await lives.live("newer") == 0
+            await assert_all_is_well(lives)
 
 
-@pytest.mark.parametrize("nth", [1, 18])
-async def test_turns_are_resumed_after_a_kill_in_an_answer(
-    forks: Forks, database_url: str, tmp_path: Path, nth: int
+@pytest.mark.parametrize("nth", [1, 3])
+async def test_turns_are_resumed_after_a_kill_in_a_stream(
+    database_url: str, tmp_path: Path, forks: Forks, nth: int
 ) -> None:
-    hanging = {nth, nth + 12}
-
-    def stuck(request: Request) -> Reply:
-        reply = brain(request)
-        if request.number in hanging:
-            hanging.discard(request.number)
-            return Reply(reply.text, reply.calls, fault=Hang(at="middle"))
-        return reply
-
     async with lab(database_url, [team(tmp_path, "old")], [rule(ROOT, [to("System1/clerk")])]) as parts:
         await fill(parts)
-        async with ScriptedLlm(stuck) as llm:
-            life = Life(forks, parts, llm, database_url, tmp_path)
-            assert await life.live("old", hang_at=nth) == -signal.SIGKILL
-            await life.live("new", hang_at=12)
-            assert await life.live("newer") == 0
-            await assert_all_is_well(parts, llm, tmp_path, kills=2)
+        lives = Lives(forks, parts, database_url, tmp_path, hang_at=nth)
+        async with lives.llm:
+            assert await lives.live("old", hang=True) == -signal.SIGKILL
+            assert await lives.live("new", hang=True) == -signal.SIGKILL
+            assert await lives.live("newer") == 0
+            await assert_all_is_well(lives)
+
+
+@pytest.mark.parametrize("point", ["before_summary", "in a stream", "before_compaction", "after_compaction"])
+async def test_histories_are_compacted_once_however_often_that_is_killed(
+    database_url: str, tmp_path: Path, forks: Forks, point: str
+) -> None:
+    async with lab(database_url, [team(tmp_path, "old")], [rule(ROOT, [to("System1/clerk")])]) as parts:
+        await fill(parts)
+        await talked(parts)
+        lives = Lives(forks, parts, database_url, tmp_path, hang_at=COMPACTION)
+        hang = point == "in a stream"
+        async with lives.llm:
+            for variant in MODELS:
+                last = variant == "newer"
+                code = await lives.live(variant, crash_at="" if hang or last else f"{point}:2", hang=hang and not last)
+                assert code == (0 if last else -signal.SIGKILL)
+                # What two minutes do: until then a compaction that was begun is another process's.
+                await parts.database.run("update compaction set ready_at = clock_timestamp()")
+            await assert_all_is_well(lives)
+        await assert_each_is_compacted_once(parts)
+
+
+async def assert_each_is_compacted_once(parts: Lab) -> None:
+    """The first twenty entries have a summary and their fact; they are what they were, and so are all others."""
+    summaries = await parts.database.rows("select first_position, position, text from summary order by text")
+    assert [tuple(row) for row in summaries] == [(1, 20, f"Keeps the bees of {who}.") for who in PEOPLE]
+    facts = await parts.database.rows("select text from fact order by text")
+    assert [row["text"] for row in facts] == [f"I keep the bees of {who}" for who in PEOPLE]
+    originals = await parts.database.rows(
+        "select m.sender, e.position, e.text, e.compacted_at is not null as compacted from entry e "
+        "join message_inbox m using (request_id) order by m.sender, e.position"
+    )
+    assert [tuple(row) for row in originals] == [
+        (who, n, said, n <= 20)
+        for who in PEOPLE
+        for n, said in enumerate(
+            (*(f"I keep the bees of {who}, hive {n}" for n in range(1, 39)), f"for {who}", f"done for {who}"), 1
+        )
+    ]

@@ -234,7 +234,7 @@ async def _havoc(
     plan: ModelPlan, dice: random.Random, house: House, data: Path, at_work: Callable[[], Awaitable[bool]]
 ) -> int:
     """`kill -9` of a worker every second, of the server every sixth; the database crashes once. Returns the kills."""
-    kills = 0
+    kills, crash_at = 0, plan.seconds // 2
     while await at_work():
         await asyncio.sleep(1.0)
         while len(house.alive()) < plan.workers:
@@ -242,14 +242,16 @@ async def _havoc(
         if kills == plan.seconds:
             house.open_server()
             continue
-        if kills == plan.seconds // 2:
+        if kills == crash_at:
+            crash_at = -1
             await crash(data)
         if kills % 6 == 3:
             house.kill_server()
         else:
             house.open_server()
-        dice.choice(house.alive()).kill()
-        kills += 1
+        if alive := house.alive():  # who starts while the database is away ends by itself
+            dice.choice(alive).kill()
+            kills += 1
     return kills
 
 

@@ -19,6 +19,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
+from switchboard.lanes.faults import point
 from switchboard.ports.models import Asking, Models
 from switchboard.store import compaction as store
 from switchboard.store.compaction import Range
@@ -68,10 +69,14 @@ class Compactor:
         read = await store.load(self._database, lane)
         if read is None:
             return None
+        point("before_summary")
         made = await self._asked(read)
         if isinstance(made, str):
             return made
-        return None if await store.commit(self._database, read, made) else "the entries have changed meanwhile"
+        point("before_compaction")
+        committed = await store.commit(self._database, read, made)
+        point("after_compaction")
+        return None if committed else "the entries have changed meanwhile"
 
     async def _try(self, lane: LaneKey) -> None:
         try:

@@ -1,7 +1,8 @@
 """Named points where a test can kill this process, as a power cut would.
 
-`SWITCHBOARD_CRASH_AT=after_claim:3` kills with SIGKILL when `after_claim` is passed for the third time. Unset, as
-always in production, a point costs one comparison.
+`SWITCHBOARD_CRASH_AT=after_claim:3` kills with SIGKILL when `after_claim` is passed for the third time;
+`before_step:1:tool:2` when `before_step` is passed by a step whose path begins with `tool:2`. Unset, as always in
+production, a point costs one comparison.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ Point = Literal[
     "after_park",
     "after_resume",
     "after_wake",
+    "before_summary",
+    "before_compaction",
+    "after_compaction",
 ]
 
 
 @dataclass(slots=True)
 class _Armed:
     name: str = ""
+    path: str = ""
     passes_left: int = 0
 
 
@@ -43,13 +48,14 @@ _armed: Final = _Armed()
 
 def arm(words: str) -> None:
     """Die as `words` say (`after_claim:3`); as the environment does when this is imported."""
-    _armed.name, _, count = words.partition(":")
+    _armed.name, _, rest = words.partition(":")
+    count, _, _armed.path = rest.partition(":")
     _armed.passes_left = int(count or 1)
 
 
-def point(name: Point) -> None:
-    """Pass a named point; does not return if this is the one to die at."""
-    if name == _armed.name:
+def point(name: Point, path: str = "") -> None:
+    """Pass a named point, at the step with this path; does not return if this is the one to die at."""
+    if name == _armed.name and path.startswith(_armed.path):
         _armed.passes_left -= 1
         if _armed.passes_left == 0:
             os.kill(os.getpid(), signal.SIGKILL)

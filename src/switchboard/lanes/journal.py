@@ -122,13 +122,13 @@ class StoredJournal:
             if effect != "idempotent":
                 await self._write(step)
                 self._check()
-            point("before_step")
+            point("before_step", path)
             result = await self._act(step, act)
-            point("before_journal")
+            point("before_journal", path)
         done = _ended(step, result)
         await self._end(done)
         self.progressed = True
-        point("between_steps")
+        point("between_steps", path)
         return done.result
 
     async def record(self, path: str, state: Literal["skipped", "cancelled"], why: Any = None) -> None:

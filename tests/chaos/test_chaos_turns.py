@@ -1,0 +1,22 @@
+"""A short chaos run of turns, with all that the long one has: `make chaos-turns` is the long one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.test_chaos import directory
+from tests.chaos.turns_run import TurnsPlan, run
+
+__all__ = ["directory"]
+
+
+@pytest.mark.chaos
+async def test_turns_whose_models_and_tools_fail_and_whose_workers_die_all_end(directory: Path) -> None:
+    report = await run(TurnsPlan(turns=50, seconds=8, every=3, seed=7), directory)
+    assert report.clean, report
+    assert report.accepted == 50
+    assert report.kills > 0
+    assert sum(report.answered.values()) > 30
+    assert report.failed > 20, "enough has gone wrong to show something"
