@@ -5,7 +5,7 @@ STAMP := .venv/.ready
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test coverage up static check quick chaos chaos-model bench clis pgbouncer statements wire lock clean setup
+.PHONY: help demo test coverage up static check quick chaos chaos-model chaos-turns bench clis pgbouncer statements wire lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -52,6 +52,9 @@ chaos: $(STAMP) ## 3000 messages, 12 kill -9, a database crash, a zombie: nothin
 
 chaos-model: $(STAMP) ## 1000 messages, models that fail in every way, a kill -9 every second: each delivered once, or a dead letter
 	@$(BIN)/python -m tests.chaos.model_run
+
+chaos-turns: $(STAMP) ## 300 turns with tools, 30 % of all answers go wrong, a kill -9 every 5 s: each answered once, or a dead letter
+	@$(BIN)/python -m tests.chaos.turns_run
 
 bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
 	@for what in start ingest route turn fair propagation backtest classify model-turn; do $(BIN)/switchboard bench $$what || exit 1; done

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchboard.agents.model.engine import ModelEngine
-from switchboard.app.models import OpenModels
+from switchboard.app.models import OpenModels, StoredSlots, StoredSpending
 from switchboard.core.policy.breaker import BreakerPolicy
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import Report, Request
@@ -22,6 +22,7 @@ from switchboard.ports.engine import Effect, EngineContext
 from switchboard.ports.memos import FoundMemo, Memo
 from switchboard.ports.models import NO_CONTEXT, Asking
 from switchboard.ports.tools import Risk, Tool, ToolOutcome, ToolScope, ToolSpec
+from switchboard.store.database import Database
 from switchboard.testing.scripted_llm import ScriptedLlm
 from tests.asking import spec
 from tests.engines import Book
@@ -46,12 +47,14 @@ class NoMemos:
 
 
 class Asked:
-    """Models at given places, without a database."""
+    """Models at given places; with a database their slots, pauses and costs are those of all processes."""
 
-    def __init__(self, specs: Sequence[ModelSpec]) -> None:
+    def __init__(self, specs: Sequence[ModelSpec], database: Database | None = None) -> None:
         self._specs = {one.name: one for one in specs}
         sessions = Sessions(specs)
-        self._models = OpenModels(sessions, Dispatcher(sessions.models, DayBook(_today), policy=QUICK))
+        spending = DayBook(_today) if database is None else StoredSpending(database)
+        slots = None if database is None else StoredSlots(database, 2.0)
+        self._models = OpenModels(sessions, Dispatcher(sessions.models, spending, policy=QUICK, slots=slots))
         self.requests: list[Request] = []
 
     @property

@@ -4,7 +4,8 @@
 
 The provider is strict: it refuses what real ones refuse. The last line counts; exit code 0 only if every turn was
 answered or is a dead letter with a reason, no call with an effect was repeated, the books balance, and every way to
-fail was met. Before that, ten turns are killed in the middle and resumed, and the time that this takes is measured.
+fail was met. Before that, ten turns are killed in the middle and resumed, and the time that this takes is measured
+(without that of Python's imports).
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ class Resumed:
 
 
 async def resume(point: Point, path: str, directory: Path) -> Resumed:
-    """Ten turns, killed in the middle at this point, and resumed by a process that is started then."""
+    """Ten turns, killed in the middle at this point, and resumed by another process."""
     async with (
         embedded_postgres(directory / "database") as server,
         lab(server.url, [team(directory, "old")], RULES) as parts,

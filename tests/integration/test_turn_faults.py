@@ -25,7 +25,7 @@ from switchboard.testing.scripted_llm import Call, Cut, Disconnect, Empty, Fault
 from switchboard.testing.scripted_llm import Status as Failed
 from tests.asking import spec
 from tests.hands import all_dead_letters, assert_balanced, at_work, settled
-from tests.lab import ROOT, butler, lab, rule, submission, to
+from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.turning import OWNER, Noting, a_model_engine
 from tests.waiting import eventually
 
@@ -116,7 +116,7 @@ async def test_whatever_goes_wrong_all_turns_end_and_the_books_balance(database_
     team = Team(ROOT, None, members=(butler("clerk", "model", owners=OWNER, tool_timeout=0.1),))
     async with (
         lab(database_url, [team], RULES) as parts,
-        ScriptedLlm(Chaos(7)) as llm,
+        ScriptedLlm(Chaos(7), strict=True) as llm,
         a_model_engine(llm, tools) as (engine, _),
     ):
         given = [submission(f"m{n}", channel="api", sender="x", thread=f"t{n % 10}", event=str(n)) for n in range(40)]
@@ -150,29 +150,48 @@ async def test_a_turn_begins_with_the_bytes_of_the_turn_before(database_url: str
 
 
 async def test_while_no_model_can_be_reached_everybody_is_told_once_and_answered_in_the_end(database_url: str) -> None:
+    """The provider is away for ten minutes of virtual time, by the policy that everybody has."""
     away = True
 
     def brain(_: Request) -> Reply:
         return Reply(fault=Failed(503)) if away else Reply(text="Here.")
 
     team = Team(ROOT, None, members=(butler("clerk", "model"),))
-    limits = replace(LIMITS, outage=replace(AWAY, told=0.0))
     people = 100
     async with (
         lab(database_url, [team], RULES) as parts,
-        ScriptedLlm(brain) as llm,
+        ScriptedLlm(brain, strict=True) as llm,
         a_model_engine(llm) as (engine, _),
+        at_work(parts.worker({"model": engine}, limits=replace(LIMITS, outage=OutagePolicy()))),
     ):
         given = [submission("hello", channel="api", sender=f"c{n}", event=str(n)) for n in range(people)]
         assert all(isinstance(one, Acceptance) for one in await parts.accept.accept_all(given))
-
-        async def all_told() -> bool:
-            return await parts.count("select count(*) from outbox where text = $1", DELAYED) == people
-
-        async with at_work(parts.worker({"model": engine}, limits=limits)):
-            await eventually(all_told, within=100)
-            away = False
-            await eventually(lambda: settled(parts), within=100)
+        told = []
+        for half_minute in range(32):
+            away = half_minute < 20
+            await eventually(lambda: _all_wait(parts), within=60)
+            told.append(await parts.count("select count(*) from outbox where text = $1", DELAYED))
+            await _pass_time(parts, 30)
+        assert (told[0], told[20]) == (0, people)
+        await eventually(lambda: settled(parts), within=60)
         rows = await parts.database.rows("select array_agg(text order by seq) as texts from outbox group by request_id")
         assert [row["texts"] for row in rows] == [[DELAYED, "Here."]] * people
+        assert len(llm.requests) < 10 * people, "a provider that is away is not asked all the time"
         await assert_balanced(parts)
+
+
+async def _all_wait(parts: Lab) -> bool:
+    """Whether every lane waits for a later time, or has nothing to do."""
+    return not await parts.count(
+        "select count(*) from lane where state = 'running' or (state = 'ready' and ready_at <= clock_timestamp())"
+    )
+
+
+async def _pass_time(parts: Lab, seconds: float) -> None:
+    """All that was then was so many seconds earlier."""
+    await parts.database.run("update lane set ready_at = ready_at - $1 * interval '1 s' where state = 'ready'", seconds)
+    await parts.database.run(
+        "update step set result = to_json((result #>> '{}')::timestamptz - $1 * interval '1 s') "
+        "where path like 'outage:%'",
+        seconds,
+    )
