@@ -105,7 +105,7 @@ async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
 @pytest.fixture
 async def ways(server: Opened) -> Both:
     fast, standard = create_app(server.switchboard), create_app(server.switchboard)
-    set_gate(standard, standard.state.services, {})
+    set_gate(standard, standard.services, {})
     both = Both(fast, standard, server.token)
     for asked in (post(STORED), Asked("/v1/ingest", [MAIL], RFC822, "endpoint=me@example.org")):
         await both.answer(fast, asked)  # from here on a duplicate, which is answered with the same id

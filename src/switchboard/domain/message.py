@@ -19,7 +19,7 @@ Conversation = NewType("Conversation", str)
 """(channel, endpoint, thread or sender) as one key, within which order matters: `telegram/bot%3Ahouse/5488423581`."""
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, gc=False):
     """One inbound event, stored once. `thread`: where it was written, if not to us alone; replies go there.
 
     `content` is what tells it from a message of another content with the same key, if that is to be one of its own.

@@ -186,7 +186,7 @@ model had chosen another butler, and a person named the right one.
 """
 
 
-class TrailStep(Struct, frozen=True):
+class TrailStep(Struct, frozen=True, gc=False):
     """What happened in one team on the way down, and why."""
 
     team_id: TeamId
@@ -219,7 +219,7 @@ class Unrouted:
     """The part of the text that reached this team; None: the whole."""
 
 
-class Decision(Struct, frozen=True):
+class Decision(Struct, frozen=True, gc=False):
     """What was chosen, by which version of the rules, and why. Never empty: a butler or a dead letter."""
 
     version: int

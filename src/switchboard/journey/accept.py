@@ -42,7 +42,7 @@ from switchboard.store.stopping import stop_before
 log = structlog.get_logger(__name__)
 
 
-class Submission(Struct, frozen=True):
+class Submission(Struct, frozen=True, gc=False):
     """A validated envelope with the original bytes, which `GET …/raw` returns.
 
     `by_operator`: it is accepted when the backlog is too full for others, and `pinned_target` may be any butler,
@@ -121,9 +121,10 @@ class AcceptLeg:
         answers = iter(await self._batch.put_all([ask for ask in asks if isinstance(ask, _Ask)]))
         outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in asks]
         point("after_commit")
-        self._give_back(submissions, given, outcomes)
-        for one, outcome in zip(submissions, outcomes, strict=True):
-            if is_stop(one.envelope.payload.normalized_text) and isinstance(outcome, Acceptance):
+        for one, ask, outcome in zip(submissions, given, outcomes, strict=True):
+            if not isinstance(outcome, Acceptance) or outcome.duplicate:
+                self._give_back(one, ask)
+            if isinstance(outcome, Acceptance) and is_stop(one.envelope.payload.normalized_text):
                 await self._stop(outcome)
         return outcomes
 
@@ -134,17 +135,10 @@ class AcceptLeg:
         except Unavailable as error:
             log.warning("nothing could be stopped", request_id=str(accepted.request_id), reason=error.message)
 
-    def _give_back(
-        self,
-        submissions: Sequence[Submission],
-        given: Sequence[_Ask | SwitchboardError],
-        outcomes: Sequence[Acceptance | SwitchboardError],
-    ) -> None:
+    def _give_back(self, submission: Submission, ask: _Ask | SwitchboardError) -> None:
         """What stored nothing does not count against the rate of its sender."""
-        for one, ask, outcome in zip(submissions, given, outcomes, strict=True):
-            stored = isinstance(outcome, Acceptance) and not outcome.duplicate
-            if not stored and isinstance(ask, _Ask) and ask.refused is None:
-                self._admission.give_back(one.envelope, by_operator=one.by_operator)
+        if isinstance(ask, _Ask) and ask.refused is None:
+            self._admission.give_back(submission.envelope, by_operator=submission.by_operator)
 
     def _ask(self, submission: Submission, request_id: RequestId, now: datetime) -> _Ask | SwitchboardError:
         envelope = submission.envelope
@@ -283,8 +277,8 @@ def _conversation(ask: _Ask) -> Conversation:
 
 def _outcome(ask: _Ask, answer: Acceptance | BaseException) -> Acceptance | SwitchboardError:
     if isinstance(answer, Acceptance):
-        keyed = ask.message.envelope.control.idempotency_key is not None
-        return IdempotencyMismatch(answer.request_id) if keyed and answer.differs else answer
+        mismatch = answer.differs and ask.message.envelope.control.idempotency_key is not None
+        return IdempotencyMismatch(answer.request_id) if mismatch else answer
     if not isinstance(answer, Exception):
         raise answer
     return _refusal(answer)

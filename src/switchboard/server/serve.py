@@ -57,7 +57,7 @@ async def run_server(
         )
         server = _Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        stopping = asyncio.create_task(_stop_when(stop, server, app.state.services.polls.stop))
+        stopping = asyncio.create_task(_stop_when(stop, server, app.services.polls.stop))
         announcing = asyncio.create_task(_announce(server, serving, listener, started))
         try:
             await serving

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import structlog
@@ -24,7 +25,7 @@ MAX_SKEW: Final = timedelta(seconds=30)
 
 
 # Unlike `time.monotonic`, they go on while the machine is suspended.
-_STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_steady: Final = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class DatabaseClock:
@@ -36,21 +37,22 @@ class DatabaseClock:
     def __init__(
         self,
         own: Callable[[], datetime] = lambda: datetime.now(UTC),
-        steady: Callable[[], float] = lambda: time.clock_gettime(_STEADY),
+        steady: Callable[[], float] = _steady,
     ) -> None:
         self._own = own
         self._steady = steady
         self._skew = timedelta()
+        self._too_far = False
         self._told, self._told_at = own(), steady()
 
     def now(self) -> datetime:
         """The database's time. Raises `Unavailable` while the clocks are too far apart."""
-        if abs(self._skew) > MAX_SKEW:
+        if self._too_far:
             raise Unavailable(
                 f"the database's clock differs from this machine's by {self._skew.total_seconds():+.0f} s; "
                 "synchronise both with NTP. Nothing was stored"
             )
-        return self._told + timedelta(seconds=self._steady() - self._told_at)
+        return self._told + timedelta(0, self._steady() - self._told_at)
 
     async def measure(self, database: Database) -> timedelta:
         """How far the database's clock is ahead, as far as the round trip lets us know."""
@@ -60,6 +62,7 @@ class DatabaseClock:
         half = (after - before) / 2
         self._told, self._told_at = there, after - half
         self._skew = there + timedelta(seconds=half) - own
+        self._too_far = abs(self._skew) > MAX_SKEW
         return self._skew
 
     async def follow(self, database: Database, every: float = 60.0) -> None:

@@ -40,7 +40,7 @@ _LANE_GONE: Final = -1
 TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, "default": 2, "passive": 3}
 
 
-class Acceptance(Struct, frozen=True):
+class Acceptance(Struct, frozen=True, gc=False):
     """The answer to the sender: the id of the message, or of the first one if this is a duplicate.
 
     `decision` is what was decided about a new message; None for a duplicate, and while it `waits`: to be classified, or
@@ -62,7 +62,7 @@ class ToClassify:
     facts: Mapping[str, str]
 
 
-class Arrival(Struct, frozen=True):
+class Arrival(Struct, frozen=True, gc=False):
     """A message, its decision, and the butler it was pinned to (in case it must be decided later)."""
 
     message: Message
@@ -70,7 +70,7 @@ class Arrival(Struct, frozen=True):
     pinned: SystemId | None = None
 
 
-class Prepared(Struct, frozen=True):
+class Prepared(Struct, frozen=True, gc=False):
     """An arrival, its row and its bytes: made while an earlier batch is written, which the next one waits for.
 
     `content`: what makes two submissions of its event the same, of which the database keeps a keyed hash.

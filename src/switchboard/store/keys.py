@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 from uuid import UUID
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 _REMEMBERED: Final = 8192
 Kind = Literal["conversation", "event", "body", "person", "fact"]
@@ -28,6 +31,7 @@ class Keys:
         # The same conversations recur, with the same butlers.
         self.conversation = lru_cache(maxsize=_REMEMBERED)(self._conversation)
         self.turn_lane = lru_cache(maxsize=_REMEMBERED)(self._turn_lane)
+        self._events_of = lru_cache(maxsize=_REMEMBERED)(self._start_of_events)
         self._seen: set[str] = set()
 
     def have_seen(self, lanes: Iterable[str]) -> bool:
@@ -42,19 +46,27 @@ class Keys:
 
     def of(self, kind: Kind, content: bytes) -> str:
         """Equal contents of two kinds have nothing in common."""
-        inner, outer = self._inner[kind].copy(), self._outer.copy()
-        inner.update(content)
-        outer.update(inner.digest())
-        return outer.hexdigest()[:32]
+        return self._ended(self._inner[kind], content)
 
     def event(self, channel: str, endpoint: str, key: str) -> str:
         """Of an event's own key, which is unique within its channel and endpoint."""
-        return self.of("event", f"{len(channel)},{len(endpoint)}:{channel}{endpoint}{key}".encode())
+        return self._ended(self._events_of(channel, endpoint), key.encode())
 
     def fact(self, system_id: str, author: str, text: str) -> str:
         """Of what a butler has learned: the same words of the same author, however they are spaced and capitalized."""
         words = " ".join(text.casefold().split()).strip(".!")
         return self.of("fact", f"{len(system_id)},{len(author)}:{system_id}{author}{words}".encode())
+
+    def _start_of_events(self, channel: str, endpoint: str) -> _Hash:
+        start = self._inner["event"].copy()
+        start.update(f"{len(channel)},{len(endpoint)}:{channel}{endpoint}".encode())
+        return start
+
+    def _ended(self, start: _Hash, rest: bytes) -> str:
+        inner, outer = start.copy(), self._outer.copy()
+        inner.update(rest)
+        outer.update(inner.digest())
+        return outer.hexdigest()[:32]
 
     def _conversation(self, name: str) -> str:
         return self.of("conversation", name.encode())

@@ -36,7 +36,7 @@ _AT_A_STRETCH: Final = 0.05
 """Seconds of parsing after which everyone else has a turn: a worker that does not beat for long loses its lanes."""
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class Accepted(msgspec.Struct, frozen=True, gc=False):
     """The message is stored. The triage fields are there when it is not a duplicate; `pending`: not decided yet."""
 
     request_id: UUID

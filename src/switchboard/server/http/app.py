@@ -1,6 +1,6 @@
 """The HTTP API put together: gate, routers, errors, OpenAPI.
 
-`server/serve.py` calls `create_app`. In: a `Switchboard`; out: an ASGI app whose `state.services` are its parts. Next:
+`server/serve.py` calls `create_app`. In: a `Switchboard`; out: an ASGI app whose `services` are its parts. Next:
 `gate.py`, which every request passes first.
 """
 
@@ -71,6 +71,7 @@ class Api(FastAPI):
     """Its OpenAPI has what FastAPI cannot see: the envelope, which handlers read themselves, and the gate's token."""
 
     gate: Gate
+    services: Services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The gate comes before the framework's own middleware, which takes a tenth of the time of a message.
@@ -107,7 +108,7 @@ def create_app(switchboard: Switchboard, connections: Connections | None = None)
         redirect_slashes=False,
         telemetry={"metrics": False, "logs": False},  # we have our own; looking for theirs costs every request
     )
-    app.state.services = services
+    app.services = services
     _add_routes(app, mcp)
     set_gate(app, services, {"/v1/ingest": ingest.ingest, "/v1/ingest/batch": ingest.ingest_batch, "/mcp": mcp.direct})
     install_errors(app)

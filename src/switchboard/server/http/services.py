@@ -87,7 +87,7 @@ class Services:
 
 def services_of(request: Request) -> Services:
     """The parts behind the interface of this request."""
-    return cast(Services, request.app.state.services)
+    return cast(Services, request.scope["app"].services)
 
 
 def caller_of(request: Request) -> Principal:
