@@ -26,6 +26,7 @@ STRUCTS: Final = {
     "domain/message.py",
     "domain/routing.py",
     "journey/accept.py",
+    "lanes/batch.py",
     "store/inbox.py",
 }
 MODELS: Final = {
