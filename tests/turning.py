@@ -20,7 +20,7 @@ from switchboard.llm.spec import ModelSpec
 from switchboard.llm.spending import DayBook
 from switchboard.ports.engine import Effect, EngineContext
 from switchboard.ports.memos import FoundMemo, Memo
-from switchboard.ports.models import NO_CONTEXT, Asking
+from switchboard.ports.models import Asking
 from switchboard.ports.tools import Risk, Tool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.store.database import Database
 from switchboard.testing.scripted_llm import ScriptedLlm
@@ -53,8 +53,9 @@ class Asked:
         self._specs = {one.name: one for one in specs}
         sessions = Sessions(specs)
         spending = DayBook(_today) if database is None else StoredSpending(database)
-        slots = None if database is None else StoredSlots(database, 2.0)
-        self._models = OpenModels(sessions, Dispatcher(sessions.models, spending, policy=QUICK, slots=slots))
+        slots, context = None if database is None else StoredSlots(database, 2.0), sessions.contexts.of
+        dispatcher = Dispatcher(sessions.models, spending, policy=QUICK, slots=slots, context=context)
+        self._models = OpenModels(sessions, dispatcher)
         self.requests: list[Request] = []
 
     @property
@@ -62,7 +63,7 @@ class Asked:
         return tuple(self._specs)
 
     async def context(self, name: str) -> int:
-        return self._specs[name].context or NO_CONTEXT
+        return await self._models.context(name)
 
     def flaw(self, name: str) -> str | None:  # noqa: ARG002
         return None

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from switchboard.app.classification.model_tests import Place, try_model
 from switchboard.app.settings import Settings
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.readers import directory_of, reader_of
+from switchboard.domain.json_values import JsonMapping
 from switchboard.llm.context import Contexts, context_of, of_ollama_shown
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.web import open_client
-from switchboard.testing.scripted_llm import Reply, Request, Script, ScriptedLlm
+from switchboard.ports.engine import Answer
+from switchboard.ports.tools import ToolOutcome, ToolScope
+from switchboard.testing.engines import MemoryJournal, a_turn
+from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm.endpoints import LocalServer
 from tests.asking import spec
+from tests.turning import OWNER, Noting, a_model_engine
 
 SERVERS: Final[tuple[LocalServer, ...]] = ("ollama", "lm-studio", "llama.cpp", "vllm")
 SCRIPT: Final = Script(models=("scripted-1",))
@@ -96,3 +105,71 @@ async def test_a_server_that_is_too_slow_for_so_much_is_not_blamed() -> None:
         settings = Settings.model_validate({"models": [model | {"timeout": 1.0}]})
         tried = await try_model(settings, settings.models[0], Place("", None, "no server"))
     assert tried.ok
+
+
+# Turns ----------------------------------------------------------------------------------------------------------------
+
+
+def reader(seen: list[str], calls: int) -> Callable[[Request], Reply]:
+    """Reads one long page after the other, and notes how what has reached it begins and ends."""
+
+    def read(asked: Request) -> Reply:
+        seen.append(f"{asked.system[:12]} … {asked.prompt[-5:]}")
+        done = sum(1 for said in asked.messages if said.role == "tool")
+        return Reply(calls=(Call("page", {"n": done}),)) if done < calls else Reply("Read.")
+
+    return read
+
+
+async def page(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+    return ToolOutcome(f"page {arguments['n']} " + "and so on " * 800)
+
+
+async def test_a_turn_keeps_its_head_at_a_server_that_cuts_it_in_silence(tmp_path: Path) -> None:
+    seen: list[str] = []
+    async with (
+        ScriptedLlm(reader(seen, 9), context=8192, server="ollama") as llm,
+        a_model_engine(
+            llm,
+            [Noting("page", act=page)],
+            specs=[spec("openai", llm.url, "small", profile="local")],
+            workspaces=tmp_path,
+        ) as (engine, _),
+    ):
+        result = await engine.run(a_turn({"owners": OWNER}, "read"), MemoryJournal())
+    assert isinstance(result, Answer)
+    assert result.text == "Read."
+    assert seen == ["You are tool … \nread"] * 10
+
+
+async def test_a_model_with_a_smaller_context_takes_over_and_loses_nothing(tmp_path: Path) -> None:
+    """The first fits into 100,000 tokens and fails after some pages; the second has 8,192, and is asked by that."""
+    first, second = list[str](), list[str]()
+
+    def fails(asked: Request) -> Reply:
+        return Reply(fault=Status(500)) if len(first) == 5 else reader(first, 9)(asked)
+
+    async with (
+        ScriptedLlm(fails) as large,
+        ScriptedLlm(reader(second, 9), context=8192, server="ollama") as small,
+        a_model_engine(
+            large,
+            [Noting("page", act=page)],
+            specs=[
+                spec("openai", large.url, "large", context=100_000, max_tokens=4096),
+                spec("openai", small.url, "small", profile="local"),
+            ],
+            workspaces=tmp_path,
+        ) as (engine, _),
+    ):
+        turn = a_turn({"owners": OWNER}, "read")
+        result = await engine.run(turn, MemoryJournal())
+        told = [said.text for said in small.requests[0].messages if said.role == "tool"]
+    assert isinstance(result, Answer)
+    assert second == ["You are tool … \nread"] * 5
+    assert len(first) == 5
+    assert told[0].startswith(f"[moved to the file tool-results/{turn.request_id}/2-1.txt")
+    assert told[-1].startswith("page 4 ")
+    readers = directory_of(reader_of(turn, {}, CHANNELS["api"]), turn.request_id)
+    kept = tmp_path / ".results" / "tool" / readers / "tool-results" / str(turn.request_id) / "2-1.txt"
+    assert kept.read_text().startswith("page 0 ")

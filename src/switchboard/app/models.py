@@ -149,4 +149,5 @@ def open_models(settings: Settings, database: Database) -> OpenModels:
     """Those that can be asked from here. Raises ConfigurationError."""
     sessions = Sessions(model.spec for model in settings.models if flaw(model.spec) is None)
     limits, slots = Limits(settings.spending.cap), StoredSlots(database, _SLOT_TTL_S, sessions.key_hashes)
-    return OpenModels(sessions, Dispatcher(sessions.models, StoredSpending(database), limits, slots=slots))
+    spending, context = StoredSpending(database), sessions.contexts.of
+    return OpenModels(sessions, Dispatcher(sessions.models, spending, limits, slots=slots, context=context))

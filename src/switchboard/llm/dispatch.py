@@ -55,6 +55,10 @@ _POLL_S: Final = 0.05
 _LONGEST_POLL_S: Final = 0.5
 
 
+Context = Callable[[ModelSpec], Awaitable[int]]
+"""How many tokens a model can read, question and answer together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The maximum cost of a day, and the seconds to wait for a busy model if there is another."""
@@ -156,10 +160,11 @@ class _Run:
 class Dispatcher:
     """The models of a process. Breakers are its own; `spending` and `slots` are wherever the caller keeps them.
 
-    Without `slots` a model runs as many sessions in this process as it may run at all.
+    Without `slots` a model runs as many sessions in this process as it may run at all, without `context` it reads as
+    much as its settings say.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what surrounds a dispatcher, all of it optional but the first two
         self,
         models: Iterable[tuple[ModelSpec, Session]],
         spending: Spending,
@@ -168,6 +173,7 @@ class Dispatcher:
         policy: BreakerPolicy = DEFAULT,
         clock: Callable[[], float] = time.monotonic,
         slots: Slots | None = None,
+        context: Context | None = None,
     ) -> None:
         self._models = {spec.name: _Model(spec, one, asyncio.Semaphore(spec.concurrency)) for spec, one in models}
         self._spending = spending
@@ -175,6 +181,7 @@ class Dispatcher:
         self._policy = policy
         self._clock = clock
         self._slots = slots
+        self._context = context
 
     async def run(self, request: Request, terms: Terms = _NO_TERMS, on_delta: OnDelta | None = None) -> Report:
         """Ask models until one has answered, at most until `request.deadline`.
@@ -232,13 +239,21 @@ class Dispatcher:
 
     async def _asked_within(self, run: _Run, model: _Model) -> None:
         """Ask with as much of the request as the model accepts; if that was still too long, with the minimum."""
-        before, request = len(run.attempts), _fitting(run, model)
+        before, request = len(run.attempts), await self._fitting(run, model)
         await self._asked(run, model, request)
         if not any(one.outcome == "context_too_long" for one in run.attempts[before:]):
             return
         least = run.shorter(request, 0)
         if least != request and run.left() > 0 and not await run.taken():
             await self._asked(run, model, least)
+
+    async def _fitting(self, run: _Run, model: _Model) -> Request:
+        """As much of the request as this model's context holds besides the answer."""
+        spec = model.spec
+        context = spec.context if self._context is None else await self._context(spec)
+        if context is None:
+            return run.request
+        return run.shorter(run.request, context - _output(run.request, model) - _OVERHEAD.get(model.session.kind, 0))
 
     def _in_cooldown(self, run: _Run, model: _Model) -> bool:
         wait = model.pause_ends - self._clock() if _awaits_probe(run, model) else self._wait(model)
@@ -418,15 +433,6 @@ def _withdrawn(breaker: Breaker, ticket: Ticket, now: float) -> Breaker:
 
 def _output(request: Request, model: _Model) -> int:
     return min(request.max_tokens, model.spec.max_tokens)
-
-
-def _fitting(run: _Run, model: _Model) -> Request:
-    """As much of the request as this model's context holds besides the answer."""
-    if model.spec.context is None:
-        return run.request
-    return run.shorter(
-        run.request, model.spec.context - _output(run.request, model) - _OVERHEAD.get(model.session.kind, 0)
-    )
 
 
 def _estimate(asked: int, request: Request, model: _Model) -> Amount:

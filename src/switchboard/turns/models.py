@@ -20,7 +20,8 @@ class DirectModels:
     def __init__(self, specs: Sequence[ModelSpec], sessions: Sessions) -> None:
         self._specs = {one.name: one for one in specs}
         self._contexts = sessions.contexts
-        self._dispatcher = Dispatcher(sessions.models, DayBook(lambda: datetime.now(UTC).date()))
+        book = DayBook(lambda: datetime.now(UTC).date())
+        self._dispatcher = Dispatcher(sessions.models, book, context=sessions.contexts.of)
 
     @property
     def names(self) -> Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -131,9 +132,22 @@ def test_a_request_is_cut_at_its_history() -> None:
     history = messages([SAID, DONE] * 5, [], ZONE)
     now = ChatMessage("user", "now")
     request = Request((*history, now))
-    assert shorter(request, 1, 10_000) == request
-    cut = shorter(request, 1, asked_tokens(request) // 2)
+    assert shorter(request, 1, 10_000, "r") == (request, [])
+    cut, _ = shorter(request, 1, asked_tokens(request) // 2, "r")
     assert 1 < len(cut.messages) < len(request.messages)
     assert cut.messages[0].role == "user"
     assert not cut.messages[0].results
-    assert shorter(request, 1, 0).messages == (now,)
+    assert shorter(request, 1, 0, "r") == (replace(request, messages=(now,)), [])
+
+
+def test_results_of_the_turn_are_moved_before_its_history_is_cut() -> None:
+    history = messages([SAID, DONE] * 5, [], ZONE)
+    now = turn(12_000, 12_000)
+    request = Request((*history, *now))
+    least = asked_tokens(Request((*history, *turn(10, 10))))
+    found, moved = shorter(request, len(now), least + 500, "r")
+    assert found.messages[: len(history)] == history
+    assert [one.name for one in moved] == ["r/2-1.txt", "r/4-1.txt"]
+    assert asked_tokens(found) <= least + 500
+    found, moved = shorter(request, len(now), 0, "r")
+    assert (len(found.messages), len(moved)) == (len(now), 2)

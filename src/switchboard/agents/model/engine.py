@@ -28,6 +28,8 @@ from switchboard.ports.tools import Tool
 
 RESULTS: Final = ".results"
 """Beside the workspaces of the butlers, none of which has that name."""
+_ANSWER: Final = 4
+"""At most a quarter of the context is for the answer: of a small one the rest must hold the question."""
 _SLACK_S: Final = 120.0
 """What a turn may take beyond its limit of time, for its last request and what is on its way."""
 
@@ -118,6 +120,7 @@ class ModelEngine:
         names, prompt = tuple(await self.models_for(turn)), await self.prompt_for(turn)
         kept = self._context.history
         history = () if kept is None else tuple(await kept.load(turn))
+        window = await models.context(names[0])
         granted = await granted_to(turn, options, self._tools, self._context.readers)
         return Frozen(
             now=turn.received_at,
@@ -131,8 +134,8 @@ class ModelEngine:
             limits=options.limits.limits,
             history=history,
             urls=urls_of(turn, history),
-            window=await models.context(names[0]),
-            max_tokens=options.max_tokens,
+            window=window,
+            max_tokens=min(options.max_tokens, window // _ANSWER),
         )
 
     async def prompt_for(self, turn: Turn) -> str:

@@ -171,8 +171,9 @@ class Talk:
 
         async def act(_: UUID) -> Costed:
             self._telling.restart(ask.n)
-            began = monotonic()
-            report = await self._around.models.ask(request, self._asking(progress))
+            began, moved = monotonic(), list[Moved]()
+            report = await self._around.models.ask(request, self._asking(progress, moved))
+            await self._keep(moved)
             return _recorded(report, monotonic() - began, last=not ask.tools)
 
         try:
@@ -207,23 +208,31 @@ class Talk:
             key=f"{self._turn.request_id}",
         )
 
-    def _asking(self, progress: Progress) -> Asking:
-        keep = len(progress.messages)
-        return Asking(
-            self._frozen.models,
-            shorter=lambda request, tokens: shorter(request, keep, tokens),
-            on_delta=self._telling.hear,
-        )
+    def _asking(self, progress: Progress, moved: list[Moved]) -> Asking:
+        """`moved` gets what a model with a smaller context than the first is told to read in files."""
+
+        def shortened(request: Request, tokens: int) -> Request:
+            found, files = shorter(request, len(progress.messages), tokens, self._folder)
+            moved.extend(files)
+            return found
+
+        return Asking(self._frozen.models, shorter=shortened, on_delta=self._telling.hear)
 
     async def _fitted(self, progress: Progress) -> Progress:
         """With the oldest results as references to files where the context grows too short."""
         request = self._request(progress, Ask(0, ()))
-        folder = f"{RESULTS}/{self._turn.request_id}"
-        fitted, moved = fit(request, progress.messages, self._frozen.window, folder)
+        fitted, moved = fit(request, progress.messages, self._frozen.window, self._folder)
+        await self._keep(moved)
+        return replace(progress, messages=fitted)
+
+    @property
+    def _folder(self) -> str:
+        return f"{RESULTS}/{self._turn.request_id}"
+
+    async def _keep(self, moved: Sequence[Moved]) -> None:
         if moved and self._around.results is not None:
             quota = min(QUOTA, self._around.options.workspace_quota)
             await asyncio.to_thread(_write, self._around.results, moved, self._turn.request_id, quota)
-        return replace(progress, messages=fitted)
 
     async def _failure(self, failure: ModelFailure, n: int) -> EngineFailure:
         """What a request that nobody answered means for the turn."""

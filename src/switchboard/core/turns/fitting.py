@@ -1,6 +1,7 @@
 """Where a turn outgrows the context of its model: its oldest results become references to files. Pure.
 
-`agents/model/talk.py` asks before each request, and writes the files. Next: `loop.py`.
+`agents/model/talk.py` asks before each request, by the context of the first model (`fit`), and for each model that is
+asked by its own (`shorter`), and writes the files. Next: `loop.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,30 @@ def fit(
     used = asked_tokens(request) + request.max_tokens
     if used <= _FULL * window:
         return tuple(turn), []
-    over, moved, found = used - _LEFT * window, list[Moved](), list[ChatMessage]()
+    return _referring(turn, used - _LEFT * window, folder)
+
+
+def shorter(request: Request, keep: int, tokens: int, folder: str) -> tuple[Request, list[Moved]]:
+    """The request within `tokens`, as far as that can be done, and the files in `folder` that it refers to.
+
+    First the oldest results of its last `keep` messages, which are those of this turn, become references; then the
+    history goes, from its beginning. What a person has said in this turn always stays.
+    """
+    over = asked_tokens(request) - tokens
+    if over <= 0:
+        return request, []
+    history = request.messages[: len(request.messages) - keep]
+    turn, moved = _referring(request.messages[len(history) :], over, folder)
+    while history and asked_tokens(replace(request, messages=(*history, *turn))) > tokens:
+        history = history[1:]
+        while history and (history[0].role == "assistant" or history[0].results):
+            history = history[1:]
+    return replace(request, messages=(*history, *turn)), moved
+
+
+def _referring(turn: Sequence[ChatMessage], over: float, folder: str) -> tuple[tuple[ChatMessage, ...], list[Moved]]:
+    """The messages with as many of their oldest results as references as save `over` tokens."""
+    moved, found = list[Moved](), list[ChatMessage]()
     for i, message in enumerate(turn):
         results = []
         for j, result in enumerate(message.results, 1):
@@ -61,13 +85,3 @@ def _moved(name: str, result: ToolResult) -> ToolResult:
         return result
     text = f"{_MARK}{name}: {len(result.text)} characters, which begin with {result.text[:200]!r}]"
     return replace(result, text=text)
-
-
-def shorter(request: Request, keep: int, tokens: int) -> Request:
-    """The request without as much of its history as brings it below `tokens`; the last `keep` messages always stay."""
-    said = request.messages
-    while len(said) > keep and asked_tokens(replace(request, messages=said)) > tokens:
-        said = said[1:]
-        while len(said) > keep and (said[0].role == "assistant" or said[0].results):
-            said = said[1:]
-    return replace(request, messages=said)
