@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
+import sys
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,9 +20,10 @@ import pytest
 from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.domain.routing import Team
 from switchboard.ports.engine import Delta
-from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Status, Usage
+from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status, Usage
 from switchboard.turns import (
     Agent,
+    Image,
     Memory,
     MessageContext,
     ModelSpec,
@@ -46,9 +50,11 @@ TEAM = Team(ROOT, None, members=(butler("clerk", "model"),))
 
 
 @asynccontextmanager
-async def a_host(url: str, llm: ScriptedLlm, team: Team = TEAM, **given: Any) -> AsyncIterator[tuple[Lab, TurnContext]]:
+async def a_host(
+    url: str, llm: ScriptedLlm, team: Team = TEAM, *, vision: bool = False, **given: Any
+) -> AsyncIterator[tuple[Lab, TurnContext]]:
     """An installation, and a program with a pool of its own; `given` to `open_turns`."""
-    models = Asked([spec("openai", llm.url, name, timeout=20.0) for name in ("m", "n")])
+    models = Asked([spec("openai", llm.url, name, timeout=20.0, vision=vision) for name in ("m", "n")])
     async with lab(url, [team], []) as parts:
         pool = await asyncpg.create_pool(url, min_size=1, max_size=6)
         try:
@@ -311,6 +317,81 @@ async def test_a_compaction_that_fails_changes_nothing_and_is_tried_again(databa
         await eventually(compacted, within=60)
 
 
+async def answered_at_last(parts: Lab, context: TurnContext, text: str, request_id: str) -> None:
+    """A message as often as it takes, behind those before it."""
+
+    async def answered() -> bool:
+        await parts.database.run("update lane set ready_at = clock_timestamp() where state = 'ready'")
+        try:
+            await process_message(context, "s1", "api", text, request_id=request_id)
+        except ProviderError:
+            return False
+        return True
+
+    await eventually(answered, within=60)
+
+
+ASKING: Final = """
+import asyncio, sys, asyncpg
+from switchboard.turns import ModelSpec, open_models, open_turns, process_message
+
+async def main(url, model, *texts):
+    spec = ModelSpec("m", "openai", "scripted-1", base_url=model)
+    async with asyncpg.create_pool(url, min_size=1, max_size=4) as pool, open_models([spec]) as models:
+        async with open_turns(pool, "System1/clerk", models) as context:
+            calls = [process_message(context, "s1", "api", text, request_id=text) for text in texts]
+            print(*[answer.content for answer in await asyncio.gather(*calls)], sep=", ")
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@asynccontextmanager
+async def a_process(url: str, llm: ScriptedLlm, *texts: str) -> AsyncIterator[Process]:
+    """A program of its own that asks the butler in session `s1`, each text with itself as the id."""
+    command = [sys.executable, "-W", "error", "-c", ASKING, url, f"{llm.url}/v1", *texts]
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+def waits_once(request: Request) -> Reply:
+    """Answers the message `first` only when it may."""
+    return Reply(text=f"heard {last(request)}", gate="first" if last(request) == "first" else "")
+
+
+async def test_two_processes_take_turns_in_a_session_and_answer_a_request_once(database_url: str) -> None:
+    async with ScriptedLlm(waits_once) as llm, lab(database_url, [TEAM], []) as parts:
+        async with a_process(database_url, llm, "first") as one:
+            await llm.waiting("first")
+            async with a_process(database_url, llm, "first", "second") as other:
+                await eventually(lambda: stored(parts, 2))
+                assert len(llm.requests) == 1
+                llm.release("first")
+                said = [(await process.communicate())[0].decode().strip() for process in (one, other)]
+        assert said == ["heard first", "heard first, heard second"]
+        assert [last(request) for request in llm.requests] == ["first", "second"]
+        assert [message.text for message in llm.requests[1].messages if message.role == "assistant"] == ["heard first"]
+
+
+async def stored(parts: Lab, messages: int) -> bool:
+    return await parts.count("select count(*) from message_inbox") == messages
+
+
+async def test_another_process_goes_on_where_one_was_killed(database_url: str) -> None:
+    async with ScriptedLlm(waits_once) as llm, lab(database_url, [TEAM], []):
+        async with a_process(database_url, llm, "first") as one:
+            await llm.waiting("first")
+            one.kill()
+        llm.release("first")
+        async with a_process(database_url, llm, "first") as other:
+            assert (await other.communicate())[0].decode().strip() == "heard first"
+
+
 async def test_a_model_that_is_away_loses_no_message(database_url: str) -> None:
     sick: Sequence[bool] = [True]
 
@@ -322,18 +403,106 @@ async def test_a_model_that_is_away_loses_no_message(database_url: str) -> None:
             await process_message(context, "s1", "api", "hello", request_id="r1")
         assert await parts.count("select count(*) from message_inbox") == 1
         sick = [False]
-        await parts.database.run("update lane set ready_at = clock_timestamp() where state = 'ready'")
-
-        async def answered() -> bool:
-            try:
-                answer = await process_message(context, "s1", "api", "hello", request_id="r1")
-            except ProviderError:
-                await parts.database.run("update lane set ready_at = clock_timestamp() where state = 'ready'")
-                return False
-            return answer.content == "heard hello"
-
-        await eventually(answered, within=60)
+        await answered_at_last(parts, context, "hello", "r1")
+        answer = await process_message(context, "s1", "api", "hello", request_id="r1")
+        assert answer.content == "heard hello"
         assert await parts.count("select count(*) from message_inbox") == 1
+
+
+CAT: Final = Image("image/png", b"\x89PNG a cat")
+SEEN: Final = f"data:image/png;base64,{base64.b64encode(CAT.data).decode()}"
+
+
+def looks(request: Request) -> Reply:
+    """Lists its files before it says what it sees, so that a turn has two requests."""
+    if not request.results and SEEN in json.dumps(request.body):
+        return Reply(calls=(Call("list_files", {"path": "inbox"}),))
+    return Reply(text="a cat")
+
+
+def the_image_in(place: Path) -> Path:
+    [kept] = place.rglob("*.png")
+    return kept
+
+
+OWNED: Final = Team(ROOT, None, members=(butler("clerk", "model", owners=["api:s1"]),))
+
+
+async def test_an_image_is_shown_in_its_turn_and_never_again(database_url: str, tmp_path: Path) -> None:
+    async with (
+        ScriptedLlm(looks, strict=True) as llm,
+        a_host(database_url, llm, OWNED, vision=True, workspaces=tmp_path) as (parts, context),
+    ):
+        await process_message(context, "s1", "api", "look", images=[CAT])
+        await process_message(context, "s1", "api", "and now?")
+        assert [SEEN in json.dumps(request.body) for request in llm.requests] == [True, True, False]
+        [result] = llm.requests[1].results
+        name = re.findall(r"inbox/[0-9a-f]{16}\.png", str(result))[0]
+        assert all(f"look\\n[image {name}]" in json.dumps(request.body) for request in llm.requests)
+        kept = the_image_in(tmp_path)
+        assert (str(kept).endswith(name), kept.read_bytes()) == (True, CAT.data)
+        assert await parts.count("select count(*) from step where result::text like '%iVBOR%'") == 0
+
+
+async def test_a_model_without_vision_is_told_that_there_is_an_image(database_url: str, tmp_path: Path) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm, workspaces=tmp_path) as (_, context):
+        answer = await process_message(context, "s1", "api", "look", images=[CAT])
+        assert "(1 of 1 attached images cannot be shown to you.)" in answer.content
+        assert "[image inbox/" in answer.content
+
+
+async def test_without_a_place_for_images_the_model_is_told(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for place in (None, tmp_path / "file"):
+        async with ScriptedLlm(says) as llm, a_host(database_url, llm, vision=True, workspaces=place) as (_, context):
+            answer = await process_message(context, f"s{place}", "api", "look", images=[CAT])
+            assert answer.content.endswith("[attachment image/png, 10 bytes; its content is not available]")
+
+
+@pytest.mark.parametrize("change", [b"a dog", None])
+async def test_a_turn_that_goes_on_shows_the_very_image_or_none(
+    database_url: str, tmp_path: Path, change: bytes | None
+) -> None:
+    sick: Sequence[bool] = [True]
+
+    def brain(request: Request) -> Reply:
+        return Reply(fault=Status(503)) if sick[0] else says(request)
+
+    async with (
+        ScriptedLlm(brain) as llm,
+        a_host(database_url, llm, vision=True, workspaces=tmp_path) as (parts, context),
+    ):
+        with pytest.raises(ProviderError):
+            await process_message(context, "s1", "api", "look", images=[CAT], request_id="r1")
+        sick = [False]
+        kept = the_image_in(tmp_path)
+        if change is None:
+            kept.unlink()
+        else:
+            kept.write_bytes(change)
+        tried = len(llm.requests)
+        await answered_at_last(parts, context, "and now?", "r2")
+        first = json.dumps(llm.requests[tried].body)
+        assert SEEN not in first
+        assert f"(inbox/{kept.name}: not available any more.)" in first
+
+
+@pytest.mark.parametrize(
+    ("images", "problem"),
+    [
+        ([CAT] * 5, "at most 4 images"),
+        ([Image("image/bmp", b"BM")], "image/png, image/jpeg"),
+        ([Image("image/png", b"")], "1 to 5242880 bytes"),
+        ([Image("image/png", bytes(5 * 1024**2 + 1))], "1 to 5242880 bytes"),
+    ],
+)
+async def test_images_that_no_model_would_see_are_refused(
+    database_url: str, images: Sequence[Image], problem: str
+) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
+        with pytest.raises(InvalidInput, match=problem):
+            await process_message(context, "s1", "api", "look", images=images)
+        assert await parts.count("select count(*) from message_inbox") == 0
 
 
 def test_the_tools_are_those_of_the_engine() -> None:

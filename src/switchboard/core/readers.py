@@ -52,8 +52,18 @@ def person_of(envelope: Envelope) -> str:
 
 def directory_of(reader: Reader, request_id: RequestId) -> str:
     """The name of a directory for what the same readers may read again; of a message that may be anybody's, nobody."""
-    readers = f"private:{reader.person}" if reader.private else f"group:{reader.conversation}"
-    return sha256((readers if reader.authentic else f"request:{request_id}").encode()).hexdigest()[:32]
+    return directory_among(reader) or _directory(f"request:{request_id}")
+
+
+def directory_among(reader: Reader) -> str | None:
+    """The same before there is a message; None if it may be anybody's."""
+    if not reader.authentic:
+        return None
+    return _directory(f"private:{reader.person}" if reader.private else f"group:{reader.conversation}")
+
+
+def _directory(readers: str) -> str:
+    return sha256(readers.encode()).hexdigest()[:32]
 
 
 def is_private(envelope: Envelope, conversation: str) -> bool:

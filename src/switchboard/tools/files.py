@@ -16,7 +16,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.threads import Stop, in_thread
 from switchboard.tools.workspace import (
-    RESULTS,
+    OWN,
     TEMPORARY,
     Entry,
     Refused,
@@ -204,8 +204,8 @@ def _lines_of(opened: int, stop: Stop) -> Iterator[bytes]:
 
 def _write_file(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
     file = Written(_file_parts(arguments), str(arguments["content"]).encode("utf-8", "replace"), scope.key)
-    if file.parts[0] == RESULTS:
-        raise Refused(f"{RESULTS} is for results of tools; choose another directory")
+    if file.parts[0] in OWN:
+        raise Refused(f"{file.parts[0]} is for {OWN[file.parts[0]]}; choose another directory")
     replaced = write(scope.workspace, file, stop, scope.quota)
     return f"{'replaced' if replaced else 'created'} {shown_name('/'.join(file.parts))}: {len(file.data)} bytes"
 

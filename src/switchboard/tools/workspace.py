@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from switchboard.core.turns.images import INBOX
 from switchboard.ports.tools import QUOTA, ToolScope
 from switchboard.tools.threads import Stop
 
@@ -30,6 +31,8 @@ MOST_WRITTEN: Final = 4 * 1024**2
 """Maximum bytes of a file that is written."""
 RESULTS: Final = "tool-results"
 """The directory of a reader's long results, as a model sees it; it is not in the workspace, which others read, too."""
+OWN: Final = {RESULTS: "results of tools", INBOX: "what people send"}
+"""Directories that each reader has apart, and what they are for."""
 TEMPORARY: Final = ".switchboard-"
 """What the names of files begin with that are being written; neither listed nor searched."""
 
@@ -82,11 +85,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file to write: its content, whole, and the key of the step that writes it."""
+    """A file to write: its content, whole, of at most `most` bytes, and the key of the step that writes it."""
 
     parts: Sequence[str]
     data: bytes
     key: UUID
+    most: int = MOST_WRITTEN
 
 
 def parts_of(path: str) -> tuple[str, ...]:
@@ -107,10 +111,10 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 def root_of(scope: ToolScope, parts: Sequence[str]) -> Path:
     """The directory that these names are in: the workspace, or what is kept for this reader alone. Raises `Refused`."""
-    if tuple(parts[:1]) != (RESULTS,):
+    if not parts or parts[0] not in OWN:
         return scope.workspace
     if scope.results is None:
-        raise Refused("no results are kept")
+        raise Refused("nothing is kept there")
     return scope.results
 
 
@@ -208,8 +212,8 @@ def write(root: Path, file: Written, stop: Stop, quota: int = QUOTA) -> bool:
     Another name is written and renamed, so that no reader sees half of it and no link is written through.
     """
     *above, name = file.parts
-    if len(file.data) > MOST_WRITTEN:
-        raise Refused(f"a file that is written has at most {MOST_WRITTEN} bytes, not {len(file.data)}")
+    if len(file.data) > file.most:
+        raise Refused(f"a file that is written has at most {file.most} bytes, not {len(file.data)}")
     _check_quota(root, len(file.data), stop, quota)
     with directory(root, above, make=True) as at:
         mode = _mode(at, name)

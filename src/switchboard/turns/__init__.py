@@ -11,6 +11,7 @@ in the middle, it goes on at the next call. The engine is the one that workers r
 Next: `messages.py` for the functions, `context.py` for what they work with, `hosting.py` for how it is opened.
 """
 
+from switchboard.domain.llm import Image
 from switchboard.llm.spec import ModelSpec
 from switchboard.ports.engine import Delta
 from switchboard.tools.registry import build_tools, tool_definitions
@@ -30,6 +31,7 @@ from switchboard.turns.models import open_models
 __all__ = [
     "Agent",
     "Delta",
+    "Image",
     "Memory",
     "MessageContext",
     "ModelSpec",

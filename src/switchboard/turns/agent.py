@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
@@ -18,10 +19,13 @@ import msgspec
 import structlog
 
 from switchboard.agents.model.engine import ModelEngine
+from switchboard.core.readers import directory_among
 from switchboard.core.storable import storable_text
-from switchboard.domain.envelope import Event
+from switchboard.core.turns.images import ENDINGS, reference
+from switchboard.domain.envelope import Attachment, Event, Payload
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
 from switchboard.domain.ledger import Item
+from switchboard.domain.llm import Image
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Member, SystemId
 from switchboard.journey.accept import AcceptLeg, Submission
@@ -29,14 +33,17 @@ from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg
 from switchboard.lanes.kinds import Claim
 from switchboard.lanes.notifier import Notifier, settled_topic
+from switchboard.llm.pictures import MOST_IMAGE_BYTES, MOST_IMAGES
 from switchboard.ports.engine import EngineFailure, Fenced
 from switchboard.store import embedded_turns as store
 from switchboard.store import lanes
 from switchboard.store.database import Database
 from switchboard.store.lanes import Settlement
+from switchboard.tools.inbox import keep_image
+from switchboard.tools.workspace import Refused
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage, ProviderError
 from switchboard.turns.engine import Call, Calls
-from switchboard.turns.session import envelope_of
+from switchboard.turns.session import envelope_of, reader_of_session
 
 log = structlog.get_logger(__name__)
 
@@ -90,12 +97,13 @@ class ButlerAgent:
         """As in the protocol."""
         if message.model_override is not None:
             await ctx.agent().get_model(message.model_override)
+        payload = Payload(normalized_text=message.content, attachments=await self._attached(message))
         event = Event(
             external_event_id=message.request_id or str(uuid4()),
             observed_at=datetime.now(UTC),
             external_thread_id=message.session_key,
         )
-        envelope = envelope_of(self._butler, message.channel_name, event, message.content)
+        envelope = envelope_of(self._butler, message.channel_name, event, payload)
         accepted = await self._parts.accept.accept(Submission(envelope, msgspec.json.encode(envelope)))
         with self._parts.calls.waiting(accepted.request_id, Call(ctx, message)):
             answer = await self._answered(accepted.request_id)
@@ -116,6 +124,16 @@ class ButlerAgent:
         if member is None:
             raise NotFound(f"there is no butler {self._butler}")
         return member
+
+    async def _attached(self, message: NewMessage) -> tuple[Attachment, ...]:
+        """References to the images, which are kept before their message is stored. Raises InvalidInput."""
+        _check(message.images)
+        if not message.images:
+            return ()
+        reader = reader_of_session(self._butler, message.channel_name, message.session_key)
+        readers = directory_among(reader)
+        kept = None if readers is None else self._parts.engine.kept_for(self._member, readers)
+        return tuple([await asyncio.to_thread(_keep, kept, image) for image in message.images])
 
     async def _answered(self, request_id: RequestId) -> ProcessedMessage:
         ring = asyncio.Event()
@@ -169,6 +187,28 @@ class ButlerAgent:
             task = asyncio.create_task(_compact(ctx, session_key))
             self._compacting.add(task)
             task.add_done_callback(self._compacting.discard)
+
+
+def _check(images: Sequence[Image]) -> None:
+    if len(images) > MOST_IMAGES:
+        raise InvalidInput(f"a message has at most {MOST_IMAGES} images", field="images")
+    for image in images:
+        if image.media_type not in ENDINGS:
+            raise InvalidInput(f"an image is one of {', '.join(ENDINGS)}, not {image.media_type}", field="images")
+        if not 0 < len(image.data) <= MOST_IMAGE_BYTES:
+            raise InvalidInput(f"an image has 1 to {MOST_IMAGE_BYTES} bytes, not {len(image.data)}", field="images")
+
+
+def _keep(readers: Path | None, image: Image) -> Attachment:
+    """What the message says of an image; the model is told that it is not there where it cannot be kept."""
+    attachment = reference(image)
+    try:
+        if readers is not None:
+            keep_image(readers, attachment.filename or "", image)
+            return attachment
+    except (Refused, OSError) as error:
+        log.warning("an image could not be kept", error=str(error))
+    return Attachment(media_type=image.media_type, size_bytes=len(image.data))
 
 
 async def _compact(ctx: MessageContext, session_key: str) -> None:

@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from switchboard.core.turns.window import WINDOW
 from switchboard.domain.errors import SwitchboardError
+from switchboard.domain.llm import Image
 from switchboard.ports.engine import Delta
 from switchboard.ports.history import Entry
 
@@ -44,6 +45,7 @@ class NewMessage:
     user_context: str = ""
     model_override: str | None = None
     request_id: str | None = None
+    images: Sequence[Image] = ()
     on_delta: Callable[[Delta], None] | None = None
 
 

@@ -84,7 +84,8 @@ async def open_turns(
     """A context for `process_message`: `butler` (`System1/clerk`, engine `model`) of the installation, over `models`.
 
     The pool stays the caller's; its settings and codecs do not matter. `compact_model` condenses long sessions; None:
-    the first that answers. At its end the context waits for that, at most ten seconds.
+    the first that answers; at its end the context waits for that, at most ten seconds. Images are kept below
+    `workspaces`, where the workers of the installation should have theirs, too.
     """
     database, calls, system_id = ForeignDatabase(pool, "read_committed"), Calls(), SystemId(butler)
     notifier, readers, clock = Notifier(database), Readers(database, CHANNELS), DatabaseClock()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from switchboard.domain.llm import Image
 from switchboard.ports.engine import Delta
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage
 
@@ -17,14 +18,18 @@ async def process_message(  # noqa: PLR0913 - the arguments of one call, most of
     user_context: str | None = None,
     model_override: str | None = None,
     request_id: str | None = None,
+    images: Sequence[Image] = (),
     on_delta: Callable[[Delta], None] | None = None,
 ) -> ProcessedMessage:
     """One message of a session, answered by the agent; `on_delta` is told the answer while it is written.
 
-    `model_override` is a name of the agent's models. Raises `ProviderError` once the message is stored, and before that
+    `model_override` is a name of the agent's models. `images` are at most four, of 5 MB each; models with `vision` see
+    them in this turn. Raises `ProviderError` once the message is stored, and before that
     what storing a message raises.
     """
-    message = NewMessage(session_key, channel_name, content, user_context or "", model_override, request_id, on_delta)
+    message = NewMessage(
+        session_key, channel_name, content, user_context or "", model_override, request_id, images, on_delta
+    )
     return await ctx.agent().run(ctx, message)
 
 

@@ -20,7 +20,7 @@ from switchboard.ports.facts import Reader
 EARLIEST: Final = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 
-def envelope_of(butler: SystemId, channel_name: str, event: Event, content: str) -> Envelope:
+def envelope_of(butler: SystemId, channel_name: str, event: Event, payload: Payload) -> Envelope:
     """A message of the session that `event` names as its thread."""
     return Envelope(
         schema_version="ingest.v1",
@@ -31,7 +31,7 @@ def envelope_of(butler: SystemId, channel_name: str, event: Event, content: str)
         ),
         event=event,
         sender=Sender(identity=event.external_thread_id or "", chat_type="private"),
-        payload=Payload(normalized_text=content),
+        payload=payload,
         control=Control(pinned_target=butler),
     )
 
@@ -40,7 +40,7 @@ def reader_of_session(butler: SystemId, channel_name: str, session_key: str) -> 
     """For whom a turn of the session reads. Raises InvalidInput for a channel that does not exist."""
     channel = CHANNELS.known(channel_name, "channel_name")
     event = Event(external_event_id="-", external_thread_id=session_key, observed_at=EARLIEST)
-    envelope = envelope_of(butler, channel_name, event, "")
+    envelope = envelope_of(butler, channel_name, event, Payload(normalized_text=""))
     return reader_among(butler, conversation(envelope, channel), envelope, {}, channel)
 
 

@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 from switchboard.agents.delivery import read_options
 from switchboard.agents.model.options import ModelOptions
-from switchboard.agents.model.talk import Around, Talk
+from switchboard.agents.model.talk import Around, Talk, said_in
 from switchboard.core.turns.frozen import Frozen, read_frozen
+from switchboard.core.turns.images import images_among
 from switchboard.core.turns.render import notes, opening, system_prompt
 from switchboard.core.turns.stop import is_stop
 from switchboard.domain.errors import ConfigurationError
@@ -100,7 +101,7 @@ class ModelEngine:
 
         frozen = read_frozen(await journal.step("start", start))
         workspace = self._workspace(turn.member, options)
-        results = self._results(turn.member, frozen)
+        results = self.kept_for(turn.member, frozen.readers)
         around = Around(models, self._tools, workspace, results, self._clock, options)
         return await Talk(turn, journal, frozen, around).run()
 
@@ -126,7 +127,8 @@ class ModelEngine:
             now=turn.received_at,
             zone=options.zone,
             system=system_prompt(turn.member, prompt),
-            opening=opening(turn.text, turn.received_at, options.zone, await self._known(turn)),
+            opening=opening(said_in(turn), turn.received_at, options.zone, await self._known(turn)),
+            images=images_among(turn.envelope.payload.attachments),
             models=names,
             tools=granted.tools,
             withheld=granted.withheld,
@@ -156,10 +158,10 @@ class ModelEngine:
             return options.workspace
         return self._context.workspaces / _directory(member)
 
-    def _results(self, member: Member, frozen: Frozen) -> Path | None:
-        """Where the readers of a turn, and nobody else, find its long results again."""
+    def kept_for(self, member: Member, readers: str) -> Path | None:
+        """Where the readers of a turn, and nobody else, find long results and images; None: nothing is kept."""
         root = self._context.workspaces
-        return None if root is None else root / RESULTS / _directory(member) / frozen.readers
+        return None if root is None else root / RESULTS / _directory(member) / readers
 
 
 def _directory(member: Member) -> str:

@@ -24,6 +24,7 @@ from switchboard.core.readers import person_of
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.fitting import Moved, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool
+from switchboard.core.turns.images import marked
 from switchboard.core.turns.loop import (
     Ask,
     Call,
@@ -58,6 +59,7 @@ from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 from switchboard.ports.models import Asking, Models
 from switchboard.ports.tools import Tool, ToolScope
 from switchboard.tools.calls import CallLimits, call_tool
+from switchboard.tools.inbox import read_image
 from switchboard.tools.results import QUOTA
 from switchboard.tools.threads import Stop
 from switchboard.tools.workspace import RESULTS, Refused, Written, write
@@ -141,7 +143,7 @@ class Talk:
         return text
 
     async def _through(self) -> TurnResult:
-        progress: Progress | TurnResult = begin(self._frozen.opening)
+        progress: Progress | TurnResult = await self._begun()
         while isinstance(progress, Progress):
             match next_step(progress, self._frozen.limits):
                 case Ask() as ask:
@@ -152,11 +154,21 @@ class Talk:
                     progress = self._result(Answer(text, stop_reason=stop_reason))
         return progress
 
+    async def _begun(self) -> Progress:
+        """The turn with the images of its message, as far as they are still there."""
+        frozen, kept = self._frozen, self._around.results
+        if not frozen.images:
+            return begin(frozen.opening)
+        found = [None if kept is None else await asyncio.to_thread(read_image, kept, one) for one in frozen.images]
+        gone = [one.name for one, image in zip(frozen.images, found, strict=True) if image is None]
+        note = f"\n\n({', '.join(gone)}: not available any more.)" if gone else ""
+        return begin(frozen.opening + note, [image for image in found if image is not None])
+
     def _result(self, answer: Answer) -> Answer:
         """With what it cost, and what is to be remembered of it."""
         self._telling.end(answer.text)
         author = person_of(self._turn.envelope)
-        said = Entry("user", self._turn.text, author, created_at=self._turn.received_at)
+        said = Entry("user", said_in(self._turn), author, created_at=self._turn.received_at)
         done = Entry("assistant", answer.text, calls=tuple(self._calls))
         warning = "; ".join(self._unknown)
         return replace(answer, usage=tuple(self._usage.values()), entries=(said, done), warning=warning)
@@ -328,6 +340,11 @@ class Talk:
         outcome = await call_tool(present, made.arguments, scope, CallLimits(self._around.options.tool_timeout))
         self._acting -= effects
         return _outcome(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
+
+
+def said_in(turn: Turn) -> str:
+    """What a person said, and what came with it, as this turn and all later ones read it."""
+    return marked(turn.text, turn.envelope.payload.attachments)
 
 
 def _recorded(report: Report, seconds: float, *, last: bool) -> Costed:

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Final
 
 from switchboard.core.lenient import json_value
+from switchboard.core.turns.images import unmarked
 from switchboard.domain.llm import ChatMessage, Request
 from switchboard.ports.facts import MAX_FACT
 
@@ -178,7 +179,8 @@ def words_of(line: Line) -> str:
 
 
 def own_words(text: str) -> str:
-    """What a person has sent, without what they quote or forward."""
+    """What a person has sent, without what they quote or forward, and without the names of files."""
+    text = unmarked(text)
     others = _REST_IS_OTHERS.search(text)
     return _QUOTED.sub("", text[: others.start()] if others else text)
 

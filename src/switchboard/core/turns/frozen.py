@@ -10,6 +10,7 @@ from datetime import datetime
 
 import msgspec
 
+from switchboard.core.turns.images import FrozenImage
 from switchboard.core.turns.limits import Limits
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import Tool
@@ -54,6 +55,8 @@ class Frozen:
     """Tools that would be offered if their risk were not high."""
     readers: str = ""
     """Who reads the turn, as the name of a directory."""
+    images: tuple[FrozenImage, ...] = ()
+    """Those of the message, which are shown in this turn only."""
     window: int = 8192
     max_tokens: int = 4096
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from switchboard.core.turns.limits import Done, Limits, Used, reached
-from switchboard.domain.llm import ChatMessage, Reply, ToolCall, ToolResult
+from switchboard.domain.llm import ChatMessage, Image, Reply, ToolCall, ToolResult
 from switchboard.ports.engine import StopReason
 
 EMPTY: Final = "The model gave no answer. Please ask again, perhaps in other words."
@@ -77,9 +77,9 @@ class Progress:
     end: Finish | None = None
 
 
-def begin(opening: str) -> Progress:
+def begin(opening: str, images: Sequence[Image] = ()) -> Progress:
     """The turn before its first request."""
-    return Progress((ChatMessage("user", opening),))
+    return Progress((ChatMessage("user", opening, images=tuple(images)),))
 
 
 def next_step(progress: Progress, limits: Limits) -> Ask | Run | Finish:

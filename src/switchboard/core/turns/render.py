@@ -94,6 +94,7 @@ def _in_turns(said: Iterable[ChatMessage]) -> list[ChatMessage]:
                 "\n\n".join(text for text in (before.text, message.text) if text),
                 (*before.calls, *message.calls),
                 (*before.results, *message.results),
+                images=(*before.images, *message.images),
             )
         else:
             found.append(message)

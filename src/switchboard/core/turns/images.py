@@ -1,0 +1,71 @@
+"""Attachments of a message as a model is told of them: images that are kept as files, and a line for each. Pure.
+
+A program's images become files in `inbox/`, and the message refers to them by name and SHA-256; the engine `model`
+freezes the references, shows the images in the turn of their message, and no later one. Next: `tools/inbox.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from switchboard.domain.envelope import Attachment
+from switchboard.domain.llm import Image
+
+INBOX: Final = "inbox"
+ENDINGS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+"""The media types that models can see."""
+_KEPT: Final = re.compile(rf"{INBOX}/[0-9a-f]{{16}}\.(?:{'|'.join(ENDINGS.values())})")
+_DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
+_MARKS: Final = re.compile(r"^\[(?:image|attachment) [^\n]*\]$", re.MULTILINE)
+_MOST_NAME: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenImage:
+    """An image of the message: its file in `inbox/`, and what must be in it."""
+
+    name: str
+    media_type: str
+    sha256: str
+
+
+def reference(image: Image) -> Attachment:
+    """The attachment by which a message refers to an image of one of `ENDINGS`."""
+    digest = sha256(image.data).hexdigest()
+    name = f"{INBOX}/{digest[:16]}.{ENDINGS[image.media_type]}"
+    return Attachment(
+        media_type=image.media_type, filename=name, size_bytes=len(image.data), storage_ref=f"sha256:{digest}"
+    )
+
+
+def images_among(attachments: Iterable[Attachment]) -> tuple[FrozenImage, ...]:
+    """Those that are references to images."""
+    found = []
+    for one in attachments:
+        digest = _DIGEST.fullmatch(one.storage_ref or "")
+        if digest and _KEPT.fullmatch(one.filename or "") and one.media_type in ENDINGS:
+            found.append(FrozenImage(one.filename or "", one.media_type, digest[1]))
+    return tuple(found)
+
+
+def marked(text: str, attachments: Iterable[Attachment]) -> str:
+    """The text of a message, and a line for each of its attachments; so it stands in all later turns, too."""
+    lines = (_mark(one) for one in attachments)
+    return "\n".join(filter(None, (text, *lines)))
+
+
+def unmarked(text: str) -> str:
+    """The same without these lines: what the person wrote."""
+    return _MARKS.sub("", text)
+
+
+def _mark(attachment: Attachment) -> str:
+    if kept := images_among([attachment]):
+        return f"[image {kept[0].name}]"
+    name = " ".join((attachment.filename or "").split())[:_MOST_NAME]
+    what = ", ".join(filter(None, (name, attachment.media_type[:_MOST_NAME], f"{attachment.size_bytes} bytes")))
+    return f"[attachment {what}; its content is not available]"

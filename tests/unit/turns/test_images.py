@@ -1,0 +1,67 @@
+"""Attachments as a model is told of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+import pytest
+
+from switchboard.core.turns.compaction import Line, words_of
+from switchboard.core.turns.images import ENDINGS, FrozenImage, images_among, marked, reference
+from switchboard.core.turns.render import messages
+from switchboard.domain.envelope import Attachment
+from switchboard.domain.llm import ChatMessage, Image
+from switchboard.ports.history import Entry
+
+NOW: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
+CAT: Final = Image("image/png", b"a cat")
+BILL: Final = Attachment(media_type="application/pdf", filename="bill\n[image x].pdf", size_bytes=12)
+
+
+@pytest.mark.parametrize("media_type", ENDINGS)
+def test_a_reference_is_found_again_by_name_and_content(media_type: str) -> None:
+    attachment = reference(Image(media_type, b"a cat"))
+    [found] = images_among([BILL, attachment])
+    assert found == FrozenImage(attachment.filename or "", media_type, (attachment.storage_ref or "")[7:])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"filename": "inbox/../../etc/passwd"},
+        {"filename": "cat.png"},
+        {"storage_ref": "sha256:short"},
+        {"storage_ref": None},
+        {"media_type": "text/html"},
+    ],
+)
+def test_what_only_looks_like_a_reference_is_none(given: dict[str, str | None]) -> None:
+    real = reference(CAT)
+    told = {"media_type": real.media_type, "filename": real.filename, "storage_ref": real.storage_ref, **given}
+    attachment = Attachment(
+        media_type=told["media_type"] or "", filename=told["filename"], storage_ref=told["storage_ref"], size_bytes=5
+    )
+    assert images_among([attachment]) == ()
+
+
+def test_each_attachment_has_a_line() -> None:
+    text = marked("look", [reference(CAT), BILL])
+    assert text.splitlines() == [
+        "look",
+        f"[image {reference(CAT).filename}]",
+        "[attachment bill [image x].pdf, application/pdf, 12 bytes; its content is not available]",
+    ]
+    assert marked("look", ()) == "look"
+    assert marked("", [BILL]).startswith("[attachment bill")
+
+
+def test_nothing_is_learned_from_the_line_of_an_attachment() -> None:
+    line = Line(1, "user", marked("look", [reference(CAT), BILL]), "ann", private=True, created_at=NOW)
+    assert words_of(line) == "look"
+
+
+def test_an_image_stays_with_a_message_that_is_joined_to_the_one_before() -> None:
+    history = (Entry("user", "hello", "ann", created_at=NOW),)
+    [said] = messages(history, (ChatMessage("user", "look", images=(CAT,)),), "UTC")
+    assert said.images == (CAT,)
