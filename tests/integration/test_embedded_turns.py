@@ -9,7 +9,7 @@ import re
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +37,7 @@ from switchboard.turns import (
     open_turns,
     process_message,
     process_message_non_streaming,
+    stream_message,
     tool_definitions,
 )
 from tests.asking import spec
@@ -331,6 +332,40 @@ async def answered_at_last(parts: Lab, context: TurnContext, text: str, request_
     await eventually(answered, within=60)
 
 
+async def test_an_answer_is_streamed_and_the_result_comes_last(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+        for again in range(2):
+            text, result = "", None
+            async for piece in stream_message(context, "s1", "api", "hello", request_id="r1"):
+                assert result is None, "the result comes last"
+                if isinstance(piece, Delta):
+                    text = text[: piece.offset] + piece.text
+                else:
+                    result = piece
+            assert result is not None, again
+            assert text == result.content
+        assert len(llm.requests) == 1
+
+
+async def test_a_stream_that_is_closed_leaves_its_turn_to_the_next_call(database_url: str) -> None:
+    slow = Reply(text="one two three", gate="slow")
+    async with ScriptedLlm(lambda _: slow) as llm, a_host(database_url, llm) as (_, context):
+        async with aclosing(stream_message(context, "s1", "api", "hello", request_id="r1")) as stream:
+            reading = asyncio.create_task(anext(stream))
+            await llm.waiting("slow")
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+        llm.release("slow")
+        assert (await process_message(context, "s1", "api", "hello", request_id="r1")).content == "one two three"
+
+
+async def test_a_stream_raises_what_the_call_raises(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+        with pytest.raises(InvalidInput):
+            [piece async for piece in stream_message(context, "s1", "api", "hello", model_override="unknown")]
+
+
 ASKING: Final = """
 import asyncio, sys, asyncpg
 from switchboard.turns import ModelSpec, open_models, open_turns, process_message
@@ -375,7 +410,7 @@ async def test_two_processes_take_turns_in_a_session_and_answer_a_request_once(d
                 said = [(await process.communicate())[0].decode().strip() for process in (one, other)]
         assert said == ["heard first", "heard first, heard second"]
         assert [last(request) for request in llm.requests] == ["first", "second"]
-        assert [message.text for message in llm.requests[1].messages if message.role == "assistant"] == ["heard first"]
+        assert [message.text for message in llm.requests[-1].messages if message.role == "assistant"] == ["heard first"]
 
 
 async def stored(parts: Lab, messages: int) -> bool:

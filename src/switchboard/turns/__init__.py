@@ -25,7 +25,12 @@ from switchboard.turns.context import (
     Terminal,
 )
 from switchboard.turns.hosting import TurnContext, open_turns
-from switchboard.turns.messages import compact_session_if_needed, process_message, process_message_non_streaming
+from switchboard.turns.messages import (
+    compact_session_if_needed,
+    process_message,
+    process_message_non_streaming,
+    stream_message,
+)
 from switchboard.turns.models import open_models
 
 __all__ = [
@@ -46,5 +51,6 @@ __all__ = [
     "open_turns",
     "process_message",
     "process_message_non_streaming",
+    "stream_message",
     "tool_definitions",
 ]

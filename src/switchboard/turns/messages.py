@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from switchboard.domain.llm import Image
 from switchboard.ports.engine import Delta
@@ -34,6 +35,42 @@ async def process_message(  # noqa: PLR0913 - the arguments of one call, most of
 
 
 process_message_non_streaming = process_message
+
+
+async def stream_message(  # noqa: PLR0913 - as above
+    ctx: MessageContext,
+    session_key: str,
+    channel_name: str,
+    content: str,
+    *,
+    user_context: str | None = None,
+    model_override: str | None = None,
+    request_id: str | None = None,
+    images: Sequence[Image] = (),
+) -> AsyncGenerator[Delta | ProcessedMessage]:
+    """`process_message` as an iterator: the answer while it is written, and at last the result.
+
+    Folded, the deltas are the content, whoever did the turn. Closed before its end, it ends the attempt; the message is
+    kept, and the same `request_id` goes on. Raises what `process_message` raises.
+    """
+    told: asyncio.Queue[Delta | None] = asyncio.Queue()
+    message = NewMessage(
+        *(session_key, channel_name, content, user_context or "", model_override, request_id, images), told.put_nowait
+    )
+    call = asyncio.create_task(ctx.agent().run(ctx, message))
+    call.add_done_callback(lambda _: told.put_nowait(None))
+    text = ""
+    try:
+        while (delta := await told.get()) is not None:
+            text = text[: delta.offset] + delta.text
+            yield delta
+        answer = await call
+        if text != answer.content:
+            yield Delta(0, answer.content)
+        yield answer
+    finally:
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
 
 
 async def compact_session_if_needed(ctx: MessageContext, session_key: str) -> None:
