@@ -17,7 +17,7 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from switchboard.domain.errors import ConfigurationError, InvalidInput
+from switchboard.domain.errors import ConfigurationError, InvalidInput, Unavailable
 from switchboard.domain.routing import Team
 from switchboard.ports.engine import Delta
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status, Usage
@@ -325,7 +325,7 @@ async def answered_at_last(parts: Lab, context: TurnContext, text: str, request_
         await parts.database.run("update lane set ready_at = clock_timestamp() where state = 'ready'")
         try:
             await process_message(context, "s1", "api", text, request_id=request_id)
-        except ProviderError:
+        except (ProviderError, Unavailable):
             return False
         return True
 
@@ -366,12 +366,58 @@ async def test_a_stream_raises_what_the_call_raises(database_url: str) -> None:
             [piece async for piece in stream_message(context, "s1", "api", "hello", model_override="unknown")]
 
 
+@pytest.mark.parametrize(
+    ("session", "text", "given"),
+    [
+        ("", "hello", {}),
+        ("s" * 600, "hello", {}),
+        ("s1", "", {}),
+        ("s1", "x" * 262_145, {}),
+        ("s1", "half a character: \ud800", {}),
+        ("s1", "hello", {"request_id": "unknown"}),
+    ],
+)
+async def test_what_is_no_message_is_refused_before_it_is_stored(
+    database_url: str, session: str, text: str, given: dict[str, Any]
+) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
+        with pytest.raises(InvalidInput):
+            await process_message(context, session, "api", text, **given)
+        assert await stored(parts, 0)
+
+
+async def test_what_cannot_be_stored_of_a_message_is_left_out(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+        assert (await process_message(context, " s1 ", "api", "he\x00llo")).content.endswith("hello")
+        assert len(await context.memory().get_history("s1")) == 2
+
+
+async def test_a_program_that_was_taken_for_dead_goes_on(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
+        await parts.database.run("delete from process")
+        assert (await process_message(context, "s1", "api", "hello")).content.endswith("hello")
+
+
+async def test_a_database_that_is_gone_for_a_moment_costs_no_turn(database_url: str) -> None:
+    async with ScriptedLlm(waits_once) as llm, a_host(database_url, llm) as (parts, context):
+        call = asyncio.create_task(process_message(context, "s1", "api", "first", request_id="r1"))
+        await llm.waiting("first")
+        await parts.database.run(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        llm.release("first")
+        await asyncio.gather(call, return_exceptions=True)
+        await answered_at_last(parts, context, "first", "r1")
+        assert await parts.count("select count(*) from outbox") == 1
+
+
 ASKING: Final = """
 import asyncio, sys, asyncpg
 from switchboard.turns import ModelSpec, open_models, open_turns, process_message
 
 async def main(url, model, *texts):
-    spec = ModelSpec("m", "openai", "scripted-1", base_url=model)
+    spec = ModelSpec("m", "openai", "scripted-1", base_url=model, timeout=300.0)
     async with asyncpg.create_pool(url, min_size=1, max_size=4) as pool, open_models([spec]) as models:
         async with open_turns(pool, "System1/clerk", models) as context:
             calls = [process_message(context, "s1", "api", text, request_id=text) for text in texts]
@@ -404,7 +450,7 @@ async def test_two_processes_take_turns_in_a_session_and_answer_a_request_once(d
         async with a_process(database_url, llm, "first") as one:
             await llm.waiting("first")
             async with a_process(database_url, llm, "first", "second") as other:
-                await eventually(lambda: stored(parts, 2))
+                await eventually(lambda: stored(parts, 2), within=120)
                 assert len(llm.requests) == 1
                 llm.release("first")
                 said = [(await process.communicate())[0].decode().strip() for process in (one, other)]

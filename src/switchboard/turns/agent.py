@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from switchboard.agents.model.engine import ModelEngine
+from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.readers import directory_among
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.images import ENDINGS, reference
@@ -43,6 +44,7 @@ from switchboard.tools.inbox import keep_image
 from switchboard.tools.workspace import Refused
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage, ProviderError
 from switchboard.turns.engine import Call, Calls
+from switchboard.turns.presence import Presence
 from switchboard.turns.session import envelope_of, reader_of_session
 
 log = structlog.get_logger(__name__)
@@ -64,7 +66,7 @@ class Parts:
     engine: ModelEngine
     accept: AcceptLeg
     leg: TurnLeg
-    claim: Claim
+    presence: Presence
     calls: Calls
 
 
@@ -98,12 +100,14 @@ class ButlerAgent:
         if message.model_override is not None:
             await ctx.agent().get_model(message.model_override)
         payload = Payload(normalized_text=message.content, attachments=await self._attached(message))
+        now = datetime.now(UTC)
         event = Event(
             external_event_id=message.request_id or str(uuid4()),
-            observed_at=datetime.now(UTC),
+            observed_at=now,
             external_thread_id=message.session_key,
         )
-        envelope = envelope_of(self._butler, message.channel_name, event, payload)
+        draft = envelope_of(self._butler, message.channel_name, event, payload)
+        envelope = parse_envelope(msgspec.to_builtins(draft), now=now)
         accepted = await self._parts.accept.accept(Submission(envelope, msgspec.json.encode(envelope)))
         with self._parts.calls.waiting(accepted.request_id, Call(ctx, message)):
             answer = await self._answered(accepted.request_id)
@@ -154,32 +158,38 @@ class ButlerAgent:
 
     async def _worked(self, found: store.Found) -> bool:
         """Run what comes next in the lane, if it is free. Raises `ProviderError` if this turn is to be tried later."""
-        item = await store.claim_lane(self._parts.database, self._parts.claim.worker, found.lane)
+        claim = self._parts.presence.claim
+        item = await store.claim_lane(self._parts.database, claim.worker, found.lane)
         if item is None and found.waits:
             raise ProviderError(found.error or "the turn is tried again later")
         if item is not None:
-            await self._run(item)
+            await self._run(item, claim)
         return item is not None
 
-    async def _run(self, item: Item) -> None:
+    async def _run(self, item: Item, claim: Claim) -> None:
         """Run the turn of an item. Whatever ends it before its time, the lane is free again."""
         try:
-            await self._parts.leg(item, self._parts.claim)
+            await self._parts.leg(item, claim)
         except Fenced:
             return
         except asyncio.CancelledError:
-            await asyncio.shield(self._put_back(replace(item, attempts=item.attempts - 1), "the caller has gone", 0.0))
+            back = self._put_back(replace(item, attempts=item.attempts - 1), claim, "the caller has gone", 0.0)
+            await asyncio.shield(back)
             raise
         except Unavailable:
+            self._parts.presence.lose()
             raise
         except Exception as error:
             log.exception("turn failed unexpectedly", lane=str(item.lane), seq=item.seq)
             what = "".join(traceback.format_exception_only(error)).strip()
-            await self._put_back(item, storable_text(what)[:2000], _PAUSE_S)
+            await self._put_back(item, claim, storable_text(what)[:2000], _PAUSE_S)
 
-    async def _put_back(self, item: Item, why: str, pause: float) -> None:
+    async def _put_back(self, item: Item, claim: Claim, why: str, pause: float) -> None:
         failed = Settlement(item, "failed", None, None, error_class="internal", error=why)
-        await lanes.retry(self._parts.database, self._parts.claim.worker, failed, pause)
+        try:
+            await lanes.retry(self._parts.database, claim.worker, failed, pause)
+        except Unavailable:
+            self._parts.presence.lose()
 
     def _start_compacting(self, ctx: MessageContext, session_key: str) -> None:
         """A few at a time: the next turn of a session starts it, too."""

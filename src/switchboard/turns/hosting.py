@@ -6,18 +6,12 @@ itself. Next: `agent.py` and `memory.py`.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from switchboard import __version__
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.domain.errors import Unavailable
 from switchboard.domain.routing import SystemId
 from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.admission import AcceptLimits
@@ -25,13 +19,10 @@ from switchboard.journey.compaction import Compactor
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg, TurnLimits
-from switchboard.lanes.journal import StepLog
-from switchboard.lanes.kinds import Claim
 from switchboard.lanes.notifier import Notifier
 from switchboard.ports.engine import EngineContext, Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.models import Models
-from switchboard.store import lanes
 from switchboard.store.classification import Pool
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import ForeignDatabase
@@ -39,14 +30,13 @@ from switchboard.store.facts import StoredFacts
 from switchboard.store.history import Readers, StoredHistory
 from switchboard.store.lanes import Work
 from switchboard.store.memos import StoredMemos
-from switchboard.store.processes import NewProcess
 from switchboard.store.remote_agents import StoredRemoteAgents
 from switchboard.turns.agent import ButlerAgent, Parts
 from switchboard.turns.engine import Calls, SessionEngine, SessionHistory
 from switchboard.turns.memory import SessionMemory
+from switchboard.turns.presence import Presence
 from switchboard.turns.terminal import NoTerminal
 
-_TTL_S: Final = 10.0
 _CLOSE_S: Final = 10.0
 """Seconds that a context waits at its end for what is being compacted."""
 
@@ -103,11 +93,10 @@ async def open_turns(
     )
     accept = AcceptLeg(database, DecideLeg(rule_book), notifier, AcceptLimits(), CHANNELS, clock)
     compactor = Compactor(database, models, models.names if compact_model is None else [compact_model])
-    async with _registered(database) as worker:
+    async with Presence.open(database) as presence:
         engine = SessionEngine(context, calls)
         leg = TurnLeg(database, notifier, rule_book, {"model": engine}, _Returned(readers), TurnLimits())
-        claim = Claim(worker, StepLog(database, worker), keeps=lambda: False)
-        agent = ButlerAgent(system_id, Parts(database, notifier, rule_book, engine, accept, leg, claim, calls))
+        agent = ButlerAgent(system_id, Parts(database, notifier, rule_book, engine, accept, leg, presence, calls))
         try:
             yield TurnContext(agent, SessionMemory(system_id, database, history, compactor))
         finally:
@@ -128,26 +117,3 @@ class _Returned:
 
     async def reader(self, turn: Turn) -> Reader:
         return await self._readers.of(turn)
-
-
-@asynccontextmanager
-async def _registered(database: ForeignDatabase) -> AsyncIterator[int]:
-    """This process as a worker that claims nothing by itself; its lanes are free again when it dies."""
-    new = NewProcess("worker", (), socket.gethostname(), os.getpid(), __version__, _TTL_S)
-    worker = await lanes.register_unlocked(database, new)
-    beating = asyncio.create_task(_beat(database, worker))
-    try:
-        yield worker
-    finally:
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
-        with contextlib.suppress(Unavailable):
-            await lanes.release_worker(database, worker)
-
-
-async def _beat(database: ForeignDatabase, worker: int) -> None:
-    while True:
-        with contextlib.suppress(Unavailable):
-            await lanes.beat(database, worker)
-            await lanes.tend(database)
-        await asyncio.sleep(_TTL_S / 8)

@@ -37,9 +37,12 @@ def envelope_of(butler: SystemId, channel_name: str, event: Event, payload: Payl
 
 
 def reader_of_session(butler: SystemId, channel_name: str, session_key: str) -> Reader:
-    """For whom a turn of the session reads. Raises InvalidInput for a channel that does not exist."""
+    """For whom a turn of the session reads; blanks around its key do not count, as in envelopes.
+
+    Raises InvalidInput for a channel that does not exist.
+    """
     channel = CHANNELS.known(channel_name, "channel_name")
-    event = Event(external_event_id="-", external_thread_id=session_key, observed_at=EARLIEST)
+    event = Event(external_event_id="-", external_thread_id=session_key.strip(), observed_at=EARLIEST)
     envelope = envelope_of(butler, channel_name, event, Payload(normalized_text=""))
     return reader_among(butler, conversation(envelope, channel), envelope, {}, channel)
 

@@ -1,0 +1,79 @@
+"""A program among the workers: it claims no lane by itself, and its lanes are free again when it dies.
+
+`hosting.py` opens it, `agent.py` claims by it. Next: `store/lanes.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import structlog
+
+from switchboard import __version__
+from switchboard.domain.errors import SwitchboardError, Unavailable
+from switchboard.lanes.journal import StepLog
+from switchboard.lanes.kinds import Claim
+from switchboard.store import lanes
+from switchboard.store.database import Database
+from switchboard.store.processes import NewProcess
+
+log = structlog.get_logger(__name__)
+
+_TTL_S: Final = 10.0
+
+
+class Presence:
+    """`claim` is that of now: it is a new one after this process was taken for dead, or may hold lanes in vain."""
+
+    def __init__(self, database: Database, claim: Claim) -> None:
+        self._database = database
+        self._lost = False
+        self.claim = claim
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, database: Database) -> AsyncIterator[Presence]:
+        """Registered until the end. Raises `Unavailable`, and ConfigurationError for a newer schema."""
+        presence = cls(database, await _register(database))
+        beating = asyncio.create_task(presence._beat())
+        try:
+            yield presence
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+            with contextlib.suppress(Unavailable):
+                await lanes.release_worker(database, presence.claim.worker)
+
+    def lose(self) -> None:
+        """A lane could not be given back: let all lanes of this process go, as soon as the database is there."""
+        self._lost = True
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                await self._beat_once()
+            except Unavailable:
+                pass
+            except SwitchboardError:
+                log.exception("turns cannot go on")
+            await asyncio.sleep(_TTL_S / 8)
+
+    async def _beat_once(self) -> None:
+        worker = self.claim.worker
+        if self._lost or not await lanes.beat(self._database, worker):
+            await lanes.release_worker(self._database, worker)
+            self.claim = await _register(self._database)
+            self._lost = False
+        await lanes.tend(self._database)
+
+
+async def _register(database: Database) -> Claim:
+    new = NewProcess("worker", (), socket.gethostname(), os.getpid(), __version__, _TTL_S)
+    worker = await lanes.register_unlocked(database, new)
+    return Claim(worker, StepLog(database, worker), keeps=lambda: False)
