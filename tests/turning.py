@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchboard.agents.model.engine import ModelEngine
-from switchboard.app.models import OpenModels, StoredSlots, StoredSpending
+from switchboard.app.models import StoredSlots, StoredSpending
 from switchboard.core.policy.breaker import BreakerPolicy
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import Report, Request
 from switchboard.llm.build import Sessions
 from switchboard.llm.dispatch import Dispatcher
+from switchboard.llm.models import OpenModels
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.spending import DayBook
 from switchboard.ports.engine import Effect, EngineContext
@@ -46,34 +47,22 @@ class NoMemos:
         raise NotImplementedError
 
 
-class Asked:
-    """Models at given places; with a database their slots, pauses and costs are those of all processes."""
+class Asked(OpenModels):
+    """Models at given places, and what they were asked.
+
+    With a database their slots, pauses and costs are those of all processes.
+    """
 
     def __init__(self, specs: Sequence[ModelSpec], database: Database | None = None) -> None:
-        self._specs = {one.name: one for one in specs}
         sessions = Sessions(specs)
         spending = DayBook(_today) if database is None else StoredSpending(database)
         slots, context = None if database is None else StoredSlots(database, 2.0), sessions.contexts.of
-        dispatcher = Dispatcher(sessions.models, spending, policy=QUICK, slots=slots, context=context)
-        self._models = OpenModels(sessions, dispatcher)
+        super().__init__(sessions, Dispatcher(sessions.models, spending, policy=QUICK, slots=slots, context=context))
         self.requests: list[Request] = []
-
-    @property
-    def names(self) -> Sequence[str]:
-        return tuple(self._specs)
-
-    async def context(self, name: str) -> int:
-        return await self._models.context(name)
-
-    def flaw(self, name: str) -> str | None:  # noqa: ARG002
-        return None
 
     async def ask(self, request: Request, asking: Asking) -> Report:
         self.requests.append(request)
-        return await self._models.ask(request, asking)
-
-    async def aclose(self) -> None:
-        await self._models.aclose()
+        return await super().ask(request, asking)
 
 
 Act = Callable[[JsonMapping, ToolScope], Awaitable[ToolOutcome]]

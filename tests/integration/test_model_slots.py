@@ -15,10 +15,11 @@ from structlog.testing import capture_logs
 from switchboard.app.classification.model_tests import Place, try_tools
 from switchboard.app.classification.spending import Spending
 from switchboard.app.metrics import Metrics
-from switchboard.app.models import OpenModels, StoredSlots, open_models
+from switchboard.app.models import StoredSlots, open_models
 from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import Settings
 from switchboard.domain.llm import ChatMessage, Report, Request
+from switchboard.llm.models import OpenModels
 from switchboard.llm.slots import Lease, Taken
 from switchboard.ports.models import Asking
 from switchboard.store import model_usage

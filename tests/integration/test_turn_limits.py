@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from switchboard.agents.model.engine import ModelEngine
+from switchboard.app.metrics import Metrics
 from switchboard.app.models import open_models
 from switchboard.app.process_models import ProcessModels
 from switchboard.app.settings import Settings
@@ -23,6 +25,7 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import EngineContext
 from switchboard.ports.models import Asking
 from switchboard.ports.tools import Tool, ToolOutcome, ToolScope
+from switchboard.store import ledger, model_usage
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm, Status, Usage
 from tests.engines import Book
 from tests.hands import assert_balanced, at_work, settled
@@ -150,6 +153,21 @@ async def test_a_refusal_is_the_end(database_url: str) -> None:
         await eventually(lambda: settled(parts), within=60)
         assert await why_ended(parts, request_id) == "refused"
         await assert_balanced(parts)
+
+
+async def test_what_was_read_from_caches_and_written_into_them_is_on_record(database_url: str) -> None:
+    replies = [Reply(calls=LOOK.calls, usage=Usage(100, 5, 0, 80)), Reply("Done.", usage=Usage(150, 5, 80, 40))]
+    async with ScriptedLlm(replies) as llm, clerk(database_url, llm, Noting("look")) as parts:
+        request_id = await accept(parts)
+        await ended(parts, request_id)
+        [attempt] = await ledger.attempts_of(parts.database, request_id)
+        [used] = attempt.usage or []
+        assert (used["tokens_in"], used["tokens_cache_read"], used["tokens_cache_write"]) == (250, 80, 120)
+        [model] = await model_usage.models_of(parts.database, datetime.now(UTC).date())
+        assert (model.attempts, model.cache_read, model.cache_write) == (2, 80, 120)
+        metrics = (await Metrics().render(parts.database)).decode()
+        assert 'switchboard_model_cache_tokens_today{way="read"} 80.0' in metrics
+        assert 'switchboard_model_cache_tokens_today{way="write"} 120.0' in metrics
 
 
 # A day ----------------------------------------------------------------------------------------------------------------

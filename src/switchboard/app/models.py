@@ -19,12 +19,12 @@ import structlog
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.core.policy.budget import Amount, Cap, Refusal
 from switchboard.domain.errors import Unavailable
-from switchboard.domain.llm import Bill, Report, Request
+from switchboard.domain.llm import Bill
 from switchboard.llm.build import Sessions, flaw
-from switchboard.llm.dispatch import Dispatcher, Limits, Terms
+from switchboard.llm.dispatch import Dispatcher, Limits
+from switchboard.llm.models import OpenModels
 from switchboard.llm.slots import Lease, Taken
 from switchboard.llm.spending import Reserved
-from switchboard.ports.models import NO_CONTEXT, Asking
 from switchboard.store import classification as store
 from switchboard.store import model_usage
 from switchboard.store.classification import Reservation
@@ -119,30 +119,6 @@ class StoredSlots:
 def flaw_of(model: ModelSettings) -> str | None:
     """What is missing on this machine to ask a model, as far as is known without asking; None: nothing."""
     return flaw(model.spec)
-
-
-class OpenModels:
-    """The models of the settings that can be asked from here. Close it at the end."""
-
-    def __init__(self, sessions: Sessions, dispatcher: Dispatcher) -> None:
-        self._sessions = sessions
-        self.dispatcher = dispatcher
-        self._specs = {spec.name: spec for spec, _ in sessions.models}
-
-    async def ask(self, request: Request, asking: Asking) -> Report:
-        """Ask one after the other until one has answered; all, if none of the wanted ones is there any more."""
-        models = [name for name in asking.models if name in self._specs] or list(self._specs)
-        terms = Terms(asking.asker, models=models, shorter=asking.shorter)
-        return await self.dispatcher.run(request, terms, asking.on_delta)
-
-    async def context(self, name: str) -> int:
-        """How many tokens a model can read; of one that cannot be asked from here what is assumed."""
-        spec = self._specs.get(name)
-        return NO_CONTEXT if spec is None else await self._sessions.contexts.of(spec)
-
-    async def aclose(self) -> None:
-        """Close the clients."""
-        await self._sessions.aclose()
 
 
 def open_models(settings: Settings, database: Database) -> OpenModels:

@@ -18,7 +18,7 @@ from switchboard.ports.models import Asking
 from switchboard.store.database import Database
 
 if TYPE_CHECKING:
-    from switchboard.app.models import OpenModels
+    from switchboard.llm.models import OpenModels
 
 
 class ProcessModels:

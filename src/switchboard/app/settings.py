@@ -215,7 +215,7 @@ class ClassifySettings(_Group):
 
 
 class SpendingSettings(_Group):
-    """The most that all models together may use in a day (UTC), whoever asks them; `cost_per_day` in dollars."""
+    """The most that all models may use in a day (UTC), for whatever purpose; `cost_per_day` in dollars."""
 
     tokens_per_day: Limit = 20_000_000
     cost_per_day: Annotated[float, Field(ge=0)] | None = None

@@ -156,9 +156,9 @@ def _parts(message: ChatMessage) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the provider counted them, summed over the session; `cost_usd` None where nobody told it.
+    """Tokens as the provider counted them, summed over the session; `cost_usd` None where it is not reported.
 
-    `cache_read` and `cache_write` are parts of `input_tokens`. `estimated`: nobody told; never too few, never a bill.
+    `cache_read` and `cache_write` are parts of `input_tokens`. `estimated`: not reported; never too low, and no bill.
     """
 
     input_tokens: int = 0
@@ -183,7 +183,7 @@ class Reply:
 
     `stop_reason`: `end`, `tool_calls`, `length`, `refused`, `context_too_long`, else what the source said; None: the
     end was never seen. `by_program`: the calls went from a program to the request's tool server, whose record is the
-    truth; otherwise nobody has carried them out yet. `blocks` and `origin` as in `ChatMessage`.
+    truth; otherwise they have not been carried out yet. `blocks` and `origin` as in `ChatMessage`.
     """
 
     text: str = ""
@@ -290,14 +290,14 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a request: the reply (None: nobody answered), and every attempt in its order."""
+    """What came of a request: the reply (None: no model answered), and every attempt in its order."""
 
     reply: Reply | None
     attempts: tuple[Attempt, ...] = ()
 
     @property
     def asked(self) -> bool:
-        """Whether anybody was asked at all."""
+        """Whether any model was asked."""
         return any(one.asked for one in self.attempts)
 
     @property
@@ -318,7 +318,7 @@ class Report:
 
     @property
     def failure(self) -> ModelFailure | None:
-        """Why nobody answered, in one failure; retryable if one of the attempts is."""
+        """Why no model answered, as one failure; retryable if one of the attempts is."""
         if self.reply is not None:
             return None
         asked = [one for one in self.attempts if one.asked]

@@ -1,4 +1,4 @@
-"""A session with a provider's API: one request per `run`, streamed if anybody listens.
+"""A session with a provider's API: one request per `run`, streamed if there is a listener.
 
 `build.py` makes it; `dispatch.py` calls `run` and chooses the next model. `bodies.py` makes the body, `openai_api.py`
 or `anthropic_api.py` sends it, `streams.py` folds what is streamed, and `answers.py` reads the answer.

@@ -188,7 +188,7 @@ def _mark(blocks: object) -> None:
 
 
 def _bygone(request: Request) -> list[Tool]:
-    """Where calls of earlier are, their tools must be, too: here those that there are no more."""
+    """Every tool that was called must be defined; these stand for tools that no longer exist."""
     names = dict.fromkeys(call.name for message in request.messages for call in message.calls)
     return [Tool(name, "Not available any more.", {"type": "object"}) for name in names]
 
@@ -231,9 +231,9 @@ def _input(call: ToolCall) -> Body:
 
 
 def in_turn(given: Iterable[ChatMessage]) -> list[ChatMessage]:
-    """The messages with the roles in turn, the user first, none empty: not every provider takes anything else.
+    """The messages with alternating roles, the user first, none empty: some providers accept nothing else.
 
-    What somebody says twice in a row becomes one message. Calls stay with the message before their results.
+    Consecutive messages of one role become one. Calls stay with the message before their results.
     """
     found: list[ChatMessage] = []
     for message in filter(_says_something, given):
@@ -272,7 +272,7 @@ def _parts(message: ChatMessage, spec: ModelSpec, show: Callable[[Picture], Body
 
 
 def _arguments(call: ToolCall, spec: ModelSpec) -> str:
-    """Malformed ones go back as they were; but local servers parse them, and break on what is no JSON."""
+    """Malformed ones go back as they were; but local servers parse them, and fail if they are not JSON."""
     if call.malformed and spec.profile != "local":
         return call.malformed
     return json.dumps(_input(call), ensure_ascii=False)

@@ -409,7 +409,7 @@ async def _own_slot(model: _Model, ends: float) -> AsyncIterator[bool]:
 
 
 async def _shared_slot(slots: Slots, spec: ModelSpec, ends: float) -> Lease | Taken:
-    """A lease; nobody tells when one comes back, so it is asked for again and again until `ends`."""
+    """A lease. That one has come back is not announced, so it is asked for again and again until `ends`."""
     pause, time = _POLL_S, asyncio.get_running_loop().time
     taken = await slots.take(spec.name, spec.concurrency)
     while isinstance(taken, Taken) and taken.busy and time() + pause < ends:

@@ -129,6 +129,7 @@ def _codex(session: _Session, line: Line) -> None:
             before.input_tokens + count(usage.get("input_tokens")),
             before.output_tokens + count(usage.get("output_tokens")),
             cache_read=before.cache_read + count(usage.get("cached_input_tokens")),
+            cache_write=before.cache_write + count(usage.get("cache_write_input_tokens")),
         )
         session.ended = "turn.completed"
     elif kind == "turn.failed":

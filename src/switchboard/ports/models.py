@@ -45,5 +45,5 @@ class Models(Protocol):
         ...
 
     async def ask(self, request: Request, asking: Asking) -> Report:
-        """Ask one after the other until one has answered; that nobody has is a report, too. Raises `Unavailable`."""
+        """Ask one after the other until one has answered; if none has, the report says why. Raises `Unavailable`."""
         ...

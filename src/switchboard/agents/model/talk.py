@@ -247,7 +247,7 @@ class Talk:
             await asyncio.to_thread(_write, self._around.results, moved, self._turn.request_id, quota)
 
     async def _failure(self, failure: ModelFailure, n: int) -> EngineFailure:
-        """What a request that nobody answered means for the turn."""
+        """What an unanswered request means for the turn."""
         error_class = _CLASSES.get(failure.kind, "target_unavailable")
         if failure.kind not in _AWAY:
             return EngineFailure(failure.message, error_class=error_class, retryable=failure.retryable)
@@ -359,7 +359,7 @@ def _recorded(report: Report, seconds: float, *, last: bool) -> Costed:
         log.warning("a turn ends at the limit of a day", reason=failure.message)
         return Costed({"spent": failure.message[:500]})
     if failure is None or (failure.kind != "refused" and (failure.kind in _AWAY or not last)):
-        raise failure or ModelFailure("unavailable", "nobody answered")
+        raise failure or ModelFailure("unavailable", "no model answered")
     return Costed({"refused" if failure.kind == "refused" else "failed": failure.message[:500]})
 
 

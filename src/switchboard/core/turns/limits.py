@@ -17,7 +17,7 @@ from switchboard.ports.engine import StopReason
 class Limits:
     """The most that one turn may use. `seconds` of work, not of waiting; `micros` are micro-dollars, None: no limit.
 
-    `repeats`: so often the same call may have the same result in a row.
+    `repeats`: how many times in a row the same call may have the same result.
     """
 
     requests: int = 25

@@ -1,0 +1,46 @@
+"""The models of a process as engines ask them: `switchboard.ports.models.Models` over a dispatcher.
+
+Made by `app/models.py` for a worker and by `turns/models.py` for a program. Next: `dispatch.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from switchboard.domain.llm import Report, Request
+from switchboard.llm.build import Sessions, flaw
+from switchboard.llm.dispatch import Dispatcher, Terms
+from switchboard.ports.models import NO_CONTEXT, Asking
+
+
+class OpenModels:
+    """The models that can be asked from here. Close it at the end."""
+
+    def __init__(self, sessions: Sessions, dispatcher: Dispatcher) -> None:
+        self._sessions = sessions
+        self.dispatcher = dispatcher
+        self._specs = {spec.name: spec for spec, _ in sessions.models}
+
+    @property
+    def names(self) -> Sequence[str]:
+        """In the order in which they were given."""
+        return tuple(self._specs)
+
+    async def context(self, name: str) -> int:
+        """How many tokens a model can read; of one that cannot be asked from here what is assumed."""
+        spec = self._specs.get(name)
+        return NO_CONTEXT if spec is None else await self._sessions.contexts.of(spec)
+
+    def flaw(self, name: str) -> str | None:
+        """What is missing on this machine to ask it; None: nothing, as far as is known without asking."""
+        return flaw(self._specs[name])
+
+    async def ask(self, request: Request, asking: Asking) -> Report:
+        """Ask one after the other until one has answered; all, if none of the wanted ones is there any more."""
+        models = [name for name in asking.models if name in self._specs] or self.names
+        terms = Terms(asking.asker, models=models, shorter=asking.shorter)
+        return await self.dispatcher.run(request, terms, asking.on_delta)
+
+    async def aclose(self) -> None:
+        """Close the clients."""
+        await self._sessions.aclose()
