@@ -10,10 +10,8 @@ after our own server has accepted a call, for the message would be routed twice.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -36,7 +34,7 @@ from switchboard.domain.llm import (
     Usage,
 )
 from switchboard.llm.port import Session
-from switchboard.llm.slots import Lease, Slots, Taken
+from switchboard.llm.slots import Slots, Taken, held_slot
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.spending import Spending, amount_of
 
@@ -50,9 +48,6 @@ _FAIR: Final = 0.5
 """A model that had less than this share of its time is not blamed for a timeout."""
 _KILL_S: Final = 8.0
 """The time a session may take beyond its deadline to clean up."""
-
-_POLL_S: Final = 0.05
-_LONGEST_POLL_S: Final = 0.5
 
 
 Context = Callable[[ModelSpec], Awaitable[int]]
@@ -211,7 +206,7 @@ class Dispatcher:
         patience = run.left() if run.last else min(run.left(), self._limits.patience)
         if self._in_cooldown(run, model):
             return False
-        async with self._slot(model, patience) as taken:
+        async with held_slot(model.spec, model.slots, self._slots, patience) as taken:
             if taken is not None or run.left() <= 0:
                 _no_slot(run, model, taken or Taken())
                 return False
@@ -219,23 +214,6 @@ class Dispatcher:
                 await self._asked_within(run, model)
         asked = any(one.asked for one in run.attempts[before:])
         return asked and (run.attempts[-1].outcome == "answered" or await run.taken())
-
-    @asynccontextmanager
-    async def _slot(self, model: _Model, patience: float) -> AsyncIterator[Taken | None]:
-        """A slot of this process, then one of all, waiting for `patience` seconds; None: a session may begin."""
-        ends = asyncio.get_running_loop().time() + max(0.0, patience)
-        async with _own_slot(model, ends) as free:
-            if not free or self._slots is None:
-                yield None if free else Taken()
-                return
-            lease = await _shared_slot(self._slots, model.spec, ends)
-            if isinstance(lease, Taken):
-                yield lease
-                return
-            try:
-                yield None
-            finally:
-                await asyncio.shield(self._slots.free(lease))
 
     async def _asked_within(self, run: _Run, model: _Model) -> None:
         """Ask with as much of the request as the model accepts; if that was still too long, with the minimum."""
@@ -391,32 +369,6 @@ async def _within(session: Session, request: Request, on_delta: OnDelta | None) 
         raise
     except Exception as error:
         raise ModelFailure("defect", f"{type(error).__name__} in the session") from error
-
-
-@asynccontextmanager
-async def _own_slot(model: _Model, ends: float) -> AsyncIterator[bool]:
-    """Whether this process may begin another session, waiting until `ends`."""
-    try:
-        async with asyncio.timeout_at(ends):
-            await model.slots.acquire()
-    except TimeoutError:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        model.slots.release()
-
-
-async def _shared_slot(slots: Slots, spec: ModelSpec, ends: float) -> Lease | Taken:
-    """A lease. That one has come back is not announced, so it is asked for again and again until `ends`."""
-    pause, time = _POLL_S, asyncio.get_running_loop().time
-    taken = await slots.take(spec.name, spec.concurrency)
-    while isinstance(taken, Taken) and taken.busy and time() + pause < ends:
-        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-        pause = min(2 * pause, _LONGEST_POLL_S)
-        taken = await slots.take(spec.name, spec.concurrency)
-    return taken
 
 
 def _awaits_probe(run: _Run, model: _Model) -> bool:

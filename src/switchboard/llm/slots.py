@@ -1,14 +1,23 @@
-"""The slots of models, shared by all processes of an installation: the port.
+"""The slots of models, shared by all processes of an installation: the port, and how a session gets one.
 
-A model runs as many sessions at once as its settings allow, in all workers together, and a pause that its provider
-asks of one of them holds for the others. `dispatch.py` takes a slot before it asks and gives it back; the store keeps
-them as leases, so that those of a worker that was killed come back by themselves.
+A model runs as many sessions at once as its settings allow, in all workers together. A pause that its provider asks of
+one of them, and a refused key, hold for the others. `dispatch.py` asks within `held_slot`; the store keeps slots as
+leases, so that those of a worker that was killed come back by themselves.
 """
 
 from __future__ import annotations
 
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+from switchboard.llm.spec import ModelSpec
+
+_POLL_S: Final = 0.05
+_LONGEST_POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +57,49 @@ class Slots(Protocol):
 
     async def refuse(self, model: str, why: str) -> None:
         """Pause a model for all that have the same key: its provider has refused it, and will refuse it again."""
+
+
+@asynccontextmanager
+async def held_slot(
+    spec: ModelSpec, own: asyncio.Semaphore, shared: Slots | None, patience: float
+) -> AsyncIterator[Taken | None]:
+    """A slot of this process (`own`), then one of all, waiting for `patience` seconds; None: a session may begin."""
+    ends = asyncio.get_running_loop().time() + max(0.0, patience)
+    async with _own_slot(own, ends) as free:
+        if not free or shared is None:
+            yield None if free else Taken()
+            return
+        lease = await _shared_slot(shared, spec, ends)
+        if isinstance(lease, Taken):
+            yield lease
+            return
+        try:
+            yield None
+        finally:
+            await asyncio.shield(shared.free(lease))
+
+
+@asynccontextmanager
+async def _own_slot(own: asyncio.Semaphore, ends: float) -> AsyncIterator[bool]:
+    """Whether this process may begin another session, waiting until `ends`."""
+    try:
+        async with asyncio.timeout_at(ends):
+            await own.acquire()
+    except TimeoutError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        own.release()
+
+
+async def _shared_slot(slots: Slots, spec: ModelSpec, ends: float) -> Lease | Taken:
+    """A lease. That one has come back is not announced, so it is asked for again and again until `ends`."""
+    pause, time = _POLL_S, asyncio.get_running_loop().time
+    taken = await slots.take(spec.name, spec.concurrency)
+    while isinstance(taken, Taken) and taken.busy and time() + pause < ends:
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+        pause = min(2 * pause, _LONGEST_POLL_S)
+        taken = await slots.take(spec.name, spec.concurrency)
+    return taken
