@@ -18,10 +18,12 @@ from switchboard.core.turns.compaction import (
     audience,
     compacted,
     merged,
+    own_words,
     parts_of,
     request_for,
     words_of,
 )
+from switchboard.domain.envelope import MAX_TEXT
 
 ANN, BOB = "telegram/bot/ann", "telegram/bot/bob"
 AT = datetime(2026, 11, 21, tzinfo=UTC)
@@ -159,6 +161,13 @@ def test_a_summary_is_for_those_who_may_read_all_of_it(
     said: list[tuple[str, bool]], whose: tuple[str, bool] | None
 ) -> None:
     assert audience(said) == whose
+
+
+@pytest.mark.parametrize("piece", ["\n", " \n", "--\n", "-", "> \n", "on x wrote: ", "\n\t", "am x schrieb: y\n"])
+def test_any_text_is_read_for_quotes_in_one_pass(piece: str) -> None:
+    """As long as a message may be: looked through again from each of its lines, it would take half an hour."""
+    text = piece * (MAX_TEXT // len(piece)) + "x"
+    assert own_words(text).endswith("x")
 
 
 ANNS, BOBS = line(1, "I keep herons"), line(2, "I keep newts", person=BOB)

@@ -135,7 +135,7 @@ class ModelEngine:
             readers=granted.readers,
             limits=options.limits.limits,
             history=history,
-            urls=urls_of(turn, history),
+            urls=urls_of(turn, history) if granted.tools else (),
             window=window,
             max_tokens=min(options.max_tokens, window // _ANSWER),
         )

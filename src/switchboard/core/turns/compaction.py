@@ -39,10 +39,11 @@ text repeats them. subject: whom or what it is about, in the words of that entry
 Leave out questions, hypotheses, jokes, requests and instructions to the assistant, passwords and other secrets, and \
 whatever only the assistant said. No facts are better than doubtful ones."""
 
-_QUOTED = re.compile(r"^\s*>.*$", re.MULTILINE)
+# Blanks, never the ends of lines: a text of nothing else would be looked through anew from each of its lines.
+_QUOTED = re.compile(r"^[^\S\n]*>.*$", re.MULTILINE)
 _REST_IS_OTHERS = re.compile(
-    r"^\s*(-{2,}\s*(original|forwarded|weitergeleitete|ursprüngliche)[^\n]*"
-    r"|begin forwarded message:.*|on [^\n]{1,200} wrote:|am [^\n]{1,200} schrieb[^\n]{0,100}:)\s*$",
+    r"^[^\S\n]*(-{2,}[^\S\n]*(original|forwarded|weitergeleitete|ursprüngliche)[^\n]*"
+    r"|begin forwarded message:.*|on [^\n]{1,200} wrote:|am [^\n]{1,200} schrieb[^\n]{0,100}:)[^\S\n]*$",
     re.IGNORECASE | re.MULTILINE,
 )
 _SENTENCE = re.compile(r"[^.!?\n]*[.!?\n]?")
@@ -65,7 +66,7 @@ _SECRET = re.compile(
     r"|\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,}|\b(?:\d[ -]?){13,19}\b",
     re.IGNORECASE,
 )
-_RANDOM = re.compile(r"(?=\S*\d)(?=\S*[a-z])(?=\S*[A-Z])[\w+/=!@#$%^&*-]{12,}")
+_RANDOM = re.compile(r"(?<![\w+/=!@#$%^&*-])(?=\S*\d)(?=\S*[a-z])(?=\S*[A-Z])[\w+/=!@#$%^&*-]{12,}")
 
 
 @dataclass(frozen=True, slots=True)
