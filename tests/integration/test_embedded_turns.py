@@ -17,6 +17,7 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
+from switchboard import turns
 from switchboard.domain.errors import ConfigurationError, InvalidInput, Unavailable
 from switchboard.domain.routing import Team
 from switchboard.ports.engine import Delta
@@ -589,6 +590,11 @@ async def test_images_that_no_model_would_see_are_refused(
 def test_the_tools_are_those_of_the_engine() -> None:
     names = [one.name for one in tool_definitions(build_tools())]
     assert names[:4] == ["read_file", "write_file", "list_files", "search_files"]
+
+
+def test_every_public_name_is_documented() -> None:
+    page = (DOCS / "butlers.md").read_text()
+    assert [name for name in turns.__all__ if not re.search(rf"\b{name}\b", page)] == []
 
 
 async def test_the_examples_of_the_documentation_work(database_url: str) -> None:
