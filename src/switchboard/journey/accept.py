@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from switchboard.core.channels.registry import Channels
 from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
+from switchboard.core.routing.facts import facts
 from switchboard.core.turns.stop import is_stop
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import (
@@ -125,11 +126,17 @@ class AcceptLeg:
             if not isinstance(outcome, Acceptance) or outcome.duplicate:
                 self._give_back(one, ask)
             if isinstance(outcome, Acceptance) and is_stop(one.envelope.payload.normalized_text):
-                await self._stop(outcome)
+                await self._stop(outcome, one.envelope)
         return outcomes
 
-    async def _stop(self, accepted: Acceptance) -> None:
-        """The command acts as soon as it is stored, ahead of its lane, in which it also waits as a message."""
+    async def _stop(self, accepted: Acceptance, envelope: Envelope) -> None:
+        """The command acts as soon as it is stored, ahead of its lane, in which it also waits as a message.
+
+        Not if anybody may have sent it in the name of its sender, as a mail that is not authenticated.
+        """
+        channel = self._channels[envelope.source.channel]
+        if not channel.authentic(facts(envelope, channel)):
+            return
         try:
             await announce(self._database, self._notifier, await stop_before(self._database, accepted.request_id))
         except Unavailable as error:

@@ -94,7 +94,7 @@ class ModelEngine:
         if turn.dead_letter is not None:
             return NoReply("a butler with a model does nothing about dead letters yet")
         if is_stop(turn.text):
-            return NoReply("what was running when it came in has been stopped")
+            return NoReply("the command to stop what was running when it came in")
 
         async def start(_: object) -> object:
             return (await self._frozen(turn, options, models)).record()
