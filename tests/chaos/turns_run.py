@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -226,9 +227,10 @@ async def resume(point: Point, path: str, directory: Path) -> Resumed:
         async with lives.llm:
             await lives.live("old", crash_at=f"{point}:5:{path}")
             left = max(sum((who, n) not in lives.known for n in REQUESTS) for who in PEOPLE)
-            began = time.monotonic()
+            began = datetime.now(UTC)
             await lives.live("new")
-            return Resumed(time.monotonic() - began, left)
+            ended: datetime = await parts.database.value("select max(finished_at) from attempt")
+            return Resumed((ended - began).total_seconds(), left)
 
 
 async def run(plan: TurnsPlan, directory: Path) -> TurnsReport:
@@ -353,7 +355,7 @@ def _told(point: Point, path: str) -> bool:
     took = asyncio.run(resume(point, path, directory))
     shutil.rmtree(directory, ignore_errors=True)
     print(
-        f"10 turns killed at {point} {path}: {took.requests} requests of {LATENCY_S:g} s left,"
+        f"10 turns killed at {' '.join(filter(None, (point, path)))}: {took.requests} requests of {LATENCY_S:g} s left,"
         f" all done {took.seconds:.1f} s after the restart, at most {took.bound:g} s",
         flush=True,
     )
