@@ -29,7 +29,13 @@ TEAM = {
     "team": {"name": "root"},
     "purpose": "Everything",
     "classify": True,
-    "systems": [butler("memo"), butler("loud", ["echo", "HERE"]), {"type": "intelligence"}],
+    "systems": [
+        butler("memo"),
+        butler("loud", ["echo", "HERE"]),
+        {"name": "System1/clerk", "engine": "model", "active": False, "config": {"models": ["spare"]}},
+        {"name": "System1/writer", "engine": "model", "config": {"models": ["pen"]}},
+        {"type": "intelligence"},
+    ],
     "routing_rules": [{"name": "chat", "channel": "telegram", "targets": [{"system_id": "System1/memo"}]}],
 }
 SCRIPT: dict[str, Any] = {
@@ -42,6 +48,7 @@ SCRIPT: dict[str, Any] = {
             ("locked", {"fault": {"kind": "status", "status": 401}}),
             ("gone", {"fault": {"kind": "status", "status": 404}}),
             ("broken", {"fault": {"kind": "garbage"}}),
+            ("caller", {"calls": [{"name": "look_up_number", "arguments": {"person": "Ada"}}]}),
             ("router", {"calls": [{"name": "route_to_butler", "arguments": {"butler": "System1/memo"}}]}),
         )
     ]
@@ -77,9 +84,9 @@ def server(postgres: Postgres, provider: Provider, tmp_path_factory: pytest.Temp
             DATABASE_URL=postgres.url(name),
             TEAMS_DIR=str(teams),
             LOG_LEVEL="error",
-            MODELS=json.dumps([provider.model("router", price_in=1.0), provider.model("spare")]),
+            MODELS=json.dumps([provider.model("router", price_in=1.0), *map(provider.model, ("spare", "pen"))]),
             CLASSIFY__MODELS='["router"]',
-            CLASSIFY__TOKENS_PER_DAY="1000000",
+            SPENDING__TOKENS_PER_DAY="1000000",
         )
         with running(env, "up") as started:
             yield started
@@ -127,6 +134,23 @@ def test_models_that_answer(cli: Cli, provider: Provider, monkeypatch: pytest.Mo
     text = cli.says("models", "test", "anthropic")
     assert "ok" in text
     assert "openai" not in text
+
+
+def test_a_model_is_asked_what_it_is_used_for(
+    cli: Cli, provider: Provider, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clerk = {"name": "System1/clerk", "engine": "model", "config": {"models": ["caller", "silent"]}}
+    teams = write_teams(tmp_path / "teams", {"team": {"name": "root"}, "systems": [clerk], "routing_rules": []})
+    monkeypatch.setenv("SWITCHBOARD_TEAMS_DIR", str(teams))
+    said = tried(cli, monkeypatch, *map(provider.model, ("caller", "silent", "good")))
+    assert {name: (one["ok"], one["detail"]) for name, one in said.items()} == {
+        "caller": (True, "calls tools"),
+        "silent": (False, "it did not call the tool"),
+        "good": (True, "chose System1/weather"),
+    }
+    monkeypatch.setenv("SWITCHBOARD_CLASSIFY__MODELS", '["caller"]')
+    [both] = cli.json("models", "test", "caller", code=1)["models"]
+    assert not both["ok"], "it does not choose"
 
 
 def test_models_that_fail_and_what_to_do(cli: Cli, provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,6 +293,8 @@ def test_list_log_usage_and_correction(cli: Cli) -> None:
     request_id = classified("where is my cat")
     listed = cli.says("models", "list")
     assert "router" in listed
+    used = {one["name"]: (one["order"], one["butlers"]) for one in cli.json("models", "list")["models"]}
+    assert used == {"router": (1, []), "spare": (None, []), "pen": (None, ["System1/writer"])}
     assert "not used" in listed
     assert "tokens_per_day" in listed
     assert cli.json("models", "show", "router") in cli.json("models", "list")["models"]

@@ -219,3 +219,39 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
             tomorrow = await spent_on(database, TODAY + timedelta(days=1))
             assert tomorrow.tokens > 0
             assert await spent_on(database, TODAY) == spent
+
+
+LOADED: Final = """
+import asyncio, sys
+from pathlib import Path
+import switchboard.server.serve
+from switchboard.app.settings import Settings
+from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
+from switchboard.server.http.app import create_app
+
+async def main():
+    settings = Settings(database_url=sys.argv[1], data_dir=Path(sys.argv[2]))
+    async with open_runtime(settings, for_worker=True) as runtime, open_switchboard(runtime) as made:
+        make_worker(runtime)
+        create_app(made)
+        print(*sys.modules)
+
+asyncio.run(main())
+"""
+
+
+async def test_where_no_model_is_configured_nothing_that_asks_one_is_imported(
+    database_url: str, tmp_path: Path
+) -> None:
+    """Server and worker in a process of their own: no SDK, and of ours only what the settings are checked by."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", LOADED, database_url, str(tmp_path)), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    loaded = out.decode().splitlines()[-1].split()
+    assert process.returncode == 0
+    assert {name.partition(".")[0] for name in loaded} & {"openai", "anthropic", "mcp"} == set()
+    assert "switchboard.server.http.app" in loaded
+    ours = {name for name in loaded if name.startswith(("switchboard.llm.", "switchboard.app.models"))}
+    assert ours == {"switchboard.llm.port", "switchboard.llm.spec"}
+    assert "switchboard.tools.web_fetch" not in loaded

@@ -7,12 +7,13 @@ breakers, slots and spending. Settings enter; a report per request leaves. Next:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.domain.llm import Report, Request
+from switchboard.domain.routing import Member
 from switchboard.llm.spec import API_KINDS
 from switchboard.ports.models import Asking
 from switchboard.store.database import Database
@@ -76,3 +77,10 @@ def compacting(models: Sequence[ModelSettings], wanted: str | None) -> list[str]
         return [wanted]
     able = [model for model in models if model.kind in API_KINDS]
     return [min(able, key=lambda model: (model.price_in or 0.0) + (model.price_out or 0.0)).name] if able else []
+
+
+def butlers_of(members: Iterable[Member], settings: Settings) -> Mapping[str, Sequence[str]]:
+    """Which butlers with the engine `model` may ask each model of the settings; one that names none may ask all."""
+    asking = [member for member in members if member.active and member.engine == "model"]
+    every = [model.name for model in settings.models]
+    return {name: [one.system_id for one in asking if name in (one.options.get("models") or every)] for name in every}

@@ -113,6 +113,29 @@ def chosen(settings: Settings, name: str | None) -> Sequence[ModelSettings]:
     return found
 
 
+async def try_use(settings: Settings, model: ModelSettings, place: Place, *, in_turns: bool) -> Tried:
+    """Ask what it is used for: to choose a butler, to call a tool as in a turn, or one after the other."""
+    if not in_turns:
+        return await try_model(settings, model, place)
+    classifies = model.name in settings.classify.models
+    chosen = await try_model(settings, model, place) if classifies else None
+    if chosen is not None and not chosen.ok:
+        return chosen
+    called = await try_tools(settings, model, place)
+    return called if chosen is None else _both(chosen, called)
+
+
+def _both(chosen: Tried, called: Tried) -> Tried:
+    return replace(
+        called,
+        detail=f"{chosen.detail}; {called.detail}",
+        duration_ms=chosen.duration_ms + called.duration_ms,
+        tokens_in=chosen.tokens_in + called.tokens_in,
+        tokens_out=chosen.tokens_out + called.tokens_out,
+        cost_usd=chosen.cost_usd + called.cost_usd,
+    )
+
+
 async def try_model(settings: Settings, model: ModelSettings, place: Place) -> Tried:
     """Ask it once. Raises nothing that is the model's: that it fails is an outcome."""
     lacks = flaw(model.spec)

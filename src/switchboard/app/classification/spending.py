@@ -6,14 +6,16 @@ In: settings and the spending in the database; out: frozen values. Next: `store/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from switchboard.app.cursors import Number, Text, cursor_after, key_of
+from switchboard.app.process_models import butlers_of
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.domain.errors import InvalidInput
+from switchboard.domain.routing import Member
 from switchboard.store import model_usage as store
 from switchboard.store.database import Database
 from switchboard.store.model_usage import By, Cooldown, Day, ModelDay, RefusedKey, Span, Totals, Usage
@@ -37,18 +39,27 @@ class CapView:
     reached: bool
 
 
+class Use(NamedTuple):
+    """What a model is for, as in `ModelView`."""
+
+    order: int | None
+    butlers: Sequence[str]
+
+
 @dataclass(frozen=True, slots=True)
 class ModelView:
     """A configured model with its usage today, for everything that it was asked.
 
-    `order` is its place among the models that are asked, null if it is never asked; `cooldown` means that a worker does
-    not use it until `until`, because of `why`; `paused` that its provider has refused its key.
+    `order` is its place among the models that classify, null if it does not; `butlers` are those with the engine
+    `model` that may ask it. `cooldown` means that a worker does not use it until `until`, because of `why`; `paused`
+    that its provider has refused its key.
     """
 
     name: str
     kind: str
     model: str
     order: int | None
+    butlers: Sequence[str]
     state: Literal["ready", "cooldown", "paused"]
     until: datetime | None
     why: str | None
@@ -102,9 +113,10 @@ class UsageView:
 class Spending:
     """Reads for operators; the interface checks who asks."""
 
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(self, settings: Settings, database: Database, members: Callable[[], Iterable[Member]] = tuple) -> None:
         self._settings = settings
         self._database = database
+        self._members = members
 
     async def models(self) -> ModelsView:
         """All models of the settings of this process, and how the day stands."""
@@ -114,7 +126,11 @@ class Spending:
         pauses |= {one.model: one for one in await store.refused_keys(self._database)}
         order = {name: place for place, name in enumerate(self._settings.classify.models, 1)}
         known = sorted(self._settings.models, key=lambda model: order.get(model.name, len(order) + 1))
-        models = [_model(one, order.get(one.name), pauses.get(one.name), spent.get(one.name)) for one in known]
+        butlers = butlers_of(self._members(), self._settings)
+        models = [
+            _model(one, Use(order.get(one.name), butlers[one.name]), pauses.get(one.name), spent.get(one.name))
+            for one in known
+        ]
         return ModelsView(**{name: getattr(stood, name) for name in Standing.__slots__}, models=models)
 
     async def usage(
@@ -166,13 +182,11 @@ def _cap(name: CapName, unit: int, most: int | None, spent: int, held: int) -> C
     return CapView(name, shown[0], shown[1], shown[2], shown[3], reached=left == 0)
 
 
-def _model(
-    model: ModelSettings, order: int | None, pause: Cooldown | RefusedKey | None, spent: ModelDay | None
-) -> ModelView:
+def _model(model: ModelSettings, use: Use, pause: Cooldown | RefusedKey | None, spent: ModelDay | None) -> ModelView:
     until = pause.until if isinstance(pause, Cooldown) else None
     spent = spent or ModelDay(model.name)
     return ModelView(
-        *(model.name, model.kind, model.model, order),
+        *(model.name, model.kind, model.model, *use),
         state="ready" if pause is None else "cooldown" if until else "paused",
         until=until,
         why=None if pause is None else pause.why,

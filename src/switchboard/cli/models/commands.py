@@ -14,6 +14,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from switchboard.app.channels import known_channels
+from switchboard.app.process_models import butlers_of
+from switchboard.app.rules.seed import read_seed
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli import names
 from switchboard.cli.client import ask, ask_about_team, server_url
@@ -54,8 +57,9 @@ def try_models(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Ask each model a tiny question, with the settings and the environment of this terminal. Exit code 1: one failed.
+    """Ask each model what it is used for, by the settings and environment of this terminal. Exit code 1: one failed.
 
+    A model of butlers must call a tool, one that classifies must choose a butler, and so must one that is not used.
     This costs a few hundred tokens per model, a few thousand per command line; command lines need a running server.
     """
     tried = asyncio.run(_try(load_settings(), name))
@@ -67,9 +71,13 @@ async def _try(settings: Settings, name: str | None) -> Sequence[Json]:
     from switchboard.app.classification import model_tests as tests
 
     models = tests.chosen(settings, name)
+    seed = read_seed(settings.teams_dir, known_channels(settings), written=settings.teams)
+    butlers = butlers_of([member for team in (seed.teams if seed else ()) for member in team.members], settings)
     mcp_url = settings.classify.mcp_url or f"{server_url(settings)}/mcp"
     async with tests.open_place(settings, mcp_url) as place:
-        return [asdict(await tests.try_model(settings, model, place)) for model in models]
+        return [
+            asdict(await tests.try_use(settings, model, place, in_turns=bool(butlers[model.name]))) for model in models
+        ]
 
 
 @app.command("usage")

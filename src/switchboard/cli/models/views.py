@@ -59,7 +59,8 @@ def _sender_limits(found: Json) -> str:
 def model_details(one: Json) -> RenderableType:
     """One model, a line per value."""
     rows: list[tuple[str, object]] = [(name, one[name]) for name in ("name", "kind", "model", "order")]
-    rows += [("state", _state(one)), ("why", one["why"]), ("attempts today", one["attempts"])]
+    rows += [("butlers", ", ".join(one["butlers"])), ("state", _state(one)), ("why", one["why"])]
+    rows += [("attempts today", one["attempts"])]
     rows += [("failed", one["failed"])]
     rows += [(key.replace("_", " "), f"{one[key]:,}") for key in one if key.startswith("tokens_")]
     return details([*rows, ("cost", dollars(one["cost_usd"]))])
@@ -70,7 +71,7 @@ def _state(one: Json) -> Text:
         return Text(f"cooldown until {when(one['until'], short=True)}", style="yellow")
     if one["state"] == "paused":
         return Text("paused: its key is refused", style="red")
-    return Text("ready", style="green") if one["order"] else Text("not used", style="dim")
+    return Text("ready", style="green") if one["order"] or one["butlers"] else Text("not used", style="dim")
 
 
 def _cap(cap: Json) -> Text:

@@ -5,7 +5,7 @@ Routers import it; `app.py` fills `Services`. In: a request; out: a checked `Pri
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, cast
 
@@ -30,6 +30,7 @@ from switchboard.app.rules.replays import Replays
 from switchboard.app.rules.service import RuleService
 from switchboard.app.runtime import Switchboard
 from switchboard.domain.json_values import JsonObject
+from switchboard.domain.routing import Member
 from switchboard.server.contracts.messages import ErrorBody
 from switchboard.server.polls import Polls
 
@@ -63,6 +64,10 @@ class Services:
         access, metrics = Access(runtime.database), Metrics()
         records, replays = RuleRecords(runtime), Replays(runtime)
         views = Views(runtime, access)
+
+        def members() -> Iterable[Member]:
+            return runtime.rule_book.rules.members.values()
+
         rules = RuleService(runtime, access, records, replays)
         return cls(
             switchboard,
@@ -78,7 +83,7 @@ class Services:
             DeadLetterService(runtime, access, rules),
             ClassificationLog(runtime, access),
             CorrectionService(runtime, access),
-            Spending(runtime.settings, runtime.database),
+            Spending(runtime.settings, runtime.database, members),
             MemoryService(runtime.database),
             metrics,
             Polls(),
