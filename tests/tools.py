@@ -10,11 +10,12 @@ from switchboard.tools.calls import CallLimits, call_tool
 from switchboard.tools.registry import build_tools
 
 KEY = UUID("0192f0c1-0000-7000-8000-000000000001")
+TURN = UUID("0192f0c1-0000-7000-8000-00000000000f")
 TOOLS = {tool.spec.name: tool for tool in build_tools()}
 
 
 def scope_of(workspace: Path, *, quota: int = QUOTA) -> ToolScope:
-    return ToolScope(workspace, frozenset(), frozenset(), KEY, quota=quota, results=results_of(workspace))
+    return ToolScope(workspace, frozenset(), frozenset(), KEY, TURN, quota=quota, results=results_of(workspace))
 
 
 def results_of(workspace: Path) -> Path:

@@ -7,12 +7,14 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from pathlib import Path
+from uuid import UUID, uuid4
 
 import pytest
 
 from switchboard.app.ops.maintenance import Retention
-from switchboard.core.uuid7 import first_uuid7
+from switchboard.app.ops.results import erase_results
+from switchboard.core.uuid7 import first_uuid7, next_uuid7
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import Attempt, Reply, Report, Request
 from switchboard.journey.compaction import Compactor
@@ -23,6 +25,7 @@ from switchboard.store import compaction, facts, history
 from switchboard.store import lanes as lane_store
 from switchboard.store.database import query
 from switchboard.store.history import Said
+from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import Settlement
 from tests.hands import Hand, a_hand
 from tests.lab import Lab, lab, submission
@@ -248,6 +251,31 @@ async def test_what_was_read_and_then_erased_is_in_no_summary(database_url: str)
         problem = await Compactor(parts.database, OneModel(slow), ["cheap"]).compact(lane)
         assert problem == "the entries have changed meanwhile"
         assert await learned(parts) == []
+
+
+async def test_results_of_tools_stay_while_a_turn_runs_and_its_words_are_in_a_history(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 21)
+        assert await Compactor(parts.database, OneModel(always), ["cheap"]).compact(lane) is None
+        await parts.database.run("update entry set learn = false where position in (23, 24)")  # as of what is forgotten
+        running = (await parts.accept.accept(submission("runs", sender="ann", chat_type="private"))).request_id
+        rows = await parts.database.rows("select request_id from entry where role = 'user' order by position")
+        compacted, kept, forgotten = (rows[n]["request_id"] for n in (9, 10, 11))
+        a_month_ago = datetime.now(UTC) - timedelta(days=31)
+        unknown, old = new_uuid7(), next_uuid7(None, int(a_month_ago.timestamp() * 1000), 1)
+        others = ("plan.md", str(uuid4()), str(kept).upper())
+        for name in (*map(str, (compacted, kept, forgotten, running, unknown, old)), *others):
+            result = tmp_path / "notes" / "ann" / "tool-results" / name / "web_fetch.txt"
+            result.parent.mkdir(parents=True)
+            result.write_text("found")
+        await parts.database.run("update entry set request_id = $1 where position in (25, 26)", old)
+        assert await erase_results(parts.database, tmp_path, 30) == 4
+        left = {one.name for one in (tmp_path / "notes" / "ann" / "tool-results").iterdir()}
+        assert left == {str(kept), str(running), *others}
+        assert await erase_results(parts.database, tmp_path, 30) == 0
+        assert await erase_results(parts.database, tmp_path / "none", 30) == 0
 
 
 async def test_what_is_forgotten_is_in_no_summary_and_not_given_back(database_url: str) -> None:

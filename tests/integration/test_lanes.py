@@ -708,6 +708,27 @@ async def test_a_task_is_done_by_exactly_one_of_two_workers_and_again_after_its_
         assert done["all"] == 2
 
 
+async def test_a_task_about_the_machine_is_done_by_every_worker_whatever_becomes_of_it(database_url: str) -> None:
+    done = Counter[int]()
+
+    def tasks(worker: int) -> tuple[MaintenanceTask, ...]:
+        async def work() -> None:
+            done[worker] += 1
+            raise ValueError("broken")
+
+        return (MaintenanceTask("tidy", 0.01, work, local=True),)
+
+    async def twice() -> bool:
+        return min(done[0], done[1]) >= 2
+
+    async with lab(database_url) as parts:
+        leg: dict[Any, Any] = {}
+        workers = [Worker(parts.database, parts.notifier, leg, WorkerSettings(), tasks(n)) for n in range(2)]
+        async with at_work(*workers):
+            await eventually(twice)
+        assert await parts.count("select count(*) from schedule") == 0
+
+
 async def test_many_who_look_at_once_take_a_due_task_once(database_url: str) -> None:
     async with lab(database_url) as parts:
         await schedule.plan(parts.database, {"a": 3600, "b": 3600})

@@ -15,7 +15,7 @@ from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.calls import CallLimits, call_tool
 from switchboard.tools.results import MOST, shorten
 from switchboard.tools.workspace import MOST_WRITTEN
-from tests.tools import KEY, TOOLS, called, outcome_of, results_of, scope_of
+from tests.tools import KEY, TOOLS, TURN, called, outcome_of, results_of, scope_of
 
 SPEC = ToolSpec("odd", "", {"type": "object", "properties": {"x": {"type": "string"}}}, "idempotent")
 
@@ -131,7 +131,7 @@ async def test_results_can_be_stored(tmp_path: Path) -> None:
 async def test_fifty_megabytes_are_cut(tmp_path: Path) -> None:
     outcome = await outcome_of(Odd(returns_too_much), tmp_path)
     assert len(outcome.text) <= MOST
-    name = f"tool-results/odd-{KEY}.txt"
+    name = f"tool-results/{TURN}/odd-{KEY}.txt"
     assert f"the first {MOST_WRITTEN} bytes are in the file {name}" in outcome.text
     assert (results_of(tmp_path) / name).stat().st_size == MOST_WRITTEN
     assert (await called(tmp_path, "list_files")).text == "[no files]", "others read the workspace, too"
@@ -139,20 +139,20 @@ async def test_fifty_megabytes_are_cut(tmp_path: Path) -> None:
 
 
 async def test_a_long_result_is_kept_in_a_file_that_can_be_read(tmp_path: Path) -> None:
-    text = "\n".join(f"line {number}" for number in range(5000))
+    text = "; ".join(f"line {number}" for number in range(5000))
     shown = shorten(text, scope_of(tmp_path), "odd")
     head, mark, tail = shown.split("\n\n")
     assert text.startswith(head)
     assert text.endswith(tail)
-    name = f"tool-results/odd-{KEY}.txt"
+    name = f"tool-results/{TURN}/odd-{KEY}.txt"
     assert (
         mark == f"[… of {len(text)} characters, those in the middle are left out here; all of it is in the file {name}]"
     )
     assert len(shown) == MOST
-    kept = results_of(tmp_path) / "tool-results"
-    assert (kept.parent / name).read_text() == text
+    kept = results_of(tmp_path)
+    assert (kept / name).read_text() == text
     assert shorten(text, scope_of(tmp_path), "odd") == shown
-    assert [one.name for one in kept.iterdir()] == [f"odd-{KEY}.txt"]
+    assert [one.name for one in (kept / name).parent.iterdir()] == [f"odd-{KEY}.txt"]
 
 
 async def test_a_long_result_that_cannot_be_kept_is_cut_all_the_same(tmp_path: Path) -> None:
@@ -172,13 +172,13 @@ async def test_a_result_is_there_for_those_who_read_the_turn_and_for_nobody_else
     """Ann and Bob share the workspace of a butler, not what its tools have told them."""
     ann, bob = (replace(scope_of(tmp_path), results=tmp_path.with_name(name)) for name in ("ann", "bob"))
     shorten("word " * 5000 + "\nheron", ann, "odd")
-    name = f"tool-results/odd-{KEY}.txt"
+    name = f"tool-results/{TURN}/odd-{KEY}.txt"
 
     async def told(tool: str, scope: ToolScope, **arguments: object) -> str:
         return (await call_tool(TOOLS[tool], arguments, scope)).text
 
     assert "heron" in await told("search_files", ann, text="heron", path="tool-results")
-    assert name in await told("list_files", ann, path="tool-results")
+    assert name in await told("list_files", ann, path="tool-results", recursive=True)
     assert await told("read_file", ann, path=name) != await told("read_file", bob, path=name)
     for path in ("tool-results", "./tool-results/", "", "."):
         assert f"odd-{KEY}" not in await told("list_files", bob, path=path, recursive=True)

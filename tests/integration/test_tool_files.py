@@ -24,11 +24,12 @@ from hypothesis import strategies as st
 from switchboard.ports.tools import ToolOutcome
 from switchboard.tools.calls import call_tool
 from switchboard.tools.files import MOST_SHOWN
+from switchboard.tools.results import remove_results, turns_with_results
 from switchboard.tools.search import MOST_SEARCHED
 from switchboard.tools.threads import Stop, Stopped, in_thread
 from switchboard.tools.workspace import MOST_WRITTEN, Written, write
 from tests.documents import HOME, blocks
-from tests.tools import KEY, TOOLS, called, scope_of
+from tests.tools import KEY, TOOLS, TURN, called, scope_of
 
 CANARY = "CANARY-of-the-outside"
 TERABYTE = 1 << 40
@@ -643,6 +644,57 @@ async def test_a_workspace_with_too_many_files_is_told(workspace: Path, monkeypa
         outcome = await called(workspace, name, **more)
         assert not outcome.ok
         assert "too many" in outcome.text
+
+
+# Removing results ----------------------------------------------------------------------------------------------------
+
+
+def test_removing_results_follows_no_link_and_waits_for_no_fifo(workspace: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("keep")
+    results = workspace / "tool-results" / str(TURN)
+    (results / "deep" / "er").mkdir(parents=True)
+    (results / "file.txt").write_text("gone")
+    (results / "deep" / "er" / "file").write_text("gone")
+    (results / "link").symlink_to(outside)
+    (results / "hard").hardlink_to(outside / "file")
+    os.mkfifo(results / "fifo")
+    assert turns_with_results(workspace, Stop()) == [TURN]
+    remove_results(workspace, TURN, Stop())
+    assert contents(workspace) == {"tool-results": None}
+    assert contents(outside) == {"file": b"keep"}
+
+
+def test_links_and_fifos_in_place_of_results_lead_nowhere(workspace: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / str(TURN)).mkdir(parents=True)
+    (outside / str(TURN) / "file").write_text("keep")
+    assert turns_with_results(workspace, Stop()) == []
+    (workspace / "tool-results").mkdir()
+    place = workspace / "tool-results" / str(TURN)
+    makers: list[Callable[[], None]] = [lambda: place.symlink_to(outside), lambda: os.mkfifo(place), place.touch]
+    for make in makers:
+        make()
+        assert turns_with_results(workspace, Stop()) == []
+        remove_results(workspace, TURN, Stop())  # as if it had been exchanged meanwhile
+        assert not place.is_symlink()
+        assert not place.exists()
+    (workspace / "tool-results").rmdir()
+    (workspace / "tool-results").symlink_to(outside)
+    with pytest.raises(OSError, match=r"Not a directory|symbolic"):
+        turns_with_results(workspace, Stop())
+    with pytest.raises(OSError, match=r"Not a directory|symbolic"):
+        remove_results(workspace, TURN, Stop())
+    assert contents(outside) == {str(TURN): None, f"{TURN}/file": b"keep"}
+
+
+def test_results_that_are_nested_too_deeply_stay(workspace: Path) -> None:
+    deep = workspace / "tool-results" / str(TURN) / "/".join("d" * 40)
+    deep.mkdir(parents=True)
+    with pytest.raises(OSError, match="not empty"):
+        remove_results(workspace, TURN, Stop())
+    assert deep.is_dir()
 
 
 # Stopping -----------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from switchboard.tools.results import MOST
 from switchboard.tools.urls import canonical, urls_in
 from switchboard.tools.web_fetch import MOST_BODY, WebFetch, WebOptions
 from switchboard.transport.signed_post import PostError, Resolve
-from tests.tools import KEY, called
+from tests.tools import KEY, TURN, called
 
 CANARY = "xk7canary"
 
@@ -129,7 +129,7 @@ async def fetched(
     web: Web, url: str, workspace: Path, *, said: str = "", hosts: frozenset[str] = frozenset()
 ) -> ToolOutcome:
     """The outcome for a model that asks for `url`, where the person `said` something."""
-    scope = ToolScope(workspace, urls_in(said), hosts, KEY, web.private, results=workspace)
+    scope = ToolScope(workspace, urls_in(said), hosts, KEY, TURN, web.private, results=workspace)
     return await call_tool(web.fetch, {"url": url}, scope)
 
 
@@ -239,7 +239,7 @@ async def test_a_long_page_is_cut_and_kept(site: Site, tmp_path: Path) -> None:
     site.answers["/"] = answer(text)
     outcome = await own(tool(site), site.url(), tmp_path)
     assert len(outcome.text) <= MOST
-    name = f"tool-results/web_fetch-{KEY}.txt"
+    name = f"tool-results/{TURN}/web_fetch-{KEY}.txt"
     assert f"all of it is in the file {name}" in shown(outcome)["text"]
     assert (tmp_path / name).read_text() == text
 
@@ -576,7 +576,7 @@ async def test_a_host_of_the_settings_redirects_only_to_what_is_permitted(site: 
 
 async def test_no_public_host_redirects_into_the_private_network(site: Site, tmp_path: Path) -> None:
     site.answers["/"] = answer("an inner page")
-    scope = ToolScope(tmp_path, frozenset({site.url()}), frozenset(), KEY, frozenset({site.place}))
+    scope = ToolScope(tmp_path, frozenset({site.url()}), frozenset(), KEY, TURN, frozenset({site.place}))
     with pytest.raises(PostError, match="not a public address"):
         await tool(site).fetch._asked(site.url(), "http://public.example/", scope)
     assert site.asked == []

@@ -17,8 +17,16 @@ from switchboard.agents.callback import callbacks_from
 from switchboard.app.background import run_in_background
 from switchboard.app.channels import known_channels
 from switchboard.app.database import open_database
-from switchboard.app.ops.engines import check_calls, check_options, engine_context, load_engines, warn_of_root
+from switchboard.app.ops.engines import (
+    WORKSPACES,
+    check_calls,
+    check_options,
+    engine_context,
+    load_engines,
+    warn_of_root,
+)
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
+from switchboard.app.ops.results import erase_results
 from switchboard.app.process_models import ProcessModels, compacting
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import read_seed, seed_teams
@@ -41,6 +49,7 @@ from switchboard.ports.models import Models
 from switchboard.store import remote_agents
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
+from switchboard.tools.results import DIRECTORY
 from switchboard.transport.mail_reading import MailReader
 
 log = structlog.get_logger(__name__)
@@ -129,6 +138,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     )
     maintenance += retention_tasks(runtime.database, settings.classify.keep_days, settings.memory.keep_days)
     maintenance += _compaction_tasks(runtime, models)
+    maintenance += (_results_task(runtime),)
     group = settings.worker
     return Worker(
         runtime.database,
@@ -142,6 +152,12 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
         ),
         maintenance,
     )
+
+
+def _results_task(runtime: Runtime) -> MaintenanceTask:
+    settings = runtime.settings
+    results, days = settings.data_dir / WORKSPACES / DIRECTORY, settings.memory.results_keep_days
+    return MaintenanceTask("erase_results", 3600.0, lambda: erase_results(runtime.database, results, days), local=True)
 
 
 def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask, ...]:

@@ -68,6 +68,8 @@ class MaintenanceTask:
     name: str
     every: float
     run: Callable[[], Awaitable[object]]
+    local: bool = False
+    """Every worker runs it, as it is about what is on its own machine."""
 
 
 class Worker:
@@ -348,23 +350,28 @@ class _Session:
                 self._notifier.notify(WORK)
 
     async def _maintenance_loop(self) -> None:
-        await schedule.plan(self._database, {task.name: task.every for task in self._maintenance})
+        shared = {task.name: task for task in self._maintenance if not task.local}
+        here = {task: 0.0 for task in self._maintenance if task.local}
+        await schedule.plan(self._database, {task.name: task.every for task in shared.values()})
         while True:
-            for name in await schedule.due(self._database, [task.name for task in self._maintenance]):
-                await self._run_maintenance(name)
+            for name in await schedule.due(self._database, list(shared)):
+                await schedule.done(self._database, name, await _failure(shared[name]))
+            for task in [task for task, due in here.items() if due <= monotonic()]:
+                here[task] = monotonic() + task.every
+                await _failure(task)
             await asyncio.sleep(0.5)
 
-    async def _run_maintenance(self, name: str) -> None:
-        for task in self._maintenance:
-            if task.name == name:
-                try:
-                    await task.run()
-                    await schedule.done(self._database, name, None)
-                except Unavailable:
-                    raise
-                except Exception as error:
-                    log.exception("maintenance failed", task=name)
-                    await schedule.done(self._database, name, repr(error)[:500])
+
+async def _failure(task: MaintenanceTask) -> str | None:
+    """Run a task; what went wrong. Raises `Unavailable`."""
+    try:
+        await task.run()
+    except Unavailable:
+        raise
+    except Exception as error:
+        log.exception("maintenance failed", task=task.name)
+        return repr(error)[:500]
+    return None
 
 
 async def _wait(event: asyncio.Event, timeout: float) -> None:

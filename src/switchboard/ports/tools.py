@@ -51,6 +51,8 @@ class ToolScope:
     """Hosts that the settings allow: `docs.python.org`, or with another port `docs.example:8443`."""
     key: UUID
     """The idempotency key of the step: the same each time that the same call is made."""
+    turn: UUID
+    """The message that the turn answers: its long results are kept together."""
     private_hosts: frozenset[str] = frozenset()
     """Hosts that may be at private addresses, written like `hosts`; this alone permits no URL."""
     quota: int = QUOTA

@@ -85,6 +85,11 @@ async def save(database: Database, reader: Reader, entry: Entry) -> None:
     await database.run(query("history.save"), *where, new_uuid7(), entry.role, *whose, entry.text)
 
 
+async def held(database: Database, turns: Sequence[UUID]) -> set[UUID]:
+    """Of these messages those whose turns have not ended, or that a history still has, not compacted or forgotten."""
+    return {row["request_id"] for row in await database.rows(query("history.held"), list(turns))}
+
+
 def _entry(row: Row) -> Entry:
     calls = msgspec.convert(decoded(row["calls"]) or [], tuple[EntryCall, ...])
     author = row["person"] if row["role"] == "user" else ""

@@ -1,17 +1,32 @@
 """What a model sees of a long result: its head, a mark, its tail; the whole is kept in a file for the same readers.
 
 Called by `calls.py` for every result, in a thread, and by `web_fetch` for the text of a page; the engine `model` keeps
-what outgrows a context. The workspace would be no place for it: what one person was told is read there by others.
+what outgrows a context. The workspace would be no place for it: what one person was told is read there by others. The
+files of one turn are in one directory, and go together: `app/ops/results.py`.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from switchboard.ports.tools import ToolScope
 from switchboard.tools.threads import Stop
-from switchboard.tools.workspace import MOST_WRITTEN, RESULTS, Refused, Written, meaning, root_of, write
+from switchboard.tools.workspace import (
+    MOST_WRITTEN,
+    RESULTS,
+    Refused,
+    Written,
+    entries,
+    meaning,
+    remove,
+    root_of,
+    write,
+)
 
+DIRECTORY: Final = ".results"
+"""Beside the workspaces of the butlers, none of which has that name."""
 MOST: Final = 16_000
 """Characters of a result that a model sees."""
 QUOTA: Final = 256 * 1024**2
@@ -38,7 +53,7 @@ def cut(text: str, most: int, where: str) -> str:
 
 def keep(text: str, scope: ToolScope, name: str, stop: Stop | None = None) -> str:
     """Write the whole of a result to its file; returns a phrase that says where it is, or why it is nowhere."""
-    parts = (RESULTS, f"{name}-{scope.key}.txt")
+    parts = (RESULTS, f"{scope.turn}", f"{name}-{scope.key}.txt")
     data = text[:MOST_WRITTEN].encode("utf-8", "replace")[:MOST_WRITTEN]
     all_of_it = "all of it is" if len(data) < MOST_WRITTEN else f"the first {MOST_WRITTEN} bytes are"
     try:
@@ -48,3 +63,27 @@ def keep(text: str, scope: ToolScope, name: str, stop: Stop | None = None) -> st
     except OSError as error:
         return f"they could not be kept: the file {meaning(error)}"
     return f"{all_of_it} in the file {'/'.join(parts)}"
+
+
+def turns_with_results(root: Path, stop: Stop) -> list[UUID]:
+    """The turns of which there are results for these readers, the oldest first. Raises OSError, `Refused`."""
+    if not root.is_dir():
+        return []
+    try:
+        found = [entry.name for entry in entries(root, (RESULTS,), stop, deep=False) if entry.is_directory]
+    except FileNotFoundError:
+        return []
+    return [UUID(name) for name in found if _is_turn(name)]
+
+
+def remove_results(root: Path, turn: UUID, stop: Stop) -> None:
+    """Remove the results of a turn. Raises OSError."""
+    remove(root, (RESULTS, f"{turn}"), stop)
+
+
+def _is_turn(name: str) -> bool:
+    """Whether a name is the one that we give to the directory of a turn."""
+    try:
+        return f"{UUID(name)}" == name and UUID(name).version == 7
+    except ValueError:
+        return False

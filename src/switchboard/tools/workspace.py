@@ -221,6 +221,30 @@ def write(root: Path, file: Written, stop: Stop, quota: int = QUOTA) -> bool:
         return mode is not None
 
 
+def remove(root: Path, parts: Sequence[str], stop: Stop) -> None:
+    """Remove a file, or a directory with all that is in it; of a link the link alone. Raises OSError."""
+    *above, name = parts
+    with directory(root, above) as at:
+        _remove(at, name, stop, _DEEPEST)
+
+
+def _remove(at: int, name: str, stop: Stop, depth: int) -> None:
+    stop.check()
+    if not stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=at)
+        return
+    inner = os.open(name, _DIRECTORY | _UNFOLLOWED, dir_fd=at)
+    try:
+        with os.scandir(inner) as found:
+            names = [one.name for one in found] if depth else []
+        for below in names:
+            with suppress(FileNotFoundError):
+                _remove(inner, below, stop, depth - 1)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=at)
+
+
 def _mode(at: int, name: str) -> int | None:
     """The permissions of the file that will be replaced; None: there is none. Raises `Refused`."""
     try:

@@ -26,9 +26,8 @@ from switchboard.domain.routing import Member
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Turn, TurnResult
 from switchboard.ports.models import Models
 from switchboard.ports.tools import Tool
+from switchboard.tools.results import DIRECTORY
 
-RESULTS: Final = ".results"
-"""Beside the workspaces of the butlers, none of which has that name."""
 _ANSWER: Final = 4
 """At most a quarter of the context is for the answer: of a small one the rest must hold the question."""
 _SLACK_S: Final = 120.0
@@ -161,7 +160,7 @@ class ModelEngine:
     def kept_for(self, member: Member, readers: str) -> Path | None:
         """Where the readers of a turn, and nobody else, find long results and images; None: nothing is kept."""
         root = self._context.workspaces
-        return None if root is None else root / RESULTS / _directory(member) / readers
+        return None if root is None else root / DIRECTORY / _directory(member) / readers
 
 
 def _directory(member: Member) -> str:

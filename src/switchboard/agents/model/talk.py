@@ -330,6 +330,7 @@ class Talk:
             frozenset(self._frozen.urls),
             frozenset(self._around.options.hosts),
             key,
+            self._turn.request_id,
             frozenset(self._around.options.private_hosts),
             self._around.options.workspace_quota,
             results=self._around.results,

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -29,6 +30,9 @@ from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
 
 log = structlog.get_logger(__name__)
+
+WORKSPACES: Final = "workspaces"
+"""In `data_dir`."""
 
 
 def check_calls(settings: Settings) -> None:
@@ -57,7 +61,7 @@ def engine_context(
         StoredRemoteAgents(database),
         settings.program_user,
         models=models or ProcessModels(settings, database),
-        workspaces=settings.data_dir / "workspaces",
+        workspaces=settings.data_dir / WORKSPACES,
         readers=readers,
         history=StoredHistory(database, readers),
         facts=StoredFacts(database, readers),

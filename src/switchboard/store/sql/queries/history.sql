@@ -22,3 +22,9 @@ select erase_history($1, $2);
 -- name: save
 -- Add an entry to the lane of butler $1 in conversation $2, which need not have begun. $3: an id as a message has, by its age.
 select save_entry(enter_lane($1, $2), $3, $4, $5, $6, $7);
+
+-- name: held
+-- Of these messages those whose turns have not ended, or that a history still has: what their tools found is kept.
+select k.request_id from unnest($1::uuid[]) as k (request_id)
+where exists (select from delivery d where d.request_id = k.request_id and d.state = 'pending')
+   or exists (select from entry e where e.request_id = k.request_id and e.compacted_at is null and e.learn);
