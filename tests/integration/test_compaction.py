@@ -17,6 +17,7 @@ from switchboard.app.ops.results import erase_results
 from switchboard.core.uuid7 import first_uuid7, next_uuid7
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import Attempt, Reply, Report, Request
+from switchboard.domain.routing import SystemId
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
@@ -24,6 +25,7 @@ from switchboard.ports.models import Asking
 from switchboard.store import compaction, facts, history
 from switchboard.store import lanes as lane_store
 from switchboard.store.database import query
+from switchboard.store.facts import NewFact
 from switchboard.store.history import Said
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import Settlement
@@ -36,6 +38,9 @@ FIG = "I keep 7 fig trees"
 ANSWER = json.dumps(
     {"summary": "Ann keeps fig trees.", "facts": [{"text": FIG, "entry": 3, "value": FIG, "subject": "self"}]}
 )
+
+
+WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
 @dataclass
@@ -286,7 +291,100 @@ async def test_what_is_forgotten_is_in_no_summary_and_not_given_back(database_ur
         [fact] = await facts.list_facts(parts.database, None, None, None, 10)
         assert await facts.forget(parts.database, fact.fact_id) == 1
         [kept] = await compaction.list_summaries(parts.database, None, None, 10)
-        assert (kept.text, kept.restorable) == ("", 19)
-        assert await compaction.restore(parts.database, kept.summary_id) == 19
+        assert (kept.text, kept.restorable) == ("", 18), "all but what she said, and the reply to it"
+        assert await compaction.restore(parts.database, kept.summary_id) == 18
         assert not [one for one in await shown(parts, lane) if "fig" in one]
         assert await learned(parts) == []
+
+
+async def learned_and_forgotten(parts: Lab, hand: Hand) -> LaneKey:
+    """A lane of 40 entries, the first 20 compacted, and what was learned from them forgotten."""
+    lane = await talk(parts, hand, 20)
+    assert await Compactor(parts.database, OneModel(always), ["cheap"]).compact(lane) is None
+    assert await forget_all(parts) == 1
+    return lane
+
+
+async def forget_all(parts: Lab) -> int:
+    found = await facts.list_facts(parts.database, None, None, None, 10)
+    return sum([await facts.forget(parts.database, one.fact_id) for one in found])
+
+
+async def test_what_is_forgotten_while_a_model_condenses_is_not_brought_back(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 20)
+        compactor = Compactor(parts.database, OneModel(always), ["cheap"])
+        assert await compactor.compact(lane) is None
+        await talk(parts, hand, 10)
+
+        async def slow() -> str | None:
+            assert await forget_all(parts) == 1
+            return json.dumps({"summary": "Ann keeps fig trees, as before."})
+
+        problem = await Compactor(parts.database, OneModel(slow), ["cheap"]).compact(lane)
+        assert problem == "the entries have changed meanwhile"
+        assert (await shown(parts, lane))[0] == "message 10", "no summary"
+
+
+async def test_what_was_forgotten_and_is_said_again_comes_into_no_fact_and_no_summary(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await learned_and_forgotten(parts, hand)
+        await talk(parts, hand, 20)  # the 43rd entry says it again
+        assert await Compactor(parts.database, OneModel(nothing), ["cheap"]).compact(lane) is None
+
+        async def again() -> str | None:
+            return ANSWER.replace('"entry": 3', '"entry": 43')
+
+        repeating = OneModel(again)
+        problem = await Compactor(parts.database, repeating, ["cheap"]).compact(lane)
+        assert problem == "the entries have changed meanwhile"
+        assert FIG in repeating.asked[0].said
+        attentive = OneModel(nothing)
+        assert await Compactor(parts.database, attentive, ["cheap"]).compact(lane) is None
+        assert FIG not in attentive.asked[0].said
+        assert "reply 1" not in attentive.asked[0].said, "the reply to it may say it, too"
+        assert not [one for one in await shown(parts, lane) if "fig" in one]
+        assert await learned(parts) == []
+
+
+async def nothing() -> str | None:
+    return json.dumps({"summary": "They talk.", "facts": []})
+
+
+async def test_what_is_learned_while_it_is_forgotten_is_not_kept(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 20)
+        assert await Compactor(parts.database, OneModel(always), ["cheap"]).compact(lane) is None
+        [fact] = await facts.list_facts(parts.database, None, None, None, 10)
+        same = NewFact(fact.author, "self", True, FIG.upper(), (5,))
+        async with parts.database.connection() as forgetting, forgetting.transaction():
+            assert await forgetting.fetchval(query("facts.forget"), fact.fact_id) == 1
+            saving = asyncio.create_task(facts.save(parts.database, lane, SystemId(fact.system_id), [same]))
+            await eventually(lambda: parts.count(WAITING))
+        assert await saving == 0
+        assert await learned(parts) == []
+
+
+async def test_what_is_forgotten_while_it_is_learned_again_is_gone(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 20)
+        assert await Compactor(parts.database, OneModel(always), ["cheap"]).compact(lane) is None
+        [fact] = await facts.list_facts(parts.database, None, None, None, 10)
+        more = NewFact(fact.author, "self", True, f"In Leeds {FIG}", (5,))
+        rows = await facts.fact_rows(parts.database, SystemId(fact.system_id), [more])
+        async with parts.database.connection() as learning, learning.transaction():
+            assert await learning.fetchval(query("facts.save"), lane, rows) == 1
+            forgetting = asyncio.create_task(facts.forget(parts.database, fact.fact_id))
+            await eventually(lambda: parts.count(WAITING))
+        assert await forgetting == 2
+        assert await learned(parts) == []
+        assert await parts.count("select count(*) from entry where not learn") == 4, "both sources and their replies"
+
+
+async def test_what_is_forgotten_twice_at_once_is_gone_once(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 20)
+        assert await Compactor(parts.database, OneModel(always), ["cheap"]).compact(lane) is None
+        [fact] = await facts.list_facts(parts.database, None, None, None, 10)
+        gone = await asyncio.gather(*(facts.forget(parts.database, fact.fact_id) for _ in range(4)))
+        assert sorted(gone) == [0, 0, 0, 1]

@@ -92,9 +92,11 @@ def share(fact_id: FactId, *, as_json: AsJson = False) -> None:
 
 @app.command("forget")
 def forget(fact_id: FactId, *, as_json: AsJson = False) -> None:
-    """Forget a fact for good, with its copies and the summaries that may repeat it. It cannot be restored."""
+    """Forget a fact for good, with others that say it and the summaries that may repeat it. It cannot be restored."""
     answer = ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/forget", {}))
-    show(answer, f"{fact_id}: forgotten", as_json=as_json)
+    others = answer["forgotten"] - 1
+    also = f", and {others} more that said the same" if others else ""
+    show(answer, f"{fact_id}: forgotten{also}", as_json=as_json)
 
 
 @app.command("restore")

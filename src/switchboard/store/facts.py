@@ -104,5 +104,5 @@ async def share_as_operator(database: Database, fact_id: UUID) -> bool:
 
 
 async def forget(database: Database, fact_id: UUID) -> int:
-    """Forget a fact for good, with its copies; returns how many facts are gone."""
+    """Forget a fact for good, with others that say it; returns how many facts are gone."""
     return int(await database.value(query("facts.forget"), fact_id))

@@ -29,7 +29,7 @@ class SharedFact(Answer):
 
 
 class ForgottenFact(Answer):
-    """`forgotten` counts the fact and its copies."""
+    """`forgotten` counts the fact and others that say it."""
 
     fact_id: UUID
     forgotten: int

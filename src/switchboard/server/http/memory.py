@@ -55,7 +55,7 @@ async def share(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
 
 @router.post("/facts/{fact_id}/forget", **operation("forget_fact", "Forget a fact", ForgottenFact, 404))
 async def forget(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
-    """For good: with its copies and the summaries that may repeat it. Nobody can restore it."""
+    """For good: with others that say it and the summaries that may repeat it. Nobody can restore it."""
     return answer({"fact_id": fact_id, "forgotten": await parts.memory.forget(caller, fact_id)})
 
 

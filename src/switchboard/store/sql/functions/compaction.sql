@@ -22,8 +22,9 @@ language sql stable as $$
     select 1 + switchboard.last_position(_lane) - switchboard.first_not_compacted(_lane);
 $$;
 
--- Let a summary and facts take the place of entries, unless anything that was read has changed meanwhile. _full: how many
--- entries without a summary are too many.
+-- Let a summary and facts take the place of entries, unless anything that was read has changed meanwhile, or a fact was
+-- forgotten: then the summary may say it, too, and the next try reads without it. _full: how many entries without a summary
+-- are too many.
 create or replace function commit_compaction(
     _lane uuid, _first bigint, _last bigint, _mark text, _summary_id uuid, _person text, _private boolean, _text text,
     _facts text, _full integer
@@ -32,6 +33,10 @@ language plpgsql as $$
 begin
     perform from lane l where l.key = _lane for no key update;
     if compaction_mark(_lane, _first, _last) <> _mark then
+        return false;
+    end if;
+    perform alone_with_facts();
+    if unlearn_forgotten(_lane, _facts) > 0 then
         return false;
     end if;
     insert into summary (lane, position, summary_id, first_position, person, private, text)

@@ -81,25 +81,52 @@ begin
     return _shared;
 end $$;
 
--- Forget a fact for good: it, every copy of it that its author made elsewhere, and every summary that may repeat it. What it
--- was learned from is not learned from again. Returns how many facts are gone; 0: there is none of this id.
+-- The turns of these entries are not learned from: neither what was said, nor the reply to it. Returns how many entries.
+create or replace function unlearn(_lane uuid, _positions bigint[]) returns integer
+language plpgsql as $$
+declare
+    _unlearned integer;
+begin
+    update entry e set learn = false
+        where e.lane = _lane and e.learn
+          and e.request_id in (select s.request_id from entry s where s.lane = _lane and s.position = any (_positions));
+    get diagnostics _unlearned = row_count;
+    return _unlearned;
+end $$;
+
+-- What says again what was forgotten is not learned from either. _facts: as for save_facts. Returns how many entries say so.
+create or replace function unlearn_forgotten(_lane uuid, _facts text) returns integer
+language sql as $$
+    select switchboard.unlearn(_lane, array_agg(e.position::bigint))
+    from json_to_recordset(_facts::json) as f (mark uuid, positions json)
+    cross join lateral json_array_elements_text(f.positions) as e (position)
+    where exists (select from switchboard.forgotten g where g.mark = f.mark);
+$$;
+
+-- Forget a fact for good: it, what its author said elsewhere in the same words, or with them in it, and every summary that
+-- may repeat it. What it was learned from is not learned from again. Returns how many facts are gone; 0: there is none.
 create or replace function forget_fact(_fact_id uuid) returns integer
 language plpgsql as $$
 #variable_conflict use_column
 declare
     _facts uuid[];
+    _locked boolean;
     _gone integer;
 begin
     perform facts_open(true);
-    perform from lane l
-        where l.key in (select s.lane from fact_source s join fact c on c.fact_id = s.fact_id
-                        where c.mark = (select f.mark from fact f where f.fact_id = _fact_id))
-        order by l.key for no key update;
-    perform alone_with_facts();
-    _facts := array(select c.fact_id from fact c where c.mark = (select f.mark from fact f where f.fact_id = _fact_id));
+    foreach _locked in array array[false, true] loop
+        -- looked up once more behind the locks: what is learned meanwhile may say the same
+        _facts := array(
+            select c.fact_id from fact f join fact c on c.system_id = f.system_id and c.author = f.author
+            where f.fact_id = _fact_id
+              and (c.mark = f.mark or strpos(lower(c.text), rtrim(lower(f.text), ' .!')) > 0));
+        exit when _locked;
+        perform from lane l where l.key in (select s.lane from fact_source s where s.fact_id = any (_facts))
+            order by l.key for no key update;
+        perform alone_with_facts();
+    end loop;
     insert into forgotten (fact_id, mark) select f.fact_id, f.mark from fact f where f.fact_id = any (_facts);
-    update entry e set learn = false from fact_source s
-        where s.fact_id = any (_facts) and e.lane = s.lane and e.position = s.position;
+    perform unlearn(s.lane, array_agg(s.position)) from fact_source s where s.fact_id = any (_facts) group by s.lane;
     update summary y set text = '' from (
             select s.lane, min(s.position) as position from fact_source s where s.fact_id = any (_facts) group by s.lane
         ) s where y.lane = s.lane and y.position >= s.position;
