@@ -30,6 +30,8 @@ from switchboard.tools.results import DIRECTORY
 
 _ANSWER: Final = 4
 """At most a quarter of the context is for the answer: of a small one the rest must hold the question."""
+_FACTS: Final = 500
+"""How many of the latest facts are looked through for those that a model is told."""
 _SLACK_S: Final = 120.0
 """What a turn may take beyond its limit of time, for its last request and what is on its way."""
 
@@ -149,7 +151,7 @@ class ModelEngine:
 
     async def _known(self, turn: Turn) -> str:
         """What is known of the people, by the caller and by what they have said."""
-        facts = () if self._context.facts is None else await self._context.facts.visible(turn)
+        facts = () if self._context.facts is None else await self._context.facts.visible(turn, _FACTS)
         return "\n\n".join(part for part in (turn.user_context.strip(), notes(facts)) if part)
 
     def _workspace(self, member: Member, options: ModelOptions) -> Path | None:
