@@ -61,12 +61,26 @@ _INSTRUCTION = re.compile(
 )
 _SECRET = re.compile(
     r"\b(pass ?words?|pass(code|phrase)|passwor[dt]|kennwort|secret|geheimnis|api[ _-]?keys?|access[ _-]?tokens?"
-    r"|bearer|credentials?|private key|pins?|pin code|cvv|cvc|ssn|iban|tan|otp|recovery code|seed phrase|2fa)\b"
-    r"|\b(sk|pk|ghp|gho|xox[abp]|sb)[-_][\w-]{8,}|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{10,}\.|-----BEGIN"
+    r"|bearer|credentials?|private key|pins?|pin code|cvv|cvc|ssn|iban|tan|otp|recovery code|seed phrase|2fa"
+    r"|(door|gate|alarm|safe|wi-?fi|wlan|access|security|verification) ?(codes?|keys?|combination)"
+    r"|(zugangs|tür|sicherheits|bestätigungs)(code|schlüssel))\b"
+    r"|\b(sk|pk|rk|ghp|gho|github_pat|glpat|npm|hf|xox[abp]|sb)[-_][\w-]{8,}|\bAKIA[0-9A-Z]{12,}|\bAIza[\w-]{20,}"
+    r"|\beyJ[\w-]{10,}\.|-----BEGIN|\b[0-9a-f]{24,}\b"
     r"|\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,}|\b(?:\d[ -]?){13,19}\b",
     re.IGNORECASE,
 )
 _RANDOM = re.compile(r"(?<![\w+/=!@#$%^&*-])(?=\S*\d)(?=\S*[a-z])(?=\S*[A-Z])[\w+/=!@#$%^&*-]{12,}")
+
+
+_NEGATED = re.compile(
+    r"\b(no|not|never|nobody|none|neither|nor|without|cannot|nicht|nie|niemals|niemand|kein\w*|ohne)\b|n['\u2019]t\b",
+    re.IGNORECASE,
+)
+_PIECE = re.compile(r"\w+")
+_ABOUT_THE_AUTHOR = frozenset(
+    {"the", "user", "author", "person", "speaker", "is", "has", "was", "are", "their", "they"}
+)
+"""Words with which models say whose words they repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +215,9 @@ def _object_in(answer: str) -> str:
 
 
 def _summary(text: str) -> str:
-    """At most 1,200 characters, secrets blotted out."""
-    clean = _RANDOM.sub("…", _SECRET.sub("…", " ".join(text.split())))
+    """At most 1,200 characters, without sentences about secrets."""
+    said = [one for one in _SENTENCE.findall(text) if not (_SECRET.search(one) or _RANDOM.search(one))]
+    clean = " ".join("".join(said).split()) or "…"
     return clean if len(clean) <= MAX_SUMMARY else clean[: MAX_SUMMARY - 1].rsplit(" ", 1)[0] + "…"
 
 
@@ -217,7 +232,7 @@ def _fact(given: object, known: Mapping[int, Line]) -> Learned | None:
     sentence = _stated(value, words_of(line))
     if sentence is None or not (0 < len(text) <= MAX_FACT) or _folded(value) not in _folded(text):
         return None
-    if any(unfit(one) for one in (sentence, text, subject)):
+    if any(unfit(one) for one in (sentence, text, subject)) or not _repeats(text, sentence, words_of(line)):
         return None
     about = "self" if subject.lower() in _SELF else subject[:_MAX_SUBJECT]
     if about != "self" and _folded(about) not in _folded(words_of(line)):
@@ -240,6 +255,17 @@ def _stated(value: str, words: str) -> str | None:
         return None
     alone = [one for one in _SENTENCE.findall(words) if wanted in _folded(one)]
     return alone[0] if alone else words
+
+
+def _repeats(text: str, sentence: str, words: str) -> bool:
+    """Whether a text adds no word to those of a person, inflection aside, and takes no "not" away.
+
+    A model that obeys somebody else would let this person have said anything around a word of theirs.
+    """
+    if bool(_NEGATED.search(sentence)) != bool(_NEGATED.search(text)):
+        return False
+    own, said = _folded(words), _PIECE.findall(_folded(text))
+    return all(one in _ABOUT_THE_AUTHOR or one[: max(3, len(one) - 2)] in own for one in said)
 
 
 def unfit(text: str) -> bool:
