@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 
 from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.core.turns.render import messages
 from switchboard.domain.message import RequestId
 from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.admission import AcceptLimits
+from switchboard.journey.compaction import Compactor
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import ReplyWays
 from switchboard.journey.turn import TurnLeg, TurnLimits
@@ -22,11 +26,12 @@ from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.engine import Answer, EngineFailure, Journal, NoReply, Refusal, Turn, TurnResult
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry, EntryCall
-from switchboard.store import lanes
+from switchboard.store import compaction, lanes
 from switchboard.store.books import audit_books
 from switchboard.store.history import Readers, Said, StoredHistory, entry_rows
 from switchboard.store.lanes import Settlement
 from tests.hands import a_hand, assert_balanced, at_work, settled
+from tests.integration.test_compaction import OneModel
 from tests.lab import OWN_CLOCK, Lab, lab, submission
 from tests.waiting import SOON, eventually
 
@@ -52,7 +57,13 @@ def history_of(parts: Lab) -> StoredHistory:
     return StoredHistory(parts.database, Readers(parts.database, TRUSTING))
 
 
-async def converse(parts: Lab, *messages: dict[str, Any]) -> list[list[Entry]]:
+async def nothing() -> None:
+    """Between two messages."""
+
+
+async def converse(
+    parts: Lab, *given: dict[str, Any], between: Callable[[], Awaitable[None]] = nothing
+) -> list[list[Entry]]:
     """One message after the other; the history that each turn was given."""
     talker = Talker(history_of(parts))
     ways = ReplyWays(parts.database, {}, TRUSTING)
@@ -61,9 +72,10 @@ async def converse(parts: Lab, *messages: dict[str, Any]) -> list[list[Entry]]:
     decide = DecideLeg(parts.rule_book, TRUSTING)
     accept = AcceptLeg(parts.database, decide, parts.notifier, AcceptLimits(), TRUSTING, OWN_CLOCK)
     async with at_work(worker):
-        for given in messages:
-            await accept.accept(submission(**given))
+        for message in given:
+            await accept.accept(submission(**message))
             await eventually(lambda: settled(parts))
+            await between()
     await assert_balanced(parts)
     return talker.seen
 
@@ -92,6 +104,28 @@ async def test_over_many_turns_a_history_keeps_its_beginning_but_for_steps_of_20
         if now[: len(before)] != before:
             moves.append(now[0].position - before[0].position)
     assert moves == [20, 20, 20]
+
+
+async def test_a_compaction_changes_the_beginning_once(database_url: str) -> None:
+    """What a model is told begins with what it was told the turn before, but for three compactions of 20 entries."""
+    summaries = iter(range(1, 9))
+
+    async def answer() -> str:
+        return json.dumps({"summary": f"summary {next(summaries)}"})
+
+    async with lab(database_url) as parts:
+        compactor = Compactor(parts.database, OneModel(answer), ["cheap"])
+
+        async def compact() -> None:
+            for lane in await compaction.claim(parts.database, 9, timedelta(0)):
+                assert await compactor.compact(lane) is None
+
+        said = ({"text": str(n), "chat_type": "private"} for n in range(45))
+        seen = [messages(one, [], "UTC") for one in await converse(parts, *said, between=compact)]
+    changed = [n for n, (before, now) in enumerate(pairwise(seen), 1) if now[: len(before)] != before]
+    assert changed == [20, 30, 40]
+    assert ["summary" in seen[n][0].text for n in (19, 20, 30, 40)] == [False, True, True, True]
+    assert "summary 3" in seen[44][0].text
 
 
 async def test_other_butlers_conversations_and_people_are_not_heard(database_url: str) -> None:
