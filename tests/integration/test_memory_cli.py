@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,26 @@ async def test_sharing_forgetting_and_restoring_are_audited_and_say_what_is_gone
     assert {"memory:read", "memory:shared", "memory:forgotten", "memory:restored"} <= {one["action"] for one in done}
 
 
+async def test_forgetting_tells_how_many_more_said_the_same(
+    server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_URL", server.url)
+    monkeypatch.setenv("SWITCHBOARD_TOKEN", server.token)
+    database = server.lab.database
+    lane = LaneKey(await database.value("select lane from entry where position = 1"))
+    longer = NewFact(ANN, "self", False, "Since May I live in Leeds, near Noor", (2,))
+    assert await facts.save(database, lane, ECHO, [longer]) == 1
+    cli = Cli(capsys, monkeypatch)
+
+    def commands() -> None:
+        listed = {one["text"]: one["fact_id"] for one in cli.json("memory", "list")["facts"]}
+        said = cli.says("memory", "forget", listed["I live in Leeds"])
+        assert said.strip().endswith(": forgotten, and 1 more that said the same")
+        assert [one["text"] for one in cli.json("memory", "list")["facts"]] == ["Noor is allergic to walnuts"]
+
+    await asyncio.to_thread(commands)
+
+
 async def test_the_commands_show_it_as_tables_and_as_json(
     server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,14 +108,17 @@ async def test_the_commands_show_it_as_tables_and_as_json(
     def commands() -> None:
         listed = cli.json("memory", "list")["facts"]
         assert [one["text"] for one in listed] == ["I live in Leeds", "Noor is allergic to walnuts"]
-        assert "Leeds" in cli.says("memory", "list", "--author", ANN)
+        [_, leeds, noor] = cli.says("memory", "list", "--author", ANN).splitlines()
+        assert re.search(rf"{ECHO} +{ANN} +private +self +I live in Leeds", leeds)
+        assert "walnuts" in noor
+        assert cli.says("memory", "list", "--author", "telegram/bot/bob").strip() == "none"
         assert "of Noor and Leeds" in cli.says("memory", "list", "--summaries")
         assert "Well, I live in Leeds." in cli.says("memory", "show", listed[0]["fact_id"])
         assert "shared" in cli.says("memory", "share", listed[0]["fact_id"])
-        assert "forgotten" in cli.says("memory", "forget", listed[1]["fact_id"])
+        assert cli.says("memory", "forget", listed[1]["fact_id"]).strip() == f"{listed[1]['fact_id']}: forgotten"
         assert "there is no fact" in cli.run("memory", "show", listed[1]["fact_id"])[2]
         [summary] = cli.json("memory", "list", "--summaries")["summaries"]
-        assert "1 messages restored" in cli.says("memory", "restore", summary["summary_id"])
+        assert ": 1 message restored" in cli.says("memory", "restore", summary["summary_id"])
         assert "a summary has no author" in cli.run("memory", "list", "--summaries", "--author", ANN)[2]
         assert "should be a valid UUID" in cli.run("memory", "forget", "noor")[2]
 

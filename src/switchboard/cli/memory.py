@@ -43,11 +43,19 @@ def list_memory(
 
 def _facts(page: Json) -> RenderableType:
     rows = (
-        (f["fact_id"], when(f["created_at"], short=True), f["system_id"], f["space"], f["subject"], one_line(f["text"]))
+        (
+            f["fact_id"],
+            when(f["created_at"], short=True),
+            f["system_id"],
+            f["author"],
+            "private" if f["space"].startswith("private:") else f["space"],
+            f["subject"],
+            one_line(f["text"]),
+        )
         for f in page["facts"]
     )
-    names = ("id", "since", "butler", "space", "about", "text")
-    return table(*names, rows=rows, keep=names[:4])
+    names = ("id", "since", "butler", "author", "space", "about", "text")
+    return table(*names, rows=rows, keep=names[:5])
 
 
 def _summaries(page: Json) -> RenderableType:
@@ -109,4 +117,5 @@ def restore(
 ) -> None:
     """Give back the messages that a summary, and those after it, stand for; possible for 30 days."""
     answer = ask(lambda client: client.post(f"/v1/memory/summaries/{summary_id}/restore", {}))
-    show(answer, f"{summary_id}: {answer['restored']} messages restored", as_json=as_json)
+    restored = answer["restored"]
+    show(answer, f"{summary_id}: {restored} message{'s' * (restored != 1)} restored", as_json=as_json)
