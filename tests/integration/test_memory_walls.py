@@ -256,6 +256,29 @@ async def test_a_fact_that_is_said_twice_is_one_with_two_sources(database_url: s
         assert [one.position for one in sources] == [1, 9]
 
 
+async def test_what_was_forgotten_after_a_backup_stays_forgotten_when_it_is_restored(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with served(database_url) as database:
+        ids = await learn(database)
+        lane = LaneKey(await database.value("select lane_key('turn', $1, conversation_key($2))", NOTES, HERS))
+        await database.run(SAID, lane, 1, ANN, True, "I am ann private", None)
+        settings = Settings(database_url=SecretStr(database.url))
+        await back_up(settings, tmp_path / "backup", lambda _: None)
+        assert await facts.forget(database, ids["ann private"]) == 1
+        await database.close()
+        await restore(settings, tmp_path / "backup", lambda _: None, force=True)
+        restored = await Database.connect(database.url, size=1)
+        try:
+            assert "ann private" not in await told(restored, ANN_ALONE)
+            assert "ann to all" in await told(restored, ANN_ALONE)
+            again = NewFact(ANN, "figs", True, "Ann private", (1,))
+            assert await facts.save(restored, lane, NOTES, [again]) == 0
+            assert not await restored.value("select learn from entry where lane = $1 and position = 1", lane)
+        finally:
+            await restored.close()
+
+
 async def test_a_backup_by_a_role_that_is_no_superuser_has_all_facts(database_url: str, tmp_path: Path) -> None:
     async with served(database_url) as database:
         await learn(database)

@@ -106,3 +106,15 @@ async def share_as_operator(database: Database, fact_id: UUID) -> bool:
 async def forget(database: Database, fact_id: UUID) -> int:
     """Forget a fact for good, with others that say it; returns how many facts are gone."""
     return int(await database.value(query("facts.forget"), fact_id))
+
+
+async def forgotten_here(database: Database) -> str:
+    """SQL that tells a schema that was just restored what this one has forgotten."""
+    rows = await database.rows(query("facts.forgotten"))
+    sql = "insert into switchboard.forgotten (fact_id, mark) values ('{fact_id}', '{mark}') on conflict do nothing;\n"
+    return "".join(sql.format(**row) for row in rows)
+
+
+async def forget_again(database: Database) -> int:
+    """Forget what was forgotten and a backup has brought back; returns how many facts are gone."""
+    return int(await database.value(query("facts.forget_again")))

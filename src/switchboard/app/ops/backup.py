@@ -23,6 +23,7 @@ from switchboard.app.database import existing_database
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError, Conflict, InvalidInput, NotFound
 from switchboard.embedded.binaries import find_programs
+from switchboard.store import facts
 from switchboard.store.checkup import others_connected, schema_facts, server_facts
 from switchboard.store.database import SCHEMA, Database
 from switchboard.store.migrate import Migration, migrate
@@ -104,6 +105,7 @@ def _require_file(file: Path) -> None:
 async def restore(settings: Settings, file: Path, progress: Progress, *, force: bool) -> tuple[Migration, ...]:
     """Put the backup `file` in place of an empty database, with `force` of a full one; one transaction.
 
+    What the full one has forgotten stays forgotten, though the backup still knows it.
     Returns the migrations that the backup still needed. Raises NotFound, InvalidInput for what is no backup, Conflict
     when the database is not empty or in use.
     """
@@ -112,12 +114,19 @@ async def restore(settings: Settings, file: Path, progress: Progress, *, force: 
         await _require_free(database, force=force)
         tools = await _tools(settings, (await server_facts(database)).major)
         with tempfile.TemporaryDirectory(prefix="switchboard-restore-") as directory:
-            script = Path(directory, "backup.sql")
+            script, forgotten = Path(directory, "backup.sql"), Path(directory, "forgotten.sql")
+            await asyncio.to_thread(forgotten.write_text, await _forgotten(database))
             await _unpack(tools, file, script, lambda: progress(script.stat().st_size if script.exists() else 0))
             options = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
-            options += [f"--command=drop schema if exists {SCHEMA} cascade", f"--file={script}"]
+            options += [f"--command=drop schema if exists {SCHEMA} cascade", f"--file={script}", f"--file={forgotten}"]
             await _run(tools, "psql", options, database.url, lambda: None)
-        return await migrate(database, pooled=settings.database_direct_url is not None)
+        applied = await migrate(database, pooled=settings.database_direct_url is not None)
+        await facts.forget_again(database)
+        return applied
+
+
+async def _forgotten(database: Database) -> str:
+    return await facts.forgotten_here(database) if (await schema_facts(database)).migration else ""
 
 
 async def _require_free(database: Database, *, force: bool) -> None:

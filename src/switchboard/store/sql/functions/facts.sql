@@ -125,7 +125,8 @@ begin
             order by l.key for no key update;
         perform alone_with_facts();
     end loop;
-    insert into forgotten (fact_id, mark) select f.fact_id, f.mark from fact f where f.fact_id = any (_facts);
+    insert into forgotten (fact_id, mark) select f.fact_id, f.mark from fact f where f.fact_id = any (_facts)
+        on conflict (fact_id) do nothing;
     perform unlearn(s.lane, array_agg(s.position)) from fact_source s where s.fact_id = any (_facts) group by s.lane;
     update summary y set text = '' from (
             select s.lane, min(s.position) as position from fact_source s where s.fact_id = any (_facts) group by s.lane
@@ -134,6 +135,23 @@ begin
     delete from fact f where f.fact_id = any (_facts);
     get diagnostics _gone = row_count;
     perform facts_open(false);
+    return _gone;
+end $$;
+
+-- Forget what is known to be forgotten and is there all the same: a backup had it. Returns how many facts are gone.
+create or replace function forget_again() returns integer
+language plpgsql as $$
+declare
+    _facts uuid[];
+    _fact_id uuid;
+    _gone integer := 0;
+begin
+    perform facts_open(true);
+    _facts := array(select f.fact_id from fact f where exists (select from forgotten g where g.mark = f.mark));
+    perform facts_open(false);
+    foreach _fact_id in array _facts loop
+        _gone := _gone + forget_fact(_fact_id);
+    end loop;
     return _gone;
 end $$;
 

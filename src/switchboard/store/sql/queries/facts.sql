@@ -22,6 +22,12 @@ select save_facts(enter_lane($1, $2), $3);
 -- name: forget
 select forget_fact($1);
 
+-- name: forget_again
+select forget_again();
+
+-- name: forgotten
+select g.fact_id, g.mark from forgotten g order by g.fact_id;
+
 -- name: list
 select f.system_id, {{shown}}
 from facts_for_operator($1, $2, $3, $4) f left join conversation c on c.conversation = f.conversation
