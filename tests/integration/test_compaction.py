@@ -11,9 +11,12 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from pydantic import SecretStr
 
 from switchboard.app.ops.maintenance import Retention
 from switchboard.app.ops.results import erase_results
+from switchboard.app.settings import Settings
+from switchboard.app.wiring import make_worker, open_runtime
 from switchboard.core.uuid7 import first_uuid7, next_uuid7
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import Attempt, Reply, Report, Request
@@ -29,7 +32,7 @@ from switchboard.store.facts import NewFact
 from switchboard.store.history import Said
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import Settlement
-from tests.hands import Hand, a_hand
+from tests.hands import Hand, a_hand, at_work
 from tests.lab import Lab, lab, submission
 from tests.waiting import eventually
 
@@ -281,6 +284,19 @@ async def test_results_of_tools_stay_while_a_turn_runs_and_its_words_are_in_a_hi
         assert left == {str(kept), str(running), *others}
         assert await erase_results(parts.database, tmp_path, 30) == 0
         assert await erase_results(parts.database, tmp_path / "none", 30) == 0
+
+
+async def test_a_worker_removes_old_results_on_its_machine(database_url: str, tmp_path: Path) -> None:
+    result = tmp_path / "workspaces" / ".results" / "notes" / "ann" / "tool-results" / str(new_uuid7()) / "x.txt"
+    result.parent.mkdir(parents=True)
+    result.write_text("found")
+    settings = Settings(database_url=SecretStr(database_url), data_dir=tmp_path)
+
+    async def gone() -> bool:
+        return not result.parent.exists()
+
+    async with open_runtime(settings) as runtime, at_work(make_worker(runtime)):
+        await eventually(gone)
 
 
 async def test_what_is_forgotten_is_in_no_summary_and_not_given_back(database_url: str) -> None:

@@ -124,8 +124,8 @@ async def prepared(on: Stage, web: Web) -> dict[str, str]:
     await on.reply(pinned=CLERK.system_id, **ANN, text=kept)
     web.page("/long", "a long page\n" * 3000 + "about stoats\n")
     fetched = await on.reply(pinned="System1/open", **ANN, text=call("web_fetch", url=web.url("good.example", "/long")))
-    [result] = set(re.findall(r"tool-results/[\w-]+\.txt", fetched))
-    return {"workspaces": str(on.workspaces), "result": result, "result_name": Path(result).name}
+    [result] = set(re.findall(r"tool-results/[\w/-]+\.txt", fetched))
+    return {"workspaces": str(on.workspaces), "result": result, "result_name": result.removeprefix("tool-results/")}
 
 
 def attempts(names: Mapping[str, str]) -> dict[str, Message]:

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchboard.app.process_models import compacting
+from switchboard.app.settings import ModelSettings
 from switchboard.core.turns.compaction import (
     MAX_FACTS,
     MAX_SUMMARY,
@@ -265,3 +267,12 @@ def test_what_stands_of_all_parts() -> None:
         ("I keep herons", ANN, True),
     ]
     assert len(merged([made] * 9).facts) == MAX_FACTS
+
+
+def test_the_wanted_model_compacts_else_the_cheapest_that_has_an_api() -> None:
+    made = (("dear", "anthropic", 3.0), ("fair", "openai", 0.5), ("program", "codex", None), ("other", "openai", 0.9))
+    said = ({"name": name, "kind": kind, "model": name, "price_in": price} for name, kind, price in made)
+    models = [ModelSettings.model_validate(one) for one in said]
+    assert compacting(models, None) == ["fair"]
+    assert compacting(models, "dear") == ["dear"]
+    assert compacting(models[2:3], None) == compacting([], None) == []
