@@ -103,6 +103,7 @@ async def test_the_commands_show_it_as_tables_and_as_json(
 ) -> None:
     monkeypatch.setenv("SWITCHBOARD_URL", server.url)
     monkeypatch.setenv("SWITCHBOARD_TOKEN", server.token)
+    monkeypatch.setenv("COLUMNS", "200")
     cli = Cli(capsys, monkeypatch)
 
     def commands() -> None:

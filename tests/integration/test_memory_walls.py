@@ -237,6 +237,9 @@ async def test_what_is_forgotten_is_gone_with_its_copies_and_is_not_learned_agai
         assert await facts.forget(database, ids["ann private"]) == 2
         assert await facts.forget(database, ids["ann private"]) == 0
         assert await facts.save(database, lane, NOTES, [again]) == 0
+        assert await facts.learn(database, ANN_ALONE, replace(again, private=True, positions=())) == 0
+        other = replace(again, private=True, text="ann privately", positions=())
+        assert await facts.learn(database, ANN_ALONE, other) == 1, "other words are another fact"
         assert "ann private" not in {text.lower() for reader, _ in EXPECTED for text in await told(database, reader)}
         assert not await database.value("select learn from entry where lane = $1 and position = 7", lane)
         assert await database.value("select count(*) from fact_source where fact_id = $1", ids["ann private"]) == 0

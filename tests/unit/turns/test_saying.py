@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from uuid import uuid4
