@@ -161,7 +161,7 @@ async def test_a_long_result_that_cannot_be_kept_is_cut_all_the_same(tmp_path: P
     for scope, why in [
         (scope_of(tmp_path), "links are not followed"),
         (scope_of(tmp_path / "new", quota=10), "may hold 10 bytes"),
-        (replace(scope_of(tmp_path), results=None), "no results are kept"),
+        (replace(scope_of(tmp_path), results=None), "nothing is kept there"),
     ]:
         shown = shorten("x" * 50_000, scope, "odd")
         assert "they could not be kept" in shown
