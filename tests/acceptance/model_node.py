@@ -55,7 +55,8 @@ def team(place: Path, variant: str) -> Team:
 
 
 async def work(url: str, llm: str, trace: Path, variant: str) -> None:
-    models = Asked([spec("anthropic", llm, name, timeout=30.0) for name in MODELS[variant]])
+    specs = [spec("anthropic", llm, name, timeout=30.0, concurrency=CONVERSATIONS) for name in MODELS[variant]]
+    models = Asked(specs)
     tools = [Tracing("look", "idempotent", trace, variant), Tracing("pay", "effectful", trace, variant)]
     try:
         async with lab(url, [team(trace.parent, variant)], []) as parts:
