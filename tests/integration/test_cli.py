@@ -182,6 +182,13 @@ def test_messages(cli: Cli) -> None:
     assert cli.json("messages", "raw", sent)["media_type"].startswith("application/json")
 
 
+def test_the_command_to_stop_is_explained(cli: Cli) -> None:
+    sent = cli.json("send", "/stop", "--endpoint", "stop", "--wait", 30)["request_id"]
+    said = cli.says("explain", sent)
+    for part in ("team root command it ends what runs for its sender here", "→ switchboard", "Nothing is running."):
+        assert part in said, said
+
+
 def test_messages_are_listed_by_state_with_where_they_went(cli: Cli) -> None:
     sent = {
         who: cli.json("send", "x", "--endpoint", "states", "--sender", who, "--wait", 30, code=code)["request_id"]

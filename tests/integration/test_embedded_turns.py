@@ -21,7 +21,7 @@ from switchboard import turns
 from switchboard.domain.errors import ConfigurationError, InvalidInput, Unavailable
 from switchboard.domain.routing import Team
 from switchboard.ports.engine import Delta
-from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status, Usage
+from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, ScriptedLlm, Status, Usage
 from switchboard.turns import (
     Agent,
     Image,
@@ -113,6 +113,21 @@ async def test_the_same_request_is_answered_once(database_url: str) -> None:
         first = await process_message(context, "s1", "api", "hello", request_id="r1")
         assert await process_message(context, "s1", "api", "hello", request_id="r1") == first
         assert len(llm.requests) == 1
+
+
+async def test_a_session_stops_what_it_asked_for(database_url: str) -> None:
+    asked, text = asyncio.Event(), "Once upon a time there was a king who had three daughters. "
+    with_fault = Reply(text=text, fault=Hang(at="middle"))
+    async with ScriptedLlm([with_fault]) as llm, a_host(database_url, llm) as (parts, context):
+        running = asyncio.create_task(process_message(context, "s1", "api", "hello", on_delta=lambda _: asked.set()))
+        async with asyncio.timeout(20):
+            await asked.wait()
+            told = await process_message(context, "s1", "api", "/stop")
+            answer = await running
+        assert (told.content, told.model) == ("Stopped.", "")
+        assert answer.stop_reason == "aborted"
+        assert text.startswith(answer.content)
+        await assert_balanced(parts)
 
 
 async def test_calls_of_a_session_wait_for_each_other_and_remember(database_url: str) -> None:

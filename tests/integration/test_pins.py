@@ -48,10 +48,10 @@ async def parts(database_url: str) -> AsyncIterator[Lab]:
         await working
 
 
-async def say(parts: Lab, raw: dict[str, Any]) -> str:
+async def say(parts: Lab, raw: dict[str, Any], text: str = "hello") -> str:
     """Submit; the butler that the message is decided for."""
     sent = submission(
-        "hello", raw=raw, thread="-100", sender=str(raw["message"]["from"]["id"]), event=str(raw["update_id"])
+        text, raw=raw, thread="-100", sender=str(raw["message"]["from"]["id"]), event=str(raw["update_id"])
     )
     accepted = await parts.accept.accept(sent)
     assert accepted.decision is not None
@@ -96,6 +96,12 @@ async def test_a_reply_to_what_is_not_ours_follows_the_rules(parts: Lab) -> None
     assert await say(parts, update(1, 7)) == "System1/first"
     await send_the_reply(parts, "500")
     assert await say(parts, update(2, 8, replied_to=499)) == "System1/second"
+
+
+async def test_a_reply_to_what_switchboard_itself_wrote_follows_the_rules(parts: Lab) -> None:
+    assert await say(parts, update(1, 8), "/stop") == "switchboard"
+    await send_the_reply(parts, "500")
+    assert await say(parts, update(2, 8, replied_to=500)) == "System1/second"
 
 
 async def test_no_reply_is_claimed_without_being_handed_out(parts: Lab) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NewType
+from typing import Final, Literal, NewType
 from uuid import UUID
 
 from msgspec import Struct
@@ -18,6 +18,8 @@ from switchboard.domain.json_values import JsonMapping
 TeamId = NewType("TeamId", str)
 SystemId = NewType("SystemId", str)
 """`System1/interviewer`, `System4/root`: the role's number, then the name; unique in the whole tree."""
+SWITCHBOARD: Final = SystemId("switchboard")
+"""Switchboard itself, where it answers in place of a butler. It is in no team, and no rule leads to it."""
 
 
 SystemNumber = Literal[1, 2, 3, 4, 5]
@@ -164,6 +166,7 @@ class RuleSet:
 
 
 StepReason = Literal[
+    "command",
     "pin",
     "pin_unreachable",
     "reroute",
@@ -178,7 +181,9 @@ StepReason = Literal[
     "target_unavailable",
     "copy",
 ]
-"""`reroute`: a dead letter was sent on, by somebody or by the rules that stand in the following steps; `correction`: a
+"""`command`: the message is for Switchboard itself.
+
+`reroute`: a dead letter was sent on, by somebody or by the rules that stand in the following steps; `correction`: a
 model had chosen another butler, and a person named the right one.
 
 `classified`: a model chose; `classification_failed`: it could not, and the catch-all or the dead letter follows.

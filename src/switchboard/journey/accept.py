@@ -16,7 +16,6 @@ from msgspec import Struct, structs
 
 from switchboard.core.channels.registry import Channels
 from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
-from switchboard.core.routing.facts import facts
 from switchboard.core.turns.stop import is_stop
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import (
@@ -27,7 +26,7 @@ from switchboard.domain.errors import (
     Unavailable,
 )
 from switchboard.domain.message import Conversation, Message, Named, RequestId
-from switchboard.domain.routing import Decision, SystemId
+from switchboard.domain.routing import SWITCHBOARD, Decision, SystemId
 from switchboard.journey.admission import AcceptLimits, Admission
 from switchboard.journey.stopping import announce
 from switchboard.lanes.batch import Batch
@@ -38,7 +37,7 @@ from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.ids import IdSequence
 from switchboard.store.inbox import Acceptance, Arrival, Prepared, ToClassify
-from switchboard.store.stopping import stop_before
+from switchboard.store.stopping import stop_earlier
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +59,7 @@ class _Ask(Struct, frozen=True):
     """A message waiting for the next commit; not `ready` until the author of the message it `answers` is known.
 
     `named`: its conversation is still to be found. `refused`: there is no room for it, but it may be a duplicate.
+    `stops`: it is the command that ends what runs for its sender.
     """
 
     message: Message
@@ -67,6 +67,7 @@ class _Ask(Struct, frozen=True):
     named: Named | None = None
     ready: Prepared | None = None
     refused: Overloaded | None = None
+    stops: bool = False
 
 
 class Decide(Protocol):
@@ -125,22 +126,7 @@ class AcceptLeg:
         for one, ask, outcome in zip(submissions, given, outcomes, strict=True):
             if not isinstance(outcome, Acceptance) or outcome.duplicate:
                 self._give_back(one, ask)
-            if isinstance(outcome, Acceptance) and is_stop(one.envelope.payload.normalized_text):
-                await self._stop(outcome, one.envelope)
         return outcomes
-
-    async def _stop(self, accepted: Acceptance, envelope: Envelope) -> None:
-        """The command acts as soon as it is stored, ahead of its lane, in which it also waits as a message.
-
-        Not if anybody may have sent it in the name of its sender, as a mail that is not authenticated.
-        """
-        channel = self._channels[envelope.source.channel]
-        if not channel.authentic(facts(envelope, channel)):
-            return
-        try:
-            await announce(self._database, self._notifier, await stop_before(self._database, accepted.request_id))
-        except Unavailable as error:
-            log.warning("nothing could be stopped", request_id=str(accepted.request_id), reason=error.message)
 
     def _give_back(self, submission: Submission, ask: _Ask | SwitchboardError) -> None:
         """What stored nothing does not count against the rate of its sender."""
@@ -164,13 +150,14 @@ class AcceptLeg:
                 content=content_of(envelope, channel),
             )
             answers, named = channel.replied_to(envelope), named_in(envelope, channel)
+            stops = is_stop(envelope, channel)
         except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages
             return _refusal(error)
         try:
             self._admission.check(envelope, by_operator=submission.by_operator, now=now.timestamp())
         except Overloaded as refused:
-            return _Ask(message, answers, named, refused=refused)
-        return _Ask(message, answers, named, None if answers or named else self._ready(message))
+            return _Ask(message, answers, named, refused=refused, stops=stops)
+        return _Ask(message, answers, named, None if answers or named or stops else self._ready(message), stops=stops)
 
     async def _with_room(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
         """Refuse what there is no room for, unless it is known: a sender who missed our answer must get one."""
@@ -221,28 +208,51 @@ class AcceptLeg:
 
     async def _store(self, asks: Sequence[_Ask]) -> list[Acceptance]:
         authors = await self._authors(asks)
-        batch = [ask.ready or self._arrival(ask.message, authors.get(ask.message.request_id)) for ask in asks]
-        answers = await self._commit(batch)
+        batch = [
+            ask.ready or self._arrival(ask.message, authors.get(ask.message.request_id), stops=ask.stops)
+            for ask in asks
+        ]
+        stops = [ask.message.request_id for ask in asks if ask.stops]
+        answers = await (self._commit_and_stop(batch, stops) if stops else self._commit(self._database, batch))
         apart = {n: own for n, ask in enumerate(asks) if answers[n].differs and (own := _apart(ask.message))}
         if apart:
             # Strangers choose the ids of this channel, so one that is taken must not swallow another message.
             log.warning("messages of one id and different contents; all are kept", messages=len(apart))
-            again = [self._arrival(own, authors.get(own.request_id)) for own in apart.values()]
-            for n, answer in zip(apart, await self._commit(again), strict=True):
+            again = [self._arrival(own, authors.get(own.request_id), stops=asks[n].stops) for n, own in apart.items()]
+            for n, answer in zip(apart, await self._commit(self._database, again), strict=True):
                 answers[n] = answer
         return answers
 
-    async def _commit(self, batch: Sequence[Arrival | Prepared]) -> list[Acceptance]:
+    async def _commit(self, database: Database, batch: Sequence[Arrival | Prepared]) -> list[Acceptance]:
         point("before_commit")
-        return await store.accept(self._database, batch, queued=self._decide.queued, wake=self._wake)
+        return await store.accept(database, batch, queued=self._decide.queued, wake=self._wake)
+
+    async def _commit_and_stop(
+        self, batch: Sequence[Arrival | Prepared], commands: Sequence[RequestId]
+    ) -> list[Acceptance]:
+        """A command acts as it is stored, ahead of all lanes: when it is answered, it is known what it stopped."""
+        async with self._database.transaction() as one:
+            answers = await self._commit(one, batch)
+            stopped = await stop_earlier(one, commands)
+        self._wake()
+        try:
+            await announce(self._database, self._notifier, stopped)
+        except Unavailable as error:
+            log.warning("workers will find out by themselves what is to stop", reason=error.message)
+        return answers
 
     def _wake(self) -> None:
         self._notifier.notify(WORK)
 
-    def _arrival(self, message: Message, author: SystemId | None) -> Arrival:
-        """A reply goes to the author of the message it replies to, unless the connector pins another butler."""
+    def _arrival(self, message: Message, author: SystemId | None, *, stops: bool = False) -> Arrival:
+        """A reply goes to the author of the message it replies to, unless the connector pins another butler.
+
+        A command goes to Switchboard itself, and nothing else does.
+        """
         named = message.envelope.control.pinned_target
-        pinned = author if named is None else SystemId(named)
+        pinned = author if named is None or named == SWITCHBOARD else SystemId(named)
+        if stops:
+            pinned = SWITCHBOARD
         return Arrival(message, self._decide(message.envelope, pinned, message.received_at), pinned)
 
     async def _authors(self, asks: Sequence[_Ask]) -> dict[RequestId, SystemId | None]:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from switchboard.core.turns.stop import answer
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
+from switchboard.domain.routing import SWITCHBOARD, Member, SystemId, TeamId
 from switchboard.lanes.notifier import WORK, Notifier
+from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.store import stopping as store
 from switchboard.store.database import Database
 
+STOP: Final = "stop"
+"""The engine of Switchboard itself."""
 _LOOK_EVERY_S: Final = 0.9
 
 
@@ -27,6 +32,22 @@ async def announce(database: Database, notifier: Notifier, stopped: Sequence[sto
         notifier.notify(_topic(lane, seq))
     if stopped and await store.wake(database, stopped):
         notifier.notify(WORK)
+
+
+def built_in(system_id: SystemId, team_id: TeamId) -> Member | None:
+    """Switchboard as a member; None for everybody else."""
+    return Member(SWITCHBOARD, team_id, 1, STOP) if system_id == SWITCHBOARD else None
+
+
+class StopEngine:
+    """The engine that answers the command; `ends` says which butlers can stop in the middle of a turn."""
+
+    def __init__(self, database: Database, ends: Callable[[SystemId], bool]) -> None:
+        self._database = database
+        self._ends = ends
+
+    async def run(self, turn: Turn, journal: Journal) -> TurnResult:  # noqa: ARG002
+        return Answer(answer([self._ends(one) for one in await store.stopped_by(self._database, turn.request_id)]))
 
 
 @asynccontextmanager

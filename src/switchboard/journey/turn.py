@@ -18,13 +18,14 @@ import structlog
 
 from switchboard.core.policy.retry import OutagePolicy, backoff, outage_pause
 from switchboard.core.storable import storable_text
+from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.domain.remote_agents import RemoteAgent
-from switchboard.domain.routing import DeadLetterCategory, Member
+from switchboard.domain.routing import DeadLetterCategory, Member, SystemId
 from switchboard.journey.deltas import Deltas
 from switchboard.journey.rulebook import RuleBook
-from switchboard.journey.stopping import watched
+from switchboard.journey.stopping import STOP, StopEngine, built_in, watched
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StoredJournal
@@ -51,6 +52,7 @@ from switchboard.store.database import Database
 from switchboard.store.history import Said
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import NewDeadLetter, Settlement, Work
+from switchboard.store.stopping import is_wanted
 
 log = structlog.get_logger(__name__)
 
@@ -110,7 +112,7 @@ class TurnLeg:
         self._database = database
         self._notifier = notifier
         self._rule_book = rule_book
-        self._engines = engines
+        self._engines = {**engines, STOP: StopEngine(database, self._can_stop)}
         self._replies = replies
         self._limits = limits
         self._deltas = Deltas(database, notifier)
@@ -160,7 +162,8 @@ class TurnLeg:
 
     async def _attempt(self, item: Item, work: Work, claim: Claim) -> Settlement:
         """Run the engine and return its outcome as one value."""
-        member = self._rule_book.rules.members.get(work.system_id)
+        members = self._rule_book.rules.members
+        member = members.get(work.system_id) or built_in(work.system_id, work.team_id)
         draft = Settlement(
             item,
             "failed",
@@ -186,12 +189,7 @@ class TurnLeg:
         journal = await StoredJournal.open(claim.steps, item, work.request_id, resumed=work.resumed)
         try:
             async with journal, asyncio.timeout(self._patience(member, engine)):
-                turn = turn_of(work, member, item.attempts)
-                if not isinstance(engine, Stoppable):
-                    return await engine.run(turn, journal)
-                async with watched(self._database, self._notifier, item) as stop:
-                    with self._deltas.told(item, work) as on_delta:
-                        return await engine.run(replace(turn, stop=stop, on_delta=on_delta), journal)
+                return await self._ran(item, work, member, engine, journal)
         except OutcomeUnknown as error:
             return self._dead_letter(replace(draft, outcome="unknown"), work, "outcome_unknown", str(error))
         except TimeoutError:
@@ -201,6 +199,21 @@ class TurnLeg:
             return await self._away(_counted(draft, journal), work, error, claim)
         except EngineFailure as error:
             return self._failed(_counted(draft, journal), work, error)
+
+    async def _ran(self, item: Item, work: Work, member: Member, engine: Engine, journal: StoredJournal) -> TurnResult:
+        """Some engines can be stopped in the middle; of the others it is the next attempt that is not made."""
+        turn = turn_of(work, member, item.attempts)
+        if isinstance(engine, Stoppable):
+            async with watched(self._database, self._notifier, item) as stop:
+                with self._deltas.told(item, work) as on_delta:
+                    return await engine.run(replace(turn, stop=stop, on_delta=on_delta), journal)
+        if item.attempts > 1 and await is_wanted(self._database, item):
+            return Answer(STOPPED, stop_reason="aborted")
+        return await engine.run(turn, journal)
+
+    def _can_stop(self, system_id: SystemId) -> bool:
+        member = self._rule_book.rules.members.get(system_id)
+        return member is not None and isinstance(self._engines.get(member.engine), Stoppable)
 
     def _patience(self, member: Member, engine: Engine) -> float:
         """Slightly above the engine's own limit, whose error says more. The engine refuses what is not a number."""

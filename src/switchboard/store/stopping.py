@@ -1,6 +1,6 @@
 """Which turns a person wants to end.
 
-Called by `journey/accept.py` for the command `/stop`, by `app/messages/intake.py` for one message, and by
+Called by `journey/accept.py` for the command `/stop`, by `app/messages/views.py` for one message, and by
 `journey/stopping.py`, which tells the turns. Each function is one transaction.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from switchboard.domain.ledger import Item, LaneKey
+from switchboard.domain.routing import SystemId
 from switchboard.store.database import Database, query
 
 Stopped = tuple[LaneKey, int]
@@ -21,9 +22,14 @@ async def stop_message(database: Database, request_id: UUID) -> list[Stopped]:
     return [(row["lane"], row["seq"]) for row in await database.rows(query("stopping.message"), request_id)]
 
 
-async def stop_before(database: Database, request_id: UUID) -> list[Stopped]:
-    """What runs for earlier messages of the same sender in the same conversation is to end; which."""
-    return [(row["lane"], row["seq"]) for row in await database.rows(query("stopping.before"), request_id)]
+async def stop_earlier(database: Database, commands: Sequence[UUID]) -> list[Stopped]:
+    """What runs for messages before each, of the same sender in the same conversation, is to end; which."""
+    return [(row["lane"], row["seq"]) for row in await database.rows(query("stopping.earlier"), commands)]
+
+
+async def stopped_by(database: Database, command: UUID) -> list[SystemId]:
+    """The butlers whose turns this message was to end."""
+    return [SystemId(row["system_id"]) for row in await database.rows(query("stopping.by"), command)]
 
 
 async def wake(database: Database, stopped: Sequence[Stopped]) -> bool:

@@ -22,7 +22,9 @@ from switchboard.tools.workspace import MOST_WRITTEN
 
 TIMEOUT_S: Final = 60.0
 _GRACE_S: Final = 5.0
-"""How long a tool that was cancelled may take to stop what it has running."""
+"""How long a tool whose time is up may take to stop what it has running."""
+_STOP_GRACE_S: Final = 0.3
+"""The same where somebody waits for the turn to end."""
 
 _log = structlog.get_logger(__name__)
 
@@ -40,7 +42,10 @@ _DEFAULTS: Final = CallLimits()
 async def call_tool(
     tool: Tool, arguments: JsonMapping, scope: ToolScope, limits: CallLimits = _DEFAULTS
 ) -> ToolOutcome:
-    """Check the arguments, call the tool, shorten its result. Never raises; cancelled, it leaves nothing running."""
+    """Check the arguments, call the tool, shorten its result. Never raises.
+
+    Cancelled, it leaves nothing running but what does not end within a third of a second.
+    """
     if wrong := complaint(arguments, tool.spec.parameters):
         return ToolOutcome(f"{tool.spec.name} was not called: {wrong}", ok=False)
     outcome = await _bounded(tool, arguments, scope, limits.timeout)
@@ -52,18 +57,22 @@ async def call_tool(
 
 async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, timeout: float) -> ToolOutcome:
     running = asyncio.ensure_future(_called(tool, arguments, scope))
-    late = True
+    late, grace = True, _STOP_GRACE_S
     try:
-        late = not (await asyncio.wait((running,), timeout=timeout))[0]
+        late, grace = not (await asyncio.wait((running,), timeout=timeout))[0], _GRACE_S
     finally:
         if late:
-            running.cancel()
-            await asyncio.wait((running,), timeout=_GRACE_S)
-    if late and not running.done():
-        _log.error("a tool does not stop", tool=tool.spec.name)
+            await _cancelled(running, tool.spec.name, grace)
     if late or running.cancelled():
         return ToolOutcome(_stopped(tool.spec, f" after {timeout:g} s" if late else ""), ok=False)
     return running.result()
+
+
+async def _cancelled(running: asyncio.Future[ToolOutcome], name: str, grace: float) -> None:
+    running.cancel()
+    await asyncio.wait((running,), timeout=grace)
+    if not running.done():
+        _log.error("a tool does not stop", tool=name)
 
 
 async def _called(tool: Tool, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:

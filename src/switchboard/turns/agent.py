@@ -28,7 +28,7 @@ from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound
 from switchboard.domain.ledger import Item
 from switchboard.domain.llm import Image
 from switchboard.domain.message import RequestId
-from switchboard.domain.routing import Member, SystemId
+from switchboard.domain.routing import SWITCHBOARD, Member, SystemId
 from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg
@@ -151,7 +151,9 @@ class ButlerAgent:
             stop()
 
     async def _found(self, request_id: RequestId) -> store.Found:
-        found = await store.find(self._parts.database, request_id, self._butler)
+        database = self._parts.database
+        found = await store.find(database, request_id, self._butler)
+        found = found or await store.find(database, request_id, SWITCHBOARD)
         if found is None:
             raise NotFound(f"message {request_id} was not delivered to {self._butler}")
         return found

@@ -20,7 +20,6 @@ from switchboard.agents.model.talk import Around, Talk, said_in
 from switchboard.core.turns.frozen import Frozen, read_frozen
 from switchboard.core.turns.images import images_among
 from switchboard.core.turns.render import notes, opening, system_prompt
-from switchboard.core.turns.stop import is_stop
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Turn, TurnResult
@@ -94,8 +93,6 @@ class ModelEngine:
         options, models = self._options(turn.member)
         if turn.dead_letter is not None:
             return NoReply("a butler with a model does nothing about dead letters yet")
-        if is_stop(turn.text):
-            return NoReply("the command to stop what was running when it came in")
 
         async def start(_: object) -> object:
             return (await self._frozen(turn, options, models)).record()

@@ -94,6 +94,10 @@ class Around:
     options: ModelOptions
 
 
+class _HaltError(Exception):
+    """The turn is to end before its next act."""
+
+
 class Talk:
     """A turn while it runs."""
 
@@ -106,8 +110,10 @@ class Talk:
         self._usage: dict[str, ModelUsage] = {}
         self._calls: list[EntryCall] = []
         self._unknown: list[str] = []
-        self._acting: set[str] = set()
-        """Calls with effects that are running."""
+        self._written = ""
+        """The last text of an answer that is on record."""
+        self._open: dict[str, tuple[ToolCall, JsonMapping | None]] = {}
+        """Calls of the last answer that have begun, by path, and their records, once there are any."""
         self._telling = Telling(turn.on_delta)
 
     async def run(self) -> TurnResult:
@@ -118,26 +124,38 @@ class Talk:
         return result
 
     async def _unless_stopped(self) -> TurnResult | None:
-        """The result; None if the turn was stopped, and then nothing of it runs any more."""
+        """The result; None if the turn was stopped, and then nothing of it runs any more.
+
+        One that was stopped before goes through what is on record, for what was written and done until then.
+        """
         stop = self._turn.stop
         if stop is None:
             return await self._through()
-        if stop.is_set():
-            return None
         through, stopping = asyncio.ensure_future(self._through()), asyncio.ensure_future(stop.wait())
+        ends = (through,) if stop.is_set() else (through, stopping)
         try:
-            await asyncio.wait((through, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             return through.result() if through.done() else None
+        except _HaltError:
+            return None
         finally:
             await _cancelled((through, stopping))
 
+    def _go_on(self) -> None:
+        """Every act begins with this. Raises `_HaltError`."""
+        if self._turn.stop is not None and self._turn.stop.is_set():
+            raise _HaltError
+
     async def _stopped(self) -> str:
         """What was written until then: as it is on record, for a crash may follow."""
-        for name in self._acting:
-            self._unknown.append(f"{name} was stopped, outcome unknown")
+        for made, record in self._open.values():
+            if record is None and self._tools[made.name].effect == "effectful":
+                self._unknown.append(f"{made.name} was stopped, outcome unknown")
+            ended = record or _outcome("stopped, outcome unknown")
+            self._calls.append(_entry_call(made, ToolResult(made.id or "", ended["text"], ended["ok"])))
 
         async def said(_: UUID) -> str:
-            return storable_text(self._telling.text).strip() or STOPPED
+            return storable_text(self._telling.text or self._written).strip() or STOPPED
 
         text: str = await self._journal.step("stopped", said)
         return text
@@ -182,6 +200,7 @@ class Talk:
         await self._journal.flush()  # or else a crash might cost two requests that were answered
 
         async def act(_: UUID) -> Costed:
+            self._go_on()
             self._telling.restart(ask.n)
             began, moved = monotonic(), list[Moved]()
             report = await self._around.models.ask(request, self._asking(progress, moved))
@@ -204,6 +223,7 @@ class Talk:
         if "failed" in record:
             return failed(progress, limits) or progress
         reply = msgspec.convert(record["reply"], Reply)
+        self._written = reply.text or self._written
         self._book(reply)
         micros = round((reply.usage.cost_usd or 0.0) * 1_000_000)
         return answered(progress, reply, limits, seconds=record["seconds"], micros=micros)
@@ -282,6 +302,7 @@ class Talk:
             seconds += max(record["seconds"] for record in done)
         results = [ToolResult(c.made.id or "", records[c.path]["text"], records[c.path]["ok"]) for c in calls]
         self._calls += [_entry_call(call.made, result) for call, result in zip(calls, results, strict=True)]
+        self._open.clear()
         return carried_out(progress, results, seconds=seconds)
 
     def _groups(self, calls: Sequence[Call]) -> list[list[Call]]:
@@ -299,6 +320,12 @@ class Talk:
         return groups
 
     async def _call(self, call: Call) -> JsonMapping:
+        """The record of a call, which is open until all calls of its answer have ended."""
+        record = await self._record(call)
+        self._open[call.path] = call.made, record
+        return record
+
+    async def _record(self, call: Call) -> JsonMapping:
         """What the journal has, or will have, of a call."""
         tool = self._tools.get(call.made.name)
         if tool is None and call.made.name in self._frozen.withheld:
@@ -309,6 +336,8 @@ class Talk:
             return _outcome(f"the arguments are no JSON object: {call.made.malformed[:200]!r}")
 
         async def act(key: UUID) -> JsonObject:
+            self._go_on()
+            self._open[call.path] = call.made, None
             return await self._done(tool, call.made, key)
 
         try:
@@ -336,10 +365,7 @@ class Talk:
             results=self._around.results,
         )
         self._telling.call(tool.name)
-        effects = {tool.name} if tool.effect == "effectful" else set()
-        self._acting |= effects
         outcome = await call_tool(present, made.arguments, scope, CallLimits(self._around.options.tool_timeout))
-        self._acting -= effects
         return _outcome(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
 
 

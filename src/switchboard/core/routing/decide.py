@@ -4,6 +4,7 @@ Called by `journey/decide.py` and `journey/classify.py` with the facts of a mess
 message that no rule decides the answer of a model; out: a `Decision` with its trail. Deterministic. Next:
 `journey/accept.py` or `journey/classify.py` stores it.
 
+    0. command          `/stop` is for Switchboard itself, whatever follows here
     1. pin              a reply to a message of ours goes to the butler that wrote it
     2. rules            only the first match fires; all its targets are served
     3. classification   by a model among the team's own butlers and sub-teams, where the team allows it
@@ -26,6 +27,7 @@ from msgspec import structs
 
 from switchboard.core.routing.index import Fanout, Fired, RoutingIndex
 from switchboard.domain.routing import (
+    SWITCHBOARD,
     Chosen,
     Classified,
     DeadLetterCategory,
@@ -52,8 +54,8 @@ def decide(
     """Who gets the message, why, and which branches nobody could take. Total: never raises, never empty.
 
     No model is asked: instead, the catch-all follows, else the dead letter. `facts` comes from `facts()`; `pinned` is
-    the butler that wrote the message replied to, if any; `start` is the first team, by default the root: a dead letter
-    is decided again from the team where it died.
+    the butler that wrote the message replied to, if any, or `SWITCHBOARD` for a command; `start` is the first team, by
+    default the root: a dead letter is decided again from the team where it died.
     """
     begun = _begin(index, facts, pinned, start)
     return begun if isinstance(begun, Decision) else _drive(begun, _NOT_ASKED)
@@ -149,6 +151,9 @@ def deciding(
     way = _Way(index)
     if pinned is not None:
         target = (Target(system_id=pinned),)
+        if pinned == SWITCHBOARD:
+            step = TrailStep(start, "command", targets=target, detail="it ends what runs for its sender here")
+            return Decision(index.version, (Chosen(pinned, start),), (), (step,), facts)
         butler = index.butler(pinned)
         if butler is not None:
             return Decision(index.version, (butler,), (), (TrailStep(start, "pin", targets=target),), facts)

@@ -14,22 +14,23 @@ language sql as $$
         returning lane, seq;
 $$;
 
--- The turns that run for earlier messages of the sender of this one, in the same conversation, are to end. What has not begun
--- stays. Only the latest messages count: so many do not wait behind one that runs.
-create or replace function stop_before(_request_id uuid) returns table (lane uuid, seq bigint)
+-- The turns that run for earlier messages of the senders of these commands, in the same conversations, are to end. What has not
+-- begun stays. Only the latest messages count: so many do not wait behind one that runs.
+create or replace function stop_earlier(_commands uuid[]) returns table (lane uuid, seq bigint)
 language sql as $$
     delete from stopped where at < clock_timestamp() - interval '1 day';
-    insert into stopped (lane, seq)
-        select d.lane, d.seq
+    insert into stopped (lane, seq, command)
+        select distinct on (d.lane, d.seq) d.lane, d.seq, s.request_id
         from message_inbox s
         cross join lateral (
             select m.request_id, m.sender from message_inbox m
             where m.conversation = s.conversation and m.request_id < s.request_id
             order by m.request_id desc limit 200
         ) m
-        join delivery d on d.request_id = m.request_id and d.state = 'pending'
+        join delivery d on d.request_id = m.request_id and d.state = 'pending' and d.system_id <> 'switchboard'
         join lane l on l.key = d.lane and l.next_seq = d.seq and (l.state = 'running' or l.attempts > 0 or l.delayed)
-        where s.request_id = _request_id and m.sender = s.sender
+        where s.request_id = any (_commands) and m.sender = s.sender
+        order by d.lane, d.seq, s.request_id
         on conflict do nothing
         returning lane, seq;
 $$;

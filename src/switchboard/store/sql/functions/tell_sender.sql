@@ -27,7 +27,8 @@ begin
         join outbox o on hashtextextended(o.recipient, 0) = hashtextextended(m.sender, 0) and o.system_id = 'switchboard'
         where m.request_id = _request_id
           and (o.channel, o.endpoint, o.recipient) = (m.channel, m.endpoint, m.sender)
-          and o.created_at > clock_timestamp() - interval '1 hour') >= 5 then
+          and o.created_at > clock_timestamp() - interval '1 hour'
+          and not exists (select from delivery d where d.request_id = o.request_id and d.system_id = 'switchboard')) >= 5 then
         update dead_letter x set sender_spared = true where x.request_id = _request_id;
         return false;
     end if;

@@ -272,10 +272,12 @@ create table parked (
 create index parked_decided on parked (lane, decided_at, seq) where decided_at is not null;
 create index parked_due on parked (due_at) where decided_at is null and due_at is not null;
 
--- Items whose sender wants them to end: their workers are told, and look here in case they did not hear.
+-- Items that are to end: their workers are told, and look here in case they did not hear. command: the message that wants it;
+-- null: it came over the API.
 create table stopped (
     lane uuid not null,
     seq bigint not null,
+    command uuid,
     at timestamptz not null default clock_timestamp(),
     primary key (lane, seq)
 );

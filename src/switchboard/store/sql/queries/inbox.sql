@@ -30,6 +30,7 @@ from unnest($1::text[], $2::text[]) with ordinality as i (conversation, replied_
 join lateral (
     select o.system_id from outbox o
     where o.lane = lane_key('send', null, conversation_key(i.conversation)) and o.platform_message_id in (i.replied_to, '<' || i.replied_to || '>')
+      and o.system_id <> 'switchboard'
     order by o.created_at desc limit 1
 ) o on true;
 

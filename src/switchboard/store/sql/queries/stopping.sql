@@ -1,8 +1,11 @@
 -- name: message
 select lane, seq from stop_message($1);
 
--- name: before
-select lane, seq from stop_before($1);
+-- name: earlier
+select lane, seq from stop_earlier($1);
+
+-- name: by
+select d.system_id from stopped s join delivery d on d.lane = s.lane and d.seq = s.seq where s.command = $1;
 
 -- name: wanted
 select is_stopped($1, $2);
