@@ -314,7 +314,7 @@ async def test_strangers_do_not_use_up_what_those_who_are_known_may_use(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchboard.app.wiring._route_limits", lambda _: RouteLimits(attempts=1, patience=0.0))
-    more = {"newcomer_tokens_per_day": 1, "tokens_per_day": 100_000}
+    more = {"newcomer_tokens_per_day": 1, "spending": {"tokens_per_day": 100_000}}
     async with ScriptedLlm(Script(otherwise=to("health"))) as llm, opened(llm, **more) as house:
         await house.message("hello", sender="anna")
         await house.runtime.database.run("update model_flow set day = day - 1, newcomer = true")
@@ -356,7 +356,7 @@ async def test_what_a_running_session_may_use_counts_as_used_by_its_sender(opene
 
 
 async def test_a_long_message_in_a_group_keeps_nobody_else_out(opened: Open) -> None:
-    """The model reads little, and nobody said how little: others' words are left out, and the message is routed."""
+    """What the model can read is not known, so little is assumed: others' words are left out, the message is routed."""
 
     def brain(request: Request) -> Reply:
         if len(request.prompt) > 30_000:
@@ -369,7 +369,7 @@ async def test_a_long_message_in_a_group_keeps_nobody_else_out(opened: Open) -> 
         assert [category for category, _ in await house.dead_letters(flood)] == ["classification_failed"]
         request_id = await house.message("my head hurts", sender="victim", **group)
         assert await house.deliveries(request_id) == [("System1/health", None)]
-        assert [row.error is None for row in await house.log(request_id)] == [False, True]
+        assert [row.error for row in await house.log(request_id)] == [None]
 
 
 async def test_a_butler_without_an_engine_is_no_candidate(database_url: str, tmp_path: Path) -> None:
