@@ -214,3 +214,12 @@ async def test_slots_of_the_dead_are_forgotten(database: Database) -> None:
     assert (await model_usage.take_slot(database, new_uuid7(), new_uuid7(), SlotWanted("a", 1, -1.0))).taken
     assert await model_usage.forget_expired(database) == 1
     assert await leases(database) == 0
+
+
+async def test_a_refused_key_is_tried_again_after_a_day(database: Database) -> None:
+    assert await model_usage.refuse_key(database, "a", "hash", "status 401")
+    assert await model_usage.forget_expired(database) == 0
+    assert not await model_usage.refuse_key(database, "a", "hash", "status 401"), "it is known"
+    await database.run("update model_refused_key set at = at - interval '25 hours'")
+    assert await model_usage.forget_expired(database) == 1
+    assert await model_usage.refused_keys(database) == []

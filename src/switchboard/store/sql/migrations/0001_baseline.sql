@@ -780,7 +780,7 @@ create table model_cooldown (
 );
 
 -- Keys that a provider has refused, by their hash: their model is paused for all processes that have this key, until a
--- test succeeds or a process starts.
+-- test succeeds, a process starts or a day has passed.
 create table model_refused_key (
     model text not null,
     key_hash text not null,

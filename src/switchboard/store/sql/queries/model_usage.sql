@@ -115,7 +115,7 @@ select distinct on (k.model) k.model, k.at, k.why from model_refused_key k order
 delete from model_refused_key where model = $1;
 
 -- name: forget_refused_keys
-delete from model_refused_key where at < clock_timestamp() - interval '30 days';
+delete from model_refused_key where at < clock_timestamp() - interval '1 day';
 
 -- name: take_slot
 select taken, paused_s, refused from take_slot_of_model($1, $2, $3, $4, $5, $6, $7);
