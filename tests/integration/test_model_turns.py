@@ -87,7 +87,7 @@ async def test_the_model_is_told_the_time_and_who_it_is() -> None:
         turn = replace(a_turn({"zone": "Europe/Berlin"}), received_at=datetime(2026, 7, 1, 22, 0, tzinfo=UTC))
         await engine.run(turn, MemoryJournal())
         [request] = llm.requests
-    assert request.prompt == "[2026-07-02 00:00 Europe/Berlin]\nhello"
+    assert request.prompt == "[2026-07-02 00:00 Europe/Berlin, api/bot%3Ahouse/alice]\nhello"
     assert request.system.startswith("You are tool, an agent of the team root.")
 
 

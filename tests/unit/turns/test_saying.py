@@ -36,9 +36,10 @@ def test_the_prompt_says_who_the_butler_is() -> None:
     )
 
 
-def test_the_last_message_has_the_time_the_zone_and_what_is_known() -> None:
-    assert said_at("hello", AT, ZONE) == "[2026-11-23 13:30 Europe/Berlin]\nhello"
-    assert opening("hello", AT, ZONE, " Allergic to nuts. ") == f"Allergic to nuts.\n\n{said_at('hello', AT, ZONE)}"
+def test_the_last_message_has_the_time_the_zone_its_author_and_what_is_known() -> None:
+    said = said_at("hello", "api/x/ann", AT, ZONE)
+    assert said == "[2026-11-23 13:30 Europe/Berlin, api/x/ann]\nhello"
+    assert opening(said, " Allergic to nuts. ") == f"Allergic to nuts.\n\n{said}"
 
 
 def known(text: str, n: int = 0, subject: str = "self") -> Fact:
@@ -66,7 +67,7 @@ def test_notes_have_at_most_a_thousand_tokens_and_begin_with_what_concerns_safet
 
 
 def test_the_next_turn_begins_with_the_words_of_this_one() -> None:
-    now = messages([], [ChatMessage("user", opening(SAID.text, AT, ZONE))], ZONE)
+    now = messages([], [ChatMessage("user", opening(said_at(SAID.text, SAID.author, AT, ZONE)))], ZONE)
     later = messages([SAID, Entry("assistant", "Milk.", position=2)], [ChatMessage("user", "And?")], ZONE)
     assert later[: len(now)] == now
 

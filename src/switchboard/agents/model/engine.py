@@ -17,9 +17,10 @@ from urllib.parse import quote
 from switchboard.agents.delivery import read_options
 from switchboard.agents.model.options import ModelOptions
 from switchboard.agents.model.talk import Around, Talk, said_in
+from switchboard.core.readers import person_of
 from switchboard.core.turns.frozen import Frozen, read_frozen
 from switchboard.core.turns.images import images_among
-from switchboard.core.turns.render import notes, opening, system_prompt
+from switchboard.core.turns.render import notes, opening, said_at, system_prompt
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Turn, TurnResult
@@ -121,11 +122,12 @@ class ModelEngine:
         history = () if kept is None else tuple(await kept.load(turn))
         window = await models.context(names[0])
         granted = await granted_to(turn, options, self._tools, self._context.readers)
+        said = said_at(said_in(turn), person_of(turn.envelope), turn.received_at, options.zone)
         return Frozen(
             now=turn.received_at,
             zone=options.zone,
             system=system_prompt(turn.member, prompt),
-            opening=opening(said_in(turn), turn.received_at, options.zone, await self._known(turn)),
+            opening=opening(said, await self._known(turn)),
             images=images_among(turn.envelope.payload.attachments),
             models=names,
             tools=granted.tools,

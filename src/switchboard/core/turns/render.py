@@ -39,15 +39,14 @@ def system_prompt(member: Member, prompt: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def said_at(text: str, at: datetime, zone: str) -> str:
-    """A person's words with the time and the zone: the form in which they stand in every later request, too."""
+def said_at(text: str, author: str, at: datetime, zone: str) -> str:
+    """A person's words with the time, the zone and who it is: the form in which they stand in every later request."""
     local = at.astimezone(ZoneInfo(zone))
-    return f"[{local:%Y-%m-%d %H:%M} {zone}]\n{text}"
+    return f"[{local:%Y-%m-%d %H:%M} {zone}, {author}]\n{text}"
 
 
-def opening(text: str, at: datetime, zone: str, user_context: str = "") -> str:
+def opening(said: str, user_context: str = "") -> str:
     """The last message of the first request; what is known of the person comes first and is in no later turn."""
-    said = said_at(text, at, zone)
     return f"{user_context.strip()}\n\n{said}" if user_context.strip() else said
 
 
@@ -76,7 +75,8 @@ def messages(history: Sequence[Entry], turn: Sequence[ChatMessage], zone: str) -
 
 def _said(entry: Entry, zone: str) -> Iterator[ChatMessage]:
     if entry.role == "user":
-        text = said_at(entry.text, entry.created_at, zone) if entry.created_at and entry.author else entry.text
+        at, author = entry.created_at, entry.author
+        text = said_at(entry.text, author, at, zone) if at and author else entry.text
         yield ChatMessage("user", text)
         return
     if entry.calls:
