@@ -97,6 +97,8 @@ async def test_the_caller_says_what_is_known_and_which_model(database_url: str) 
         assert answer.content.startswith(f"{llm.requests[0].model}: Allergic to nuts.\n\n[")
         with pytest.raises(InvalidInput):
             await process_message(context, "s1", "api", "hello", model_override="unknown")
+        with pytest.raises(InvalidInput, match="at most 1000"):
+            await process_message(context, "s1", "api", "hello", user_context="known " * 1001)
 
 
 async def test_a_caller_chooses_among_the_models_of_the_butler(database_url: str) -> None:

@@ -22,7 +22,9 @@ from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.readers import directory_among
 from switchboard.core.storable import storable_text
+from switchboard.core.tokens import estimate_tokens
 from switchboard.core.turns.images import ENDINGS, reference
+from switchboard.core.turns.render import MOST_NOTES
 from switchboard.domain.envelope import Attachment, Event, Payload
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
 from switchboard.domain.ledger import Item
@@ -99,6 +101,8 @@ class ButlerAgent:
         """As in the protocol."""
         if message.model_override is not None:
             await ctx.agent().get_model(message.model_override)
+        if (tokens := estimate_tokens(message.user_context)) > MOST_NOTES:
+            raise InvalidInput(f"{tokens} tokens; at most {MOST_NOTES} are told to a model", field="user_context")
         payload = Payload(normalized_text=message.content, attachments=await self._attached(message))
         now = datetime.now(UTC)
         event = Event(
