@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from switchboard.app.access import CACHE_S, Access, Principal, ensure_operator_token
-from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, NotFound, Unauthenticated
+from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
 from switchboard.store import audit, tokens
 from switchboard.store.database import Database, Row
 from switchboard.store.migrate import migrate
@@ -97,6 +97,37 @@ async def test_of_many_requests_with_one_token_a_single_one_asks_the_database(da
         assert callers == [CONNECTOR] * 20
         assert asked.times == times
         clock.now += CACHE_S
+
+
+class Hanging(Database):
+    """A database of which each look-up hangs until `gives_up` is set, and fails then."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database.url, database.pool)
+        self.times = 0
+        self.asked = asyncio.Event()
+        self.gives_up = asyncio.Event()
+
+    async def row(self, sql: str, *args: object) -> Row | None:  # noqa: ARG002
+        self.times += 1
+        self.asked.set()
+        await self.gives_up.wait()
+        raise Unavailable("the database does not answer")
+
+
+async def test_requests_with_one_token_wait_for_a_hanging_database_together(database: Database) -> None:
+    hanging = Hanging(database)
+    access = Access(hanging)
+    callers = [asyncio.create_task(access.authenticate("Bearer sb_c_some")) for _ in range(20)]
+    await hanging.asked.wait()
+    callers[0].cancel()
+    hanging.gives_up.set()
+    outcomes = await asyncio.gather(*callers, return_exceptions=True)
+    assert [type(one) for one in outcomes] == [asyncio.CancelledError, *[Unavailable] * 19]
+    assert hanging.times == 1
+    with pytest.raises(Unavailable):
+        await access.authenticate("Bearer sb_c_some")
+    assert hanging.times == 2
 
 
 async def test_a_token_revoked_here_is_dead_at_once(database: Database) -> None:

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Final, Literal
 from uuid import UUID
-from weakref import WeakValueDictionary
 
 import structlog
 
@@ -156,7 +156,7 @@ class Access:
         self._database = database
         self._clock = clock
         self._known: dict[bytes, _Known] = {}
-        self._looking_up: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+        self._looking_up: dict[bytes, asyncio.Task[_Known | None]] = {}
 
     async def authenticate(self, header: str | None) -> Principal:
         """Who shows this Authorization header. Raises Unauthenticated, Unavailable.
@@ -170,11 +170,7 @@ class Access:
         digest = sha256(secret.encode()).digest()
         if secret.startswith(SESSION_PREFIX):
             return await self._session(digest)
-        known = self._cached(digest)
-        if known is None:
-            # When the answer is out of date, all connections with this token ask at once: the first does it for them.
-            async with self._looking_up.setdefault(digest, asyncio.Lock()):
-                known = self._cached(digest) or await self._look_up(digest)
+        known = self._cached(digest) or await self._looked_up(digest)
         if known is None or _expired(known.expires_at):
             raise Unauthenticated("this token is unknown, revoked or expired")
         return known.principal
@@ -189,6 +185,22 @@ class Access:
         if session is None:
             raise Unauthenticated("this session has ended, or never existed")
         return Principal("session", f"session {session.session_id}", session=session)
+
+    async def _looked_up(self, digest: bytes) -> _Known | None:
+        """When the answer is out of date, all connections with this token ask at once: one look-up serves them all.
+
+        They share its failure, too, and it goes on without a caller that goes away.
+        """
+        looking_up = self._looking_up.get(digest)
+        if looking_up is None:
+            looking_up = self._looking_up[digest] = asyncio.create_task(self._look_up(digest))
+            looking_up.add_done_callback(partial(self._looked, digest))
+        return await asyncio.shield(looking_up)
+
+    def _looked(self, digest: bytes, looking_up: asyncio.Task[_Known | None]) -> None:
+        del self._looking_up[digest]
+        if not looking_up.cancelled():
+            looking_up.exception()  # nobody may be left to receive it
 
     async def _look_up(self, digest: bytes) -> _Known | None:
         asked = self._clock()
