@@ -506,6 +506,18 @@ async def test_in_a_tool_that_does_not_want_to_end(database_url: str, does: Call
         await told_seconds(site.parts, long, f"in {does.__name__}")
 
 
+async def test_a_command_whose_id_is_taken_by_another_mail_stops_too(database_url: str) -> None:
+    async with lab(database_url, [TEAM], RULES) as parts, a_hand(parts.database) as hand:
+        decide = DecideLeg(parts.rule_book, TRUSTING)
+        accept = AcceptLeg(parts.database, decide, parts.notifier, AcceptLimits(), TRUSTING, OWN_CLOCK)
+        auth = "mx.example; dkim=pass header.d=example.org"
+        await accept.accept(mail("long", auth, event="<one@x>"))
+        [item] = await hand.claim()
+        stop = await accept.accept(mail("/stop", auth, event="<one@x>"))
+        assert not stop.duplicate
+        assert await parts.count("select count(*) from stopped where lane = $1", item.lane) == 1
+
+
 async def test_nobody_stops_the_turn_of_another_in_their_name(database_url: str) -> None:
     async with lab(database_url, [TEAM], RULES) as parts, a_hand(parts.database) as hand:
         decide = DecideLeg(parts.rule_book, TRUSTING)
@@ -522,8 +534,8 @@ async def test_nobody_stops_the_turn_of_another_in_their_name(database_url: str)
             assert await parts.count("select count(*) from stopped where lane = $1", item.lane) == stopped, auth
 
 
-def mail(text: str, auth: str) -> Submission:
+def mail(text: str, auth: str, **more: Any) -> Submission:
     """A mail that says it is Ann's."""
     headers = {"to": "bot@house.example", "references": "<first@x>", "authentication-results": auth}
     endpoint, sender = "imap:bot@house.example", "ann@example.org"
-    return submission(text, channel="email", endpoint=endpoint, sender=sender, raw={"headers": headers})
+    return submission(text, channel="email", endpoint=endpoint, sender=sender, raw={"headers": headers}, **more)

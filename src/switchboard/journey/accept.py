@@ -213,13 +213,14 @@ class AcceptLeg:
             for ask in asks
         ]
         stops = [ask.message.request_id for ask in asks if ask.stops]
-        answers = await (self._commit_and_stop(batch, stops) if stops else self._commit(self._database, batch))
+        answers = await self._commit_and_stop(batch, stops)
         apart = {n: own for n, ask in enumerate(asks) if answers[n].differs and (own := _apart(ask.message))}
         if apart:
             # Strangers choose the ids of this channel, so one that is taken must not swallow another message.
             log.warning("messages of one id and different contents; all are kept", messages=len(apart))
             again = [self._arrival(own, authors.get(own.request_id), stops=asks[n].stops) for n, own in apart.items()]
-            for n, answer in zip(apart, await self._commit(self._database, again), strict=True):
+            stops = [own.request_id for n, own in apart.items() if asks[n].stops]
+            for n, answer in zip(apart, await self._commit_and_stop(again, stops), strict=True):
                 answers[n] = answer
         return answers
 
@@ -231,6 +232,8 @@ class AcceptLeg:
         self, batch: Sequence[Arrival | Prepared], commands: Sequence[RequestId]
     ) -> list[Acceptance]:
         """A command acts as it is stored, ahead of all lanes: when it is answered, it is known what it stopped."""
+        if not commands:
+            return await self._commit(self._database, batch)
         async with self._database.transaction() as one:
             answers = await self._commit(one, batch)
             stopped = await stop_earlier(one, commands)
