@@ -161,6 +161,24 @@ async def test_nothing_is_committed_over_a_range_that_has_changed_meanwhile(data
         assert await learned(parts) == []
 
 
+async def test_one_deadline_holds_for_all_who_said_something_in_private(database_url: str) -> None:
+    """The lane is claimed again after two minutes."""
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane = await talk(parts, hand, 20)
+        await parts.database.run("update entry set person = 'p' || position / 8 where lane = $1", lane)
+        now = 0.0
+
+        async def slow() -> str | None:
+            nonlocal now
+            now += 60.0
+            return ANSWER
+
+        model = OneModel(slow)
+        problem = await Compactor(parts.database, model, ["cheap"], clock=lambda: now).compact(lane)
+        assert problem == "the models took more than 90 s"
+        assert [request.deadline for request in model.asked] == [90.0, 30.0]
+
+
 async def test_two_compactions_of_one_range_leave_one(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         lane = await talk(parts, hand, 20)

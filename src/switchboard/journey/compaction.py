@@ -8,7 +8,8 @@ nothing, and is tried again. Next: `core/turns/compaction.py`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -32,15 +33,19 @@ ASKER: Final = "compaction"
 _AT_ONCE: Final = 2
 _LEASE: Final = timedelta(minutes=2)
 _DEADLINE_S: Final = 90.0
+"""For all parts of a range together: when the lease is over, another process begins with it."""
 
 
 class Compactor:
-    """`start_due` returns at once; what it starts ends by itself, or with `aclose`."""
+    """`start_due` returns at once; what it starts ends by itself, or with `aclose`. `clock`: seconds, monotonic."""
 
-    def __init__(self, database: Database, models: Models, names: Sequence[str]) -> None:
+    def __init__(
+        self, database: Database, models: Models, names: Sequence[str], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._database = database
         self._models = models
         self._names = tuple(names)
+        self._clock = clock
         self._running: set[asyncio.Task[None]] = set()
 
     async def start_due(self) -> int:
@@ -54,8 +59,8 @@ class Compactor:
 
     async def compact_due(self, system_id: SystemId, conversations: Sequence[Conversation]) -> None:
         """Compact what is due of these conversations of a butler. What goes wrong is logged, and tried again."""
-        for lane in await store.claim_of(self._database, system_id, conversations, _LEASE):
-            await self._try(lane)
+        lanes = await store.claim_of(self._database, system_id, conversations, _LEASE)
+        await asyncio.gather(*map(self._try, lanes))
 
     async def aclose(self) -> None:
         """Stop what is running; nothing of it has happened."""
@@ -91,8 +96,12 @@ class Compactor:
 
     async def _asked(self, read: Range) -> Compacted | str:
         made: list[Compacted] = []
+        ends = self._clock() + _DEADLINE_S
         for part in parts_of(read.lines, read.summary, read.before):
-            request = request_for(part.lines, part.summary, _DEADLINE_S)
+            left = ends - self._clock()
+            if left <= 0:
+                return f"the models took more than {_DEADLINE_S:g} s"
+            request = request_for(part.lines, part.summary, left)
             report = await self._models.ask(request, Asking(self._names, ASKER))
             if report.reply is None:
                 return str(report.failure)
