@@ -10,7 +10,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 
 from switchboard import turns
-from switchboard.domain.errors import ConfigurationError, InvalidInput, Unavailable
+from switchboard.domain.errors import ConfigurationError, IdempotencyMismatch, InvalidInput, NotFound, Unavailable
 from switchboard.domain.routing import Team
 from switchboard.ports.engine import Delta
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, ScriptedLlm, Status, Usage
@@ -115,6 +115,34 @@ async def test_the_same_request_is_answered_once(database_url: str) -> None:
         first = await process_message(context, "s1", "api", "hello", request_id="r1")
         assert await process_message(context, "s1", "api", "hello", request_id="r1") == first
         assert len(llm.requests) == 1
+
+
+async def test_a_request_belongs_to_its_session_and_its_words(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
+        for session in ("s1", "s2"):
+            answer = await process_message(context, session, "api", f"hello of {session}", request_id="r1")
+            assert answer.content.endswith(f"hello of {session}")
+        with pytest.raises(IdempotencyMismatch):
+            await process_message(context, "s1", "api", "another question", request_id="r1")
+        assert await stored(parts, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "active", "failure"),
+    [
+        ("other", "model", True, NotFound),
+        ("clerk", "model", False, NotFound),
+        ("clerk", "echo", True, ConfigurationError),
+    ],
+)
+async def test_a_butler_that_cannot_answer_gets_no_message(
+    database_url: str, name: str, engine: str, active: bool, failure: type[Exception]
+) -> None:
+    member = replace(butler(name, engine), active=active)
+    async with ScriptedLlm(says) as llm:
+        with pytest.raises(failure):
+            async with a_host(database_url, llm, Team(ROOT, None, members=(member,))):
+                pass
 
 
 async def test_a_session_stops_what_it_asked_for(database_url: str) -> None:
@@ -392,7 +420,7 @@ async def test_a_stream_raises_what_the_call_raises(database_url: str) -> None:
         ("s1", "", {}),
         ("s1", "x" * 262_145, {}),
         ("s1", "half a character: \ud800", {}),
-        ("s1", "hello", {"request_id": "unknown"}),
+        ("s1", "hello", {"request_id": "r" * 600}),
     ],
 )
 async def test_what_is_no_message_is_refused_before_it_is_stored(

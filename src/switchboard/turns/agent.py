@@ -47,7 +47,7 @@ from switchboard.tools.workspace import Refused
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage, ProviderError
 from switchboard.turns.engine import Call, Calls
 from switchboard.turns.presence import Presence
-from switchboard.turns.session import envelope_of, reader_of_session
+from switchboard.turns.session import envelope_of, key_of_request, reader_of_session
 
 log = structlog.get_logger(__name__)
 
@@ -98,21 +98,13 @@ class ButlerAgent:
         return (override,)
 
     async def run(self, ctx: MessageContext, message: NewMessage) -> ProcessedMessage:
-        """As in the protocol."""
+        """As in the protocol. Raises NotFound and ConfigurationError where the butler cannot answer."""
+        self.require_butler()
         if message.model_override is not None:
             await ctx.agent().get_model(message.model_override)
         if (tokens := estimate_tokens(message.user_context)) > MOST_NOTES:
             raise InvalidInput(f"{tokens} tokens; at most {MOST_NOTES} are told to a model", field="user_context")
-        payload = Payload(normalized_text=message.content, attachments=await self._attached(message))
-        now = datetime.now(UTC)
-        event = Event(
-            external_event_id=message.request_id or str(uuid4()),
-            observed_at=now,
-            external_thread_id=message.session_key,
-        )
-        draft = envelope_of(self._butler, message.channel_name, event, payload)
-        envelope = parse_envelope(msgspec.to_builtins(draft), now=now)
-        accepted = await self._parts.accept.accept(Submission(envelope, msgspec.json.encode(envelope)))
+        accepted = await self._parts.accept.accept(await self._submission(message))
         with self._parts.calls.waiting(accepted.request_id, Call(ctx, message)):
             answer = await self._answered(accepted.request_id)
         self._start_compacting(ctx, message.session_key)
@@ -126,12 +118,31 @@ class ButlerAgent:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
+    def require_butler(self) -> None:
+        """Raises NotFound where there is no such butler, and ConfigurationError for one of another engine."""
+        if (engine := self._member.engine) != "model":
+            raise ConfigurationError(f"{self._butler} has the engine {engine or 'none'}; programs ask the engine model")
+
     @property
     def _member(self) -> Member:
         member = self._parts.rule_book.rules.members.get(self._butler)
-        if member is None:
-            raise NotFound(f"there is no butler {self._butler}")
+        if member is None or not member.active:
+            raise NotFound(f"there is no active butler {self._butler}")
         return member
+
+    async def _submission(self, message: NewMessage) -> Submission:
+        """The message as it is stored. A request id belongs to its session. Raises InvalidInput."""
+        payload = Payload(normalized_text=message.content, attachments=await self._attached(message))
+        now = datetime.now(UTC)
+        event = Event(
+            external_event_id=message.request_id or str(uuid4()),
+            observed_at=now,
+            external_thread_id=message.session_key,
+        )
+        key = key_of_request(message.session_key, message.request_id) if message.request_id else None
+        draft = envelope_of(self._butler, message.channel_name, event, payload, key)
+        envelope = parse_envelope(msgspec.to_builtins(draft), now=now)
+        return Submission(envelope, msgspec.json.encode(envelope))
 
     async def _attached(self, message: NewMessage) -> tuple[Attachment, ...]:
         """References to the images, which are kept before their message is stored. Raises InvalidInput."""

@@ -75,7 +75,8 @@ async def open_turns(
 
     The pool stays the caller's; its settings and codecs do not matter. `compact_model` condenses long sessions; None:
     the first that answers; at its end the context waits for that, at most ten seconds. Images are kept below
-    `workspaces`, where the workers of the installation should have theirs, too.
+    `workspaces`, where the workers of the installation should have theirs, too. Raises NotFound where there is no such
+    butler, and ConfigurationError for one of another engine.
     """
     database, calls, system_id = ForeignDatabase(pool, "read_committed"), Calls(), SystemId(butler)
     notifier, readers, clock = Notifier(database), Readers(database, CHANNELS), DatabaseClock()
@@ -97,6 +98,7 @@ async def open_turns(
         engine = SessionEngine(context, calls)
         leg = TurnLeg(database, notifier, rule_book, {"model": engine}, _Returned(readers), TurnLimits())
         agent = ButlerAgent(system_id, Parts(database, notifier, rule_book, engine, accept, leg, presence, calls))
+        agent.require_butler()
         try:
             yield TurnContext(agent, SessionMemory(system_id, database, history, compactor))
         finally:

@@ -6,7 +6,9 @@ Each session is the private conversation of one person, whom the program vouches
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
+from hashlib import sha256
 from typing import Final
 
 from switchboard.core.channels.registry import CHANNELS
@@ -20,7 +22,9 @@ from switchboard.ports.facts import Reader
 EARLIEST: Final = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 
-def envelope_of(butler: SystemId, channel_name: str, event: Event, payload: Payload) -> Envelope:
+def envelope_of(
+    butler: SystemId, channel_name: str, event: Event, payload: Payload, idempotency_key: str | None = None
+) -> Envelope:
     """A message of the session that `event` names as its thread."""
     return Envelope(
         schema_version="ingest.v1",
@@ -32,8 +36,13 @@ def envelope_of(butler: SystemId, channel_name: str, event: Event, payload: Payl
         event=event,
         sender=Sender(identity=event.external_thread_id or "", chat_type="private"),
         payload=payload,
-        control=Control(pinned_target=butler),
+        control=Control(pinned_target=butler, idempotency_key=idempotency_key),
     )
+
+
+def key_of_request(session_key: str, request_id: str) -> str:
+    """The idempotency key of a call. Callers number the requests of each session, so the session belongs to it."""
+    return sha256(json.dumps([session_key.strip(), request_id.strip()]).encode()).hexdigest()
 
 
 def reader_of_session(butler: SystemId, channel_name: str, session_key: str) -> Reader:
