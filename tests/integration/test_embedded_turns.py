@@ -13,15 +13,21 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import asyncpg
 import pytest
 
 from switchboard import turns
 from switchboard.domain.errors import ConfigurationError, IdempotencyMismatch, InvalidInput, NotFound, Unavailable
+from switchboard.domain.ledger import Item, LaneKey
+from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Team
 from switchboard.ports.engine import Delta
-from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, ScriptedLlm, Status, Usage
+from switchboard.store import embedded_turns
+from switchboard.store.database import Database
+from switchboard.testing import scripted_llm
+from switchboard.testing.scripted_llm import Hang, Reply, Request, ScriptedLlm, Status, Usage
 from switchboard.turns import (
     Agent,
     Image,
@@ -41,6 +47,7 @@ from switchboard.turns import (
     stream_message,
     tool_definitions,
 )
+from switchboard.turns.engine import Call, Calls
 from tests.asking import spec
 from tests.hands import assert_balanced
 from tests.lab import ROOT, Lab, butler, lab
@@ -318,6 +325,41 @@ async def test_a_caller_that_goes_leaves_its_session_free(database_url: str) -> 
         assert (await process_message(context, "s1", "api", "hello", request_id="r1")).content.endswith("hello")
 
 
+async def test_a_caller_that_goes_while_it_claims_leaves_its_session_free(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed, gone, claim_lane = asyncio.Event(), asyncio.Event(), embedded_turns.claim_lane
+
+    async def slowly(database: Database, worker: int, lane: LaneKey) -> Item | None:
+        item = await claim_lane(database, worker, lane)
+        claimed.set()
+        await gone.wait()
+        return item
+
+    monkeypatch.setattr(embedded_turns, "claim_lane", slowly)
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
+        call = asyncio.create_task(process_message(context, "s1", "api", "hello", request_id="r1"))
+        await claimed.wait()
+        call.cancel()
+        gone.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert await parts.count("select count(*) from lane where state = 'ready' and attempts = 0") == 1
+        async with asyncio.timeout(30):
+            assert (await process_message(context, "s1", "api", "hello", request_id="r1")).content.endswith("hello")
+
+
+async def test_a_call_that_ends_leaves_the_others_of_its_request(database_url: str) -> None:
+    calls, request_id = Calls(), RequestId(uuid4())
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+        first, second = (Call(context, NewMessage("s1", "api", "hello", request_id="r1")) for _ in range(2))
+        with calls.waiting(request_id, first):
+            with calls.waiting(request_id, second):
+                assert calls.of(request_id) is first
+            assert calls.of(request_id) is first
+        assert calls.of(request_id) is None
+
+
 def compacts(request: Request) -> bool:
     return "earlier_summary" in request.prompt
 
@@ -536,6 +578,15 @@ async def test_a_model_that_is_away_loses_no_message(database_url: str) -> None:
         assert await parts.count("select count(*) from message_inbox") == 1
 
 
+async def test_a_call_behind_one_whose_model_is_away_is_told(database_url: str) -> None:
+    async with ScriptedLlm(lambda _: Reply(fault=Status(503))) as llm, a_host(database_url, llm) as (parts, context):
+        for n in range(2):
+            async with asyncio.timeout(60):
+                with pytest.raises(ProviderError):
+                    await process_message(context, "s1", "api", f"m{n}")
+        assert await stored(parts, 2)
+
+
 CAT: Final = Image("image/png", b"\x89PNG a cat")
 SEEN: Final = f"data:image/png;base64,{base64.b64encode(CAT.data).decode()}"
 
@@ -543,7 +594,7 @@ SEEN: Final = f"data:image/png;base64,{base64.b64encode(CAT.data).decode()}"
 def looks(request: Request) -> Reply:
     """Lists its files before it says what it sees, so that a turn has two requests."""
     if not request.results and SEEN in json.dumps(request.body):
-        return Reply(calls=(Call("list_files", {"path": "inbox"}),))
+        return Reply(calls=(scripted_llm.Call("list_files", {"path": "inbox"}),))
     return Reply(text="a cat")
 
 

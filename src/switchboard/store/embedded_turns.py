@@ -18,11 +18,14 @@ from switchboard.store.database import Database, decoded, query, row_as
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The delivery of a message to a butler. `waits`: it is to be tried again later; `error` says why."""
+    """The delivery of a message to a butler, and the error of its latest attempt.
+
+    `delayed`: what comes next in its lane, this message or one before it, is to be tried again later.
+    """
 
     lane: LaneKey
     state: str
-    waits: bool
+    delayed: bool
     error: str | None
     stop_reason: str | None
     usage: tuple[ModelUsage, ...]

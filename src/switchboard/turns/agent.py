@@ -27,7 +27,7 @@ from switchboard.core.turns.images import ENDINGS, reference
 from switchboard.core.turns.render import MOST_NOTES
 from switchboard.domain.envelope import Attachment, Event, Payload
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
-from switchboard.domain.ledger import Item
+from switchboard.domain.ledger import Item, LaneKey
 from switchboard.domain.llm import Image
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SWITCHBOARD, Member, SystemId
@@ -52,6 +52,8 @@ from switchboard.turns.session import envelope_of, key_of_request, reader_of_ses
 log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S: Final = 0.1
+_LOOK_AT_LEAST_EVERY_S: Final = 1.0
+"""A call that waits looks at its message less and less often, but at least so often (seconds)."""
 _PAUSE_S: Final = 1.0
 """Seconds before a turn is tried again that failed by a defect."""
 _COMPACTING: Final = 2
@@ -157,10 +159,14 @@ class ButlerAgent:
     async def _answered(self, request_id: RequestId) -> ProcessedMessage:
         ring = asyncio.Event()
         stop = self._parts.notifier.subscribe(settled_topic(request_id), ring.set)
+        pause = _LOOK_EVERY_S
         try:
             while (found := await self._found(request_id)).state == "pending":
-                if not await self._worked(found):
-                    await _ring_or_timeout(ring)
+                if await self._worked(found):
+                    pause = _LOOK_EVERY_S
+                else:
+                    await _ring_or_timeout(ring, pause)
+                    pause = min(pause * 1.5, _LOOK_AT_LEAST_EVERY_S)
             return _processed(found)
         finally:
             stop()
@@ -174,14 +180,36 @@ class ButlerAgent:
         return found
 
     async def _worked(self, found: store.Found) -> bool:
-        """Run what comes next in the lane, if it is free. Raises `ProviderError` if this turn is to be tried later."""
+        """Run what comes next in the lane, if it is free. Raises `ProviderError` if that is to be tried later."""
         claim = self._parts.presence.claim
-        item = await store.claim_lane(self._parts.database, claim.worker, found.lane)
-        if item is None and found.waits:
-            raise ProviderError(found.error or "the turn is tried again later")
+        item = await self._claimed(found.lane, claim)
+        if item is None and found.delayed:
+            raise ProviderError(found.error or "this turn, or one before it in its session, is tried again later")
         if item is not None:
             await self._run(item, claim)
         return item is not None
+
+    async def _claimed(self, lane: LaneKey, claim: Claim) -> Item | None:
+        """What comes next in a lane, claimed if it is free. A caller that goes meanwhile leaves it free."""
+        claiming = asyncio.create_task(store.claim_lane(self._parts.database, claim.worker, lane))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._unclaimed(claiming, claim))
+            raise
+
+    async def _unclaimed(self, claiming: asyncio.Task[Item | None], claim: Claim) -> None:
+        try:
+            item = await claiming
+        except Unavailable:  # it may have been claimed all the same
+            self._parts.presence.lose()
+            return
+        if item is not None:
+            await self._leave(item, claim)
+
+    async def _leave(self, item: Item, claim: Claim) -> None:
+        """The caller has gone: the item is free again, and this was no attempt."""
+        await self._put_back(replace(item, attempts=item.attempts - 1), claim, "the caller has gone", 0.0)
 
     async def _run(self, item: Item, claim: Claim) -> None:
         """Run the turn of an item. Whatever ends it before its time, the lane is free again."""
@@ -190,8 +218,7 @@ class ButlerAgent:
         except Fenced:
             return
         except asyncio.CancelledError:
-            back = self._put_back(replace(item, attempts=item.attempts - 1), claim, "the caller has gone", 0.0)
-            await asyncio.shield(back)
+            await asyncio.shield(self._leave(item, claim))
             raise
         except Unavailable:
             self._parts.presence.lose()
@@ -254,9 +281,9 @@ def _configured() -> Iterator[None]:
         raise ConfigurationError(str(error)) from error
 
 
-async def _ring_or_timeout(ring: asyncio.Event) -> None:
+async def _ring_or_timeout(ring: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_LOOK_EVERY_S):
+        async with asyncio.timeout(seconds):
             await ring.wait()
     ring.clear()
 

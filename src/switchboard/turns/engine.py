@@ -7,6 +7,7 @@ another process, is done as a worker would. Next: `agents/model/engine.py`.
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -22,9 +23,9 @@ from switchboard.turns.context import MessageContext, NewMessage
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """One that waits for its answer."""
+    """One that waits for its answer; no two are equal."""
 
     ctx: MessageContext
     message: NewMessage
@@ -34,20 +35,22 @@ class Calls:
     """Those of this process, by the message that each has stored."""
 
     def __init__(self) -> None:
-        self._calls: dict[RequestId, Call] = {}
+        self._calls: defaultdict[RequestId, list[Call]] = defaultdict(list)
 
     @contextlib.contextmanager
     def waiting(self, request_id: RequestId, call: Call) -> Iterator[None]:
         """While a call waits for its answer."""
-        self._calls[request_id] = call
+        self._calls[request_id].append(call)
         try:
             yield
         finally:
-            self._calls.pop(request_id, None)
+            self._calls[request_id].remove(call)
+            if not self._calls[request_id]:
+                del self._calls[request_id]
 
-    def of(self, turn: Turn) -> Call | None:
-        """The call that a turn answers; None: it was made elsewhere."""
-        return self._calls.get(turn.request_id)
+    def of(self, request_id: RequestId) -> Call | None:
+        """The call that waits for a message, of several the first; None: it was made elsewhere."""
+        return next(iter(self._calls.get(request_id, ())), None)
 
 
 class SessionEngine(ModelEngine):
@@ -60,19 +63,19 @@ class SessionEngine(ModelEngine):
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """As in the port."""
-        if (call := self._calls.of(turn)) is not None:
+        if (call := self._calls.of(turn.request_id)) is not None:
             told = call.message.on_delta or turn.on_delta
             turn = replace(turn, on_delta=told, user_context=call.message.user_context)
         return await super().run(turn, journal)
 
     async def prompt_for(self, turn: Turn) -> str:
         """What the agent of the context says."""
-        call = self._calls.of(turn)
+        call = self._calls.of(turn.request_id)
         return await (super().prompt_for(turn) if call is None else _of_program(call.ctx.agent().prompt()))
 
     async def models_for(self, turn: Turn) -> Sequence[str]:
         """The same of its models."""
-        if (call := self._calls.of(turn)) is None:
+        if (call := self._calls.of(turn.request_id)) is None:
             return await super().models_for(turn)
         names = await _of_program(call.ctx.agent().get_model(call.message.model_override))
         if not names or not set(names) <= set(self._models):
@@ -90,7 +93,7 @@ class SessionHistory:
 
     async def load(self, turn: Turn) -> Sequence[Entry]:
         """As in the port."""
-        if (call := self.calls.of(turn)) is None:
+        if (call := self.calls.of(turn.request_id)) is None:
             return await self.stored.load(turn)
         message = call.message
         return await _of_program(call.ctx.memory().get_history(message.session_key, channel_name=message.channel_name))

@@ -1,6 +1,5 @@
 -- name: find
-select d.lane, d.state, l.next_seq = d.seq and l.state = 'ready' and l.ready_at > clock_timestamp() as waits,
-       a.error, a.stop_reason, a.usage, o.text
+select d.lane, d.state, l.state = 'ready' and l.ready_at > clock_timestamp() as delayed, a.error, a.stop_reason, a.usage, o.text
 from delivery d
 join lane l on l.key = d.lane
 left join lateral (
