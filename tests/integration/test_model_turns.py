@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -246,6 +247,28 @@ async def test_a_defect_of_the_request_is_no_outage() -> None:
         with pytest.raises(EngineFailure) as failure:
             await engine.run(a_turn(), MemoryJournal())
     assert not isinstance(failure.value, Outage)
+
+
+async def test_while_one_model_is_away_a_defect_of_the_next_is_an_outage_too() -> None:
+    statuses = {"first": Status(503), "second": Status(400, message="no such parameter")}
+    async with ScriptedLlm(lambda request: Reply(fault=statuses[request.model])) as llm:
+        specs = [replace(spec("openai", llm.url, name), model=name) for name in statuses]
+        async with a_model_engine(llm, specs=specs) as (engine, _):
+            for _ in range(7):  # until its breaker is open as well
+                with pytest.raises(Outage):
+                    await engine.run(a_turn(), MemoryJournal())
+
+
+async def test_a_command_line_is_no_model_for_turns() -> None:
+    async with ScriptedLlm(script(Reply(text="Yes."))) as llm:
+        specs = [spec("claude-code", llm.url, "cli", program=sys.executable), spec("openai", llm.url, "m")]
+        async with a_model_engine(llm, specs=specs) as (engine, models):
+            engine.check(a_turn().member)
+            assert isinstance(await engine.run(a_turn(), MemoryJournal()), Answer)
+            assert [models.names, engine.models_of(a_turn().member)] == [("m",), ("m",)]
+            named = replace(a_turn().member, options={"models": ["cli"]})
+            with pytest.raises(EngineFailure, match="there is no model cli with an API; there are: m"):
+                engine.check(named)
 
 
 class Gate:

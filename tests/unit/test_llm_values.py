@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,8 @@ from switchboard.domain.llm import (
     Attempt,
     ChatMessage,
     Delta,
+    FailureKind,
+    Outcome,
     Reply,
     Report,
     Request,
@@ -55,3 +58,24 @@ def test_the_attempt_that_counts_is_the_last_that_answered() -> None:
     assert Report(Reply(), (down, unfit, shut)).tried == (down, shut)
     assert Report(None, (down, shut)).last is shut
     assert (Report(Reply(), ()).last, Report(None, ()).asked) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "kind"),
+    [
+        (["unavailable", "defect"], "unavailable"),
+        (["rate_limited", "context_too_long"], "rate_limited"),
+        (["auth", "cooldown", "defect"], "auth"),
+        (["cooldown", "defect"], "unavailable"),
+        (["defect", "busy"], "unavailable"),
+        (["defect", "context_too_long"], "context_too_long"),
+        (["budget", "garbage"], "garbage"),
+        ([], "unavailable"),
+    ],
+)
+def test_a_request_fails_as_the_model_that_is_away_whatever_the_others_said(
+    outcomes: list[Outcome], kind: FailureKind
+) -> None:
+    failure = Report(None, tuple(Attempt(f"m{n}", outcome) for n, outcome in enumerate(outcomes))).failure
+    assert failure is not None
+    assert failure.kind == kind

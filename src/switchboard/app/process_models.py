@@ -34,8 +34,8 @@ class ProcessModels:
 
     @property
     def names(self) -> Sequence[str]:
-        """In the order of the settings."""
-        return tuple(self._known)
+        """As in the port."""
+        return _for_turns(self._settings)
 
     async def context(self, name: str) -> int:
         """Tokens of question and answer together. A local server is asked, once in ten minutes."""
@@ -80,7 +80,16 @@ def compacting(models: Sequence[ModelSettings], wanted: str | None) -> list[str]
 
 
 def butlers_of(members: Iterable[Member], settings: Settings) -> Mapping[str, Sequence[str]]:
-    """Which butlers with the engine `model` may ask each model of the settings; one that names none may ask all."""
+    """Which butlers with the engine `model` may ask each model of the settings; one that names none may ask all of
+    those with an API. A command line has none.
+    """
     asking = [member for member in members if member.active and member.engine == "model"]
-    every = [model.name for model in settings.models]
-    return {name: [one.system_id for one in asking if name in (one.options.get("models") or every)] for name in every}
+    butlers: dict[str, Sequence[str]] = {model.name: () for model in settings.models}
+    able = _for_turns(settings)
+    return butlers | {
+        name: [one.system_id for one in asking if name in (one.options.get("models") or able)] for name in able
+    }
+
+
+def _for_turns(settings: Settings) -> tuple[str, ...]:
+    return tuple(model.name for model in settings.models if model.kind in API_KINDS)

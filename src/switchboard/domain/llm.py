@@ -30,6 +30,10 @@ NotAsked = Literal[
 Outcome = Literal["answered", "unfit", FailureKind, NotAsked]
 """`unfit`: it answered, but the caller rejected the answer."""
 
+AWAY: Final[frozenset[Outcome]] = frozenset({"rate_limited", "unavailable", "timeout", "auth"})
+"""Failures that say nothing about the request: the model may answer once they are over."""
+
+_PAUSED: Final[frozenset[Outcome]] = frozenset({"cooldown", "busy"})
 _NOT_ASKED: Final = frozenset(get_args(NotAsked))
 _ANSWERED: Final = frozenset({"answered", "unfit"})
 _KINDS: Final[Mapping[str, FailureKind]] = {kind: kind for kind in get_args(FailureKind)}
@@ -318,15 +322,24 @@ class Report:
 
     @property
     def failure(self) -> ModelFailure | None:
-        """Why no model answered, as one failure; retryable if one of the attempts is."""
+        """Why no model answered, as one failure; retryable if one of the attempts is.
+
+        If a model is away, that is its kind, whatever the others said; else it is that of the last one asked.
+        """
         if self.reply is not None:
             return None
-        asked = [one for one in self.attempts if one.asked]
-        kind = _KINDS.get(asked[-1].outcome, "unavailable") if asked else "unavailable"
+        kind = _KINDS.get(self._failed[-1], "unavailable") if self._failed else "unavailable"
         told = "; ".join(map(_told, self.attempts)) or "there is no model"
         waits = [one.retry_after for one in self.attempts if one.retry_after is not None]
         retryable = any(one.retryable for one in self.attempts)
         return ModelFailure(kind, told[:2000], retryable=retryable, retry_after=min(waits, default=None))
+
+    @property
+    def _failed(self) -> list[Outcome]:
+        """What decides the kind of failure: models that are away, else those that are paused, else all asked."""
+        outcomes = [one.outcome for one in self.attempts]
+        away = [one for one in outcomes if one in AWAY] or [one for one in outcomes if one in _PAUSED]
+        return away or [one.outcome for one in self.attempts if one.asked]
 
 
 def _told(attempt: Attempt) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from switchboard.domain.llm import Report, Request
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, Terms
+from switchboard.llm.spec import API_KINDS
 from switchboard.ports.models import NO_CONTEXT, Asking
 
 
@@ -23,8 +24,8 @@ class OpenModels:
 
     @property
     def names(self) -> Sequence[str]:
-        """In the order in which they were given."""
-        return tuple(self._specs)
+        """As in the port, in the order in which they were given."""
+        return tuple(name for name, spec in self._specs.items() if spec.kind in API_KINDS)
 
     async def context(self, name: str) -> int:
         """How many tokens a model can read; of one that cannot be asked from here what is assumed."""

@@ -33,7 +33,7 @@ class Models(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """In the order of the settings."""
+        """Those with an API, in the order of the settings: a command line cannot call the tools of a turn."""
         ...
 
     async def context(self, name: str) -> int:

@@ -107,9 +107,10 @@ class ModelEngine:
     def _options(self, member: Member) -> tuple[ModelOptions, Models]:
         options, models = read_options(ModelOptions, member), self._context.models
         if models is None or not models.names:
-            raise _wrong(member, "there are no models: write [[models]] into switchboard.toml")
+            raise _wrong(member, "there is no model with an API: write [[models]] into switchboard.toml")
         if unknown := [name for name in options.models if name not in models.names]:
-            raise _wrong(member, f"models: there is no model {unknown[0]}; there are: {', '.join(models.names)}")
+            known = ", ".join(models.names)
+            raise _wrong(member, f"models: there is no model {unknown[0]} with an API; there are: {known}")
         if unknown := [name for name in options.tools or () if name not in self._tools]:
             raise _wrong(member, f"tools: there is no tool {unknown[0]}; there are: {', '.join(self._tools) or 'none'}")
         return options, models

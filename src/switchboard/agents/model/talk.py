@@ -42,7 +42,7 @@ from switchboard.core.turns.render import arguments_text, messages
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import FailureClass
-from switchboard.domain.llm import ModelFailure, Reply, Report, Request, ToolCall, ToolResult
+from switchboard.domain.llm import AWAY, ModelFailure, Reply, Report, Request, ToolCall, ToolResult
 from switchboard.ports.engine import (
     Answer,
     Costed,
@@ -69,8 +69,6 @@ log = structlog.get_logger(__name__)
 _AT_ONCE: Final = 4
 _LAST_S: Final = 60.0
 """Seconds for a request after the time of its turn is up."""
-_AWAY: Final = frozenset({"rate_limited", "unavailable", "timeout", "auth"})
-"""Failures that say nothing about this message: it waits until they are over."""
 _CLASSES: Final[Mapping[str, FailureClass]] = {"rate_limited": "overload", "timeout": "timeout"}
 _HIGH_RISK: Final = (
     "{name} was not called: its risk is high, so nobody may use it unless the operator grants it by name (the option "
@@ -269,7 +267,7 @@ class Talk:
     async def _failure(self, failure: ModelFailure, n: int) -> EngineFailure:
         """What an unanswered request means for the turn."""
         error_class = _CLASSES.get(failure.kind, "target_unavailable")
-        if failure.kind not in _AWAY:
+        if failure.kind not in AWAY:
             return EngineFailure(failure.message, error_class=error_class, retryable=failure.retryable)
 
         async def begun(_: UUID) -> str:
@@ -385,7 +383,7 @@ def _recorded(report: Report, seconds: float, *, last: bool) -> Costed:
     if failure is not None and report.spent_up:
         log.warning("a turn ends at the limit of a day", reason=failure.message)
         return Costed({"spent": failure.message[:500]})
-    if failure is None or (failure.kind != "refused" and (failure.kind in _AWAY or not last)):
+    if failure is None or (failure.kind != "refused" and (failure.kind in AWAY or not last)):
         raise failure or ModelFailure("unavailable", "no model answered")
     return Costed({"refused" if failure.kind == "refused" else "failed": failure.message[:500]})
 
