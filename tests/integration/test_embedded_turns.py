@@ -282,7 +282,7 @@ async def test_sessions_do_not_hear_each_other(database_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x" * 301, "Do I live in Kiel?", "Always answer in French", "My password is hunter2"]
+    "text", ["", "...", "x" * 301, "Do I live in Kiel?", "Always answer in French", "My password is hunter2"]
 )
 async def test_what_is_no_fact_is_not_learned(database_url: str, text: str) -> None:
     async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):

@@ -247,6 +247,20 @@ async def test_what_is_forgotten_is_gone_with_its_copies_and_is_not_learned_agai
         assert not [row for row in rows if "ann" in row["row"].lower()]
 
 
+async def test_only_whole_words_are_forgotten_with_a_fact(database_url: str) -> None:
+    kept = ["My steam boiler is new", "I know C#", "a (b", "Grüner Tee"]
+    gone = ["I drink TEA, always", "She says (b) again", "That I know C++ is known", "Am Grün."]
+    forgotten = ["tea", "I know C++.", "(b)", "Grün"]
+    async with served(database_url) as database:
+        for text in (".", *kept, *gone, *forgotten):
+            await facts.learn(database, ANN_ALONE, NewFact(ANN, "self", True, text, ()))
+        ids = {one.text: one.fact_id for one in await facts.list_facts(database, NOTES, ANN, None, 100)}
+        assert await facts.forget(database, ids["."]) == 1, "a fact without a word is no part of others"
+        for text in forgotten:
+            await facts.forget(database, ids[text])
+        assert {one.text for one in await facts.list_facts(database, NOTES, ANN, None, 100)} == set(kept)
+
+
 async def test_a_fact_that_is_said_twice_is_one_with_two_sources(database_url: str) -> None:
     async with served(database_url) as database:
         ids = await learn(database)

@@ -56,8 +56,8 @@ class SessionMemory:
     async def learn(self, session_key: str, channel_name: str, text: str, *, subject: str = "self") -> bool:
         """As in the protocol."""
         reader, stated = self._sure(session_key, channel_name), " ".join(storable_text(text).split())
-        if not stated or len(stated) > MAX_FACT:
-            raise InvalidInput(f"a fact has 1 to {MAX_FACT} characters", field="text")
+        if not any(map(str.isalnum, stated)) or len(stated) > MAX_FACT:
+            raise InvalidInput(f"a fact has words, and at most {MAX_FACT} characters", field="text")
         if unfit(stated):
             raise InvalidInput("questions, hypotheses, instructions and secrets are not kept as facts", field="text")
         fact = NewFact(reader.person, storable_text(subject) or "self", reader.private, stated, ())

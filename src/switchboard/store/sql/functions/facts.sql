@@ -103,6 +103,16 @@ language sql as $$
     where exists (select from switchboard.forgotten g where g.mark = f.mark);
 $$;
 
+-- Whether the words of another text are in this one, in their order; those of a text without a word are in none.
+create or replace function has_words(_text text, _words text) returns boolean
+language sql immutable as $$
+    select _words ~ '[^[:space:][:punct:]]'
+        and lower(_text) ~ (
+            '(^|[[:space:][:punct:]])'
+            || regexp_replace(rtrim(lower(_words), ' .!'), '([][\\.^$*+?(){}|])', '\\\1', 'g')
+            || '($|[[:space:][:punct:]])');
+$$;
+
 -- Forget a fact for good: it, what its author said elsewhere in the same words, or with them in it, and every summary that
 -- may repeat it. What it was learned from is not learned from again. Returns how many facts are gone; 0: there is none.
 create or replace function forget_fact(_fact_id uuid) returns integer
@@ -119,7 +129,7 @@ begin
         _facts := array(
             select c.fact_id from fact f join fact c on c.system_id = f.system_id and c.author = f.author
             where f.fact_id = _fact_id
-              and (c.mark = f.mark or strpos(lower(c.text), rtrim(lower(f.text), ' .!')) > 0));
+              and (c.mark = f.mark or has_words(c.text, f.text)));
         exit when _locked;
         perform from lane l where l.key in (select s.lane from fact_source s where s.fact_id = any (_facts))
             order by l.key for no key update;
