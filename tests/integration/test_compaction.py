@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,10 +18,12 @@ from switchboard.app.ops.maintenance import Retention
 from switchboard.app.ops.results import erase_results
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime
+from switchboard.core.envelope.read import read_envelope
 from switchboard.core.uuid7 import first_uuid7, next_uuid7
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import Attempt, Reply, Report, Request
 from switchboard.domain.routing import SystemId
+from switchboard.journey.accept import Submission
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
@@ -33,7 +36,7 @@ from switchboard.store.history import Said
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import Settlement
 from tests.hands import Hand, a_hand, at_work
-from tests.lab import Lab, lab, submission
+from tests.lab import Lab, envelope_json, lab, submission
 from tests.waiting import eventually
 
 ANN = "telegram/bot%3Ahouse/ann"
@@ -302,6 +305,42 @@ async def test_results_of_tools_stay_while_a_turn_runs_and_its_words_are_in_a_hi
         assert left == {str(kept), str(running), *others}
         assert await erase_results(parts.database, tmp_path, 30) == 0
         assert await erase_results(parts.database, tmp_path / "none", 30) == 0
+
+
+async def test_images_stay_until_their_turn_has_ended(database_url: str, tmp_path: Path) -> None:
+    now, reader = datetime.now(UTC), tmp_path / "notes" / "ann"
+    names = [f"inbox/{n:016x}.png" for n in range(5)]
+    recent, ended, running, dead, old = names
+    async with lab(database_url) as parts:
+        for name in (ended, running, dead, old):
+            await parts.accept.accept(with_image(name))
+        state = "update delivery set state = $1 where request_id = (select request_id from delivery order by 1 {})"
+        await parts.database.run(state.format("limit 1"), "answered")
+        await parts.database.run(state.format("offset 2 limit 1"), "dead")
+        for name, hours in ((recent, 0), (ended, 2), (running, 2), (dead, 2), (old, 31 * 24)):
+            (reader / name).parent.mkdir(parents=True, exist_ok=True)
+            (reader / name).write_bytes(b"seen")
+            at = (now - timedelta(hours=hours)).timestamp()
+            os.utime(reader / name, (at, at))
+        await erase_results(parts.database, tmp_path, 30)
+        assert {f"inbox/{one.name}" for one in (reader / "inbox").iterdir()} == {recent, running, dead}
+
+
+def with_image(name: str) -> Submission:
+    envelope = envelope_json("look")
+    envelope["payload"]["attachments"] = [{"media_type": "image/png", "filename": name, "size_bytes": 4}]
+    raw = json.dumps(envelope).encode()
+    return Submission(read_envelope(raw), raw)
+
+
+async def test_the_directory_of_a_reader_who_has_nothing_any_more_is_removed(database_url: str, tmp_path: Path) -> None:
+    async with lab(database_url) as parts:
+        result = tmp_path / "notes" / "ann" / "tool-results" / str(new_uuid7()) / "web_fetch.txt"
+        result.parent.mkdir(parents=True)
+        result.write_text("found")
+        (tmp_path / "notes" / "bea" / "inbox").mkdir(parents=True)
+        assert await erase_results(parts.database, tmp_path, 30) == 1
+        assert not list((tmp_path / "notes").iterdir())
 
 
 async def test_a_worker_removes_old_results_on_its_machine(database_url: str, tmp_path: Path) -> None:

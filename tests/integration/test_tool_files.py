@@ -27,7 +27,7 @@ from switchboard.tools.files import MOST_SHOWN
 from switchboard.tools.results import remove_results, turns_with_results
 from switchboard.tools.search import MOST_SEARCHED
 from switchboard.tools.threads import Stop, Stopped, in_thread
-from switchboard.tools.workspace import MOST_WRITTEN, Written, write
+from switchboard.tools.workspace import MOST_WRITTEN, Refused, Written, write
 from tests.documents import HOME, blocks
 from tests.tools import KEY, TOOLS, TURN, called, scope_of
 
@@ -750,3 +750,15 @@ async def test_descriptors_are_closed(workspace: Path, outside: Path) -> None:
             await called(workspace, "list_files", path=path, recursive=True)
         await called(workspace, "search_files", text="kept", regex=has_rg())
     assert len(names(Path("/proc/self/fd"))) <= opened + 2
+
+
+def test_what_a_reader_has_apart_has_quotas_of_its_own(tmp_path: Path) -> None:
+    def put(*parts: str) -> None:
+        write(tmp_path, Written(parts, b"x" * 20_000, KEY), Stop(), 50_000)
+
+    put("inbox", "1.png")
+    put("inbox", "2.png")
+    with pytest.raises(Refused, match="is full"):
+        put("inbox", "3.png")
+    put("tool-results", "turn", "read_file.txt")
+    assert sorted(names(tmp_path / "inbox")) == ["1.png", "2.png"]

@@ -234,7 +234,7 @@ class MemorySettings(_Group):
     keep_days: Annotated[int, Field(ge=1, le=36_500)] = 365
     """Days for which histories and summaries are kept; facts are kept until they are forgotten."""
     results_keep_days: Annotated[int, Field(ge=1, le=36_500)] = 30
-    """Days for which long results of tools are kept, at most."""
+    """Days for which long results of tools, and images, are kept at most."""
 
 
 class CallbackSettings(WebhookSettings):

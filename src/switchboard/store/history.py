@@ -90,6 +90,11 @@ async def held(database: Database, turns: Sequence[UUID]) -> set[UUID]:
     return {row["request_id"] for row in await database.rows(query("history.held"), list(turns))}
 
 
+async def awaited_files(database: Database, since: UUID) -> set[str]:
+    """The names of attachments of messages since this id whose turns have not ended, or may be made again."""
+    return {row["name"] for row in await database.rows(query("history.awaited_files"), since)}
+
+
 def _entry(row: Row) -> Entry:
     calls = msgspec.convert(decoded(row["calls"]) or [], tuple[EntryCall, ...])
     author = row["person"] if row["role"] == "user" else ""

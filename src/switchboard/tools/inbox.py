@@ -1,20 +1,42 @@
 """Files that came with messages, kept for those who read the turn: `inbox/`, beside the results of tools.
 
-`turns/agent.py` keeps images before their message is stored; the engine `model` reads them when it shows them. Both
-block. In: the directory of the readers; out: bytes that are the right ones, or nothing.
+`turns/agent.py` keeps images before their message is stored; the engine `model` reads them when it shows them;
+`app/ops/results.py` removes them. All of it blocks. In: the directory of the readers; out: bytes that are the right
+ones, or nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
-from switchboard.core.turns.images import FrozenImage
+from switchboard.core.turns.images import INBOX, FrozenImage
 from switchboard.domain.llm import Image
-from switchboard.tools.results import QUOTA
 from switchboard.tools.threads import Stop
-from switchboard.tools.workspace import Refused, Written, directory, read_at, regular_file, write
+from switchboard.tools.workspace import Refused, Written, directory, entries, read_at, regular_file, remove, write
+
+QUOTA: Final = 256 * 1024**2
+"""Bytes on disk that the images of one reader may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The images that stay: those written since `recent`, and since `oldest` those with these names.
+
+    The times are seconds since 1970.
+    """
+
+    names: Collection[str]
+    oldest: float
+    recent: float
+
+    def has(self, name: str, written: float) -> bool:
+        """Whether an image stays."""
+        return written >= (self.oldest if name in self.names else self.recent)
 
 
 def keep_image(readers: Path, name: str, image: Image) -> None:
@@ -32,6 +54,15 @@ def read_image(readers: Path, image: FrozenImage) -> Image | None:
     except (OSError, Refused):
         return None
     return Image(image.media_type, data) if sha256(data).hexdigest() == image.sha256 else None
+
+
+def remove_images(readers: Path, wanted: Wanted, stop: Stop) -> None:
+    """Remove the images of one reader that are not wanted any more. Raises OSError, `Refused`."""
+    if not (readers / INBOX).is_dir():
+        return
+    for one in entries(readers, (INBOX,), stop, deep=False):
+        if one.is_regular and not wanted.has(one.path, one.status.st_mtime):
+            remove(readers, (INBOX, one.name), stop)
 
 
 def _all_of(opened: int) -> bytes:

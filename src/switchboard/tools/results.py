@@ -7,10 +7,12 @@ files of one turn are in one directory, and go together: `app/ops/results.py`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from switchboard.core.turns.images import INBOX
 from switchboard.ports.tools import ToolScope
 from switchboard.tools.threads import Stop
 from switchboard.tools.workspace import (
@@ -79,6 +81,13 @@ def turns_with_results(root: Path, stop: Stop) -> list[UUID]:
 def remove_results(root: Path, turn: UUID, stop: Stop) -> None:
     """Remove the results of a turn. Raises OSError."""
     remove(root, (RESULTS, f"{turn}"), stop)
+
+
+def remove_if_empty(root: Path) -> None:
+    """Remove the directory of a reader who has nothing any more."""
+    for empty in (root / RESULTS, root / INBOX, root):
+        with suppress(OSError):  # it is not there, or not empty
+            empty.rmdir()
 
 
 def _is_turn(name: str) -> bool:

@@ -214,7 +214,7 @@ def write(root: Path, file: Written, stop: Stop, quota: int = QUOTA) -> bool:
     *above, name = file.parts
     if len(file.data) > file.most:
         raise Refused(f"a file that is written has at most {file.most} bytes, not {len(file.data)}")
-    _check_quota(root, len(file.data), stop, quota)
+    _check_quota(root, file, stop, quota)
     with directory(root, above, make=True) as at:
         mode = _mode(at, name)
         _replace(at, name, file, 0o600 if mode is None else mode, stop)
@@ -281,8 +281,13 @@ def _write_all(opened: int, data: bytes, stop: Stop) -> None:
         rest = rest[os.write(opened, rest[:_PIECE]) :]
 
 
-def _check_quota(root: Path, more: int, stop: Stop, quota: int) -> None:
-    """What is replaced counts until it is; a file with holes counts for what it takes on disk."""
-    used = sum(entry.status.st_blocks * 512 for entry in entries(root, (), stop))
+def _check_quota(root: Path, file: Written, stop: Stop, quota: int) -> None:
+    """What is replaced counts until it is; a file with holes counts for what it takes on disk.
+
+    Each of the directories in `OWN` counts alone.
+    """
+    counted, used, more = file.parts[:1] if file.parts[0] in OWN else (), 0, len(file.data)
+    with suppress(FileNotFoundError):
+        used = sum(entry.status.st_blocks * 512 for entry in entries(root, counted, stop))
     if used + more > quota:
         raise Refused(f"the workspace is full: it may hold {quota} bytes and holds {used}; delete or shorten a file")

@@ -1,12 +1,14 @@
-"""Long results of tools are removed when no history needs them any more.
+"""Long results of tools are removed when no history needs them any more, and images when no turn does.
 
 `wiring.py` gives the task to every worker, as the files are on its machine. In: where they are, and days; out: files
-removed. Next: `tools/results.py`.
+removed. Next: `tools/results.py` and `tools/inbox.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -17,7 +19,8 @@ import structlog
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.store import history
 from switchboard.store.database import Database
-from switchboard.tools.results import remove_results, turns_with_results
+from switchboard.tools.inbox import Wanted, remove_images
+from switchboard.tools.results import remove_if_empty, remove_results, turns_with_results
 from switchboard.tools.threads import Stop, in_thread
 from switchboard.tools.workspace import Refused, meaning
 
@@ -25,28 +28,43 @@ log = structlog.get_logger(__name__)
 
 _AT_ONCE: Final = 500
 """Turns of one reader whose results are removed in one run."""
+_SURELY_STORED: Final = timedelta(hours=1)
+"""An image is written before its message is stored."""
 
 
 async def erase_results(database: Database, results: Path, keep_days: int) -> int:
     """Remove results of turns that have ended, and are in no history, or longer ago; returns of how many turns.
 
-    `results` has a directory for each butler, and in it one for all who read the same turns.
+    `results` has a directory for each butler, and in it one for all who read the same turns. Their images go with the
+    turns that show them.
     """
-    below = first_uuid7(datetime.now(UTC) - timedelta(days=keep_days))
+    now = datetime.now(UTC)
+    oldest = now - timedelta(days=keep_days)
+    below, recent = first_uuid7(oldest), now - _SURELY_STORED
     readers = await asyncio.to_thread(lambda: sorted(results.glob("*/*")))
-    return sum([await _erase(database, root, below) for root in readers])
+    names = await history.awaited_files(database, below) if readers else set()
+    wanted = Wanted(names, oldest.timestamp(), recent.timestamp())
+    return sum([await _erase(database, root, below, wanted) for root in readers])
 
 
-async def _erase(database: Database, root: Path, below: UUID) -> int:
+async def _erase(database: Database, root: Path, below: UUID, wanted: Wanted) -> int:
     try:
         turns = await in_thread(lambda stop: turns_with_results(root, stop))
-        held = await history.held(database, [turn for turn in turns if turn >= below])
+        held = await history.held(database, [turn for turn in turns if turn >= below]) if turns else set()
         gone = [turn for turn in turns if turn not in held][:_AT_ONCE]
-        return await in_thread(lambda stop: sum(_removed(root, turn, stop) for turn in gone))
+        return await in_thread(lambda stop: _clean(root, gone, wanted, stop))
     except (Refused, OSError) as error:
         why = meaning(error) if isinstance(error, OSError) else str(error)
         log.warning("old results of tools cannot be removed", directory=str(root), reason=why)
         return 0
+
+
+def _clean(root: Path, gone: Sequence[UUID], wanted: Wanted, stop: Stop) -> int:
+    removed = sum(_removed(root, turn, stop) for turn in gone)
+    with suppress(FileNotFoundError):  # another worker of this machine was faster
+        remove_images(root, wanted, stop)
+    remove_if_empty(root)
+    return removed
 
 
 def _removed(root: Path, turn: UUID, stop: Stop) -> bool:

@@ -28,3 +28,11 @@ select save_entry(enter_lane($1, $2), $3, $4, $5, $6, $7);
 select k.request_id from unnest($1::uuid[]) as k (request_id)
 where exists (select from delivery d where d.request_id = k.request_id and d.state = 'pending')
    or exists (select from entry e where e.request_id = k.request_id and e.compacted_at is null and e.learn);
+
+-- name: awaited_files
+-- What messages since $1 have attached whose turns have not ended, or whose dead letters may be handled yet.
+select distinct a.value ->> 'filename' as name
+from delivery d
+join message_inbox m on m.request_id = d.request_id
+cross join lateral json_array_elements(m.envelope #> '{payload,attachments}') a
+where d.request_id >= $1 and d.state in ('pending', 'dead') and a.value ->> 'filename' is not null;
