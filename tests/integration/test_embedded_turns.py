@@ -9,7 +9,7 @@ import re
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,15 +17,17 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
 from switchboard import turns
 from switchboard.domain.errors import ConfigurationError, IdempotencyMismatch, InvalidInput, NotFound, Unavailable
 from switchboard.domain.ledger import Item, LaneKey
 from switchboard.domain.message import RequestId
-from switchboard.domain.routing import Team
+from switchboard.domain.routing import Member, Team
 from switchboard.ports.engine import Delta
-from switchboard.store import embedded_turns
+from switchboard.store import embedded_turns, teams
 from switchboard.store.database import Database
+from switchboard.store.processes import count_alive
 from switchboard.testing import scripted_llm
 from switchboard.testing.scripted_llm import Hang, Reply, Request, ScriptedLlm, Status, Usage
 from switchboard.turns import (
@@ -478,6 +480,50 @@ async def test_what_cannot_be_stored_of_a_message_is_left_out(database_url: str)
     async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
         assert (await process_message(context, " s1 ", "api", "he\x00llo")).content.endswith("hello")
         assert len(await context.memory().get_history("s1")) == 2
+
+
+async def test_a_program_that_stays_open_hears_of_changes(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
+
+        async def becomes(*members: Member) -> None:
+            await teams.seed(parts.database, [replace(TEAM, members=members)], [], author="test", reason="a change")
+
+        async def told() -> bool:
+            return await context.agent().prompt() == "Be brief."
+
+        await becomes(butler("clerk", "model", prompt="Be brief."))
+        await eventually(told)
+        await becomes(replace(butler("clerk", "model"), active=False))
+
+        async def gone() -> bool:
+            with suppress(NotFound):
+                return not await context.agent().prompt()
+            return True
+
+        await eventually(gone)
+        with pytest.raises(NotFound):
+            await process_message(context, "s1", "api", "hello")
+        assert await stored(parts, 0)
+
+
+async def test_a_program_is_no_worker(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, _):
+        assert await count_alive(parts.database, "program") == 1
+        assert await count_alive(parts.database, "worker") == 0
+
+
+async def test_a_program_goes_on_to_beat_whatever_happens(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, _):
+        with capture_logs() as logs:
+
+            async def failed() -> bool:
+                return any(one["event"] == "turns cannot go on" for one in logs)
+
+            await parts.database.run("alter table process rename to elsewhere")
+            await eventually(failed)
+            await parts.database.run("alter table elsewhere rename to process")
+        await parts.database.run("delete from process")
+        await eventually(lambda: count_alive(parts.database, "program"))
 
 
 async def test_a_program_that_was_taken_for_dead_goes_on(database_url: str) -> None:

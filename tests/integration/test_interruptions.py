@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from switchboard.app.background import keep_at
 from switchboard.domain.errors import Unavailable
+from switchboard.lanes.background import keep_at
 from switchboard.store.database import Database
 from tests.waiting import SOON, eventually
 

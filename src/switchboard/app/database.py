@@ -16,13 +16,13 @@ from pathlib import Path
 
 import structlog
 
-from switchboard.app.background import run_in_background
 from switchboard.app.ownership import require_ours
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError, SwitchboardError, Unavailable
 from switchboard.embedded.binaries import account_for
 from switchboard.embedded.files import disk_errors
 from switchboard.embedded.supervisor import embedded_postgres
+from switchboard.lanes.background import run_in_background
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
 

@@ -14,7 +14,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import structlog
 
 from switchboard.agents.callback import callbacks_from
-from switchboard.app.background import run_in_background
 from switchboard.app.channels import known_channels
 from switchboard.app.database import open_database
 from switchboard.app.ops.engines import (
@@ -42,6 +41,7 @@ from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import Callback, ReplyService, ReplyWays, SendLeg
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg, TurnLimits
+from switchboard.lanes.background import run_in_background
 from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings

@@ -112,7 +112,7 @@ async def register_worker(connection: asyncpg.Connection, new: NewProcess, *, lo
 
 
 async def register_unlocked(database: Database, new: NewProcess) -> int:
-    """Register a worker that has no connection of its own, and lives by its heartbeat alone."""
+    """Register a worker, or program, that has no connection of its own, and lives by its heartbeat alone."""
     return registered(await database.value(query("lanes.register"), *columns(new), False, known_schema()))
 
 

@@ -1,6 +1,7 @@
-"""The processes that run: workers, which own lanes, and servers, which do not.
+"""The processes that run: workers and programs, which own lanes, and servers, which do not.
 
-`app/processes.py` registers a server, `lanes.py` a worker; the doctor and the metrics list both. Next:
+A program claims only the lanes of its own calls, so the queues of others need a worker. `app/processes.py` registers a
+server, `lanes.py` the others; the doctor and the metrics list workers and servers. Next:
 `app/ops/doctor.py`.
 """
 
@@ -15,7 +16,7 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.store.database import Database, query, rows_as, seconds
 from switchboard.store.migrate import known_schema
 
-Role = Literal["worker", "server"]
+Role = Literal["worker", "server", "program"]
 
 
 @dataclass(frozen=True, slots=True)

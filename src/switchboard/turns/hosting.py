@@ -1,13 +1,14 @@
 """Opening an installation for the turns of one butler: `open_turns`, and the context that it gives.
 
 Called by the program, with its pool and its models. This process is registered like a worker that claims nothing by
-itself. Next: `agent.py` and `memory.py`.
+itself; what it knows of butlers, clock and backlog is kept up to date. Next: `agent.py` and `memory.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from switchboard.journey.compaction import Compactor
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg, TurnLimits
+from switchboard.lanes.background import run_in_background
 from switchboard.lanes.notifier import Notifier
 from switchboard.ports.engine import EngineContext, Turn
 from switchboard.ports.facts import Reader
@@ -94,7 +96,10 @@ async def open_turns(
     )
     accept = AcceptLeg(database, DecideLeg(rule_book), notifier, AcceptLimits(), CHANNELS, clock)
     compactor = Compactor(database, models, models.names if compact_model is None else [compact_model])
-    async with Presence.open(database) as presence:
+    async with AsyncExitStack() as stack:
+        for work in (rule_book.follow, accept.watch_backlog, partial(clock.follow, database)):
+            await run_in_background(stack, work)
+        presence = await stack.enter_async_context(Presence.open(database))
         engine = SessionEngine(context, calls)
         leg = TurnLeg(database, notifier, rule_book, {"model": engine}, _Returned(readers), TurnLimits())
         agent = ButlerAgent(system_id, Parts(database, notifier, rule_book, engine, accept, leg, presence, calls))

@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from switchboard import __version__
-from switchboard.domain.errors import SwitchboardError, Unavailable
+from switchboard.domain.errors import Unavailable
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim
 from switchboard.store import lanes
@@ -55,13 +55,18 @@ class Presence:
         self._lost = True
 
     async def _beat(self) -> None:
+        """Beat whatever happens; what goes on going wrong is logged once."""
+        problem = ""
         while True:
             try:
                 await self._beat_once()
-            except Unavailable:
+                problem = ""
+            except Unavailable:  # the next beat comes
                 pass
-            except SwitchboardError:
-                log.exception("turns cannot go on")
+            except Exception as error:
+                if str(error) != problem:
+                    log.exception("turns cannot go on")
+                problem = str(error)
             await asyncio.sleep(_TTL_S / 8)
 
     async def _beat_once(self) -> None:
@@ -74,6 +79,6 @@ class Presence:
 
 
 async def _register(database: Database) -> Claim:
-    new = NewProcess("worker", (), socket.gethostname(), os.getpid(), __version__, _TTL_S)
+    new = NewProcess("program", (), socket.gethostname(), os.getpid(), __version__, _TTL_S)
     worker = await lanes.register_unlocked(database, new)
     return Claim(worker, StepLog(database, worker), keeps=lambda: False)

@@ -477,11 +477,11 @@ create table notice (
 create index notice_request on notice (request_id);
 create index notice_pending on notice (system_id) where state = 'pending';
 
--- Servers and workers that run. Only a worker owns lanes; kinds: of the lanes that it knows. Who does not beat within its
+-- Servers, workers, and programs that do turns of their own calls. A server owns no lanes; kinds: of the lanes that it knows. Who does not beat within its
 -- ttl is removed by any worker, and a worker that took the advisory lock also when it lets go of it.
 create table process (
     process_id bigint generated always as identity primary key,
-    role text not null default 'worker' check (role in ('worker', 'server')),
+    role text not null default 'worker' check (role in ('worker', 'server', 'program')),
     kinds text[] not null default '{}',
     host text not null,
     pid integer not null,

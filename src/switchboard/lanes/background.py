@@ -1,6 +1,6 @@
 """Work that goes on in the background for as long as a process needs it, restarted when it fails.
 
-Called by `wiring.py` and `database.py`. Next: the caller's own coroutine.
+Called by `app/wiring.py`, `app/database.py` and `turns/hosting.py`. Next: the caller's own coroutine.
 """
 
 from __future__ import annotations
