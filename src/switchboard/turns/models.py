@@ -15,7 +15,10 @@ from switchboard.llm.spending import DayBook
 
 @asynccontextmanager
 async def open_models(specs: Sequence[ModelSpec]) -> AsyncIterator[OpenModels]:
-    """The models of a program, which keeps its own spending. Raises ConfigurationError: the model, and the fix."""
+    """The models of a program, with slots of their own and no limit on spending.
+
+    Raises ConfigurationError: the model, and the fix.
+    """
     sessions = Sessions(specs)
     book = DayBook(lambda: datetime.now(UTC).date())
     models = OpenModels(sessions, Dispatcher(sessions.models, book, context=sessions.contexts.of))
