@@ -129,6 +129,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     runtime.rule_book.avoid([member.system_id for member in members if member.engine not in engines])
     ways = ReplyWays(runtime.database, callbacks, runtime.channels)
     turn = TurnLeg(runtime.database, runtime.notifier, runtime.rule_book, engines, ways, limits)
+    runtime.closing.push_async_callback(turn.aclose)
     send = SendLeg(runtime.database, callbacks)
     route = RouteLeg(
         runtime.database, runtime.notifier, runtime.rule_book, make_classifier(runtime, models), _route_limits(settings)

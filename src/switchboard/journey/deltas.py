@@ -25,6 +25,9 @@ from switchboard.store.deltas import Writer
 from switchboard.store.lanes import Work
 
 _EVERY_S: Final = 0.05
+_AGAIN_S: Final = 0.5
+"""Pause while the database is away."""
+_CLOSE_S: Final = 2.0
 _Told = dict[Writer, list[Delta]]
 
 
@@ -54,6 +57,13 @@ class Deltas:
                 self._ended.append(writer)
                 self._start()
 
+    async def aclose(self) -> None:
+        """Store what is left, as far as that is soon possible."""
+        if self._writing is not None:
+            await asyncio.wait((self._writing,), timeout=_CLOSE_S)
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+
     def _hear(self, writer: Writer, delta: Delta) -> None:
         told = self._told.setdefault(writer, [])
         if told and _goes_on(told[-1], delta):
@@ -75,6 +85,8 @@ class Deltas:
                 await self._store(told, ended)
             except Unavailable:
                 self._keep(told)
+                self._ended = ended + self._ended
+                await asyncio.sleep(_AGAIN_S)
             await asyncio.sleep(_EVERY_S)
 
     async def _store(self, told: _Told, ended: list[Writer]) -> None:

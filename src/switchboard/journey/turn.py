@@ -119,6 +119,10 @@ class TurnLeg:
         self._load: Batch[Item, Work] = Batch(lambda items: store.load_work(database, items), writers=2)
         self._settle: dict[int, Batch[Settlement, store.Settled]] = {}
 
+    async def aclose(self) -> None:
+        """Let what turns have told leave, before the database is closed."""
+        await self._deltas.aclose()
+
     async def __call__(self, item: Item, claim: Claim) -> Item | None:
         try:
             work = await self._load.put(item)

@@ -108,6 +108,7 @@ async def open_turns(
             yield TurnContext(agent, SessionMemory(system_id, database, history, compactor))
         finally:
             await agent.finish_compacting(_CLOSE_S)
+            await leg.aclose()
 
 
 class _Returned:
