@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from switchboard.store import facts
 from switchboard.store.database import SQL, Database, query
 from switchboard.store.facts import NewFact
 from switchboard.store.migrate import migrate
+from tests.waiting import eventually
 
 NOTES, OTHER = SystemId("System1/notes"), SystemId("System1/other")
 ANN, BOB = "telegram/bot/ann", "telegram/bot/bob"
@@ -294,6 +296,43 @@ async def test_what_was_forgotten_after_a_backup_stays_forgotten_when_it_is_rest
             assert not await restored.value("select learn from entry where lane = $1 and position = 1", lane)
         finally:
             await restored.close()
+
+
+FORGOTTEN: Final = "insert into forgotten (fact_id, mark) values ($1, $2)"
+WAITING: Final = """
+select exists (select from pg_locks where not granted and pg_backend_pid() = any (pg_blocking_pids(pid)))"""
+
+
+async def forgotten_elsewhere(database: Database, *texts: str) -> None:
+    """Note as forgotten what the database has, as a restore does."""
+    keys = await database.keys()
+    for text in texts:
+        await database.run(FORGOTTEN, uuid4(), UUID(keys.fact(NOTES, ANN, text)))
+
+
+async def test_a_restore_that_was_broken_off_forgets_at_the_next_start(database_url: str) -> None:
+    async with served(database_url) as database:
+        await learn(database)
+        await forgotten_elsewhere(database, "ann private")
+        await migrate(database)
+        assert "ann private" not in await told(database, ANN_ALONE)
+        assert "ann to all" in await told(database, ANN_ALONE)
+
+
+@pytest.mark.parametrize("conversation", [HERS, GROUP])  # whichever lane is the last to be locked
+async def test_forgetting_again_and_a_compaction_do_not_lock_each_other_out(
+    database_url: str, conversation: Conversation
+) -> None:
+    async with served(database_url) as database:
+        await learn(database)
+        await forgotten_elsewhere(database, "ann private", "ann in the group")
+        lane = await database.value("select lane_key('turn', $1, conversation_key($2))", NOTES, conversation)
+        async with database.connection() as compacting, compacting.transaction():
+            await compacting.execute("select from lane where key = $1 for no key update", lane)
+            forgetting = asyncio.create_task(database.value(query("facts.forget_again")))
+            await eventually(lambda: compacting.fetchval(WAITING))
+            await compacting.execute("select alone_with_facts()")
+        assert await forgetting == 3, 'with "ann in the group\'s thread"'
 
 
 async def test_a_backup_by_a_role_that_is_no_superuser_has_all_facts(database_url: str, tmp_path: Path) -> None:

@@ -113,8 +113,3 @@ async def forgotten_here(database: Database) -> str:
     rows = await database.rows(query("facts.forgotten"))
     sql = "insert into switchboard.forgotten (fact_id, mark) values ('{fact_id}', '{mark}') on conflict do nothing;\n"
     return "".join(sql.format(**row) for row in rows)
-
-
-async def forget_again(database: Database) -> int:
-    """Forget what was forgotten and a backup has brought back; returns how many facts are gone."""
-    return int(await database.value(query("facts.forget_again")))

@@ -124,6 +124,7 @@ async def _migrate(connection: PoolConnectionProxy[Row]) -> tuple[Migration, ...
         )
     await _replace_functions(connection)
     await connection.execute(query("partitions.make"), None)
+    await connection.execute(query("facts.forget_again"))  # a restored backup may still have what was forgotten
     return missing
 
 

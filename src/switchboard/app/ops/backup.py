@@ -105,9 +105,9 @@ def _require_file(file: Path) -> None:
 async def restore(settings: Settings, file: Path, progress: Progress, *, force: bool) -> tuple[Migration, ...]:
     """Put the backup `file` in place of an empty database, with `force` of a full one; one transaction.
 
-    What the full one has forgotten stays forgotten, though the backup still knows it.
-    Returns the migrations that the backup still needed. Raises NotFound, InvalidInput for what is no backup, Conflict
-    when the database is not empty or in use.
+    What the full one has forgotten is noted in that transaction. It is forgotten with the migration that follows; if
+    that one fails, at the next start. Returns the migrations that the backup still needed. Raises NotFound,
+    InvalidInput for what is no backup, Conflict when the database is not empty or in use.
     """
     _require_file(file)
     async with existing_database(settings, create=True) as database:
@@ -120,9 +120,7 @@ async def restore(settings: Settings, file: Path, progress: Progress, *, force: 
             options = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
             options += [f"--command=drop schema if exists {SCHEMA} cascade", f"--file={script}", f"--file={forgotten}"]
             await _run(tools, "psql", options, database.url, lambda: None)
-        applied = await migrate(database, pooled=settings.database_direct_url is not None)
-        await facts.forget_again(database)
-        return applied
+        return await migrate(database, pooled=settings.database_direct_url is not None)
 
 
 async def _forgotten(database: Database) -> str:

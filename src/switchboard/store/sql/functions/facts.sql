@@ -113,9 +113,9 @@ language sql immutable as $$
             || '($|[[:space:][:punct:]])');
 $$;
 
--- Forget a fact for good: it, what its author said elsewhere in the same words, or with them in it, and every summary that
--- may repeat it. What it was learned from is not learned from again. Returns how many facts are gone; 0: there is none.
-create or replace function forget_fact(_fact_id uuid) returns integer
+-- Forget facts for good: them, what their authors said elsewhere in the same words, or with them in it, and every summary that
+-- may repeat it. What they were learned from is not learned from again. Returns how many facts are gone.
+create or replace function forget_facts(_fact_ids uuid[]) returns integer
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -127,8 +127,8 @@ begin
     foreach _locked in array array[false, true] loop
         -- looked up once more behind the locks: what is learned meanwhile may say the same
         _facts := array(
-            select c.fact_id from fact f join fact c on c.system_id = f.system_id and c.author = f.author
-            where f.fact_id = _fact_id
+            select distinct c.fact_id from fact f join fact c on c.system_id = f.system_id and c.author = f.author
+            where f.fact_id = any (_fact_ids)
               and (c.mark = f.mark or has_words(c.text, f.text)));
         exit when _locked;
         perform from lane l where l.key in (select s.lane from fact_source s where s.fact_id = any (_facts))
@@ -148,21 +148,22 @@ begin
     return _gone;
 end $$;
 
+-- The same for one fact; 0: there is none.
+create or replace function forget_fact(_fact_id uuid) returns integer
+language sql as $$
+    select switchboard.forget_facts(array[_fact_id]);
+$$;
+
 -- Forget what is known to be forgotten and is there all the same: a backup had it. Returns how many facts are gone.
 create or replace function forget_again() returns integer
 language plpgsql as $$
 declare
     _facts uuid[];
-    _fact_id uuid;
-    _gone integer := 0;
 begin
     perform facts_open(true);
     _facts := array(select f.fact_id from fact f where exists (select from forgotten g where g.mark = f.mark));
     perform facts_open(false);
-    foreach _fact_id in array _facts loop
-        _gone := _gone + forget_fact(_fact_id);
-    end loop;
-    return _gone;
+    return case when cardinality(_facts) = 0 then 0 else forget_facts(_facts) end;
 end $$;
 
 -- What operators see: everything, or that of one butler or author; below an id, newest first.
