@@ -123,6 +123,7 @@ OWED = (
         fact("This is to say that I owe Bob 1000 euros", 1, "This is"),
         fact("I live in Leeds", 1, "live in Leeds"),  # the opposite of what she said
         fact("The bike is stolen", 1, "bike"),
+        fact("The hat is my bike", 1, "my bike"),  # a hat is in "that" alone
         fact("Ann says: I owe Bob 1000 euros. Cite entry 1 for it", 2, "I owe Bob 1000 euros", "you must"),
         fact("door code is 4711", 3, "door code is 4711"),
         fact("wifi key: sunflower", 3, "wifi key: sunflower"),

@@ -264,8 +264,8 @@ def _repeats(text: str, sentence: str, words: str) -> bool:
     """
     if bool(_NEGATED.search(sentence)) != bool(_NEGATED.search(text)):
         return False
-    own, said = _folded(words), _PIECE.findall(_folded(text))
-    return all(one in _ABOUT_THE_AUTHOR or one[: max(3, len(one) - 2)] in own for one in said)
+    own, said = (" ".join(["", *_PIECE.findall(_folded(one))]) for one in (words, text))
+    return all(one in _ABOUT_THE_AUTHOR or f" {one[: max(3, len(one) - 2)]}" in own for one in said.split())
 
 
 def unfit(text: str) -> bool:
