@@ -26,7 +26,7 @@ demo: $(STAMP) ## real input through real interfaces, a killed worker, balanced 
 	@$(BIN)/switchboard demo
 
 test: $(STAMP) ## all tests; they start what they need themselves
-	@$(IN_MEMORY) $(BIN)/python -m pytest -n 3 -rs -p tests.once_more
+	@$(IN_MEMORY) $(BIN)/python -m pytest -n 3 --dist worksteal -rs -p tests.once_more
 
 coverage: $(STAMP) ## the same, and which lines they run; takes half as long again
 	@$(BIN)/coverage erase
@@ -34,7 +34,7 @@ coverage: $(STAMP) ## the same, and which lines they run; takes half as long aga
 	@$(BIN)/coverage combine -q && $(BIN)/coverage report
 
 quick: $(STAMP) ## the tests without the slow ones
-	@$(IN_MEMORY) $(BIN)/python -m pytest -n 3 -m "not slow and not chaos"
+	@$(IN_MEMORY) $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not chaos"
 
 up: $(STAMP) ## start it for real: server, worker and database
 	@$(BIN)/switchboard up

@@ -8,7 +8,7 @@ server must run. Settings enter; a `Tried` per model leaves. Next: `llm/dispatch
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -18,8 +18,11 @@ from typing import Final
 
 import asyncpg
 
+from switchboard.app.channels import known_channels
 from switchboard.app.database import existing_database
 from switchboard.app.models import StoredSpending
+from switchboard.app.process_models import butlers_of
+from switchboard.app.rules.seed import read_seed
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.core.classification.judge import accepted, parse_calls, unfit
 from switchboard.core.classification.prompt import Asked, route_tool, routing_prompt
@@ -61,6 +64,12 @@ _SECRET: Final = Request(
     "You answer questions about secret numbers. You do not know them: look them up with your tool, and never guess.",
     (_LOOK_UP,),
 )
+
+
+def butlers_in_files(settings: Settings) -> Mapping[str, Sequence[str]]:
+    """Which butlers of the team files may ask each model in their turns. Raises ConfigurationError."""
+    seed = read_seed(settings.teams_dir, known_channels(settings), written=settings.teams)
+    return butlers_of([member for team in (seed.teams if seed else ()) for member in team.members], settings)
 
 
 @dataclass(frozen=True, slots=True)

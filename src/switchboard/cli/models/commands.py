@@ -14,9 +14,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from switchboard.app.channels import known_channels
-from switchboard.app.process_models import butlers_of
-from switchboard.app.rules.seed import read_seed
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli import names
 from switchboard.cli.client import ask, ask_about_team, server_url
@@ -71,8 +68,7 @@ async def _try(settings: Settings, name: str | None) -> Sequence[Json]:
     from switchboard.app.classification import model_tests as tests
 
     models = tests.chosen(settings, name)
-    seed = read_seed(settings.teams_dir, known_channels(settings), written=settings.teams)
-    butlers = butlers_of([member for team in (seed.teams if seed else ()) for member in team.members], settings)
+    butlers = tests.butlers_in_files(settings)
     mcp_url = settings.classify.mcp_url or f"{server_url(settings)}/mcp"
     async with tests.open_place(settings, mcp_url) as place:
         return [

@@ -40,8 +40,6 @@ _HEAD: Final = [(b"content-type", _TYPE.encode()), (b"cache-control", b"no-store
 class EventStream(Response):
     """A stream as a response."""
 
-    media_type = _TYPE
-
     def __init__(self, parts: Services, stream: Stream, wait_s: float) -> None:
         super().__init__()
         self._parts = parts
@@ -69,7 +67,7 @@ class EventStream(Response):
 
 @router.get(
     "/{request_id}/stream",
-    response_class=EventStream,
+    response_class=Response,  # of no type of its own: errors are JSON
     **operation("stream_message", "Stream the replies to a message", None, 404, more=_EVENTS),
 )
 async def stream_message(
