@@ -153,6 +153,15 @@ def test_a_model_is_asked_what_it_is_used_for(
     assert not both["ok"], "it does not choose"
 
 
+def test_a_model_of_a_butler_that_no_team_file_names_is_asked_to_call_a_tool(
+    cli: Cli, provider: Provider, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    elsewhere = write_teams(tmp_path / "teams", {"team": {"name": "root"}, "systems": [], "routing_rules": []})
+    monkeypatch.setenv("SWITCHBOARD_TEAMS_DIR", str(elsewhere))
+    said = tried(cli, monkeypatch, provider.model("caller") | {"name": "pen"}, code=0)
+    assert said["pen"]["detail"] == "calls tools", "System1/writer is in the database"
+
+
 def test_models_that_fail_and_what_to_do(cli: Cli, provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = provider.model("nowhere") | {"base_url": "http://127.0.0.1:9/v1"}
     said = tried(

@@ -8,7 +8,7 @@ server must run. Settings enter; a `Tried` per model leaves. Next: `llm/dispatch
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -18,11 +18,9 @@ from typing import Final
 
 import asyncpg
 
-from switchboard.app.channels import known_channels
 from switchboard.app.database import existing_database
 from switchboard.app.models import StoredSpending
 from switchboard.app.process_models import butlers_of
-from switchboard.app.rules.seed import read_seed
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.core.classification.judge import accepted, parse_calls, unfit
 from switchboard.core.classification.prompt import Asked, route_tool, routing_prompt
@@ -30,6 +28,7 @@ from switchboard.core.policy.budget import Cap
 from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import NotFound, SwitchboardError
 from switchboard.domain.llm import Attempt, ChatMessage, Reply, Report, Request, Tool, ToolServer
+from switchboard.domain.routing import Team
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.context import CONTEXT_REMEDY, SHORT, kept_sentinel, lost_head, sentinel
 from switchboard.llm.dispatch import Dispatcher, Limits, Terms
@@ -41,6 +40,7 @@ from switchboard.store.classification import SESSION_PREFIX, NewSession
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import migrations
+from switchboard.store.teams import load_with_rules_of
 
 MEANT: Final = "System1/weather"
 _CANDIDATES: Final = (
@@ -64,12 +64,6 @@ _SECRET: Final = Request(
     "You answer questions about secret numbers. You do not know them: look them up with your tool, and never guess.",
     (_LOOK_UP,),
 )
-
-
-def butlers_in_files(settings: Settings) -> Mapping[str, Sequence[str]]:
-    """Which butlers of the team files may ask each model in their turns. Raises ConfigurationError."""
-    seed = read_seed(settings.teams_dir, known_channels(settings), written=settings.teams)
-    return butlers_of([member for team in (seed.teams if seed else ()) for member in team.members], settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +105,12 @@ async def open_place(settings: Settings, mcp_url: str) -> AsyncIterator[Place]:
             fits = at == migrations()[-1].number
             place = Place(mcp_url, database) if fits else Place(mcp_url, None, f"its database is at schema {at}")
         yield place
+
+
+async def butlers_at(settings: Settings, place: Place, teams: Iterable[Team]) -> Mapping[str, Sequence[str]]:
+    """Which butlers may ask each model in their turns: those of these teams, and of the database if available."""
+    stored = () if place.database is None else (await load_with_rules_of(place.database, ())).teams
+    return butlers_of([member for team in (*teams, *stored) for member in team.members], settings)
 
 
 def chosen(settings: Settings, name: str | None) -> Sequence[ModelSettings]:

@@ -65,12 +65,15 @@ def try_models(
 
 
 async def _try(settings: Settings, name: str | None) -> Sequence[Json]:
+    from switchboard.app.channels import known_channels  # noqa: PLC0415 - only `test` needs it
     from switchboard.app.classification import model_tests as tests
+    from switchboard.app.rules.seed import read_seed  # noqa: PLC0415 - the same; it imports the database
 
     models = tests.chosen(settings, name)
-    butlers = tests.butlers_in_files(settings)
+    seed = read_seed(settings.teams_dir, known_channels(settings), written=settings.teams)
     mcp_url = settings.classify.mcp_url or f"{server_url(settings)}/mcp"
     async with tests.open_place(settings, mcp_url) as place:
+        butlers = await tests.butlers_at(settings, place, seed.teams if seed else ())
         return [
             asdict(await tests.try_use(settings, model, place, in_turns=bool(butlers[model.name]))) for model in models
         ]
