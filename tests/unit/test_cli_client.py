@@ -1,4 +1,7 @@
-"""Answers that come line by line: whole ones, ones that fail in the middle, and ones that just end."""
+"""Answers that come line by line: whole ones, ones that fail in the middle, and ones that just end.
+
+And streams of events, which are continued.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import pytest
 
 from switchboard.app.settings import Settings
 from switchboard.cli.client import open_client
+from switchboard.cli.messages.talk import Answer, follow
 from switchboard.cli.output import NoServer
 from switchboard.cli.rules.checks import replay
 from switchboard.domain.errors import InvalidInput, SwitchboardError, Unavailable
@@ -74,3 +78,48 @@ async def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, scheme: str, hint
     async with open_client(Settings()) as client:
         with pytest.raises(NoServer, match=f"running at {scheme}://127.0.0.1:9{hint}; start it"):
             await replay(client, {"last": 2})
+
+
+class Streams:
+    """A server that answers each request for a stream with the next of these bytes, and the last again and again."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self._answers = list(answers)
+        self.after: list[str] = []
+        """The Last-Event-ID of each request."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        body = b'{"state": "answered", "settled": true, "replies": []}'
+        if "/stream?" in head:
+            _, _, after = head.partition("last-event-id: ")
+            self.after.append(after.partition("\r\n")[0])
+            body = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        # What breaks off promises more than it sends.
+        length = len(body) + body.endswith(b"broken")
+        writer.write(f"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+
+async def _followed(streams: Streams, monkeypatch: pytest.MonkeyPatch, wait: float) -> tuple[list[str], Answer]:
+    """The kinds of the events that were told, and what became of the message."""
+    kinds: list[str] = []
+    async with await asyncio.start_server(streams.serve, "127.0.0.1", 0) as server:
+        monkeypatch.setenv("SWITCHBOARD_URL", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        monkeypatch.setenv("SWITCHBOARD_TOKEN", "sb_o_x")
+        async with open_client(Settings()) as client:
+            return kinds, await follow(client, "one", wait=wait, take=lambda kind, _: kinds.append(kind))
+
+
+async def test_a_stream_that_breaks_off_is_continued_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    delta, done = b"id: 1\nevent: delta\ndata: {}\n\n", b"id: 2\nevent: done\ndata: {}\n\n"
+    streams = Streams(delta + b"broken", b"broken", b"", done)
+    kinds, answer = await _followed(streams, monkeypatch, wait=60.0)
+    assert (kinds, answer.settled, streams.after) == (["delta", "done"], True, ["", "1", "1", "1"])
+
+
+async def test_a_stream_that_ends_at_once_is_not_asked_for_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(b"")
+    assert await _followed(streams, monkeypatch, wait=1.0)
+    assert len(streams.after) <= 4

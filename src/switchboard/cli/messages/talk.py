@@ -6,6 +6,7 @@ an `Answer`. Next: `cli/client.py`.
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import json
 import socket
@@ -19,12 +20,16 @@ from uuid import uuid4
 from rich.text import Text
 
 from switchboard.cli.client import Client, part
-from switchboard.cli.output import Json, clean, errors, out
+from switchboard.cli.output import Json, NoServer, clean, errors, out
 from switchboard.domain.envelope import SCHEMA_VERSION
-from switchboard.domain.errors import InvalidInput
+from switchboard.domain.errors import InvalidInput, Unavailable
 
 _LONGEST_S: Final = 3600.0
 """Of one stream."""
+_AGAIN_S: Final = 0.5
+"""Pause before a stream that has ended is asked for again."""
+_FAILURES: Final = 20
+"""Failures in a row after which a stream is given up."""
 
 Take = Callable[[str, Json], None]
 """Is given the kind and the data of an event; see docs/api.md."""
@@ -102,17 +107,30 @@ async def submit(client: Client, draft: Draft) -> Json:
 
 
 async def follow(client: Client, request_id: str, *, wait: float, take: Take) -> Answer:
-    """Wait up to `wait` seconds until all is settled; `take` gets every event of its stream as it comes."""
-    path, deadline, kind, last = f"/v1/messages/{part(request_id)}", time.monotonic() + wait, "", ""
+    """Wait up to `wait` seconds until all is settled; `take` gets every event of its stream as it comes.
+
+    A stream that breaks off, as when the server restarts, is continued. Raises NoServer or Unavailable if it cannot be.
+    """
+    path, deadline, kind, last, failures = f"/v1/messages/{part(request_id)}", time.monotonic() + wait, "", "", 0
     while True:
         left = min(max(deadline - time.monotonic(), 0.0), _LONGEST_S)
-        async for mark, kind, data in client.events(f"{path}/stream", {"wait_s": round(left, 2)}, after=last):
-            last = mark or last
-            take(kind, data)
+        try:
+            async for mark, kind, data in client.events(f"{path}/stream", {"wait_s": round(left, 2)}, after=last):
+                last, failures = mark or last, 0
+                take(kind, data)
+        except (NoServer, Unavailable):
+            failures += 1
+            if failures == _FAILURES or time.monotonic() >= deadline:
+                raise
         if time.monotonic() >= deadline or kind == "done":
-            got = await client.get(f"{path}/replies")
-            reasons = await _reasons(client, request_id) if got["state"] in ("dead", "declined") else ()
-            return Answer(request_id, got["state"], got["settled"], tuple(got["replies"]), reasons)
+            return await _answer(client, path, request_id)
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def _answer(client: Client, path: str, request_id: str) -> Answer:
+    got = await client.get(f"{path}/replies")
+    reasons = await _reasons(client, request_id) if got["state"] in ("dead", "declined") else ()
+    return Answer(request_id, got["state"], got["settled"], tuple(got["replies"]), reasons)
 
 
 async def _reasons(client: Client, request_id: str) -> tuple[str, ...]:
