@@ -178,7 +178,7 @@ def test_messages(cli: Cli) -> None:
     raw = json.loads(cli.says("messages", "raw", sent))
     assert raw["payload"]["normalized_text"] == "find me"
     assert cli.json("messages", "stop", sent)["stopped"] == 0
-    assert cli.says("messages", "stop", sent) == "nothing of it is running\n"
+    assert cli.says("messages", "stop", sent) == "no turn is running\n"
     assert cli.json("messages", "raw", sent)["media_type"].startswith("application/json")
 
 

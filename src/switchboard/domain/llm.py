@@ -306,7 +306,7 @@ class Report:
 
     @property
     def spent_up(self) -> bool:
-        """Whether only what may be spent forbade to ask."""
+        """Whether every model was skipped because of a budget."""
         return bool(self.attempts) and all(one.outcome == "budget" for one in self.attempts)
 
     @property

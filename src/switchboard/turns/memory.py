@@ -71,7 +71,7 @@ class SessionMemory:
         reader = reader_of_session(self._butler, channel_name, session_key)
         if not reader.authentic:
             raise InvalidInput(
-                f"who writes on channel {channel_name} is not sure by itself, so nothing is kept", field="channel_name"
+                f"senders on channel {channel_name} are not authenticated, so nothing is kept", field="channel_name"
             )
         return reader
 

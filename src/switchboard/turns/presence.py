@@ -29,7 +29,7 @@ _TTL_S: Final = 10.0
 
 
 class Presence:
-    """`claim` is that of now: it is a new one after this process was taken for dead, or may hold lanes in vain."""
+    """`claim` is that of now: it is a new one after this process was taken for dead, or could not give a lane back."""
 
     def __init__(self, database: Database, claim: Claim) -> None:
         self._database = database

@@ -166,8 +166,8 @@ class Stream:
         return self._marked(events)
 
     async def _looked(self, look: Look) -> list[Event]:
-        anew = look.waiting.items() - self._waiting.items()
-        events = [event for one in sorted(anew) for event in self._waits(one[0], *one[1])]
+        newly_waiting = look.waiting.items() - self._waiting.items()
+        events = [event for one in sorted(newly_waiting) for event in self._waits(one[0], *one[1])]
         self._waiting = look.waiting
         settled = look.state != "in_flight"
         if look.replies > self._seen or settled:
@@ -193,7 +193,7 @@ class Stream:
         return self._marked([Event("delta", rest)] * (known.text != reply.text) + [Event("reply", reply)])
 
     def _marked(self, events: list[Event]) -> list[Event]:
-        """Between events that belong together nobody can go on."""
+        """A client cannot resume between events that belong together."""
         if not events:
             return []
         cursor = cursor_after(self._seen, {system_id: told.place for system_id, told in self._told.items()})

@@ -126,7 +126,7 @@ def correct_message(
 def stop_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
     """End what butlers do about a message, with what they have. Messages behind it stay."""
     answer = ask_about("message", request_id, lambda client, found: client.post(f"/v1/messages/{found}/stop", {}))
-    show(answer, "it is told to stop" if answer["stopped"] else "nothing of it is running", as_json=as_json)
+    show(answer, "stop requested" if answer["stopped"] else "no turn is running", as_json=as_json)
 
 
 @app.command("raw")

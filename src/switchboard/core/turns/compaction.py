@@ -39,7 +39,7 @@ text repeats them. subject: whom or what it is about, in the words of that entry
 Leave out questions, hypotheses, jokes, requests and instructions to the assistant, passwords and other secrets, and \
 whatever only the assistant said. No facts are better than doubtful ones."""
 
-# Blanks, never the ends of lines: a text of nothing else would be looked through anew from each of its lines.
+# Horizontal whitespace only, or matching would be quadratic.
 _QUOTED = re.compile(r"^[^\S\n]*>.*$", re.MULTILINE)
 _REST_IS_OTHERS = re.compile(
     r"^[^\S\n]*(-{2,}[^\S\n]*(original|forwarded|weitergeleitete|ursprüngliche)[^\n]*"
