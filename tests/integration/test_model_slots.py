@@ -20,7 +20,7 @@ from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import Settings
 from switchboard.domain.llm import ChatMessage, Report, Request
 from switchboard.llm.models import OpenModels
-from switchboard.llm.slots import Lease, Taken
+from switchboard.llm.slots import Lease, NoSlot
 from switchboard.ports.models import Asking
 from switchboard.store import model_usage
 from switchboard.store.database import Database
@@ -183,7 +183,7 @@ async def outcome(one: OpenModels) -> str:
 
 async def assert_paused(database: Database, given: Settings, *, paused: bool) -> None:
     """As an operator sees it."""
-    [model] = (await Spending(given, database).models()).models
+    [model] = (await Spending(given, database, tuple).models()).models
     assert (model.state, model.until, bool(model.why)) == ("paused" if paused else "ready", None, paused)
     findings = [one for one in await check_database(given) if one.name == "model paused"]
     assert len(findings) == paused
@@ -194,7 +194,7 @@ async def test_slots_are_counted_by_model_and_renewed_while_they_are_held(databa
     ours, theirs = StoredSlots(database, 0.5), StoredSlots(database, 60)
     held = [await ours.take("a", 2), await theirs.take("a", 2)]
     assert all(isinstance(one, Lease) for one in held)
-    assert await ours.take("a", 2) == Taken()
+    assert await ours.take("a", 2) == NoSlot()
     other = await ours.take("b", 1)
     assert isinstance(other, Lease)
     before = await database.value("select max(until) from model_lease where model = 'b'")

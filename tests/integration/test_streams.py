@@ -323,7 +323,7 @@ async def test_what_cannot_be_removed_at_once_is_removed_before_the_end(database
         [work] = await lanes.load_work(parts.database, [item])
         database = Away(parts.database)
         told = Deltas(database, parts.notifier)
-        with told.told(item, work) as tell:
+        with told.publishing(item, work) as tell:
             tell(Delta(0, "Once"))
             await eventually(lambda: parts.count(LINES))
             database.leave()

@@ -23,7 +23,7 @@ from switchboard.domain.llm import Bill
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, Limits
 from switchboard.llm.models import OpenModels
-from switchboard.llm.slots import Lease, Taken
+from switchboard.llm.slots import Lease, NoSlot
 from switchboard.llm.spending import Reserved
 from switchboard.store import classification as store
 from switchboard.store import model_usage
@@ -75,14 +75,14 @@ class StoredSlots:
         self._held: set[UUID] = set()
         self._renewing: asyncio.Task[None] | None = None
 
-    async def take(self, model: str, most: int) -> Lease | Taken:
+    async def take(self, model: str, most: int) -> Lease | NoSlot:
         """One of `most` slots of a model, or why there is none."""
         lease, fresh = new_uuid7(), model not in self._known
         wanted = SlotWanted(model, most, self._ttl, self._key_hashes.get(model, ""), fresh)
         found = await model_usage.take_slot(self._database, lease, self._process, wanted)
         self._known.add(model)
         if not found.taken:
-            return Taken(found.paused_s, found.refused or "")
+            return NoSlot(found.paused_s, found.refused or "")
         self._held.add(lease)
         if self._renewing is None:
             self._renewing = asyncio.create_task(self._renew())

@@ -1,6 +1,6 @@
 """What running turns write, on its way to those who read along.
 
-`turn.py` opens one `told` per turn of an engine that can tell. Whatever is told within 50 ms leaves as one insert and
+`turn.py` enters `publishing` for a turn of an engine that can tell. What is told within 50 ms leaves as one insert and
 one NOTIFY for all turns of a worker, and none at all where nothing is told. It may be lost, the reply may not: nothing
 here is waited for. Next: `store/deltas.py`; it is read by `app/messages/stream.py`.
 """
@@ -45,7 +45,7 @@ class Deltas:
         self._writing: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
-    def told(self, item: Item, work: Work) -> Iterator[Callable[[Delta], None]]:
+    def publishing(self, item: Item, work: Work) -> Iterator[Callable[[Delta], None]]:
         """What an attempt calls with each piece; in the end they are removed, as its reply or the next one is whole."""
         writer = Writer(work.request_id, work.system_id, item.epoch)
         self._running[writer] = work.resumed

@@ -209,7 +209,7 @@ class TurnLeg:
         turn = turn_of(work, member, item.attempts)
         if isinstance(engine, Stoppable):
             async with watched(self._database, self._notifier, item) as stop:
-                with self._deltas.told(item, work) as on_delta:
+                with self._deltas.publishing(item, work) as on_delta:
                     return await engine.run(replace(turn, stop=stop, on_delta=on_delta), journal)
         if item.attempts > 1 and await is_wanted(self._database, item):
             return Answer(STOPPED, stop_reason="aborted")

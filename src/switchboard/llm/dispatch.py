@@ -34,7 +34,7 @@ from switchboard.domain.llm import (
     Usage,
 )
 from switchboard.llm.port import Session
-from switchboard.llm.slots import Slots, Taken, held_slot
+from switchboard.llm.slots import NoSlot, Slots, held_slot
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.spending import Spending, amount_of
 
@@ -208,7 +208,7 @@ class Dispatcher:
             return False
         async with held_slot(model.spec, model.slots, self._slots, patience) as taken:
             if taken is not None or run.left() <= 0:
-                _no_slot(run, model, taken or Taken())
+                _no_slot(run, model, taken or NoSlot())
                 return False
             if not self._in_cooldown(run, model):
                 await self._asked_within(run, model)
@@ -348,7 +348,7 @@ def _not_asked(
     run.attempts.append(Attempt(model.spec.name, outcome, message, retryable=retryable, retry_after=wait))
 
 
-def _no_slot(run: _Run, model: _Model, why: Taken) -> None:
+def _no_slot(run: _Run, model: _Model, why: NoSlot) -> None:
     if why.refused:
         _not_asked(run, model, "cooldown", f"paused until its key is renewed or tested: {why.refused}")
     elif why.paused:

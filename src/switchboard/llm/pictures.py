@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from switchboard.core.turns.images import ENDINGS
+from switchboard.core.turns.images import EXTENSIONS
 from switchboard.domain.llm import Image
 
 MOST_IMAGES: Final = 4
@@ -29,7 +29,7 @@ class Picture:
 
 def pictures(images: Sequence[Image], *, vision: bool, most_bytes: int = MOST_IMAGE_BYTES) -> tuple[list[Picture], str]:
     """Those that can be shown, and a sentence about the others for the model."""
-    shown = [one for one in images if one.media_type in ENDINGS and len(one.data) <= most_bytes][:MOST_IMAGES]
+    shown = [one for one in images if one.media_type in EXTENSIONS and len(one.data) <= most_bytes][:MOST_IMAGES]
     shown = shown if vision else []
     left = len(images) - len(shown)
     note = f"({left} of {len(images)} attached images cannot be shown to you.)" if left else ""

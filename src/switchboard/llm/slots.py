@@ -28,7 +28,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class NoSlot:
     """Why there is no slot: the others have all; or its provider wants a pause of `paused` seconds, or refuses our key.
 
     `refused` is what it said about the key; "": nothing.
@@ -46,7 +46,7 @@ class Taken:
 class Slots(Protocol):
     """The slots of all models, and their cooldowns."""
 
-    async def take(self, model: str, most: int) -> Lease | Taken:
+    async def take(self, model: str, most: int) -> Lease | NoSlot:
         """One of `most` slots of a model, or why there is none."""
 
     async def free(self, lease: Lease) -> None:
@@ -62,15 +62,15 @@ class Slots(Protocol):
 @asynccontextmanager
 async def held_slot(
     spec: ModelSpec, own: asyncio.Semaphore, shared: Slots | None, patience: float
-) -> AsyncIterator[Taken | None]:
+) -> AsyncIterator[NoSlot | None]:
     """A slot of this process (`own`), then one of all, waiting for `patience` seconds; None: a session may begin."""
     ends = asyncio.get_running_loop().time() + max(0.0, patience)
     async with _own_slot(own, ends) as free:
         if not free or shared is None:
-            yield None if free else Taken()
+            yield None if free else NoSlot()
             return
         lease = await _shared_slot(shared, spec, ends)
-        if isinstance(lease, Taken):
+        if isinstance(lease, NoSlot):
             yield lease
             return
         try:
@@ -94,11 +94,11 @@ async def _own_slot(own: asyncio.Semaphore, ends: float) -> AsyncIterator[bool]:
         own.release()
 
 
-async def _shared_slot(slots: Slots, spec: ModelSpec, ends: float) -> Lease | Taken:
+async def _shared_slot(slots: Slots, spec: ModelSpec, ends: float) -> Lease | NoSlot:
     """A lease. That one has come back is not announced, so it is asked for again and again until `ends`."""
     pause, time = _POLL_S, asyncio.get_running_loop().time
     taken = await slots.take(spec.name, spec.concurrency)
-    while isinstance(taken, Taken) and taken.busy and time() + pause < ends:
+    while isinstance(taken, NoSlot) and taken.busy and time() + pause < ends:
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))
         pause = min(2 * pause, _LONGEST_POLL_S)
         taken = await slots.take(spec.name, spec.concurrency)

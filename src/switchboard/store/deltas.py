@@ -26,7 +26,7 @@ class Writer(NamedTuple):
     epoch: int
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """How far somebody has read what a butler writes. Grows within an attempt, and from one to the next."""
 
     epoch: int
@@ -46,13 +46,13 @@ class Piece:
     tool: str
 
     @property
-    def place(self) -> Place:
+    def position(self) -> Position:
         """Where it stands."""
-        return Place(self.epoch, self.n)
+        return Position(self.epoch, self.n)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Progress:
     """A message: its state, how many replies, and which butlers wait for another attempt: (engine, class of error)."""
 
     state: str
@@ -71,17 +71,17 @@ async def remove(database: Database, ended: Sequence[Writer]) -> None:
     await database.run(query("deltas.remove"), *arrays(ended, 3))
 
 
-async def read(database: Database, request_id: UUID, places: dict[str, Place]) -> list[Piece]:
-    """At most 1,000 pieces beyond these places; those of one butler in order."""
-    seen = [(system_id, *place) for system_id, place in places.items()]
+async def read(database: Database, request_id: UUID, positions: dict[str, Position]) -> list[Piece]:
+    """At most 1,000 pieces beyond these positions; those of one butler in order."""
+    seen = [(system_id, *position) for system_id, position in positions.items()]
     return rows_as(Piece, await database.rows(query("deltas.read"), request_id, *arrays(seen, 3)))
 
 
-async def look(database: Database, request_id: UUID) -> Look:
+async def look(database: Database, request_id: UUID) -> Progress:
     """How a message stands."""
     [found] = await database.rows(query("deltas.look"), request_id)
     waiting = {system_id: (engine, error_class) for system_id, engine, error_class in found["waiting"]}
-    return Look(found["state"], found["replies"], waiting)
+    return Progress(found["state"], found["replies"], waiting)
 
 
 async def forget(database: Database, age: timedelta) -> int:

@@ -23,7 +23,7 @@ from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.readers import directory_among
 from switchboard.core.storable import storable_text
 from switchboard.core.tokens import estimate_tokens
-from switchboard.core.turns.images import ENDINGS, reference
+from switchboard.core.turns.images import EXTENSIONS, reference
 from switchboard.core.turns.render import MOST_NOTES
 from switchboard.domain.envelope import Attachment, Event, Payload
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
@@ -247,8 +247,8 @@ def _check(images: Sequence[Image]) -> None:
     if len(images) > MOST_IMAGES:
         raise InvalidInput(f"a message has at most {MOST_IMAGES} images", field="images")
     for image in images:
-        if image.media_type not in ENDINGS:
-            raise InvalidInput(f"an image is one of {', '.join(ENDINGS)}, not {image.media_type}", field="images")
+        if image.media_type not in EXTENSIONS:
+            raise InvalidInput(f"an image is one of {', '.join(EXTENSIONS)}, not {image.media_type}", field="images")
         if not 0 < len(image.data) <= MOST_IMAGE_BYTES:
             raise InvalidInput(f"an image has 1 to {MOST_IMAGE_BYTES} bytes, not {len(image.data)}", field="images")
 

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from switchboard.core.turns.compaction import Line, words_of
-from switchboard.core.turns.images import ENDINGS, FrozenImage, images_among, marked, reference
+from switchboard.core.turns.images import EXTENSIONS, FrozenImage, images_among, marked, reference
 from switchboard.core.turns.render import messages
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.llm import ChatMessage, Image
@@ -19,7 +19,7 @@ CAT: Final = Image("image/png", b"a cat")
 BILL: Final = Attachment(media_type="application/pdf", filename="bill\n[image x].pdf", size_bytes=12)
 
 
-@pytest.mark.parametrize("media_type", ENDINGS)
+@pytest.mark.parametrize("media_type", EXTENSIONS)
 def test_a_reference_is_found_again_by_name_and_content(media_type: str) -> None:
     attachment = reference(Image(media_type, b"a cat"))
     [found] = images_among([BILL, attachment])

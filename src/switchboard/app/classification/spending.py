@@ -113,7 +113,7 @@ class UsageView:
 class Spending:
     """Reads for operators; the interface checks who asks."""
 
-    def __init__(self, settings: Settings, database: Database, members: Callable[[], Iterable[Member]] = tuple) -> None:
+    def __init__(self, settings: Settings, database: Database, members: Callable[[], Iterable[Member]]) -> None:
         self._settings = settings
         self._database = database
         self._members = members

@@ -21,12 +21,12 @@ from switchboard.app.messages.views import Replies, ReplyView, Views
 from switchboard.app.runtime import Runtime
 from switchboard.lanes.notifier import delta_topic, settled_topic
 from switchboard.store import deltas as store
-from switchboard.store.deltas import Look, Piece, Place
+from switchboard.store.deltas import Piece, Position, Progress
 
 _LOOK_EVERY_S: Final = 0.25
 """Poll interval, as a notification of another process may be lost."""
 _PING_EVERY_S: Final = 15.0
-_NOWHERE: Final = Place(0, 0)
+_NOWHERE: Final = Position(0, 0)
 
 EventKind = Literal["delta", "reset", "tool", "waiting", "reply", "done", "ping"]
 
@@ -80,7 +80,7 @@ class Event:
 class _Told:
     """What a reader knows of one butler."""
 
-    place: Place = _NOWHERE
+    position: Position = _NOWHERE
     step: int = 0
     text: str = ""
 
@@ -95,9 +95,9 @@ class StreamService:
     async def open(self, caller: Principal, request_id: UUID, after: str | None = None) -> Stream:
         """From the beginning, or after the event with this id. Raises NotFound, InvalidInput."""
         await self._views.own(caller, request_id)
-        seen, places = key_of(after, tuple[Number, dict[Text, tuple[Number, Number]]]) or (0, {})
+        seen, positions = key_of(after, tuple[Number, dict[Text, tuple[Number, Number]]]) or (0, {})
         stream = Stream(self._runtime, self._views, request_id, max(seen, 0))
-        await stream.skip({system_id: Place(*place) for system_id, place in places.items()})
+        await stream.skip({system_id: Position(*position) for system_id, position in positions.items()})
         return stream
 
 
@@ -112,9 +112,9 @@ class Stream:
         self._told: dict[str, _Told] = {}
         self._waiting: Mapping[str, tuple[str, str]] = {}
 
-    async def skip(self, places: Mapping[str, Place]) -> None:
-        """The reader knows what stands up to these places, as far as that is still there."""
-        while known := [one for one in await self._read() if one.place <= places.get(one.system_id, _NOWHERE)]:
+    async def skip(self, positions: Mapping[str, Position]) -> None:
+        """The reader knows what stands up to these positions, as far as that is still there."""
+        while known := [one for one in await self._read() if one.position <= positions.get(one.system_id, _NOWHERE)]:
             for one in known:
                 self._piece(one)
 
@@ -142,21 +142,21 @@ class Stream:
 
     async def _happened(self, *, looking: bool) -> list[Event]:
         # How it stands is read first: what is settled by then has its replies.
-        look = await store.look(self._runtime.database, self._request_id) if looking else None
+        progress = await store.look(self._runtime.database, self._request_id) if looking else None
         events = [event for one in await self._read() for event in self._piece(one)]
-        return events if look is None else events + await self._looked(look)
+        return events if progress is None else events + await self._looked(progress)
 
     async def _read(self) -> list[Piece]:
-        places = {system_id: told.place for system_id, told in self._told.items()}
-        return await store.read(self._runtime.database, self._request_id, places)
+        positions = {system_id: told.position for system_id, told in self._told.items()}
+        return await store.read(self._runtime.database, self._request_id, positions)
 
     def _piece(self, one: Piece) -> list[Event]:
         """What a piece means to the reader; where some before it were lost, its text waits for the reply."""
         known = self._told.get(one.system_id, _Told())
-        before = known.text if one.epoch == known.place.epoch else ""
+        before = known.text if one.epoch == known.position.epoch else ""
         fits = one.kept <= len(before) and not one.tool
         text = before[: one.kept] + one.text if fits else before
-        self._told[one.system_id] = _Told(one.place, one.step, text)
+        self._told[one.system_id] = _Told(one.position, one.step, text)
         of = (one.system_id, one.epoch, one.step)
         events = [Event("reset", Reset(*of))] if known.text and not before[: one.kept] else []
         if one.tool:
@@ -165,23 +165,23 @@ class Stream:
             events.append(Event("delta", TextDelta(*of, one.kept, one.text)))
         return self._marked(events)
 
-    async def _looked(self, look: Look) -> list[Event]:
-        newly_waiting = look.waiting.items() - self._waiting.items()
+    async def _looked(self, progress: Progress) -> list[Event]:
+        newly_waiting = progress.waiting.items() - self._waiting.items()
         events = [event for one in sorted(newly_waiting) for event in self._waits(one[0], *one[1])]
-        self._waiting = look.waiting
-        settled = look.state != "in_flight"
-        if look.replies > self._seen or settled:
+        self._waiting = progress.waiting
+        settled = progress.state != "in_flight"
+        if progress.replies > self._seen or settled:
             replies = await self._views.replies_so_far(self._request_id)
             events += [event for one in replies[self._seen :] for event in self._replied(one)]
             if settled:
-                events += self._marked([Event("done", Replies(settled, look.state, replies))])
+                events += self._marked([Event("done", Replies(settled, progress.state, replies))])
         return events
 
     def _waits(self, system_id: str, engine: str, error_class: str) -> list[Event]:
         """What the attempt has written is void."""
         known = self._told.get(system_id, _Told())
         self._told[system_id] = replace(known, text="")
-        reset = Event("reset", Reset(system_id, known.place.epoch, known.step))
+        reset = Event("reset", Reset(system_id, known.position.epoch, known.step))
         return self._marked([reset] * bool(known.text) + [Event("waiting", Waiting(system_id, engine, error_class))])
 
     def _replied(self, reply: ReplyView) -> list[Event]:
@@ -189,14 +189,14 @@ class Stream:
         self._told[reply.system_id] = replace(known, text=reply.text)
         self._seen += 1
         same = _same(known.text, reply.text)
-        rest = TextDelta(reply.system_id, known.place.epoch, known.step, same, reply.text[same:])
+        rest = TextDelta(reply.system_id, known.position.epoch, known.step, same, reply.text[same:])
         return self._marked([Event("delta", rest)] * (known.text != reply.text) + [Event("reply", reply)])
 
     def _marked(self, events: list[Event]) -> list[Event]:
         """A client cannot resume between events that belong together."""
         if not events:
             return []
-        cursor = cursor_after(self._seen, {system_id: told.place for system_id, told in self._told.items()})
+        cursor = cursor_after(self._seen, {system_id: told.position for system_id, told in self._told.items()})
         return [*events[:-1], replace(events[-1], id=cursor)]
 
     @contextmanager

@@ -16,9 +16,9 @@ from switchboard.domain.envelope import Attachment
 from switchboard.domain.llm import Image
 
 INBOX: Final = "inbox"
-ENDINGS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+EXTENSIONS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 """The media types that models can see."""
-_KEPT: Final = re.compile(rf"{INBOX}/[0-9a-f]{{16}}\.(?:{'|'.join(ENDINGS.values())})")
+_KEPT: Final = re.compile(rf"{INBOX}/[0-9a-f]{{16}}\.(?:{'|'.join(EXTENSIONS.values())})")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _MARKS: Final = re.compile(r"^\[(?:image|attachment) [^\n]*\]$", re.MULTILINE)
 _MOST_NAME: Final = 100
@@ -34,9 +34,9 @@ class FrozenImage:
 
 
 def reference(image: Image) -> Attachment:
-    """The attachment by which a message refers to an image of one of `ENDINGS`."""
+    """The attachment by which a message refers to an image of one of `EXTENSIONS`."""
     digest = sha256(image.data).hexdigest()
-    name = f"{INBOX}/{digest[:16]}.{ENDINGS[image.media_type]}"
+    name = f"{INBOX}/{digest[:16]}.{EXTENSIONS[image.media_type]}"
     return Attachment(
         media_type=image.media_type, filename=name, size_bytes=len(image.data), storage_ref=f"sha256:{digest}"
     )
@@ -47,7 +47,7 @@ def images_among(attachments: Iterable[Attachment]) -> tuple[FrozenImage, ...]:
     found = []
     for one in attachments:
         digest = _DIGEST.fullmatch(one.storage_ref or "")
-        if digest and _KEPT.fullmatch(one.filename or "") and one.media_type in ENDINGS:
+        if digest and _KEPT.fullmatch(one.filename or "") and one.media_type in EXTENSIONS:
             found.append(FrozenImage(one.filename or "", one.media_type, digest[1]))
     return tuple(found)
 
