@@ -33,7 +33,7 @@ Asked = tuple[str, int]
 def asked(request: Request) -> Asked:
     if request.system.startswith("You condense"):
         return re.findall(r"bees of (c\d)", request.prompt)[0], COMPACTION
-    who = request.prompt.splitlines()[-1].removeprefix("for ")
+    who = request.prompt.splitlines()[-1].removeprefix("> ").removeprefix("for ")
     return who, 1 + sum(said.role == "tool" for said in request.messages)
 
 

@@ -81,7 +81,7 @@ def says(request: Request) -> Reply:
 
 
 def last(request: Request) -> str:
-    return request.prompt.splitlines()[-1]
+    return request.prompt.splitlines()[-1].removeprefix("> ")
 
 
 async def test_a_message_is_answered_in_the_same_call(database_url: str) -> None:
@@ -662,7 +662,7 @@ async def test_an_image_is_shown_in_its_turn_and_never_again(database_url: str, 
         assert [SEEN in json.dumps(request.body) for request in llm.requests] == [True, True, False]
         [result] = llm.requests[1].results
         name = re.findall(r"inbox/[0-9a-f]{16}\.png", str(result))[0]
-        assert all(f"look\\n[image {name}]" in json.dumps(request.body) for request in llm.requests)
+        assert all(f"look\\n> [image {name}]" in json.dumps(request.body) for request in llm.requests)
         kept = the_image_in(tmp_path)
         assert (str(kept).endswith(name), kept.read_bytes()) == (True, CAT.data)
         assert await parts.count("select count(*) from step where result::text like '%iVBOR%'") == 0

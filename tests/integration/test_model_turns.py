@@ -88,7 +88,7 @@ async def test_the_model_is_told_the_time_and_who_it_is() -> None:
         turn = replace(a_turn({"zone": "Europe/Berlin"}), received_at=datetime(2026, 7, 1, 22, 0, tzinfo=UTC))
         await engine.run(turn, MemoryJournal())
         [request] = llm.requests
-    assert request.prompt == "[2026-07-02 00:00 Europe/Berlin, api/bot%3Ahouse/alice]\nhello"
+    assert request.prompt == "[2026-07-02 00:00 Europe/Berlin, api/bot%3Ahouse/alice]\n> hello"
     assert request.system.startswith("You are tool, an agent of the team root.")
 
 
@@ -467,7 +467,7 @@ class Sick:
         if self.left:
             self.left -= 1
             return Reply(fault=self.fault)
-        return Reply(text=f"answer to {request.prompt.splitlines()[-1]}", usage=Usage(10, 2))
+        return Reply(text=f"answer to {request.prompt.splitlines()[-1].removeprefix('> ')}", usage=Usage(10, 2))
 
 
 async def test_an_outage_is_no_attempt_and_keeps_the_order(database_url: str) -> None:

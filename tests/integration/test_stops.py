@@ -171,7 +171,7 @@ async def test_the_command_is_stored_answered_and_given_to_nobody(database_url: 
         assert await site.is_answered(long) == STOPPED
         assert await site.is_answered(behind) == "Here."
         assert await site.is_answered(await site.says("/stop")) == IDLE
-        assert [request.prompt.splitlines()[-1] for request in site.llm.requests] == ["long", "short"]
+        assert [request.prompt.splitlines()[-1] for request in site.llm.requests] == ["> long", "> short"]
         assert stop.decision is not None
         [step] = stop.decision.trail
         assert (step.reason, step.rule_id) == ("command", None)

@@ -40,9 +40,12 @@ def system_prompt(member: Member, prompt: str) -> str:
 
 
 def said_at(text: str, author: str, at: datetime, zone: str) -> str:
-    """A person's words with the time, the zone and who it is: the form in which they stand in every later request."""
+    """A person's words with the time, the zone and who it is: the form in which they stand in every later request.
+
+    Each of their lines is quoted, so in a group nobody can write a message that looks like another's, or like ours.
+    """
     local = at.astimezone(ZoneInfo(zone))
-    return f"[{local:%Y-%m-%d %H:%M} {zone}, {author}]\n{text}"
+    return "\n".join((f"[{local:%Y-%m-%d %H:%M} {zone}, {author}]", *(f"> {line}" for line in text.splitlines())))
 
 
 def opening(said: str, user_context: str = "") -> str:
