@@ -478,8 +478,28 @@ async def test_what_is_no_message_is_refused_before_it_is_stored(
 
 async def test_what_cannot_be_stored_of_a_message_is_left_out(database_url: str) -> None:
     async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
-        assert (await process_message(context, " s1 ", "api", "he\x00llo")).content.endswith("hello")
+        assert (await process_message(context, "s1", "api", "he\x00llo")).content.endswith("hello")
         assert len(await context.memory().get_history("s1")) == 2
+
+
+@pytest.mark.parametrize(
+    "session", ["", " alice", "alice\x1f", "alice\x00", "al\x00ice", "al\nice", "alice\x85", "\x9falice"]
+)
+async def test_a_session_key_that_could_become_another_is_refused(database_url: str, session: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
+        memory = context.memory()
+        for call in (
+            process_message(context, session, "api", "what did I say?"),
+            process_message(context, session, "api", "look", images=[CAT], request_id="r1"),
+            compact_session_if_needed(context, session),
+            memory.get_history(session),
+            memory.save_message(session, "api", "user", "I live in Kiel."),
+            memory.learn(session, "api", "I live in Kiel"),
+        ):
+            with pytest.raises(InvalidInput, match="session key"):
+                await call
+        assert await stored(parts, 0)
+        assert not llm.requests
 
 
 async def test_a_program_that_stays_open_hears_of_changes(database_url: str) -> None:

@@ -7,6 +7,7 @@ Each session is the private conversation of one person, whom the program vouches
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from hashlib import sha256
 from typing import Final
@@ -15,11 +16,23 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import conversation
 from switchboard.core.readers import reader_among
 from switchboard.domain.envelope import Control, Envelope, Event, Payload, Sender, Source
+from switchboard.domain.errors import InvalidInput
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Reader
 
 EARLIEST: Final = datetime.fromisoformat("1970-01-01T00:00:00Z")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def require_session_key(session_key: str) -> None:
+    """Raises InvalidInput for an empty key, control characters, and blanks around it.
+
+    An envelope leaves some of these out, so two keys could become one session.
+    """
+    if not session_key or session_key != session_key.strip() or _CONTROL.search(session_key):
+        problem = "a session key is not empty, and has neither control characters nor blanks around it"
+        raise InvalidInput(problem, field="session_key")
 
 
 def envelope_of(
@@ -42,16 +55,17 @@ def envelope_of(
 
 def key_of_request(session_key: str, request_id: str) -> str:
     """The idempotency key of a call. Callers number the requests of each session, so the session belongs to it."""
-    return sha256(json.dumps([session_key.strip(), request_id.strip()]).encode()).hexdigest()
+    return sha256(json.dumps([session_key, request_id.strip()]).encode()).hexdigest()
 
 
 def reader_of_session(butler: SystemId, channel_name: str, session_key: str) -> Reader:
-    """For whom a turn of the session reads; blanks around its key do not count, as in envelopes.
+    """For whom a turn of the session reads.
 
-    Raises InvalidInput for a channel that does not exist.
+    Raises InvalidInput for a channel that does not exist, and as `require_session_key`.
     """
+    require_session_key(session_key)
     channel = CHANNELS.known(channel_name, "channel_name")
-    event = Event(external_event_id="-", external_thread_id=session_key.strip(), observed_at=EARLIEST)
+    event = Event(external_event_id="-", external_thread_id=session_key, observed_at=EARLIEST)
     envelope = envelope_of(butler, channel_name, event, Payload(normalized_text=""))
     return reader_among(butler, conversation(envelope, channel), envelope, {}, channel)
 
