@@ -279,6 +279,7 @@ def test_what_is_set_is_not_advised() -> None:
         assert "profile" not in _remedy(ModelSettings(name="a", kind="anthropic", model="m"), attempt, place)
     keyed = local.model_copy(update={"api_key_env": "KEY"})
     assert "set api_key_env" in _remedy(local, Attempt("own", "auth", "401"), place)
+    assert "refuses the request" in _remedy(keyed, Attempt("own", "unavailable", "status 403: no"), place)
     assert _remedy(keyed, Attempt("own", "auth", "401"), place).endswith("rejects the key (KEY): renew it")
 
 

@@ -166,6 +166,20 @@ async def test_a_refused_key_pauses_its_model_for_all_who_have_it(
         assert await outcome(theirs) == "answered"
 
 
+@pytest.mark.parametrize("status", [402, 403])
+async def test_a_refused_request_does_not_pause_its_model_for_others(
+    database: Database, database_url: str, status: int
+) -> None:
+    async with (
+        ScriptedLlm([Reply(fault=Status(status)), Reply("Well."), Reply("Well.")]) as llm,
+        models(database, database_url, llm) as ours,
+        models(database, database_url, llm) as theirs,
+    ):
+        assert await outcome(ours) in {"rate_limited", "unavailable"}
+        assert [await outcome(one) for one in (ours, theirs)] == ["answered"] * 2
+        await assert_paused(database, settings(database_url, llm.url), paused=False)
+
+
 async def test_a_refused_key_is_tried_again_by_a_process_that_starts(database: Database, database_url: str) -> None:
     refused = [Reply(fault=Status(401))]
     async with ScriptedLlm([*refused, Reply("Well.")]) as llm:

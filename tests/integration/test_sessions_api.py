@@ -83,7 +83,9 @@ async def test_one_request_with_the_forced_tool(kind: ApiKind) -> None:
         (Status(500), "unavailable", True),
         (Status(529, message="overloaded"), "unavailable", True),
         (Status(401), "auth", False),
-        (Status(403), "auth", False),
+        (Status(402, message="requires more credits, or fewer max_tokens"), "rate_limited", False),
+        (Status(403), "unavailable", True),
+        (Status(403, message="Violated a guardrail"), "refused", False),
         (Status(404, message="no such model"), "defect", False),
         (Status(400, message="temperature: wrong"), "defect", False),
         (Status(400, message="prompt is too long: 300000 tokens > 200000 maximum"), "context_too_long", False),
@@ -111,7 +113,7 @@ async def test_every_fault_is_one_failure(
         assert caught.value.retry_after == (7 if fault == Status(429, retry_after=7) else None)
         assert len(llm.requests) == 1  # never a second one
         paid = caught.value.reply.usage
-        assert paid.estimated == (failure == "garbage" or (listener is not None and fault == Cut()))
+        assert paid.estimated == (failure in {"garbage", "refused"} or (listener is not None and fault == Cut()))
 
 
 def replace_fault(reply: Reply, fault: Fault) -> Reply:

@@ -325,11 +325,13 @@ async def test_a_call_that_was_taken_counts_though_the_program_was_killed(tmp_pa
         ('while True: print(\'{"type": "system"}\')', "garbage", "more than it may"),
         ("pass", "unavailable", "broke off (exit status 0)"),
         ("sys.stderr.write('Invalid API key'); sys.exit(1)", "auth", "Invalid API key"),
+        ("sys.stderr.write('unexpected status 401: no'); sys.exit(1)", "auth", "401"),
+        ("sys.stderr.write('gave up after 403 ms, 401 ms'); sys.exit(1)", "unavailable", "403 ms"),
         ("sys.stderr.write('429 Too Many Requests'); sys.exit(0)", "rate_limited", "429"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "unavailable", "killed by signal 11"),
         ("sys.stdin.close(); print('{' * 100_000)", "garbage", "nothing that is understood"),
     ],
-    ids=["page", "bytes", "huge", "endless", "silent", "key", "limit", "crash", "braces"],
+    ids=["page", "bytes", "huge", "endless", "silent", "key", "status", "duration", "limit", "crash", "braces"],
 )
 @pytest.mark.usefixtures("scratch")
 async def test_whatever_a_program_does_is_one_failure(

@@ -43,7 +43,12 @@ _NO_SERVER: Final = re.compile(r"MCP server \S+: |required MCP servers failed|MC
 _BAD_ENDS: Final = frozenset({"turn.failed", "error", "error_max_turns", "error_during_execution"})
 _CAUSES: Final[tuple[tuple[FailureKind, re.Pattern[str]], ...]] = (
     ("context_too_long", re.compile(r"prompt is too long|context (?:window|length)|too many tokens", re.IGNORECASE)),
-    ("auth", re.compile(r"\b40[13]\b|invalid.{0,10}api.?key|authentication|unauthorized", re.IGNORECASE)),
+    (
+        "auth",
+        re.compile(
+            r"(?:status|error|code)\W{1,3}401\b|invalid.{0,10}api.?key|authentication|unauthorized", re.IGNORECASE
+        ),
+    ),
     ("rate_limited", re.compile(r"\b429\b|rate.?limit|quota|RESOURCE_EXHAUSTED", re.IGNORECASE)),
     ("garbage", re.compile(r"JSON|could not parse|unterminated|stream closed before", re.IGNORECASE)),
     ("refused", re.compile(r"usage policy|content.?filter|safety", re.IGNORECASE)),

@@ -35,7 +35,7 @@ from switchboard.domain.llm import (
 )
 from switchboard.llm.port import Session
 from switchboard.llm.slots import NoSlot, Slots, held_slot
-from switchboard.llm.spec import ModelSpec
+from switchboard.llm.spec import API_KINDS, ModelSpec
 from switchboard.llm.spending import Spending, amount_of
 
 _CLOSED: Final = Breaker()
@@ -277,7 +277,7 @@ class Dispatcher:
         wait = self._wait(model)
         if self._slots is None or not last.asked:
             return
-        if last.outcome == "auth":
+        if last.outcome == "auth" and model.session.kind in API_KINDS:  # what a program writes proves nothing for all
             await self._slots.refuse(model.spec.name, last.message)
         elif wait > 0:
             # That it fails may be this process's own trouble, and the next one starts with a fresh breaker anyway.

@@ -27,12 +27,13 @@ _TOO_LONG: Final = re.compile(
     r"|input.{0,20}too long|exceed.{0,40}(?:context|token)",
     re.IGNORECASE,
 )
-_FILTERED: Final = re.compile(r"content.?(?:policy|filter)|safety|flagged", re.IGNORECASE)
+_FILTERED: Final = re.compile(r"content.?(?:policy|filter)|safety|flagged|guardrail", re.IGNORECASE)
 _NO_QUOTA: Final = re.compile(r"insufficient_quota|billing|credit balance", re.IGNORECASE)
+# Only 401 is said of the key. With 402 and 403 a provider, or a firewall before it, may mean this one request.
 _STATUSES: Final[Mapping[int, FailureKind]] = {
     401: "auth",
-    402: "auth",
-    403: "auth",
+    402: "rate_limited",
+    403: "unavailable",
     408: "timeout",
     409: "unavailable",
     413: "context_too_long",
@@ -98,7 +99,7 @@ def status_failure(status: int, headers: Mapping[str, str], body: str) -> ModelF
     if status in {400, 403, 422} and _FILTERED.search(said):
         return ModelFailure("refused", message)
     kind = _STATUSES.get(status, "unavailable" if status >= 500 else "defect")
-    if kind == "rate_limited" and _NO_QUOTA.search(said):
+    if status == 402 or (kind == "rate_limited" and _NO_QUOTA.search(said)):
         return ModelFailure(kind, message, retryable=False, retry_after=wait)
     # This server rejects one request but may accept the next: the server is well.
     return ModelFailure(kind, message, retry_after=wait, alive=status in {400, 413, 422})

@@ -312,6 +312,8 @@ def _remedy(model: ModelSettings, attempt: Attempt, place: Place) -> str:
     }
     if by_cli and attempt.outcome == "unavailable" and "Switchboard's MCP server" in attempt.message:
         return f"it calls Switchboard's tool at {place.mcp_url}: is the server running? see classify.mcp_url"
+    if attempt.message.startswith("status 403"):
+        return f"{where} refuses the request: see what its key, and a firewall before it, permit"
     if by_cli and attempt.outcome == "defect":
         return "check the program and its version: docs/models.md lists the tested ones"
     return remedies.get(attempt.outcome, "")
