@@ -97,6 +97,23 @@ async def test_a_message_is_answered_in_the_same_call(database_url: str) -> None
         await assert_balanced(parts)
 
 
+async def test_a_program_whose_callback_raises_is_answered_all_the_same(database_url: str) -> None:
+    told: list[Delta] = []
+
+    def tell(delta: Delta) -> None:
+        told.append(delta)
+        raise RuntimeError("the window is closed")
+
+    async with (
+        ScriptedLlm(lambda request: Reply(text=f"heard {last(request)} " * 20)) as llm,
+        a_host(database_url, llm) as (_, context),
+    ):
+        for n in range(1, 7):
+            answer = await process_message(context, "s1", "discord", "hello", on_delta=tell)
+            assert (answer.content, answer.model) == (("heard hello " * 20).strip(), "m")
+            assert (len(told), len(llm.requests)) == (n, n)
+
+
 async def test_the_caller_says_what_is_known_and_which_model(database_url: str) -> None:
     async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
         answer = await process_message_non_streaming(

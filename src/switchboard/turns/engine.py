@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import structlog
 
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.domain.message import RequestId
-from switchboard.ports.engine import EngineContext, EngineFailure, Journal, Turn, TurnResult
+from switchboard.ports.engine import Delta, EngineContext, EngineFailure, Journal, Turn, TurnResult
 from switchboard.ports.history import Entry
 from switchboard.store.history import StoredHistory
 from switchboard.turns.context import MessageContext, NewMessage
 
+log = structlog.get_logger(__name__)
+
 _T = TypeVar("_T")
+_OnDelta = Callable[[Delta], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +69,8 @@ class SessionEngine(ModelEngine):
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """As in the port."""
         if (call := self._calls.of(turn.request_id)) is not None:
-            told = call.message.on_delta or turn.on_delta
+            told = call.message.on_delta
+            told = turn.on_delta if told is None else _unless_it_fails(told)
             turn = replace(turn, on_delta=told, user_context=call.message.user_context)
         return await super().run(turn, journal)
 
@@ -97,6 +103,23 @@ class SessionHistory:
             return await self.stored.load(turn)
         message = call.message
         return await _of_program(call.ctx.memory().get_history(message.session_key, channel_name=message.channel_name))
+
+
+def _unless_it_fails(on_delta: _OnDelta) -> _OnDelta:
+    """The program's callback until it raises for the first time: that is no failure of the turn or of its model."""
+    failed = False
+
+    def tell(delta: Delta) -> None:
+        nonlocal failed
+        if failed:
+            return
+        try:
+            on_delta(delta)
+        except Exception:
+            failed = True
+            log.exception("on_delta of the program failed; it is told no more of this turn")
+
+    return tell
 
 
 async def _of_program(answer: Awaitable[_T]) -> _T:
