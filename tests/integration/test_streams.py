@@ -15,15 +15,18 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
+from starlette.types import Message
 from structlog.testing import capture_logs
 
+from switchboard.app.access import Principal
 from switchboard.app.ops.maintenance import retention_tasks
-from switchboard.domain.errors import Unavailable
+from switchboard.domain.errors import TooLarge, Unavailable
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId, Team
 from switchboard.journey.deltas import Deltas
-from switchboard.ports.engine import Answer, Delta, Engine, EngineFailure, Journal, Outage, Turn, TurnResult
+from switchboard.ports.engine import Answer, Delta, Engine, EngineFailure, Journal, NoReply, Outage, Turn, TurnResult
 from switchboard.server.http import streams
+from switchboard.server.polls import Polls
 from switchboard.store import deltas, lanes
 from switchboard.store.database import Database
 from switchboard.store.deltas import Writer
@@ -52,9 +55,12 @@ class Writing:
 
 
 @asynccontextmanager
-async def a_server(database_url: str, tmp_path: Path, engine: Engine, **options: Any) -> AsyncIterator[Opened]:
-    """With a worker whose only butler has this engine."""
-    tree = ((Team(ROOT, None, members=(butler("clerk", "model", **options),)),), (rule(ROOT, [to(CLERK)]),))
+async def a_server(
+    database_url: str, tmp_path: Path, engine: Engine, *names: str, **options: Any
+) -> AsyncIterator[Opened]:
+    """With a worker whose only butlers, the clerk and those named, have this engine."""
+    members = tuple(butler(name, "model", **options) for name in ("clerk", *names))
+    tree = ((Team(ROOT, None, members=members),), (rule(ROOT, [to(one.system_id) for one in members]),))
     async with (
         open_server(database_url, tmp_path / "data", tree=tree) as server,
         at_work(server.lab.worker({"model": engine})),
@@ -170,6 +176,95 @@ async def test_a_reader_goes_on_where_its_connection_was_lost(database_url: str,
             assert [kind async for _, kind, _ in coming] == ["done"]
         refused = await server.http.get(f"/v1/messages/{request_id}/stream", headers={"last-event-id": "none"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_cursor")
+
+
+async def test_replies_that_are_stored_in_another_order_than_their_ids_are_all_told_once(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = (UUID(int=n) for n in range(9, 0, -1))
+    monkeypatch.setattr("switchboard.journey.turn.new_uuid7", lambda: next(ids))
+    go_on = asyncio.Event()
+
+    async def play(turn: Turn, tell: Callable[[Delta], None]) -> TurnResult:  # noqa: ARG001
+        if turn.member.system_id == CLERK:
+            await go_on.wait()
+        return Answer("done")
+
+    reader, told = Reader(), list[str]()
+    async with a_server(database_url, tmp_path, Writing(play), "other") as server:
+        request_id = await sent(server)
+        async with aclosing(events(server, request_id)) as coming:
+            async for event in coming:
+                reader.take(*event)
+                if event[1] == "reply":
+                    told.append(event[2]["system_id"])
+                    break
+        go_on.set()
+        async with aclosing(events(server, request_id, reader.last)) as coming:
+            told += [data["system_id"] async for _, kind, data in coming if kind == "reply"]
+    assert told == ["System1/other", CLERK]
+
+
+async def test_what_was_written_of_a_reply_that_is_not_sent_is_taken_back(database_url: str, tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def play(turn: Turn, tell: Callable[[Delta], None]) -> TurnResult:  # noqa: ARG001
+        tell(Delta(0, "never sent", 1))
+        await go_on.wait()
+        return NoReply("no")
+
+    reader = Reader()
+    async with a_server(database_url, tmp_path, Writing(play)) as server:
+        request_id = await sent(server)
+        async with aclosing(events(server, request_id)) as coming:
+            first = await anext(coming)
+            reader.take(*first)
+            go_on.set()
+            async for event in coming:
+                reader.take(*event)
+        assert reader.kinds == ["delta", "reset", "done"]
+        await eventually(lambda: nothing_left(server))
+        async with aclosing(events(server, request_id, first[0])) as coming:
+            assert [kind async for _, kind, _ in coming] == ["reset", "done"]
+
+
+async def test_a_stream_ends_with_its_token(database_url: str, tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def play(turn: Turn, tell: Callable[[Delta], None]) -> TurnResult:  # noqa: ARG001
+        await go_on.wait()
+        return Answer("secret")
+
+    async with a_server(database_url, tmp_path, Writing(play)) as server, asyncio.timeout(SOON):
+        path = f"/v1/messages/{await sent(server)}/stream"
+        headers = await server.token_for(Principal("operator", "guest"))
+        async with server.http.stream("GET", path, headers=headers) as response:
+            await server.access.revoke(Principal("operator", "test"), "guest")
+            assert "secret" not in "".join([line async for line in response.aiter_lines()])
+        go_on.set()
+
+
+async def test_a_stream_is_asked_for_without_a_body_and_head_does_not_wait(database_url: str, tmp_path: Path) -> None:
+    async with open_server(database_url, tmp_path / "data") as server, asyncio.timeout(SOON):
+        path = f"/v1/messages/{await sent(server)}/stream"
+        for body in (b"x", some(b"x")):
+            refused = await server.http.request("GET", path, content=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_input")
+        head = await server.http.head(path)
+        assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream")
+
+
+async def some(*chunks: bytes) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+async def test_a_poll_ends_when_its_body_is_refused() -> None:
+    async def receive() -> Message:
+        raise TooLarge("the body exceeds the limit")
+
+    async with Polls().watch(receive) as gone:
+        await gone.wait()
 
 
 async def test_what_an_attempt_told_that_failed_is_taken_back(database_url: str, tmp_path: Path) -> None:
@@ -304,19 +399,20 @@ class Away(Database):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database.url, database.pool)
-        self._away = False
+        self._away: Exception | None = None
 
-    def leave(self) -> None:
-        self._away = True
+    def leave(self, error: Exception) -> None:
+        self._away = error
 
     async def run(self, sql: str, *args: object) -> str:
-        if self._away:
-            self._away = False
-            raise Unavailable("gone")
+        error, self._away = self._away, None
+        if error is not None:
+            raise error
         return await super().run(sql, *args)
 
 
-async def test_what_cannot_be_removed_at_once_is_removed_before_the_end(database_url: str) -> None:
+@pytest.mark.parametrize("error", [Unavailable("gone"), RuntimeError("the disk is full")])
+async def test_what_cannot_be_removed_at_once_is_removed_before_the_end(database_url: str, error: Exception) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         await parts.accept.accept(submission())
         [item] = await hand.claim()
@@ -326,7 +422,7 @@ async def test_what_cannot_be_removed_at_once_is_removed_before_the_end(database
         with told.publishing(item, work) as tell:
             tell(Delta(0, "Once"))
             await eventually(lambda: parts.count(LINES))
-            database.leave()
+            database.leave(error)
         await told.aclose()
         assert await parts.count(LINES) == 0
 

@@ -15,6 +15,8 @@ from functools import partial
 from itertools import count
 from typing import Final
 
+import structlog
+
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.lanes.notifier import Notifier, delta_topic
@@ -23,6 +25,8 @@ from switchboard.store import deltas as store
 from switchboard.store.database import Database
 from switchboard.store.deltas import Writer
 from switchboard.store.lanes import Work
+
+log = structlog.get_logger(__name__)
 
 _EVERY_S: Final = 0.05
 _AGAIN_S: Final = 0.5
@@ -85,6 +89,10 @@ class Deltas:
                 await self._store(told, ended)
             except Unavailable:
                 self._keep(told)
+                self._ended = ended + self._ended
+                await asyncio.sleep(_AGAIN_S)
+            except Exception:
+                log.exception("pieces of replies could not be stored")  # they are lost; those that follow need not be
                 self._ended = ended + self._ended
                 await asyncio.sleep(_AGAIN_S)
             await asyncio.sleep(_EVERY_S)

@@ -47,6 +47,8 @@ class Polls:
 
 
 async def _until_disconnected(receive: Receive, gone: asyncio.Event) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    gone.set()
+    try:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    finally:  # a body that is refused ends the poll, too
+        gone.set()

@@ -83,9 +83,9 @@ async def resend(database: Database, outbox_id: UUID) -> bool:
 
 
 async def list_replies(
-    database: Database, *, states: Sequence[str] | None = None, request_id: UUID | None = None, limit: int = 100
+    database: Database, *, states: Sequence[str] | None = None, request_id: UUID | None = None, limit: int | None = 100
 ) -> list[OutboxRow]:
-    """The newest `limit` replies, in the order in which they were written; of one message, or in some states."""
+    """The newest `limit` replies (None: all) in the order of their ids; of one message, or in some states."""
     rows = await database.rows(query("outbox.list"), list(states) if states else None, request_id, limit)
     return rows_as(OutboxRow, rows)
 

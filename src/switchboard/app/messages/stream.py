@@ -8,7 +8,7 @@ Next: `store/deltas.py`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -95,8 +95,8 @@ class StreamService:
     async def open(self, caller: Principal, request_id: UUID, after: str | None = None) -> Stream:
         """From the beginning, or after the event with this id. Raises NotFound, InvalidInput."""
         await self._views.own(caller, request_id)
-        seen, positions = key_of(after, tuple[Number, dict[Text, tuple[Number, Number]]]) or (0, {})
-        stream = Stream(self._runtime, self._views, request_id, max(seen, 0))
+        replied, positions = key_of(after, tuple[set[UUID], dict[Text, tuple[Number, Number]]]) or (set(), {})
+        stream = Stream(self._runtime, self._views, request_id, replied)
         await stream.skip({system_id: Position(*position) for system_id, position in positions.items()})
         return stream
 
@@ -104,12 +104,15 @@ class StreamService:
 class Stream:
     """One reader of one message."""
 
-    def __init__(self, runtime: Runtime, views: Views, request_id: UUID, seen: int) -> None:
+    def __init__(self, runtime: Runtime, views: Views, request_id: UUID, replied: Iterable[UUID] = ()) -> None:
         self._runtime = runtime
         self._views = views
         self._request_id = request_id
-        self._seen = seen
+        self._replied = set(replied)
+        """The replies that were told. Their ids do not grow in the order in which they are stored."""
         self._told: dict[str, _Told] = {}
+        self._resumed: set[str] = set()
+        """Butlers of which the reader may have a text that is not here any more."""
         self._waiting: Mapping[str, tuple[str, str]] = {}
 
     async def skip(self, positions: Mapping[str, Position]) -> None:
@@ -117,9 +120,13 @@ class Stream:
         while known := [one for one in await self._read() if one.position <= positions.get(one.system_id, _NOWHERE)]:
             for one in known:
                 self._piece(one)
+        self._told = {system_id: _Told(position) for system_id, position in positions.items()} | self._told
+        self._resumed = set(positions)
 
-    async def follow(self, gone: asyncio.Event, wait_s: float) -> AsyncGenerator[Event]:
-        """What happens, until all is settled, `gone` is set, or `wait_s` seconds are over.
+    async def follow(
+        self, gone: asyncio.Event, wait_s: float, allowed: Callable[[], Awaitable[bool]]
+    ) -> AsyncGenerator[Event]:
+        """What happens, until all is settled, `gone` is set, `wait_s` seconds are over, or it is no longer `allowed`.
 
         A reply comes after deltas that fold to its text, whatever was lost before.
         """
@@ -130,6 +137,8 @@ class Stream:
                 over = gone.is_set() or now() >= end_at
                 if looking := bell.settled() or now() >= look_at:
                     look_at = now() + _LOOK_EVERY_S
+                    if not await allowed():
+                        return
                 events = await self._happened(looking=looking)
                 if not events and now() >= ping_at:
                     events = [Event("ping")]
@@ -170,24 +179,31 @@ class Stream:
         events = [event for one in sorted(newly_waiting) for event in self._waits(one[0], *one[1])]
         self._waiting = progress.waiting
         settled = progress.state != "in_flight"
-        if progress.replies > self._seen or settled:
+        if progress.replies > len(self._replied) or settled:
             replies = await self._views.replies_so_far(self._request_id)
-            events += [event for one in replies[self._seen :] for event in self._replied(one)]
+            new = [one for one in replies if one.outbox_id not in self._replied]
+            events += [event for one in new for event in self._reply(one)]
             if settled:
-                events += self._marked([Event("done", Replies(settled, progress.state, replies))])
+                voided = self._voided({one.system_id for one in replies})
+                events += self._marked([*voided, Event("done", Replies(settled, progress.state, replies))])
         return events
+
+    def _voided(self, replied: set[str]) -> list[Event]:
+        """Resets for butlers that have written something and do not reply."""
+        told = {system_id for system_id, known in self._told.items() if known.text} | self._resumed
+        return [_reset(system_id, self._told[system_id]) for system_id in sorted(told - replied)]
 
     def _waits(self, system_id: str, engine: str, error_class: str) -> list[Event]:
         """What the attempt has written is void."""
         known = self._told.get(system_id, _Told())
         self._told[system_id] = replace(known, text="")
-        reset = Event("reset", Reset(system_id, known.position.epoch, known.step))
+        reset = _reset(system_id, known)
         return self._marked([reset] * bool(known.text) + [Event("waiting", Waiting(system_id, engine, error_class))])
 
-    def _replied(self, reply: ReplyView) -> list[Event]:
+    def _reply(self, reply: ReplyView) -> list[Event]:
         known = self._told.get(reply.system_id, _Told())
         self._told[reply.system_id] = replace(known, text=reply.text)
-        self._seen += 1
+        self._replied.add(reply.outbox_id)
         same = _same(known.text, reply.text)
         rest = TextDelta(reply.system_id, known.position.epoch, known.step, same, reply.text[same:])
         return self._marked([Event("delta", rest)] * (known.text != reply.text) + [Event("reply", reply)])
@@ -196,7 +212,7 @@ class Stream:
         """A client cannot resume between events that belong together."""
         if not events:
             return []
-        cursor = cursor_after(self._seen, {system_id: told.position for system_id, told in self._told.items()})
+        cursor = cursor_after(self._replied, {system_id: told.position for system_id, told in self._told.items()})
         return [*events[:-1], replace(events[-1], id=cursor)]
 
     @contextmanager
@@ -238,6 +254,10 @@ class _Bell:
             async with asyncio.timeout(seconds):
                 await self._rung.wait()
         self._rung.clear()
+
+
+def _reset(system_id: str, known: _Told) -> Event:
+    return Event("reset", Reset(system_id, known.position.epoch, known.step))
 
 
 def _same(one: str, other: str) -> int:

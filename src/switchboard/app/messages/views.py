@@ -291,7 +291,7 @@ class Views:
 
     async def replies_so_far(self, request_id: UUID) -> list[ReplyView]:
         """All replies to a message, the oldest first."""
-        rows = await outbox.list_replies(self._database, request_id=request_id)
+        rows = await outbox.list_replies(self._database, request_id=request_id, limit=None)
         return [ReplyView(r.outbox_id, r.system_id, r.text, r.state, r.created_at) for r in rows]
 
     async def find(self, start: str) -> list[Found]:

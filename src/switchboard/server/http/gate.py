@@ -143,8 +143,10 @@ async def _refuse(error: Exception, scope: Scope, receive: Receive, send: Send) 
 
 
 def _as_get(scope: Scope) -> Scope:
-    """HEAD is GET whose body the server leaves out."""
-    return {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+    """HEAD is GET whose body the server leaves out; `state.head` tells it to a route whose body has no end."""
+    if scope["method"] != "HEAD":
+        return scope
+    return {**scope, "method": "GET", "state": {**scope.get("state", {}), "head": True}}
 
 
 def _identified(send: Send, request_id: str) -> Send:

@@ -13,12 +13,12 @@ from uuid import UUID
 
 import msgspec
 import structlog
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.stream import Event, Stream
-from switchboard.domain.errors import Unavailable
+from switchboard.domain.errors import InvalidInput, Unauthenticated, Unavailable
 from switchboard.server.http.services import Parts, Responses, Services, needs, operation
 
 log = structlog.get_logger(__name__)
@@ -40,18 +40,22 @@ _HEAD: Final = [(b"content-type", _TYPE.encode()), (b"cache-control", b"no-store
 class EventStream(Response):
     """A stream as a response."""
 
-    def __init__(self, parts: Services, stream: Stream, wait_s: float) -> None:
+    def __init__(self, parts: Services, stream: Stream, wait_s: float, authorization: str | None) -> None:
         super().__init__()
         self._parts = parts
         self._stream = stream
         self._wait_s = wait_s
+        self._authorization = authorization
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEAD})
+        if scope["state"].get("head"):
+            await send({"type": "http.response.body", "body": b""})
+            return
         try:
             async with (
                 self._parts.polls.watch(receive) as gone,
-                aclosing(self._stream.follow(gone, self._wait_s)) as events,
+                aclosing(self._stream.follow(gone, self._wait_s, self._allowed)) as events,
             ):
                 async for event in events:
                     async with asyncio.timeout(SLOW_S):
@@ -64,6 +68,14 @@ class EventStream(Response):
             log.info("a stream ended with the database")  # its reader comes back
         await send({"type": "http.response.body", "body": b""})
 
+    async def _allowed(self) -> bool:
+        """Whether the token is still good; it is looked up once in a while only."""
+        try:
+            await self._parts.access.authenticate(self._authorization)
+        except Unauthenticated:
+            return False
+        return True
+
 
 @router.get(
     "/{request_id}/stream",
@@ -71,18 +83,26 @@ class EventStream(Response):
     **operation("stream_message", "Stream the replies to a message", None, 404, more=_EVENTS),
 )
 async def stream_message(
+    request: Request,
     caller: Annotated[Principal, Depends(needs("messages"))],
     parts: Parts,
     request_id: UUID,
     wait_s: Annotated[float, Query(ge=0, le=3600, allow_inf_nan=False)] = 3600,
-    last_event_id: Annotated[str | None, Header(max_length=4000)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=60_000)] = None,
 ) -> Response:
     """While they are written; deltas fold to the text of each reply. After `Last-Event-ID`, if it is given.
 
     Ends when all is settled, or after `wait_s` seconds; then ask again.
     """
+    _refuse_body(request)
     stream = await parts.streams.open(caller, request_id, last_event_id or None)
-    return EventStream(parts, stream, wait_s)
+    return EventStream(parts, stream, wait_s, request.headers.get("authorization"))
+
+
+def _refuse_body(request: Request) -> None:
+    """A body would be read until it is too large, while the stream is being sent."""
+    if "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0":
+        raise InvalidInput("a stream is asked for without a body")
 
 
 def framed(event: Event) -> bytes:
