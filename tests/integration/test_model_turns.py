@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
+from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.policy.retry import OutagePolicy
 from switchboard.core.readers import directory_of, reader_of
+from switchboard.core.turns.images import MOST_IMAGE_BYTES, reference
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.llm import Image
 from switchboard.domain.routing import SystemId, Team
 from switchboard.journey.stopping import announce
 from switchboard.journey.turn import DELAYED, TurnLimits
@@ -30,6 +35,7 @@ from switchboard.store.steps import Step, StepWrite, write_steps
 from switchboard.store.stopping import stop_message
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Call, Garbage, Hang, Reply, Request, ScriptedLlm, Status, Usage
+from switchboard.tools.inbox import keep_image
 from switchboard.tools.registry import build_tools
 from tests.asking import spec
 from tests.hands import a_hand, all_dead_letters, assert_balanced, at_work, rescue, settled
@@ -90,6 +96,56 @@ async def test_the_model_is_told_the_time_and_who_it_is() -> None:
         [request] = llm.requests
     assert request.prompt == "[2026-07-02 00:00 Europe/Berlin, api/bot%3Ahouse/alice]\n> hello"
     assert request.system.startswith("You are tool, an agent of the team root.")
+
+
+def with_images(turn: Turn, images: Sequence[Image]) -> Turn:
+    payload = msgspec.structs.replace(turn.envelope.payload, attachments=tuple(map(reference, images)))
+    return replace(turn, envelope=msgspec.structs.replace(turn.envelope, payload=payload))
+
+
+async def kept_by(engine: ModelEngine, turn: Turn, images: Sequence[Image]) -> None:
+    journal = MemoryJournal(stop_at=2)
+    with pytest.raises(Fenced):
+        await engine.run(turn, journal)
+    kept = engine.kept_for(turn.member, journal.record.ended["start"]["readers"])
+    assert kept is not None
+    for image in images:
+        keep_image(kept, reference(image).filename or "", image)
+
+
+async def test_an_image_that_was_not_there_at_first_does_not_appear_later(tmp_path: Path) -> None:
+    cat = Image("image/png", b"a cat")
+    async with ScriptedLlm(script(*[Reply(text="Hm.")] * 3)) as llm, a_seeing_engine(llm, tmp_path) as engine:
+        turn, journal = with_images(a_turn(), [cat]), MemoryJournal(stop_at=2)
+        with pytest.raises(Fenced):
+            await engine.run(turn, journal)
+        await kept_by(engine, turn, [cat])
+        await engine.run(turn, MemoryJournal(journal.record))
+        bodies = [request.body for request in llm.requests]
+        assert "not available any more" in llm.requests[0].prompt
+    assert bodies[0] == bodies[-1]
+
+
+async def test_a_turn_has_four_images_at_most_and_none_that_is_too_large(tmp_path: Path) -> None:
+    images = [Image("image/png", b"%d" % n) for n in range(6)]
+    images[0] = Image("image/png", bytes(MOST_IMAGE_BYTES + 1))
+    async with ScriptedLlm(script(*[Reply(text="Hm.")] * 2)) as llm, a_seeing_engine(llm, tmp_path) as engine:
+        turn, journal = with_images(a_turn(), images), MemoryJournal()
+        await kept_by(engine, turn, images)
+        await engine.run(turn, journal)
+        seen = [one["name"] for one in journal.record.ended["start"]["images"]]
+        names = [reference(image).filename for image in images]
+        assert seen == names[1:4]
+        assert json.dumps(llm.requests[-1].body).count("data:image/png") == 3
+        assert f"({names[0]}: not available any more.)" in llm.requests[-1].prompt
+        assert f"({names[4]}, {names[5]}: not shown, a message has at most 4.)" in llm.requests[-1].prompt
+
+
+@asynccontextmanager
+async def a_seeing_engine(llm: ScriptedLlm, place: Path) -> AsyncIterator[ModelEngine]:
+    specs = [spec("openai", llm.url, "m", timeout=20.0, vision=True)]
+    async with a_model_engine(llm, specs=specs, workspaces=place) as (engine, _):
+        yield engine
 
 
 async def test_calls_without_effect_run_side_by_side_and_others_in_order() -> None:

@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import Final
 
 from switchboard.core.lenient import string
+from switchboard.core.turns.images import MOST_IMAGE_BYTES
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import ChatMessage, Request, Tool, ToolCall
 from switchboard.llm.answers import MALFORMED
 from switchboard.llm.json_form import forced_tool, json_form
-from switchboard.llm.pictures import MOST_IMAGE_BYTES, Picture, pictures
+from switchboard.llm.pictures import Picture, pictures
 from switchboard.llm.port import ApiKind
 from switchboard.llm.spec import ModelSpec
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from switchboard.core.turns.images import EXTENSIONS
+from switchboard.core.turns.images import EXTENSIONS, MOST_IMAGE_BYTES, MOST_IMAGES
 from switchboard.domain.llm import Image
-
-MOST_IMAGES: Final = 4
-MOST_IMAGE_BYTES: Final = 5 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from switchboard.core.turns.images import INBOX, FrozenImage
+from switchboard.core.turns.images import INBOX, MOST_IMAGE_BYTES, FrozenImage
 from switchboard.domain.llm import Image
 from switchboard.tools.threads import Stop
 from switchboard.tools.workspace import Refused, Written, directory, entries, read_at, regular_file, remove, write
@@ -46,7 +46,7 @@ def keep_image(readers: Path, name: str, image: Image) -> None:
 
 
 def read_image(readers: Path, image: FrozenImage) -> Image | None:
-    """The image, if its file is there and has not changed."""
+    """The image, if its file is there, has not changed, and is no larger than models may see."""
     *above, name = image.name.split("/")
     try:
         with directory(readers, above) as at, regular_file(at, name) as opened:
@@ -66,7 +66,10 @@ def remove_images(readers: Path, wanted: Wanted, stop: Stop) -> None:
 
 
 def _all_of(opened: int) -> bytes:
+    """Empty for what is too large."""
     data = b""
     while piece := read_at(opened, len(data)):
         data += piece
+        if len(data) > MOST_IMAGE_BYTES:
+            return b""
     return data

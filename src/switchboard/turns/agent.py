@@ -23,7 +23,7 @@ from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.readers import directory_among
 from switchboard.core.storable import storable_text
 from switchboard.core.tokens import estimate_tokens
-from switchboard.core.turns.images import EXTENSIONS, reference
+from switchboard.core.turns.images import EXTENSIONS, MOST_IMAGE_BYTES, MOST_IMAGES, reference
 from switchboard.core.turns.render import MOST_NOTES
 from switchboard.domain.envelope import Attachment, Event, Payload
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
@@ -36,7 +36,6 @@ from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg
 from switchboard.lanes.kinds import Claim
 from switchboard.lanes.notifier import Notifier, settled_topic
-from switchboard.llm.pictures import MOST_IMAGE_BYTES, MOST_IMAGES
 from switchboard.ports.engine import EngineFailure, Fenced
 from switchboard.store import embedded_turns as store
 from switchboard.store import lanes

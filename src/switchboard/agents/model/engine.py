@@ -16,10 +16,10 @@ from urllib.parse import quote
 
 from switchboard.agents.delivery import read_options
 from switchboard.agents.model.options import ModelOptions
-from switchboard.agents.model.talk import Around, Talk, said_in
+from switchboard.agents.model.talk import GONE, Around, Talk, images_in, said_in
 from switchboard.core.readers import person_of
 from switchboard.core.turns.frozen import Frozen, read_frozen
-from switchboard.core.turns.images import images_among
+from switchboard.core.turns.images import MOST_IMAGES, images_among, left_out
 from switchboard.core.turns.render import notes, opening, said_at, system_prompt
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
@@ -124,12 +124,19 @@ class ModelEngine:
         window = await models.context(names[0])
         granted = await granted_to(turn, options, self._tools, self._context.readers)
         said = said_at(said_in(turn), person_of(turn.envelope), turn.received_at, options.zone)
+        images = images_among(turn.envelope.payload.attachments)
+        shown = images[:MOST_IMAGES]
+        found = await images_in(self.kept_for(turn.member, granted.readers), shown)
+        gone = [one for one in shown if one not in found]
+        unseen = left_out(gone, GONE) + left_out(
+            images[MOST_IMAGES:], f"not shown, a message has at most {MOST_IMAGES}"
+        )
         return Frozen(
             now=turn.received_at,
             zone=options.zone,
             system=system_prompt(turn.member, prompt),
-            opening=opening(said, await self._known(turn)),
-            images=images_among(turn.envelope.payload.attachments),
+            opening=opening(said, await self._known(turn)) + unseen,
+            images=tuple(found),
             models=names,
             tools=granted.tools,
             withheld=granted.withheld,

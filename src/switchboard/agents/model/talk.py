@@ -24,7 +24,7 @@ from switchboard.core.readers import person_of
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.fitting import Moved, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool
-from switchboard.core.turns.images import marked
+from switchboard.core.turns.images import FrozenImage, left_out, marked
 from switchboard.core.turns.loop import (
     Ask,
     Call,
@@ -42,7 +42,7 @@ from switchboard.core.turns.render import arguments_text, messages
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import FailureClass
-from switchboard.domain.llm import AWAY, ModelFailure, Reply, Report, Request, ToolCall, ToolResult
+from switchboard.domain.llm import AWAY, Image, ModelFailure, Reply, Report, Request, ToolCall, ToolResult
 from switchboard.ports.engine import (
     Answer,
     Costed,
@@ -66,6 +66,8 @@ from switchboard.tools.workspace import RESULTS, Refused, Written, write
 
 log = structlog.get_logger(__name__)
 
+GONE: Final = "not available any more"
+"""Said of images."""
 _AT_ONCE: Final = 4
 _LAST_S: Final = 60.0
 """Seconds for a request after the time of its turn is up."""
@@ -171,14 +173,11 @@ class Talk:
         return progress
 
     async def _begun(self) -> Progress:
-        """The turn with the images of its message, as far as they are still there."""
-        frozen, kept = self._frozen, self._around.results
-        if not frozen.images:
-            return begin(frozen.opening)
-        found = [None if kept is None else await asyncio.to_thread(read_image, kept, one) for one in frozen.images]
-        gone = [one.name for one, image in zip(frozen.images, found, strict=True) if image is None]
-        note = f"\n\n({', '.join(gone)}: not available any more.)" if gone else ""
-        return begin(frozen.opening + note, [image for image in found if image is not None])
+        """The turn with its images, as far as they have not gone since it began."""
+        frozen = self._frozen
+        found = await images_in(self._around.results, frozen.images)
+        gone = [one for one in frozen.images if one not in found]
+        return begin(frozen.opening + left_out(gone, GONE), list(found.values()))
 
     def _result(self, answer: Answer) -> Answer:
         """With what it cost, and what is to be remembered of it."""
@@ -365,6 +364,14 @@ class Talk:
         self._telling.call(tool.name)
         outcome = await call_tool(present, made.arguments, scope, CallLimits(self._around.options.tool_timeout))
         return _outcome(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
+
+
+async def images_in(kept: Path | None, images: Sequence[FrozenImage]) -> dict[FrozenImage, Image]:
+    """Those that are there, in their order."""
+    if kept is None:
+        return {}
+    found = {one: await asyncio.to_thread(read_image, kept, one) for one in images}
+    return {one: image for one, image in found.items() if image is not None}
 
 
 def said_in(turn: Turn) -> str:

@@ -56,7 +56,7 @@ class Frozen:
     readers: str = ""
     """Who reads the turn, as the name of a directory."""
     images: tuple[FrozenImage, ...] = ()
-    """Those of the message, which are shown in this turn only."""
+    """Those of the message that were there; they are shown in this turn only."""
     window: int = 8192
     max_tokens: int = 4096
 

@@ -18,6 +18,8 @@ from switchboard.domain.llm import Image
 INBOX: Final = "inbox"
 EXTENSIONS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 """The media types that models can see."""
+MOST_IMAGES: Final = 4
+MOST_IMAGE_BYTES: Final = 5 * 1024 * 1024
 _KEPT: Final = re.compile(rf"{INBOX}/[0-9a-f]{{16}}\.(?:{'|'.join(EXTENSIONS.values())})")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _MARKS: Final = re.compile(r"^\[(?:image|attachment) [^\n]*\]$", re.MULTILINE)
@@ -50,6 +52,12 @@ def images_among(attachments: Iterable[Attachment]) -> tuple[FrozenImage, ...]:
         if digest and _KEPT.fullmatch(one.filename or "") and one.media_type in EXTENSIONS:
             found.append(FrozenImage(one.filename or "", one.media_type, digest[1]))
     return tuple(found)
+
+
+def left_out(images: Iterable[FrozenImage], why: str) -> str:
+    """What a model is told of images that it does not see; empty for none."""
+    names = ", ".join(one.name for one in images)
+    return f"\n\n({names}: {why}.)" if names else ""
 
 
 def marked(text: str, attachments: Iterable[Attachment]) -> str:
