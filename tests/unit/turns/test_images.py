@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from switchboard.core.turns.compaction import Line, words_of
+from switchboard.core.turns.compaction import Line, own_words, words_of
 from switchboard.core.turns.images import EXTENSIONS, FrozenImage, images_among, marked, reference
 from switchboard.core.turns.render import messages
 from switchboard.domain.envelope import Attachment
@@ -54,6 +54,24 @@ def test_each_attachment_has_a_line() -> None:
     ]
     assert marked("look", ()) == "look"
     assert marked("", [BILL]).startswith("[attachment bill")
+
+
+@pytest.mark.parametrize(
+    ("media_type", "told"),
+    [
+        ("image/svg+xml", "image/svg+xml"),
+        ("text/plain; charset=utf-8", "text/plain"),
+        ("a/b\nhttps://evil.example/?x=1\nc", "file"),
+        ("https://evil.example/", "file"),
+        ("a/b]", "file"),
+        ("a/b c", "file"),
+        ("pdf", "file"),
+    ],
+)
+def test_a_media_type_is_told_only_if_it_is_one(media_type: str, told: str) -> None:
+    text = marked("see the file", [Attachment(media_type=media_type, size_bytes=1)])
+    assert text.splitlines() == ["see the file", f"[attachment {told}, 1 bytes; its content is not available]"]
+    assert own_words(text).strip() == "see the file"
 
 
 def test_nothing_is_learned_from_the_line_of_an_attachment() -> None:

@@ -23,6 +23,7 @@ MOST_IMAGE_BYTES: Final = 5 * 1024 * 1024
 _KEPT: Final = re.compile(rf"{INBOX}/[0-9a-f]{{16}}\.(?:{'|'.join(EXTENSIONS.values())})")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _MARKS: Final = re.compile(r"^\[(?:image|attachment) [^\n]*\]$", re.MULTILINE)
+_MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+", re.ASCII)
 _MOST_NAME: Final = 100
 
 
@@ -75,5 +76,7 @@ def _mark(attachment: Attachment) -> str:
     if kept := images_among([attachment]):
         return f"[image {kept[0].name}]"
     name = " ".join((attachment.filename or "").split())[:_MOST_NAME]
-    what = ", ".join(filter(None, (name, attachment.media_type[:_MOST_NAME], f"{attachment.size_bytes} bytes")))
+    kind = attachment.media_type.partition(";")[0].strip()
+    kind = kind[:_MOST_NAME] if _MEDIA_TYPE.fullmatch(kind) else "file"
+    what = ", ".join(filter(None, (name, kind, f"{attachment.size_bytes} bytes")))
     return f"[attachment {what}; its content is not available]"
