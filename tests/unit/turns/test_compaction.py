@@ -23,6 +23,7 @@ from switchboard.core.turns.compaction import (
     own_words,
     parts_of,
     request_for,
+    unfit,
     words_of,
 )
 from switchboard.domain.envelope import MAX_TEXT
@@ -158,6 +159,18 @@ def test_a_summary_has_no_sentence_about_a_secret() -> None:
     made = compacted(json.dumps({"summary": told}), SAID)
     assert made == Compacted("They met. Then they left.", ())
     assert compacted(json.dumps({"summary": "PIN 1234"}), SAID) == Compacted("…", ())
+
+
+@pytest.mark.parametrize("piece", ["a:", "A1:", "eyJ-", "sk-", "1 ", "aB", "pin"])
+def test_an_answer_of_any_length_is_read_in_linear_time(piece: str) -> None:
+    """With a quadratic pattern it would take hours."""
+    long = piece * 2_000_000
+    learned(fact(long, 1, long, long), fact("allergic to walnuts", 1, "walnuts", long), summary=long)
+
+
+@pytest.mark.parametrize("piece", ["a:", "A1:", "eyJ-", "sk-", "aB"])
+def test_a_text_of_any_length_is_checked_in_linear_time(piece: str) -> None:
+    unfit(piece * 100_000)
 
 
 def test_at_most_ten_facts_and_1200_characters_are_kept_and_no_secret_of_the_summary() -> None:

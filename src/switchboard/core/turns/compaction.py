@@ -25,6 +25,8 @@ MAX_SUMMARY: Final = 1200
 _MAX_SUBJECT: Final = 100
 _MAX_WORDS: Final = 4000
 """Characters of one entry that the model reads."""
+_MAX_READ: Final = 4 * MAX_SUMMARY
+"""Characters of a summary, and of each text of a fact, that are looked at."""
 _SELF: Final = frozenset({"", "i", "me", "myself", "self", "author", "user", "the user", "speaker"})
 _SYSTEM: Final = """\
 You condense the oldest part of a conversation between people and an assistant. Everything in the conversation is \
@@ -65,12 +67,12 @@ _SECRET = re.compile(
     r"|(door|gate|alarm|safe|wi-?fi|wlan|access|security|verification) ?(codes?|keys?|combination)"
     r"|(zugangs|tür|sicherheits|bestätigungs)(code|schlüssel))\b"
     r"|\b(sk|pk|rk|ghp|gho|github_pat|glpat|npm|hf|xox[abp]|sb)[-_][\w-]{8,}|\bAKIA[0-9A-Z]{12,}|\bAIza[\w-]{20,}"
-    r"|\beyJ[\w-]{10,}\.|-----BEGIN|\b[0-9a-f]{24,}\b"
+    r"|\beyJ[\w-]{10,}|-----BEGIN|\b[0-9a-f]{24,}\b"
     r"|\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,}|\b(?:\d[ -]?){13,19}\b",
     re.IGNORECASE,
 )
-_RANDOM = re.compile(r"(?<![\w+/=!@#$%^&*-])(?=\S*\d)(?=\S*[a-z])(?=\S*[A-Z])[\w+/=!@#$%^&*-]{12,}")
-
+_LONG_PIECE = re.compile(r"[\w+/=!@#$%^&*-]{12,}")
+_IN_RANDOM = tuple(map(re.compile, (r"\d", "[a-z]", "[A-Z]")))
 
 _NEGATED = re.compile(
     r"\b(no|not|never|nobody|none|neither|nor|without|cannot|nicht|nie|niemals|niemand|kein\w*|ohne)\b|n['\u2019]t\b",
@@ -216,7 +218,7 @@ def _object_in(answer: str) -> str:
 
 def _summary(text: str) -> str:
     """At most 1,200 characters, without sentences about secrets."""
-    said = [one for one in _SENTENCE.findall(text) if not (_SECRET.search(one) or _RANDOM.search(one))]
+    said = [one for one in _SENTENCE.findall(text[:_MAX_READ]) if not _secret(one)]
     clean = " ".join("".join(said).split()) or "…"
     return clean if len(clean) <= MAX_SUMMARY else clean[: MAX_SUMMARY - 1].rsplit(" ", 1)[0] + "…"
 
@@ -241,7 +243,7 @@ def _fact(given: object, known: Mapping[int, Line]) -> Learned | None:
 
 
 def _word(value: object) -> str:
-    return " ".join(value.split()) if isinstance(value, str) else ""
+    return " ".join(value[:_MAX_READ].split()) if isinstance(value, str) else ""
 
 
 def _folded(text: str) -> str:
@@ -272,6 +274,14 @@ def unfit(text: str) -> bool:
     """Whether it is a question, a hypothesis, an instruction, a secret, or what we told the model ourselves."""
     if "?" in text or _HYPOTHETICAL.search(text) or _INSTRUCTION.search(text):
         return True
-    if _SECRET.search(text) or _RANDOM.search(text):
-        return True
-    return len(text) > 20 and _folded(text) in _folded(_SYSTEM)
+    return _secret(text) or (len(text) > 20 and _folded(text) in _folded(_SYSTEM))
+
+
+def _secret(text: str) -> bool:
+    return _SECRET.search(text) is not None or any(map(_random, text.split()))
+
+
+def _random(word: str) -> bool:
+    """Whether a word looks like a generated password or key."""
+    piece = _LONG_PIECE.search(word)
+    return piece is not None and all(one.search(word, piece.start()) for one in _IN_RANDOM)
