@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import re
+import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -717,7 +718,19 @@ async def test_without_a_place_for_images_the_model_is_told(database_url: str, t
     for place in (None, tmp_path / "file"):
         async with ScriptedLlm(says) as llm, a_host(database_url, llm, vision=True, workspaces=place) as (_, context):
             answer = await process_message(context, f"s{place}", "api", "look", images=[CAT])
-            assert answer.content.endswith("[attachment image/png, 10 bytes; its content is not available]")
+            assert re.search(r"\[image (inbox/\w+\.png)\]\n\n\(\1: not available any more\.\)$", answer.content)
+
+
+async def test_a_request_is_the_same_though_its_image_can_no_longer_be_kept(database_url: str, tmp_path: Path) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm, vision=True, workspaces=tmp_path) as (_, context):
+        first = await process_message(context, "s1", "api", "look", images=[CAT], request_id="r1")
+        inbox = the_image_in(tmp_path).parent
+        shutil.rmtree(inbox)
+        inbox.write_text("in the way")
+        with capture_logs() as logs:
+            again = await process_message(context, "s1", "api", "look", images=[CAT], request_id="r1")
+        assert again == first
+        assert "an image could not be kept" in [one["event"] for one in logs]
 
 
 @pytest.mark.parametrize("change", [b"a dog", None])

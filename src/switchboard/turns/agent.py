@@ -254,15 +254,17 @@ def _check(images: Sequence[Image]) -> None:
 
 
 def _keep(readers: Path | None, image: Image) -> Attachment:
-    """What the message says of an image; the model is told that it is not there where it cannot be kept."""
+    """What the message says of an image, whether it can be kept or not: the same request is the same message.
+
+    The model is told of an image that is not there.
+    """
     attachment = reference(image)
-    try:
-        if readers is not None:
+    if readers is not None:
+        try:
             keep_image(readers, attachment.filename or "", image)
-            return attachment
-    except (Refused, OSError) as error:
-        log.warning("an image could not be kept", error=str(error))
-    return Attachment(media_type=image.media_type, size_bytes=len(image.data))
+        except (Refused, OSError) as error:
+            log.warning("an image could not be kept", error=str(error))
+    return attachment
 
 
 async def _compact(ctx: MessageContext, session_key: str) -> None:
