@@ -518,6 +518,20 @@ async def test_a_command_whose_id_is_taken_by_another_mail_stops_too(database_ur
         assert await parts.count("select count(*) from stopped where lane = $1", item.lane) == 1
 
 
+async def test_what_others_write_meanwhile_keeps_nobody_from_stopping(database_url: str) -> None:
+    async with lab(database_url, [TEAM], RULES) as parts, a_hand(parts.database) as hand:
+
+        async def says(text: str, sender: str) -> Acceptance:
+            return await parts.accept.accept(submission(text, channel="telegram", thread="group", sender=sender))
+
+        await says("long", "ann")
+        [item] = await hand.claim()
+        await asyncio.gather(*(says("flood", f"bot{n}") for n in range(250)))
+        for sender, stopped in (("mallory", 0), ("ann", 1)):
+            await says("/stop", sender)
+            assert await parts.count("select count(*) from stopped where lane = $1", item.lane) == stopped
+
+
 async def test_nobody_stops_the_turn_of_another_in_their_name(database_url: str) -> None:
     async with lab(database_url, [TEAM], RULES) as parts, a_hand(parts.database) as hand:
         decide = DecideLeg(parts.rule_book, TRUSTING)

@@ -15,21 +15,20 @@ language sql as $$
 $$;
 
 -- The turns that run for earlier messages of the senders of these commands, in the same conversations, are to end. What has not
--- begun stays. Only the latest messages count: so many do not wait behind one that runs.
+-- begun stays. It starts from the lanes, so what others have written in the conversation since does not matter.
 create or replace function stop_earlier(_commands uuid[]) returns table (lane uuid, seq bigint)
 language sql as $$
     delete from stopped where at < clock_timestamp() - interval '1 day';
     insert into stopped (lane, seq, command)
         select distinct on (d.lane, d.seq) d.lane, d.seq, s.request_id
         from message_inbox s
-        cross join lateral (
-            select m.request_id, m.sender from message_inbox m
-            where m.conversation = s.conversation and m.request_id < s.request_id
-            order by m.request_id desc limit 200
-        ) m
-        join delivery d on d.request_id = m.request_id and d.state = 'pending' and d.system_id <> 'switchboard'
-        join lane l on l.key = d.lane and l.next_seq = d.seq and (l.state = 'running' or l.attempts > 0 or l.delayed)
-        where s.request_id = any (_commands) and m.sender = s.sender
+        cross join member b
+        join lane l on l.key = lane_key('turn', b.system_id, s.conversation)
+            and (l.state = 'running' or l.attempts > 0 or l.delayed)
+        join delivery d on d.lane = l.key and d.seq = l.next_seq and d.state = 'pending'
+        join message_inbox m on m.request_id = d.request_id
+        where s.request_id = any (_commands)
+            and m.conversation = s.conversation and m.sender = s.sender and m.request_id < s.request_id
         order by d.lane, d.seq, s.request_id
         on conflict do nothing
         returning lane, seq;
