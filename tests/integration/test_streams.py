@@ -205,6 +205,19 @@ async def test_replies_that_are_stored_in_another_order_than_their_ids_are_all_t
     assert told == ["System1/other", CLERK]
 
 
+async def test_all_replies_are_told_however_many_they_are(database_url: str, tmp_path: Path) -> None:
+    async def play(turn: Turn, tell: Callable[[Delta], None]) -> TurnResult:  # noqa: ARG001
+        return Answer(turn.member.system_id)
+
+    names = [f"b{n}" for n in range(104)]
+    async with a_server(database_url, tmp_path, Writing(play), *names) as server:
+        request_id = await sent(server)
+        reader = await read(server, request_id)
+        assert len(reader.done["replies"]) == reader.kinds.count("reply") == 105
+        async with aclosing(events(server, request_id, reader.last)) as coming:
+            assert [kind async for _, kind, _ in coming] == ["done"]
+
+
 async def test_what_was_written_of_a_reply_that_is_not_sent_is_taken_back(database_url: str, tmp_path: Path) -> None:
     go_on = asyncio.Event()
 
