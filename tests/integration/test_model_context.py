@@ -114,7 +114,7 @@ def reader(seen: list[str], calls: int) -> Callable[[Request], Reply]:
     """Reads one long page after the other, and notes how what has reached it begins and ends."""
 
     def read(asked: Request) -> Reply:
-        seen.append(f"{asked.system[:12]} … {asked.prompt[-5:]}")
+        seen.append(f"{asked.system[:12]} … {asked.prompt.split()[-1]}")
         done = sum(1 for said in asked.messages if said.role == "tool")
         return Reply(calls=(Call("page", {"n": done}),)) if done < calls else Reply("Read.")
 
@@ -139,7 +139,7 @@ async def test_a_turn_keeps_its_head_at_a_server_that_cuts_it_in_silence(tmp_pat
         result = await engine.run(a_turn({"owners": OWNER}, "read"), MemoryJournal())
     assert isinstance(result, Answer)
     assert result.text == "Read."
-    assert seen == ["You are tool … \nread"] * 10
+    assert seen == ["You are tool … read"] * 10
 
 
 async def test_a_model_with_a_smaller_context_takes_over_and_loses_nothing(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ async def test_a_model_with_a_smaller_context_takes_over_and_loses_nothing(tmp_p
         result = await engine.run(turn, MemoryJournal())
         told = [said.text for said in small.requests[0].messages if said.role == "tool"]
     assert isinstance(result, Answer)
-    assert second == ["You are tool … \nread"] * 5
+    assert second == ["You are tool … read"] * 5
     assert len(first) == 5
     assert told[0].startswith(f"[moved to the file tool-results/{turn.request_id}/2-1.txt")
     assert told[-1].startswith("page 4 ")
