@@ -1,0 +1,247 @@
+"""The port of connectors: what a package that connects a platform declares, and what its open session does.
+
+A package names its `Manifest` as an entry point of the group `switchboard.connectors`; `open` is called when an account
+is started, and imports the platform's SDK only then. What a channel means to rules and models is its `Channel`
+(`channel.py`); this is how its messages come and go. The kernel in `connectors/` calls a session and does everything
+that all platforms have in common. Next: `connectors/kernel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from pydantic import BaseModel
+
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import SwitchboardError
+from switchboard.domain.json_values import JsonObject
+
+TextUnit = Literal["bytes", "code_points", "utf16"]
+Markup = Literal["plain", "entities", "html", "markdown", "mrkdwn"]
+History = Literal["cursor", "window", "none"]
+Idempotency = Literal["key", "lookup", "none"]
+OnUncertain = Literal["ask", "resend_marked", "drop"]
+Why = Literal["markup", "target", "blocked", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a platform can do. Limits are those of the platform, not a little below them."""
+
+    text_limit: int
+    """Maximum length of a text, in `text_unit`."""
+    text_unit: TextUnit = "code_points"
+    caption_limit: int = 0
+    """The same for a text that goes with a file; 0: such a text is a part of its own."""
+    markup: Markup = "plain"
+    history: History = "none"
+    """How it gives missed messages again: from a `cursor`, only within a `window` of time, or not at all."""
+    idempotency: Idempotency = "none"
+    """Whether a part that is sent twice under one `key` is one message; or can be asked for with `find`."""
+    key_window_s: float = 0.0
+    """Seconds for which it remembers such a key."""
+    edits: bool = False
+    threads: bool = False
+    typing_s: float = 0.0
+    """Seconds for which one `typing` is shown; 0: it has none."""
+    max_file_in: int = 0
+    """Maximum bytes of a file that can be fetched; 0: none can."""
+    max_file_out: int = 0
+    per_account_s: float = 0.0
+    """Seconds between two parts of the account; 0: no limit."""
+    per_conversation_s: float = 0.0
+    per_group: tuple[int, float] | None = None
+    """How many parts a group may get in how many seconds."""
+    receive_window_s: float = 60.0
+    """Seconds within which a receive round trip ends while the connection is alive, even if nothing arrives."""
+    on_uncertain: OnUncertain = "resend_marked"
+    """What becomes of a part that may have been sent, unless the account says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A secret that an account needs. `what` says in words where to get it."""
+
+    name: str
+    what: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One account of a channel, as its file says; `secrets` by name, read from files or the environment."""
+
+    name: str
+    settings: BaseModel
+    secrets: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who we are on the platform. `endpoint` is the platform's own id of the account, which never changes."""
+
+    endpoint: str
+    display_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileIn:
+    """A file of a message that can be fetched: `attachment` is its position in `payload.attachments`."""
+
+    attachment: int
+    handle: JsonObject
+    """What the session needs to fetch it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inbound:
+    """One event of the platform, in its order. What the kernel needs to know of it is beside the envelope."""
+
+    envelope: Envelope
+    own: bool = False
+    """We wrote it ourselves: it is left out."""
+    by_bot: bool = False
+    direct: bool = False
+    """Only the sender and we read the conversation."""
+    files: tuple[FileIn, ...] = ()
+    album: str | None = None
+    """Events of one album are one message with several files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An event that could not be made into an envelope: it goes to quarantine, and the next one goes on."""
+
+    event_id: str
+    raw: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a round trip brought, oldest first. `cursor`: where to go on once all of it is settled; None: unchanged."""
+
+    events: tuple[Inbound | Unreadable, ...]
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of a reply: a text, a file, or a file with a text."""
+
+    address: JsonObject
+    """`event.reply_address` of the message that is answered."""
+    text: str = ""
+    rendered: JsonObject | None = None
+    """What belongs to the text in the platform's markup, such as entities or HTML; None: it is plain."""
+    file: FileOut | None = None
+    reply_to: str | None = None
+    """The platform's id of the message that is answered."""
+    subject: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileOut:
+    """A file to send; `read` streams its bytes from the beginning each time it is called."""
+
+    filename: str
+    media_type: str
+    size_bytes: int
+    read: Callable[[], AsyncIterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The platform has it, under this id."""
+
+    platform_message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The platform has certainly not taken it, and may do so after these seconds. It uses up no attempt."""
+
+    seconds: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The platform will never take it as it is; `markup`: perhaps as plain text, `target`: perhaps not as an answer."""
+
+    reason: str
+    because: Why = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertain:
+    """It was written, and no answer arrived."""
+
+    reason: str
+
+
+Outcome = Sent | Later | Refused | Uncertain
+
+
+class SignInRefused(SwitchboardError):
+    """The platform does not accept the secret: a person must act. The text says what to do."""
+
+
+class CursorRefused(SwitchboardError):
+    """The platform does not know the cursor any more."""
+
+
+class Busy(SwitchboardError):
+    """Somebody else receives for this account, or a webhook is set; the text names it."""
+
+
+class Session(Protocol):
+    """An account that is open. Cancelling any call leaves it usable."""
+
+    identity: Identity
+
+    def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
+        """What arrives after the cursor, for ever; a batch without events for a round trip that brought none.
+
+        None: from where the platform begins. Raises SignInRefused, CursorRefused, Busy, OSError.
+        """
+
+    async def confirm(self, cursor: str) -> None:
+        """The platform may forget everything up to the cursor; it is called after the switchboard has it."""
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        """Send one part. Raises nothing that the outcome can say; any other exception counts as uncertain."""
+
+    async def find(self, part: Part, key: str) -> Sent | None:
+        """The part that was perhaps sent under this key; only for platforms that can be asked."""
+
+    async def typing(self, address: JsonObject) -> None:
+        """Show that an answer is being written."""
+
+    def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
+        """The bytes of a file of a message. Raises OSError; ValueError: the platform will never give it."""
+
+    async def latest(self) -> str | None:
+        """The cursor behind everything that is there now; None: the platform begins with what is new by itself."""
+
+    async def close(self) -> None:
+        """Leave no connection open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a connector package declares; importing it imports no SDK."""
+
+    name: str
+    """As accounts name it; also the entry point."""
+    channel: str
+    provider: str
+    settings: type[BaseModel]
+    secrets: tuple[Secret, ...]
+    steps: tuple[str, ...]
+    """How to get an account, one sentence each, for people who have never done it."""
+    capabilities: Capabilities
+    open: Callable[[Account], Awaitable[Session]]
+    """Signs in. Raises SignInRefused, OSError."""
