@@ -76,6 +76,7 @@ def envelope_json(
             "external_event_id": more.get("event", f"event-{next(_numbers)}"),
             "external_thread_id": more.get("thread"),
             "observed_at": "2026-11-21T12:00:00Z",
+            **more.get("of_event", {}),
         },
         "sender": {"identity": sender, "chat_type": more.get("chat_type")},
         "payload": {"raw": more.get("raw"), "normalized_text": text},

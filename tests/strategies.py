@@ -109,8 +109,16 @@ def sources() -> st.SearchStrategy[dict[str, Any]]:
 @cache
 def events() -> st.SearchStrategy[dict[str, Any]]:
     """The `event` of an envelope."""
-    thread = {"external_thread_id": identities() | st.none()}
-    return _object({"external_event_id": identities(), "observed_at": timestamps()}, thread)
+    kinds = st.sampled_from(["message", "edit", "delete", "reaction", "button", "membership", "bounce"])
+    optional = {
+        "external_thread_id": identities() | st.none(),
+        "sent_at": timestamps() | st.none(),
+        "kind": kinds,
+        "refers_to": identities() | st.none(),
+        "reply_address": st.dictionaries(words(10), json_values(), max_size=2) | st.none(),
+        "also": st.lists(identities(), max_size=3),
+    }
+    return _object({"external_event_id": identities(), "observed_at": timestamps()}, optional)
 
 
 @cache

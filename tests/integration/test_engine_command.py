@@ -12,12 +12,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
+from msgspec import structs
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
@@ -177,6 +179,17 @@ async def test_a_program_is_handed_the_delivery(command: CommandEngine) -> None:
         "attempt": 2,
         "idempotency_key": str(record.key("command")),
     }
+
+
+async def test_a_program_is_not_told_where_the_connector_sends_replies(command: CommandEngine) -> None:
+    turn = a_turn(python("import sys; sys.stdout.write(sys.stdin.read())"))
+    event = structs.replace(turn.envelope.event, reply_address={"chat": "secret-5488"}, refers_to="42")
+    result = await command.run(
+        replace(turn, envelope=structs.replace(turn.envelope, event=event)), MemoryJournal(Record())
+    )
+    assert isinstance(result, Answer)
+    assert "secret-5488" not in result.text
+    assert json.loads(result.text)["envelope"]["event"]["refers_to"] == "42"
 
 
 async def test_a_notice_comes_with_its_dead_letter(command: CommandEngine) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 from uuid import UUID
@@ -244,12 +244,12 @@ class Engine(RuleBasedStateMachine):
         await eventually(gone)
 
     @rule(target=replies, idempotent=st.booleans())
-    def pull(self, idempotent: bool) -> list[OutboxRow]:
+    def pull(self, idempotent: bool) -> Sequence[OutboxRow]:
         pull = PullRequest("telegram", "bot:house", limit=1, idempotent=idempotent)
         return self.do(self.parts.replies.pull(pull))
 
     @rule(pulled=consumes(replies), outcome=st.sampled_from(["sent", "failed", "uncertain", "retryable"]))
-    def receive(self, pulled: list[OutboxRow], outcome: SendOutcome) -> None:
+    def receive(self, pulled: Sequence[OutboxRow], outcome: SendOutcome) -> None:
         for reply in pulled:
             found = self.do(outbox.get_reply(self.parts.database, reply.outbox_id))
             assert found is not None

@@ -68,6 +68,14 @@ async def test_a_reply_is_leased_sent_and_done(database_url: str) -> None:
         await assert_balanced(parts)
 
 
+async def test_a_reply_has_the_address_that_the_connector_gave_with_the_message(database_url: str) -> None:
+    address = {"chat_id": -100_123, "message_thread_id": 7, "words": "Grüße\n"}
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("where?", sender="a", of_event={"reply_address": address}))
+        await answered(parts, "nowhere", sender="b")
+        assert {r.text: r.address for r in await parts.replies.pull(PULL)} == {"where?": address, "nowhere": None}
+
+
 async def test_the_second_reply_is_not_offered_before_the_first_has_its_receipt(database_url: str) -> None:
     async with lab(database_url) as parts:
         await answered(parts, "1", "2", "3")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from switchboard.core.envelope.read import MAX_BATCH, json_schema, parse_envelope, split_batch
 from switchboard.core.envelope.stored import stored_envelope, stored_json
-from switchboard.domain.envelope import MAX_TEXT
+from switchboard.domain.envelope import MAX_ADDRESS, MAX_TEXT
 from switchboard.domain.errors import InvalidInput
 from tests.strategies import NOW, broken_envelope_dicts, envelope_dicts
 
@@ -80,6 +80,14 @@ LATE = (NOW + timedelta(days=1, seconds=1)).isoformat()
         ({"event__observed_at": LATE}, "future_timestamp", "event.observed_at"),
         ({"event__observed_at": "9999-12-31T23:59:59-23:59"}, "future_timestamp", "event.observed_at"),
         ({"event__observed_at": "0001-01-01T00:00:00+23:59"}, "past_timestamp", "event.observed_at"),
+        ({"event__sent_at": "2026-05-31T10:00:00"}, "timezone_required", "event.sent_at"),
+        ({"event__kind": "poke"}, "invalid_value", "event.kind"),
+        ({"event__refers_to": ""}, "empty_value", "event.refers_to"),
+        ({"event__also": ["1", " "]}, "empty_value", "event.also.1"),
+        ({"event__also": ["1"] * 21}, "too_long", "event.also"),
+        ({"event__reply_address": "5488"}, "wrong_type", "event.reply_address"),
+        ({"event__reply_address": {"a": "x" * MAX_ADDRESS}}, "address_too_long", "event.reply_address"),
+        ({"event__reply_address": {"a": nested(33)}}, "too_deep", "event.reply_address"),
         ({"sender__chat_type": "crowd"}, "invalid_value", "sender.chat_type"),
         ({"sender__participants": {"a": ""}}, "empty_value", "sender.participants.a"),
         ({"sender__participants": {str(n): "x" for n in range(1001)}}, "too_long", "sender.participants"),
@@ -332,7 +340,15 @@ def test_what_is_accepted_conforms_to_the_schema(one: dict[str, Any]) -> None:
 # What the schema cannot say, or says of stripped strings only.
 BEYOND_THE_SCHEMA = {
     *("timezone_required", "rfc3339_string_required", "future_timestamp", "past_timestamp", "placeholder_event_id"),
-    *("metadata_raw_must_be_null", "empty_message", "empty_value", "too_deep", "lone_surrogate", "invalid_json"),
+    *(
+        "address_too_long",
+        "metadata_raw_must_be_null",
+        "empty_message",
+        "empty_value",
+        "too_deep",
+        "lone_surrogate",
+        "invalid_json",
+    ),
 }
 
 

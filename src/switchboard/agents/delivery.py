@@ -11,10 +11,12 @@ from typing import Final, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError
 
 from switchboard.core.envelope.stored import stored_json
 from switchboard.core.storable import storable_text
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import (
@@ -69,7 +71,7 @@ def read_options(model: type[Options], member: Member) -> Options:
 
 
 def delivery_json(turn: Turn, idempotency_key: UUID) -> bytes:
-    """`delivery.v1`: the work, the envelope without `payload.raw`, and for a notice its dead letter.
+    """`delivery.v1`: the work, the envelope without `payload.raw` and reply address, and for a notice its dead letter.
 
     In a digest, `dead_letter` also has `dead_letters` (their number), `categories` (the number of each) and `digest`
     (the first 200 of them); the envelope is that of the first.
@@ -85,11 +87,16 @@ def delivery_json(turn: Turn, idempotency_key: UUID) -> bytes:
         "attempt": turn.attempt,
         "idempotency_key": idempotency_key,
         "received_at": turn.received_at,
-        "envelope": msgspec.Raw(stored_json(turn.envelope)),
+        "envelope": msgspec.Raw(stored_json(_without_address(turn.envelope))),
     }
     if turn.dead_letter is not None:
         delivery["dead_letter"] = turn.dead_letter
     return msgspec.json.encode(delivery)
+
+
+def _without_address(envelope: Envelope) -> Envelope:
+    """What belongs to the connector alone is told to nobody."""
+    return replace(envelope, event=replace(envelope.event, reply_address=None))
 
 
 def parse_said(body: bytes) -> TurnResult:

@@ -21,10 +21,13 @@ SCHEMA_VERSION: Final = "ingest.v1"
 MAX_TEXT: Final = 262_144
 """Maximum characters in `normalized_text`."""
 MAX_DEPTH: Final = 32
-"""Maximum nesting of `payload.raw` and of `control.trace_context`."""
+"""Maximum nesting of `payload.raw`, `control.trace_context` and `event.reply_address`."""
+MAX_ADDRESS: Final = 4096
+"""Maximum bytes of `event.reply_address` as compact JSON."""
 
 PolicyTier = Literal["high_priority", "interactive", "default", "passive"]
 IngestionTier = Literal["full", "metadata"]
+EventKind = Literal["message", "edit", "delete", "reaction", "button", "membership", "bounce"]
 ChatType = Literal["private", "group", "supergroup", "channel"]
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -34,6 +37,7 @@ Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Timestamp = Annotated[datetime, Meta(tz=True)]
 Raw = JsonObject | str | None
 Trace = JsonObject
+Address = Annotated[JsonObject, Meta(description="Opaque; at most 4096 bytes.")]
 
 _T = TypeVar("_T")
 
@@ -58,11 +62,21 @@ class Source(_Wire, frozen=True, kw_only=True):
 
 
 class Event(_Wire, frozen=True, kw_only=True):
-    """The platform's own id of this event; `observed_at` is when the connector saw it."""
+    """The platform's own id of this event; `observed_at` is when the connector saw it, `sent_at` the platform's time.
+
+    `kind`: all but a `message` are kept as history, and need no text; `refers_to` is the platform's id of the message
+    that they are about. `reply_address` comes back with every reply to the connector, and goes nowhere else. `also`:
+    ids of further events that this one stands for, such as the other photos of an album; they count as submitted.
+    """
 
     external_event_id: Identity
     external_thread_id: Identity | None = None
     observed_at: Timestamp
+    sent_at: Timestamp | None = None
+    kind: EventKind = "message"
+    refers_to: Identity | None = None
+    reply_address: Address | None = None
+    also: Annotated[tuple[Identity, ...], Meta(max_length=20)] = ()
 
 
 class Sender(_Wire, frozen=True, kw_only=True):

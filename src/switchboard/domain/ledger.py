@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Literal, NewType
 from uuid import UUID
 
+from switchboard.domain.json_values import JsonObject
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import SystemId
 
@@ -67,3 +68,10 @@ class OutboxRow:
     error: str | None
     created_at: datetime
     settled_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedRow(OutboxRow):
+    """A reply that a connector has just leased, with the `event.reply_address` of the message it answers."""
+
+    address: JsonObject | None

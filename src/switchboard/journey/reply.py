@@ -22,7 +22,7 @@ from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.policy.retry import backoff
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Conflict, NotFound
-from switchboard.domain.ledger import Item, OutboxRow, OutboxState
+from switchboard.domain.ledger import Item, LeasedRow, OutboxRow, OutboxState
 from switchboard.lanes.faults import point
 from switchboard.lanes.kinds import WORK_POOL, Claim
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
@@ -149,7 +149,7 @@ class ReplyService:
         self._database = database
         self._notifier = notifier
 
-    async def pull(self, request: PullRequest, over: asyncio.Event | None = None) -> list[OutboxRow]:
+    async def pull(self, request: PullRequest, over: asyncio.Event | None = None) -> list[LeasedRow]:
         """The next replies of this endpoint, one per conversation, leased; waits up to `wait_s` s for the first.
 
         `over` ends the wait within a second. Do not cancel instead: a lease taken at that moment would have no owner.

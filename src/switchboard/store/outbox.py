@@ -13,7 +13,7 @@ from uuid import UUID
 
 from switchboard.core.storable import storable_text
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import Item, LaneKey, OutboxRow, OutboxState
+from switchboard.domain.ledger import Item, LaneKey, LeasedRow, OutboxRow, OutboxState
 from switchboard.ports.channel import Receipt
 from switchboard.store.database import Database, query, row_as, rows_as, seconds
 
@@ -38,9 +38,9 @@ class WaitingReplies:
     since: datetime
 
 
-async def lease(database: Database, pool: str, *, limit: int, lease_s: float, idempotent: bool) -> list[OutboxRow]:
+async def lease(database: Database, pool: str, *, limit: int, lease_s: float, idempotent: bool) -> list[LeasedRow]:
     """The next reply of up to `limit` conversations of this pool, oldest first; each with its lease (epoch)."""
-    return rows_as(OutboxRow, await database.rows(query("outbox.lease"), pool, limit, seconds(lease_s), idempotent))
+    return rows_as(LeasedRow, await database.rows(query("outbox.lease"), pool, limit, seconds(lease_s), idempotent))
 
 
 async def load_send(database: Database, item: Item) -> OutboxRow | None:

@@ -12,7 +12,8 @@ from uuid import UUID
 
 from switchboard.app.access import Access, Principal, owns_endpoint
 from switchboard.domain.errors import Conflict
-from switchboard.domain.ledger import OutboxRow, OutboxState
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import LeasedRow, OutboxState
 from switchboard.journey.reply import PullRequest, ReplyService
 from switchboard.ports.channel import Receipt
 from switchboard.store import connectors, outbox
@@ -24,7 +25,10 @@ __all__ = ["INTERVAL_S", "ConnectorService", "Heartbeat", "LeasedReply", "PullRe
 
 @dataclass(frozen=True, slots=True)
 class LeasedReply:
-    """A reply to send now. The receipt must carry its `lease`; `recipient` is who wrote the message."""
+    """A reply to send now. The receipt must carry its `lease`; `recipient` is who wrote the message.
+
+    `address` is the `event.reply_address` of the message, null if it had none.
+    """
 
     outbox_id: UUID
     lease: int
@@ -37,6 +41,7 @@ class LeasedReply:
     request_id: UUID
     idempotency_key: UUID
     attempts: int
+    address: JsonObject | None
 
 
 class ConnectorService:
@@ -59,7 +64,7 @@ class ConnectorService:
             return []
         return [_leased(reply) for reply in replies]
 
-    async def _give_back(self, replies: list[OutboxRow]) -> None:
+    async def _give_back(self, replies: list[LeasedRow]) -> None:
         """What was leased for somebody who has left was certainly not sent; without this it would end as uncertain."""
         unsent = Receipt("retryable", error="the connector disconnected before the reply was handed over")
         for reply in replies:
@@ -84,11 +89,12 @@ class ConnectorService:
         await connectors.heartbeat(self._database, beat)
 
 
-def _leased(row: OutboxRow) -> LeasedReply:
+def _leased(row: LeasedRow) -> LeasedReply:
     # A reply that is sent twice has the same key: its own id.
     return LeasedReply(
         *(row.outbox_id, row.lease, row.conversation, row.thread, row.recipient, row.reply_to, row.text),
         *(row.system_id, row.request_id),
         idempotency_key=row.outbox_id,
         attempts=row.attempts,
+        address=row.address,
     )

@@ -15,12 +15,13 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import force_setattr
 
-from switchboard.domain.envelope import MAX_DEPTH, Attachment, Control, Envelope
+from switchboard.domain.envelope import MAX_ADDRESS, MAX_DEPTH, Attachment, Control, Envelope
 from switchboard.domain.json_values import JsonMapping
 
 
 class _EventAsWritten(msgspec.Struct, frozen=True, gc=False):
     observed_at: str
+    sent_at: str | None = None
 
 
 class _AsWritten(msgspec.Struct, frozen=True, gc=False):
@@ -29,6 +30,7 @@ class _AsWritten(msgspec.Struct, frozen=True, gc=False):
 
 _read: Final = msgspec.json.Decoder(Envelope).decode
 _read_as_written: Final = msgspec.json.Decoder(_AsWritten).decode
+_encode: Final = msgspec.json.Encoder().encode
 _EXACT_TIME: Final = re.compile(r"[^.+]{19}(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)").fullmatch
 _WHOLE_SECOND: Final = len("2026-01-31T12:00:00Z")
 _SPACES: Final = "".join(map(chr, range(0x2000, 0x200B)))
@@ -42,20 +44,25 @@ def fast_envelope(data: bytes) -> Envelope | None:
         return None
     try:
         envelope = _read(data)
-        time = _read_as_written(data).event.observed_at
+        times = _read_as_written(data).event
     except (ValueError, RecursionError):  # msgspec's own errors are ValueErrors, and so is UnicodeDecodeError
         return None
     # msgspec rounds the seventh digit of a fraction, pydantic truncates; and RFC 3339 wants a colon in the offset.
     # A time of twenty characters has neither.
-    if len(time) != _WHOLE_SECOND and not _EXACT_TIME(time):
+    if not _is_exact(times.observed_at) or (times.sent_at is not None and not _is_exact(times.sent_at)):
         return None
     payload = envelope.payload
     # People write this string, and it often ends in whitespace. There is no other reference to the payload yet.
     text = payload.normalized_text.strip(_BLANKS)
     if text is not payload.normalized_text:
         force_setattr(payload, "normalized_text", text)
-    bare = _are_bare_files(payload.attachments) if payload.attachments else text != ""
+    files = payload.attachments
+    bare = _are_bare_files(files) if files else text != "" or envelope.event.kind != "message"
     return envelope if bare and _is_plain(payload.raw, envelope.control) and _are_bare_names(envelope) else None
+
+
+def _is_exact(time: str) -> bool:
+    return len(time) == _WHOLE_SECOND or _EXACT_TIME(time) is not None
 
 
 def _is_plain(raw: JsonMapping | str | None, control: Control) -> bool:
@@ -77,8 +84,15 @@ def _are_bare_names(envelope: Envelope) -> bool:
         and _are_bare_options(
             event.external_thread_id, sender.display_name, control.idempotency_key, control.pinned_target
         )
+        and (event.reply_address is None or _is_short(event.reply_address))
+        and (event.refers_to is None or event.refers_to.strip() is event.refers_to)
+        and (not event.also or _are_bare(event.also))
         and (sender.participants is None or _are_bare((*sender.participants, *sender.participants.values())))
     )
+
+
+def _is_short(address: JsonMapping) -> bool:
+    return _is_shallow(address, MAX_DEPTH) and len(_encode(address)) <= MAX_ADDRESS
 
 
 def _are_bare_options(thread: str | None, name: str | None, key: str | None, pinned: str | None) -> bool:

@@ -39,7 +39,16 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
-from switchboard.domain.envelope import MAX_DEPTH, SCHEMA_VERSION, Envelope, Raw, Timestamp, Trace
+from switchboard.domain.envelope import (
+    MAX_ADDRESS,
+    MAX_DEPTH,
+    SCHEMA_VERSION,
+    Address,
+    Envelope,
+    Raw,
+    Timestamp,
+    Trace,
+)
 from switchboard.domain.errors import InvalidInput, NotJson
 from switchboard.domain.json_values import JsonObject
 
@@ -59,6 +68,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "not_a_json_number": "must not hold NaN or Infinity",
     "metadata_raw_must_be_null": "must be null when control.ingestion_tier is 'metadata'",
     "empty_message": "must not be empty when there are no attachments",
+    "address_too_long": f"must not be longer than {MAX_ADDRESS} bytes",
 }
 """Our own codes, and what each of them says about the field."""
 _FIELD_OF_CODE: Final[Mapping[str, str]] = {
@@ -109,10 +119,17 @@ def _platform_object(value: object) -> object:
     return _shallow(value)
 
 
+def _short(value: JsonObject) -> JsonObject:
+    if len(msgspec.json.encode(_shallow(value))) > MAX_ADDRESS:
+        raise _wrong("address_too_long")
+    return value
+
+
 def _consistent(envelope: Any) -> Any:
     if envelope.control.ingestion_tier == "metadata" and envelope.payload.raw is not None:
         raise _wrong("metadata_raw_must_be_null")
-    if not envelope.payload.normalized_text and not envelope.payload.attachments:
+    empty = not envelope.payload.normalized_text and not envelope.payload.attachments
+    if empty and envelope.event.kind == "message":
         raise _wrong("empty_message")
     return envelope
 
@@ -128,6 +145,7 @@ _RULES: Final[Mapping[Any, Any]] = {
         WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}, {"type": "null"}]}),
     ],
     Trace: Annotated[JsonObject, AfterValidator(_shallow)],
+    Address: Annotated[JsonObject, AfterValidator(_short)],
 }
 """Types for which pydantic is more lenient than we are, or explains less."""
 

@@ -1,7 +1,9 @@
 -- name: lease
-select outbox_id, lane, seq, conversation, request_id, system_id, channel, endpoint, thread, recipient, reply_to, text, state,
-       platform_message_id, error, created_at, settled_at, attempts, lease
-from lease_replies($1, $2, $3, $4) order by outbox_id;
+-- A subselect, so that each message is found by its index, whatever the planner thinks of the function.
+select o.outbox_id, o.lane, o.seq, o.conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
+       o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at, o.attempts, o.lease,
+       (select m.envelope #> '{event,reply_address}' from message_inbox m where m.request_id = o.request_id) as address
+from lease_replies($1, $2, $3, $4) o order by o.outbox_id;
 
 -- name: settle
 select settle_send($1, $2, $3, $4, $5, $6, $7, $8, $9);
