@@ -1,0 +1,6 @@
+"""What a connector does whatever its platform is.
+
+Pure, with the time as an argument: `chunking`, `rendering`, `parts` (what a reply is sent as), `limits` (how fast),
+`progress` (how far the cursor may move). A reply goes out through `sending`, messages come in through `receiving`, and
+`runner` keeps one account open. Next: `runner.py`.
+"""

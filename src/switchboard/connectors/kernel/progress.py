@@ -1,0 +1,46 @@
+"""How far the cursor may move: up to the highest batch behind which nothing is open. Pure; called by `receiving.py`."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class _Open:
+    number: int
+    cursor: str | None
+    unsettled: int
+
+
+@dataclass(slots=True)
+class Progress:
+    """The batches that were received and are not settled yet, oldest first."""
+
+    _batches: deque[_Open] = field(default_factory=deque)
+    _next: int = 0
+
+    def received(self, events: int, cursor: str | None) -> int:
+        """A batch with so many events arrived; its number, with which each of them is settled."""
+        self._next += 1
+        self._batches.append(_Open(self._next, cursor, events))
+        return self._next
+
+    def settled(self, batch: int) -> None:
+        """One of its events is accepted, a duplicate, left out or quarantined."""
+        found = next(some for some in self._batches if some.number == batch)
+        if not found.unsettled:
+            raise ValueError("all events of the batch are settled already")
+        found.unsettled -= 1
+
+    def advance(self) -> str | None:
+        """The cursor to save now, once; None: it has not moved."""
+        cursor = None
+        while self._batches and not self._batches[0].unsettled:
+            cursor = self._batches.popleft().cursor or cursor
+        return cursor
+
+    @property
+    def unsettled(self) -> int:
+        """How many events are open."""
+        return sum(batch.unsettled for batch in self._batches)

@@ -1,0 +1,238 @@
+"""CommonMark as the markup of a platform. Pure; called by `parts.py`.
+
+A `Rich` text is the plain words with spans over them; it becomes entities (offsets in UTF-16 units, as Telegram counts
+them) and plain text. HTML is what markdown-it makes of it, without any HTML of the source. Next: `parts.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from switchboard.connectors.kernel.chunking import length
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import Markup
+
+_SPANS: Final = {
+    "strong": "bold",
+    "em": "italic",
+    "s": "strikethrough",
+    "link": "text_link",
+    "blockquote": "blockquote",
+}
+_BULLET: Final = "• "
+_RULE: Final = "———"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a text, in code points, and what it is; `argument`: the URL of a link, the language of a block."""
+
+    start: int
+    end: int
+    kind: str
+    argument: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rich:
+    """Words, and what some of them are."""
+
+    text: str
+    spans: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What is sent: `text` is plain, `markup` belongs to it in the platform's way."""
+
+    text: str
+    markup: JsonObject | None = None
+
+
+def render(source: str, markup: Markup) -> Rendered:
+    """`entities` → {"entities": […]}, `html` → {"html": …}, `markdown` and `mrkdwn` → the source; `plain` → nothing.
+
+    What a parser cannot digest stays as it was written.
+    """
+    if markup in {"markdown", "mrkdwn"}:
+        return Rendered(source, {"markdown": source})
+    try:
+        rich = rich_text(source)
+    except RecursionError:
+        return Rendered(source)
+    if not rich.text.strip():
+        return Rendered(source)
+    if markup == "entities":
+        return Rendered(rich.text, {"entities": entities(rich)})
+    return Rendered(_plain(rich), {"html": html(source)} if markup == "html" else None)
+
+
+def rich_text(source: str) -> Rich:
+    """The words of a text of CommonMark, with their spans."""
+    writer = _Writer(source.split("\n"))
+    writer.blocks(_parser().parse(source))
+    text = "".join(writer.parts).rstrip()
+    spans = (Span(span.start, min(span.end, len(text)), span.kind, span.argument) for span in writer.spans)
+    return Rich(text, tuple(sorted((s for s in spans if s.start < s.end), key=lambda s: (s.start, -s.end))))
+
+
+def html(source: str) -> str:
+    """HTML of a text of CommonMark; HTML in it is shown, not obeyed."""
+    rendered: str = _parser().render(source)
+    return rendered
+
+
+def entities(rich: Rich) -> list[JsonObject]:
+    """The spans as Telegram takes them: offset and length in UTF-16 units."""
+    return [_entity(rich.text, span) for span in rich.spans]
+
+
+def _entity(text: str, span: Span) -> JsonObject:
+    entity: JsonObject = {
+        "type": span.kind,
+        "offset": length(text[: span.start], "utf16"),
+        "length": length(text[span.start : span.end], "utf16"),
+    }
+    argument = {"text_link": "url", "pre": "language"}.get(span.kind)
+    return entity | ({argument: span.argument} if argument and span.argument else {})
+
+
+def _plain(rich: Rich) -> str:
+    """The words, each link followed by where it leads."""
+    parts, at = [], 0
+    for span in sorted((s for s in rich.spans if s.kind == "text_link"), key=lambda s: s.end):
+        parts.append(rich.text[at : span.end])
+        at = span.end
+        if span.argument != rich.text[span.start : span.end]:
+            parts.append(f" ({span.argument})")
+    return "".join(parts) + rich.text[at:]
+
+
+@cache
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Walks the tokens of a text and writes its words."""
+
+    lines: Sequence[str]
+    parts: list[str] = field(default_factory=list)
+    length: int = 0
+    spans: list[Span] = field(default_factory=list)
+    open: list[tuple[str, int, str]] = field(default_factory=list)
+    lists: list[int | None] = field(default_factory=list)
+    fresh: bool = True
+    """Nothing stands before the next block, or only the bullet that it belongs to."""
+
+    def write(self, text: str) -> None:
+        self.parts.append(text)
+        self.length += len(text)
+
+    def blocks(self, tokens: Sequence[Token]) -> None:
+        skip = _Skipped()
+        for token in tokens:
+            if not skip.over(token):
+                self.block(token)
+
+    def block(self, token: Token) -> None:
+        match token.type:
+            case "inline":
+                for child in token.children or []:
+                    self.inline(child)
+            case "bullet_list_open" | "ordered_list_open":
+                self.lists.append(int(token.attrGet("start") or 1) if token.type.startswith("ordered") else None)
+            case "bullet_list_close" | "ordered_list_close":
+                self.lists.pop()
+            case "list_item_open":
+                self.item(token)
+            case "paragraph_open" | "heading_open" | "blockquote_open":
+                self.begin(token)
+                self.start({"heading_open": "bold", "blockquote_open": "blockquote"}.get(token.type, ""))
+            case "paragraph_close" | "heading_close" | "blockquote_close":
+                self.stop()
+            case "fence" | "code_block":
+                self.verbatim(token, token.content.removesuffix("\n"))
+            case "table_open":
+                first, end = token.map or [0, 0]
+                self.verbatim(token, "\n".join(self.lines[first:end]))
+            case "hr":
+                self.begin(token)
+                self.write(_RULE)
+                self.fresh = False
+            case _:
+                pass
+
+    def begin(self, token: Token) -> None:
+        """A block begins on a line of its own, after as much of a gap as the source has."""
+        if self.fresh:
+            return
+        first = (token.map or [0])[0]
+        gap = first > 0 and not self.lines[first - 1].strip(" \t>")
+        self.write("\n\n" if gap else "\n")
+        self.write("  " * (len(self.lists) - 1 if token.type == "list_item_open" else len(self.lists)))
+        self.fresh = token.type == "blockquote_open"
+
+    def item(self, token: Token) -> None:
+        self.begin(token)
+        number = self.lists[-1]
+        self.write(_BULLET if number is None else f"{number}. ")
+        if number is not None:
+            self.lists[-1] = number + 1
+        self.fresh = True
+
+    def verbatim(self, token: Token, content: str) -> None:
+        self.begin(token)
+        self.spans.append(Span(self.length, self.length + len(content), "pre", token.info.strip().split(" ")[0]))
+        self.write(content)
+        self.fresh = False
+
+    def inline(self, token: Token) -> None:
+        self.fresh = False
+        match token.type:
+            case "text" | "html_inline":
+                self.write(token.content)
+            case "softbreak" | "hardbreak":
+                self.write("\n")
+            case "code_inline":
+                self.spans.append(Span(self.length, self.length + len(token.content), "code"))
+                self.write(token.content)
+            case "image":
+                start = self.length
+                self.write(token.content or str(token.attrGet("src") or ""))
+                self.spans.append(Span(start, self.length, "text_link", str(token.attrGet("src") or "")))
+            case _ if token.nesting == 1:
+                self.start(_SPANS.get(token.type.removesuffix("_open"), ""), str(token.attrGet("href") or ""))
+            case _ if token.nesting == -1:
+                self.stop()
+            case _:
+                self.write(token.content)
+
+    def start(self, kind: str, argument: str = "") -> None:
+        self.open.append((kind, self.length, argument))
+
+    def stop(self) -> None:
+        kind, start, argument = self.open.pop()
+        nested = kind == "blockquote" and any(other == kind for other, *_ in self.open)
+        if kind and not nested:
+            self.spans.append(Span(start, self.length, kind, argument))
+        self.fresh = self.fresh and self.length == start
+
+
+@dataclass(slots=True)
+class _Skipped:
+    """Passes over the inside of a table, whose source is shown instead."""
+
+    inside: bool = False
+
+    def over(self, token: Token) -> bool:
+        """Whether this token is left out."""
+        was, self.inside = self.inside, (self.inside or token.type == "table_open") and token.type != "table_close"
+        return was

@@ -1,0 +1,83 @@
+"""How fast parts go out, compared with counting; how far a cursor moves, compared with looking at all events."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard.connectors.kernel.limits import Brake, Limiter
+from switchboard.connectors.kernel.progress import Progress
+from switchboard.ports.connector import Capabilities
+
+CHAT = Capabilities(text_limit=10, per_account_s=0.05, per_conversation_s=1.0, per_group=(3, 60.0))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 5)), max_size=60), st.booleans())
+def test_no_limit_is_ever_broken(wishes: list[tuple[str, float]], group: bool) -> None:
+    limiter, now = Limiter(CHAT), 0.0
+    sent: list[tuple[str, float]] = []
+    for conversation, pause in wishes:
+        now += pause
+        now += limiter.wait(conversation, now, group=group)
+        assert limiter.wait(conversation, now + 1e-6, group=group) == 0.0
+        limiter.sent(conversation, now, group=group)
+        sent.append((conversation, now))
+    times = [at for _, at in sent]
+    assert all(later - earlier >= 0.05 - 1e-6 for earlier, later in itertools.pairwise(times))
+    for name in "abc":
+        mine = [at for conversation, at in sent if conversation == name]
+        assert all(later - earlier >= 1 - 1e-6 for earlier, later in itertools.pairwise(mine))
+        if group:
+            assert all(later - earlier >= 60 - 1e-6 for earlier, later in zip(mine, mine[3:], strict=False))
+
+
+def test_what_the_platform_asks_for_is_obeyed_there_and_for_the_whole_account() -> None:
+    limiter = Limiter(CHAT)
+    limiter.later("a", 40.0, 100.0)
+    assert (limiter.wait("a", 110.0), limiter.wait("b", 110.0)) == (30.0, 0.0)
+    limiter.later("", 5.0, 110.0)
+    assert limiter.wait("b", 111.0) == 4.0
+
+
+@given(st.lists(st.floats(0, 200), min_size=1, max_size=60))
+def test_one_sender_gets_at_most_so_many_replies_in_the_time(pauses: list[float]) -> None:
+    brake, now, replies = Brake(10, 600.0), 0.0, list[float]()
+    for pause in pauses:
+        now += pause
+        now += brake.wait("a", now)
+        brake.replied("a", now)
+        replies.append(now)
+    assert all(later - earlier >= 600 - 1e-6 for earlier, later in zip(replies, replies[10:], strict=False))
+    assert brake.wait("b", now) == 0.0
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_the_cursor_is_that_of_the_last_batch_before_anything_open(sizes: list[int], order: Random) -> None:
+    progress, events = Progress(), list[int]()
+    numbers = [progress.received(size, f"c{index}") for index, size in enumerate(sizes)]
+    for number, size in zip(numbers, sizes, strict=True):
+        events += [number] * size
+    order.shuffle(events)
+    cursor = progress.advance()
+    for count, number in enumerate(events):
+        assert progress.unsettled == len(events) - count
+        progress.settled(number)
+        cursor = progress.advance() or cursor
+        rest = events[count + 1 :]
+        done = [index for index, one in enumerate(numbers) if all(some not in rest for some in numbers[: index + 1])]
+        assert cursor == (f"c{done[-1]}" if done else None)
+
+
+def test_a_batch_that_moves_no_cursor_keeps_that_before_it_and_nothing_is_settled_twice() -> None:
+    progress = Progress()
+    first, second = progress.received(1, "a"), progress.received(1, None)
+    progress.settled(second)
+    assert progress.advance() is None
+    with pytest.raises(ValueError, match="settled already"):
+        progress.settled(second)
+    progress.settled(first)
+    assert progress.advance() == "a"

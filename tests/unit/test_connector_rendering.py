@@ -1,0 +1,113 @@
+"""CommonMark in the markup of platforms, and the parts that a reply is sent as."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, Final, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard.connectors.kernel.chunking import length
+from switchboard.connectors.kernel.parts import REPEAT_NOTE, marked, plain, plan, unanswering
+from switchboard.connectors.kernel.rendering import render, rich_text
+from switchboard.ports.connector import Capabilities, FileOut, Markup
+from tests.unit.test_connector_chunking import TEXTS
+
+CHAT: Final = Capabilities(text_limit=4096, text_unit="utf16", caption_limit=1024, markup="entities")
+MARKUPS: Final = ("plain", "entities", "html", "markdown", "mrkdwn")
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    yield b""
+
+
+FILE: Final = FileOut("a.txt", "text/plain", 0, nothing)
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "entities"),
+    [
+        ("plain", "plain", []),
+        ("**bold** and *thin*", "bold and thin", [("bold", 0, 4, None), ("italic", 9, 4, None)]),
+        ("# Head\n\ntext", "Head\n\ntext", [("bold", 0, 4, None)]),
+        ("😀 `x`", "😀 x", [("code", 3, 1, None)]),
+        ("[a](https://x.example)", "a", [("text_link", 0, 1, "https://x.example")]),
+        ("```py\nx = 1\n```", "x = 1", [("pre", 0, 5, "py")]),
+        ("- a\n- b\n  - c", "• a\n• b\n  • c", []),
+        ("3. a\n4. b", "3. a\n4. b", []),
+        ("> said\n\nyes", "said\n\nyes", [("blockquote", 0, 4, None)]),
+        ("~~no~~ <b>x</b>", "no <b>x</b>", [("strikethrough", 0, 2, None)]),
+        ("a\n\n---\n\nb", "a\n\n———\n\nb", []),
+        ("|a|b|\n|-|-|\n|1|2|", "|a|b|\n|-|-|\n|1|2|", [("pre", 0, 17, None)]),
+        ("broken **bold", "broken **bold", []),
+    ],
+)
+def test_entities(source: str, text: str, entities: list[tuple[Any, ...]]) -> None:
+    made = render(source, "entities")
+    assert made.text == text
+    assert made.markup is not None
+    shown = [
+        (entity["type"], entity["offset"], entity["length"], entity.get("url", entity.get("language")))
+        for entity in made.markup["entities"]
+    ]
+    assert shown == entities
+
+
+@given(TEXTS)
+def test_spans_lie_within_the_text_and_nest(source: str) -> None:
+    rich = rich_text(source)
+    for span in rich.spans:
+        assert 0 <= span.start < span.end <= len(rich.text)
+    for one in rich.spans:
+        assert not any(one.start < other.start < one.end < other.end for other in rich.spans)
+
+
+@given(TEXTS, st.sampled_from(MARKUPS), st.integers(20, 200))
+def test_every_part_fits_and_none_is_empty(source: str, markup: str, limit: int) -> None:
+    chat = replace(CHAT, text_limit=limit, markup=cast("Markup", markup))
+    for part in plan(source, (), chat, address={}, reply_to="1"):
+        assert part.text.strip()
+        assert length(part.text, "utf16") <= limit
+
+
+def test_html_shows_the_html_of_others_and_plain_text_shows_where_a_link_leads() -> None:
+    made = render("[a](https://x.example) <script>", "html")
+    assert made.text == "a (https://x.example) <script>"
+    assert made.markup == {"html": '<p><a href="https://x.example">a</a> &lt;script&gt;</p>\n'}
+    assert render("**a**", "plain").markup is None
+    assert render("**a**", "markdown").markup == {"markdown": "**a**"}
+
+
+def test_a_javascript_link_is_no_link() -> None:
+    made = render("[a](javascript:alert(1))", "entities")
+    assert made.markup == {"entities": []}
+
+
+def test_deep_nesting_is_no_danger() -> None:
+    assert render("> " * 2000 + "x", "entities").text
+    assert render("*" * 4000 + "x" + "*" * 4000, "entities").text
+
+
+def test_the_first_part_answers_and_a_short_text_goes_with_its_only_file() -> None:
+    [part] = plan("**look**", (FILE,), CHAT, address={"chat": 1}, reply_to="7")
+    assert (part.text, part.file, part.reply_to, part.address) == ("look", FILE, "7", {"chat": 1})
+    parts = plan("x" * 1025, (FILE, FILE), CHAT, address={}, reply_to="7")
+    assert [(bool(part.text), part.file is FILE, part.reply_to) for part in parts] == [
+        (True, False, "7"),
+        (False, True, None),
+        (False, True, None),
+    ]
+    assert plan("", (), CHAT, address={}, reply_to="7") == ()
+
+
+def test_a_part_falls_back_and_is_marked() -> None:
+    [part] = plan("**look**", (), CHAT, address={}, reply_to="7")
+    assert (plain(part).rendered, plain(part).text, unanswering(part).reply_to) == (None, "look", None)
+    again = marked(part, CHAT)
+    assert again.text == f"look\n\n{REPEAT_NOTE}"
+    assert again.rendered == part.rendered
+    full = replace(part, text="x" * 4096)
+    assert marked(full, CHAT) == full
