@@ -1,6 +1,5 @@
 """What a connector does whatever its platform is.
 
 Pure, with the time as an argument: `chunking`, `rendering`, `parts` (what a reply is sent as), `limits` (how fast),
-`progress` (how far the cursor may move). A reply goes out through `sending`, messages come in through `receiving`, and
-`runner` keeps one account open. Next: `runner.py`.
+`progress` (how far the cursor may move). Next: `parts.py`.
 """

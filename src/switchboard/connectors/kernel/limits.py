@@ -1,6 +1,6 @@
 """How fast parts may be sent: per account, conversation and group, and what the platform itself asked for.
 
-Pure: the time is given, in seconds of any clock that only goes forward. Next: `sending.py`, which obeys it.
+Pure: the time is given, in seconds of any clock that only goes forward.
 """
 
 from __future__ import annotations

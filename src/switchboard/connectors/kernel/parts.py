@@ -1,4 +1,4 @@
-"""What a reply is sent as: texts that fit, files, and which of them answers the message. Pure. Next: `sending.py`.
+"""What a reply is sent as: texts that fit, files, and which of them answers the message. Pure.
 
 The plan of a reply is the same each time it is made: parts are recorded by their number.
 """

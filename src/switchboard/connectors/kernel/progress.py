@@ -1,4 +1,4 @@
-"""How far the cursor may move: up to the highest batch behind which nothing is open. Pure. Next: `receiving.py`."""
+"""How far the cursor may move: up to the highest batch behind which nothing is open. Pure."""
 
 from __future__ import annotations
 
