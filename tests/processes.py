@@ -157,7 +157,7 @@ def that_know(place: Path) -> list[str]:
 
 
 @contextmanager
-def scripted_llm(script: Mapping[str, Any], directory: Path) -> Iterator[str]:
+def scripted_llm(script: Mapping[str, Any] | Sequence[Mapping[str, Any]], directory: Path) -> Iterator[str]:
     """A scripted provider in a process of its own; its URL. The script is kept in `directory`."""
     file = directory / "script.json"
     file.write_text(json.dumps(script))

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,11 @@ from tests.processes import (
     butler,
     environment,
     running,
+    scripted_llm,
     switchboard,
     that_know,
     told,
+    until,
     write_teams,
 )
 
@@ -535,6 +537,11 @@ def terminal(env: Mapping[str, str], *arguments: str, program: str = EXECUTABLE)
         os.close(ours)
 
 
+def on_its_terminal(env: Mapping[str, str], *arguments: str) -> AbstractContextManager[Terminal]:
+    """A command on a terminal that it controls, so that Ctrl-C is a signal for it."""
+    return terminal(env, "--ctty", EXECUTABLE, *arguments, program="setsid")
+
+
 class Terminal:
     """What is typed and what appears."""
 
@@ -590,28 +597,76 @@ CLERK_TEAM = {
 }
 
 
-def test_chat_shows_an_answer_while_it_is_written(place: Path) -> None:
-    script = place / "script.json"
-    hangs = {"text": "There was a king. " * 8, "fault": {"kind": "hang", "at": "middle"}}
-    script.write_text(json.dumps([hangs, {"text": "", "fault": {"kind": "status", "status": 503}}]), encoding="utf-8")
+@contextmanager
+def clerk(place: Path, *answers: Mapping[str, Any], timeout: int) -> Iterator[Mapping[str, str]]:
+    """A server whose butler asks a model that gives these answers; its environment."""
     teams = write_teams(place / "teams", CLERK_TEAM)
-    scripted = (sys.executable, "-m", "switchboard.testing.scripted_llm", "--script", str(script))
-    with subprocess.Popen(scripted, stdout=subprocess.PIPE, text=True) as llm:
-        try:
-            url = json.loads((llm.stdout or sys.stdin).readline())["url"]
-            model = {"name": "m", "kind": "openai", "model": "scripted-1", "base_url": f"{url}/v1", "timeout": 5}
-            env = environment(place / "data", TEAMS_DIR=str(teams), MODELS=json.dumps([model])) | {"TERM": "xterm"}
-            with (
-                running(env | {"XDG_STATE_HOME": str(place)}, "up") as server,
-                terminal(server.environment, "chat") as screen,
-            ):
-                screen.expect("you: ")
-                screen.type("tell me a tale\n")
-                screen.expect("System1/clerk: ")
-                screen.expect("There was a king.")
-                screen.expect("System1/clerk waits: the model does not answer in time")
-        finally:
-            llm.kill()
+    with scripted_llm(list(answers), place) as url:
+        model = {"name": "m", "kind": "openai", "model": "scripted-1", "base_url": f"{url}/v1", "timeout": timeout}
+        env = environment(place / "data", TEAMS_DIR=str(teams), MODELS=json.dumps([model])) | {"TERM": "xterm"}
+        with running(env | {"XDG_STATE_HOME": str(place)}, "up") as server:
+            yield server.environment
+
+
+TALE = {"text": "There was a king. " * 8, "fault": {"kind": "hang", "at": "middle"}}
+
+
+def test_chat_shows_an_answer_while_it_is_written(place: Path) -> None:
+    away = {"text": "", "fault": {"kind": "status", "status": 503}}
+    with clerk(place, TALE, away, timeout=5) as env, terminal(env, "chat") as screen:
+        screen.expect("you: ")
+        screen.type("tell me a tale\n")
+        screen.expect("System1/clerk: ")
+        screen.expect("There was a king.")
+        screen.expect("System1/clerk waits: the model does not answer in time")
+
+
+@pytest.mark.parametrize(
+    ("keys", "after"), [("and the weather?\n/stop\n", ""), ("\x03", "and the weather?\n")], ids=["stop", "ctrl-c"]
+)
+def test_chat_stops_an_answer(keys: str, after: str, place: Path) -> None:
+    """And goes on: with what was typed meanwhile, and then with the prompt."""
+    answers = (TALE, {"text": "The weather is fine."})
+    with clerk(place, *answers, timeout=600) as env, on_its_terminal(env, "chat", "--session", "tales") as screen:
+        screen.expect("/stop")
+        screen.expect("you: ")
+        screen.type("tell me a tale\n")
+        screen.expect("There was a king.")
+        screen.type(keys)
+        screen.expect("stopping; Ctrl-C leaves")
+        screen.type(after)
+        screen.expect("you: and the weather?")
+        screen.expect("The weather is fine.")
+        screen.expect("you: ")
+        screen.type("/help\n")
+        screen.expect("/stop")
+        screen.expect("you: ")
+        screen.type("\x03")
+        screen.expect("switchboard chat --session tales")
+        assert screen.process.wait(DEADLINE) == 130
+
+
+def test_chat_leaves_an_answer_that_does_not_end(place: Path) -> None:
+    """Programs do not stop in the middle: who does not wait for them leaves, and is told how to come back."""
+    team = CLERK_TEAM | {"systems": [butler("clerk", ["sleep", "1000"])]}
+    env = environment(place / "data", TEAMS_DIR=str(write_teams(place / "teams", team)))
+    with running(env | {"TERM": "xterm", "XDG_STATE_HOME": str(place)}, "up") as server:
+        with on_its_terminal(server.environment, "chat", "--session", "long") as screen:
+            screen.expect("you: ")
+            screen.type("work\n")
+            until(lambda: bool(told(server.environment, "messages", "list")["messages"]))
+            screen.type("\x03")
+            screen.expect("stopping; Ctrl-C leaves")
+            screen.type("\x03")
+            screen.expect("switchboard chat --session long")
+            assert screen.process.wait(DEADLINE) == 130
+        with on_its_terminal(server.environment, "chat", "--session", "long") as screen:
+            screen.expect("you: ")
+            screen.type("more\n")
+            until(lambda: len(told(server.environment, "messages", "list")["messages"]) == 2)
+            screen.type("/quit\n")
+            screen.expect("switchboard chat --session long")
+            assert screen.process.wait(DEADLINE) == 0
 
 
 def test_chat_on_a_terminal(home: Path, tmp_path: Path) -> None:

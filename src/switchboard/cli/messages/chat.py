@@ -19,6 +19,7 @@ from typing import Annotated, Final
 import typer
 
 from switchboard.cli.client import Client, open_client
+from switchboard.cli.messages.keyboard import Keyboard
 from switchboard.cli.messages.screen import screen
 from switchboard.cli.messages.talk import (
     Draft,
@@ -39,7 +40,8 @@ _PROMPT: Final = "you: "
 _HELP: Final = """\
 Each line is a message; the answer comes below it. Arrow keys bring back earlier lines.
 /help  this text
-/quit  ends, as Ctrl-D does; `switchboard chat --session {session}` continues here
+/stop  ends an answer that is being written, as Ctrl-C does; Ctrl-C once more leaves
+/quit  leaves, as Ctrl-D does; `switchboard chat --session {session}` continues here
 Why a message went where it went: `switchboard messages list --channel cli`, then `switchboard explain ID`."""
 
 
@@ -53,20 +55,22 @@ def chat(
 ) -> None:
     """Talk to your butlers; on a terminal answers appear while they are written. Ctrl-D ends.
 
+    /stop or Ctrl-C ends the answer that is being written, Ctrl-C once more leaves. /help says more.
     With --json one object a line, when its message is answered. With --once exit code 1 if nobody answered.
     """
     draft = Draft("", "cli", endpoint or local_endpoint(), local_user(), session or new_id(), "")
     if once is not None:
         done(_talk(draft, [written(once)], wait, as_json=as_json))
     elif sys.stdin.isatty():
-        errors().print(f"session {draft.thread}; /help says more, Ctrl-D ends", style="dim")
+        errors().print(f"session {draft.thread}; /stop ends an answer, Ctrl-D the chat, /help says more", style="dim")
+        keyboard = Keyboard(draft.thread or "", [])
         with _history():
-            _talk(draft, _typed(draft), wait, as_json=as_json)
+            _talk(draft, _typed(keyboard), wait, keyboard, as_json=as_json)
     else:
         _talk(draft, _piped(), wait, as_json=as_json)
 
 
-def _talk(draft: Draft, lines: Iterable[str], wait: float, *, as_json: bool) -> int:
+def _talk(draft: Draft, lines: Iterable[str], wait: float, keyboard: Keyboard | None = None, *, as_json: bool) -> int:
     """One exchange a line; the code of the last one. Between two, nothing of ours runs: the terminal has the thread."""
     code = OK
     with asyncio.Runner() as runner, contextlib.ExitStack() as closing:
@@ -76,7 +80,7 @@ def _talk(draft: Draft, lines: Iterable[str], wait: float, *, as_json: bool) -> 
         for line in lines:
             try:
                 said = replace(draft, text=line, event_id=new_id())
-                code = runner.run(_exchange(client, said, wait, as_json=as_json))
+                code = runner.run(_exchange(client, said, wait, keyboard, as_json=as_json))
             except (InvalidInput, Overloaded) as error:
                 # A line that is refused (too long, too many waiting) is no reason to end the conversation.
                 errors().print(error.message, style="yellow")
@@ -84,9 +88,11 @@ def _talk(draft: Draft, lines: Iterable[str], wait: float, *, as_json: bool) -> 
     return code
 
 
-async def _exchange(client: Client, draft: Draft, wait: float, *, as_json: bool) -> int:
+async def _exchange(client: Client, draft: Draft, wait: float, keyboard: Keyboard | None, *, as_json: bool) -> int:
     accepted = await submit(client, draft)
-    answer = await follow(client, str(accepted["request_id"]), wait=wait, take=screen(as_json=as_json))
+    request_id = str(accepted["request_id"])
+    following = follow(client, request_id, wait=wait, take=screen(as_json=as_json))
+    answer = await (keyboard.attend(client, request_id, following) if keyboard else following)
     show(answer_json(answer, accepted), lambda _: show_silence(answer), as_json=as_json)
     return OK if answer.good else FAILED
 
@@ -98,23 +104,35 @@ def _piped() -> Iterator[str]:
             yield text
 
 
-def _typed(draft: Draft) -> Iterator[str]:
+def _typed(keyboard: Keyboard) -> Iterator[str]:
     """What is typed, until Ctrl-D or /quit."""
     while True:
         try:
-            line = input(_PROMPT)
+            line = _next_line(keyboard)
         except EOFError:
             sys.stdout.write("\n")
             return
+        except KeyboardInterrupt:
+            keyboard.leave()
+            raise
         match line.strip():
             case "/quit":
                 return
             case "/help":
-                errors().print(_HELP.format(session=draft.thread), style="dim")
+                errors().print(_HELP.format(session=keyboard.session), style="dim")
             case "":
                 pass
             case _:
                 yield line
+
+
+def _next_line(keyboard: Keyboard) -> str:
+    """The next line. What was typed during the last answer comes first, and is shown as if it were typed now."""
+    if not keyboard.later:
+        return input(_PROMPT)
+    line = keyboard.later.pop(0)
+    sys.stdout.write(f"{_PROMPT}{line}\n")
+    return line
 
 
 @contextlib.contextmanager

@@ -1,0 +1,104 @@
+"""What a person types while an answer is written: it can be stopped, or left to itself.
+
+Called by `chat.py` around the wait for an answer. Lines and Ctrl-C enter; a stop goes to the server, other lines are
+kept for later. Next: `talk.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import typer
+
+from switchboard.cli.client import Client, part
+from switchboard.cli.messages.talk import Answer
+from switchboard.cli.output import INTERRUPTED, errors
+from switchboard.domain.errors import SwitchboardError
+
+QUIT: Final = "/quit"
+_CTRL_C: Final = "\x03"
+_LINE: Final = 4096
+"""The most bytes that a terminal gives as one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keyboard:
+    """The terminal of one session; `later` gets the lines that are messages."""
+
+    session: str
+    later: list[str]
+
+    async def attend(self, client: Client, request_id: str, following: Coroutine[None, None, Answer]) -> Answer:
+        """What `following` returns. The first Ctrl-C, and /stop, ask for the end of its turns; the second one leaves.
+
+        Raises typer.Exit when the person leaves.
+        """
+        keys: asyncio.Queue[str] = asyncio.Queue()
+        with _reading(keys):
+            tasks = asyncio.create_task(following), asyncio.create_task(self._obey(client, request_id, keys))
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                return tasks[0].result() if tasks[0] in done else await tasks[1]
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _obey(self, client: Client, request_id: str, keys: asyncio.Queue[str]) -> Answer:
+        stopping = False
+        while True:
+            match await keys.get():
+                case "/quit":
+                    self.leave()
+                    raise typer.Exit
+                case "\x03" if stopping:
+                    self.leave()
+                    raise typer.Exit(INTERRUPTED)
+                case "\x03" | "/stop" as key:
+                    await _stop(client, request_id, "\n" if key == _CTRL_C else "")
+                    stopping = True
+                case line:
+                    self.later.append(line)
+
+    def leave(self) -> None:
+        """Say how to come back."""
+        errors().print(f"\n`switchboard chat --session {self.session}` continues here", style="dim", soft_wrap=True)
+
+
+async def _stop(client: Client, request_id: str, before: str) -> None:
+    try:
+        await client.post(f"/v1/messages/{part(request_id)}/stop", {})
+        note = "stopping; Ctrl-C leaves"
+    except SwitchboardError as error:
+        note = f"it cannot be stopped: {error.message}; Ctrl-C leaves"
+    errors().print(before + note, style="yellow", soft_wrap=True, markup=False)
+
+
+@contextmanager
+def _reading(keys: asyncio.Queue[str]) -> Iterator[None]:
+    """Put the lines of the terminal and Ctrl-C into `keys`; the end of the input is /quit."""
+    loop, terminal = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def read() -> None:
+        try:
+            line = os.read(terminal, _LINE).decode(errors="replace")
+        except OSError:  # the terminal is gone
+            line = ""
+        if not line:
+            loop.remove_reader(terminal)
+        keys.put_nowait(line.strip() if line else QUIT)
+
+    loop.add_reader(terminal, read)
+    loop.add_signal_handler(signal.SIGINT, keys.put_nowait, _CTRL_C)
+    try:
+        yield
+    finally:
+        loop.remove_reader(terminal)
+        loop.remove_signal_handler(signal.SIGINT)
