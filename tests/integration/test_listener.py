@@ -12,10 +12,10 @@ from switchboard.app.classification.models import mcp_url
 from switchboard.app.settings import Settings
 from switchboard.cli import running
 from switchboard.server.listener import bind
-from switchboard.testing.scripted_llm import server
+from switchboard.testing import loopback
 
 
-@pytest.mark.parametrize("bound", [lambda: bind("127.0.0.1", 0), lambda: server._bound(0)], ids=["server", "scripted"])
+@pytest.mark.parametrize("bound", [lambda: bind("127.0.0.1", 0), lambda: loopback.bound(0)], ids=["server", "tests"])
 async def test_an_answer_in_two_parts_waits_for_nobody(bound: Callable[[], socket.socket]) -> None:
     """With Nagle's algorithm the second part would wait until the first is acknowledged: 40 ms with most clients."""
     listener = bound()

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import msgspec
 from starlette.applications import Starlette
@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from switchboard.domain.json_values import JsonObject
+from switchboard.testing.loopback import Connection
 from switchboard.testing.scripted_llm.answer import Answer, Json, answer
 from switchboard.testing.scripted_llm.anthropic import Anthropic
 from switchboard.testing.scripted_llm.dialect import BadRequest, Speaker, check_pairs
@@ -48,12 +49,6 @@ Sleep = Callable[[float], Awaitable[None]]
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
 _GEMINI_VERSIONS: Final = ("v1beta", "v1alpha", "v1")
-
-
-class Connection(Protocol):
-    """What uvicorn's protocols have: the transport, which faults of the wire are done to."""
-
-    transport: asyncio.Transport
 
 
 class _Left(Exception):

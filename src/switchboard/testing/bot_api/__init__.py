@@ -1,0 +1,34 @@
+"""A strict server of Telegram's Bot API on loopback, well-behaved or not.
+
+For tests of bots, ours and yours: it delivers updates again until they are confirmed, refuses what Telegram refuses,
+and fails on purpose. It asks nobody and needs no account. Begin with `server.py`.
+"""
+
+from __future__ import annotations
+
+from switchboard.testing.bot_api.checks import Params, Upload, utf16
+from switchboard.testing.bot_api.faults import ApiError, Cut, Fault, Hang, Page, Status
+from switchboard.testing.bot_api.people import People
+from switchboard.testing.bot_api.server import TOKEN, BotApi, Call, Webhook
+from switchboard.testing.bot_api.world import ANN, BOT, Chat, World
+
+__all__ = [
+    "ANN",
+    "BOT",
+    "TOKEN",
+    "ApiError",
+    "BotApi",
+    "Call",
+    "Chat",
+    "Cut",
+    "Fault",
+    "Hang",
+    "Page",
+    "Params",
+    "People",
+    "Status",
+    "Upload",
+    "Webhook",
+    "World",
+    "utf16",
+]

@@ -1,0 +1,120 @@
+"""What Telegram refuses: parameters, texts and entities. Pure; in: what a client sent, out: values or ApiError."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.testing.bot_api.faults import ApiError
+
+MAX_TEXT: Final = 4096
+MAX_CAPTION: Final = 1024
+_ENTITIES: Final = frozenset(
+    {"mention", "hashtag", "cashtag", "bot_command", "url", "email", "phone_number", "bold", "italic", "underline"}
+    | {"strikethrough", "spoiler", "blockquote", "expandable_blockquote", "code", "pre", "text_link", "text_mention"}
+    | {"custom_emoji"}
+)
+_MAX_ENTITIES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file that a client sent with a request."""
+
+    filename: str
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    """The parameters of a call; in a form all are text, and objects and lists are JSON in it."""
+
+    given: Mapping[str, object]
+    uploads: Mapping[str, Upload]
+
+    def word(self, name: str) -> str | None:
+        """A text; an empty one is as good as none."""
+        value = self.given.get(name)
+        return None if value is None or value == "" else str(value)
+
+    def number(self, name: str, default: int = 0) -> int:
+        """An integer. What is none counts as absent, as with Telegram."""
+        try:
+            return int(str(self.given[name]))
+        except (KeyError, ValueError):
+            return default
+
+    def tree(self, name: str) -> object:
+        """An object or a list."""
+        value = self.given.get(name)
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value) if value else None
+        except ValueError as error:
+            raise ApiError(400, f"Bad Request: can't parse {name}: {error}") from error
+
+
+def utf16(text: str) -> int:
+    """The length of a text as Telegram counts it: in UTF-16 units."""
+    return len(text) + sum(char > "\uffff" for char in text)
+
+
+def check_text(text: str | None) -> str:
+    """The text of a message."""
+    if text is None or not text.strip():
+        raise ApiError(400, "Bad Request: message text is empty")
+    if utf16(text) > MAX_TEXT:
+        raise ApiError(400, "Bad Request: message is too long")
+    return text
+
+
+def check_caption(text: str | None) -> str:
+    """The caption of a file."""
+    if utf16(text or "") > MAX_CAPTION:
+        raise ApiError(400, "Bad Request: message caption is too long")
+    return text or ""
+
+
+def check_entities(text: str, entities: object) -> list[JsonObject]:
+    """The entities of a text: within it, not in the middle of a surrogate pair, of known types."""
+    if entities is None:
+        return []
+    if not isinstance(entities, Sequence) or not all(isinstance(one, dict) for one in entities):
+        raise ApiError(400, "Bad Request: can't parse entities: expected an array of MessageEntity")
+    if len(entities) > _MAX_ENTITIES:
+        raise ApiError(400, "Bad Request: can't parse entities: too many")
+    inside = _inside_pairs(text)
+    for one in entities:
+        _check_entity(one, utf16(text), inside)
+    return list(entities)
+
+
+def _check_entity(entity: JsonObject, length: int, inside: frozenset[int]) -> None:
+    start, size, kind = entity.get("offset"), entity.get("length"), entity.get("type")
+    if kind not in _ENTITIES:
+        raise ApiError(400, "Bad Request: can't parse MessageEntity: unsupported type specified")
+    if not isinstance(start, int) or not isinstance(size, int) or start < 0 or size <= 0:
+        raise ApiError(400, "Bad Request: can't parse MessageEntity: offset and length are needed")
+    if start + size > length:
+        where = f"beginning at UTF-16 offset {start} ends after the end of the text at UTF-16 offset {length}"
+        raise ApiError(400, f"Bad Request: entity {where}")
+    if start in inside or start + size in inside:
+        raise ApiError(400, f"Bad Request: entity begins or ends in a middle of a UTF-16 symbol at offset {start}")
+    if kind == "text_link" and not isinstance(entity.get("url"), str):
+        raise ApiError(400, "Bad Request: can't parse MessageEntity: url is needed")
+
+
+def _inside_pairs(text: str) -> frozenset[int]:
+    """The offsets between the two halves of a surrogate pair."""
+    found, offset = set(), 0
+    for char in text:
+        if char > "\uffff":
+            found.add(offset + 1)
+            offset += 1
+        offset += 1
+    return frozenset(found)

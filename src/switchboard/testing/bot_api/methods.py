@@ -1,0 +1,194 @@
+"""The methods of the Bot API but those that wait: what each does to the world, and what it refuses.
+
+Called by `server.py` with the parameters of a call. Out: the result, or ApiError in Telegram's words. `parse_mode` is
+not offered: entities are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.testing.bot_api.checks import Params, Upload, check_caption, check_entities, check_text
+from switchboard.testing.bot_api.faults import ApiError
+from switchboard.testing.bot_api.world import Chat, World
+
+MAX_DOWNLOAD: Final = 20 * 1024 * 1024
+MAX_UPLOAD: Final = 50 * 1024 * 1024
+_MAX_PHOTO: Final = 10 * 1024 * 1024
+_ACTIONS: Final = frozenset({"typing", "choose_sticker", "find_location"}) | {
+    f"{verb}_{what}" for verb in ("record", "upload") for what in ("video", "voice", "video_note", "photo", "document")
+} - {"record_photo", "record_document"}
+_PER_GROUP: Final = (20, 60.0)
+
+
+class Limits:
+    """Telegram's: a message a second in a chat, twenty a minute in a group."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._sent: dict[int, deque[float]] = {}
+
+    def spend(self, chat: Chat) -> None:
+        """One message more. Raises ApiError 429 with the seconds to wait, and then nothing is spent."""
+        now, (most, window) = self._clock(), _PER_GROUP
+        sent = self._sent.setdefault(chat.id, deque())
+        while sent and sent[0] <= now - window:
+            sent.popleft()
+        wait = sent[-1] + 1.0 - now if sent else 0.0
+        if chat.is_group and len(sent) >= most:
+            wait = max(wait, sent[0] + window - now)
+        if wait > 0:
+            seconds = math.ceil(wait)
+            raise ApiError(429, f"Too Many Requests: retry after {seconds}", retry_after=seconds)
+        sent.append(now)
+
+
+class Methods:
+    """All methods by name; `limits`: None if messages may be sent as fast as you like."""
+
+    def __init__(self, world: World, limits: Limits | None) -> None:
+        self._world, self._limits = world, limits
+        self._table: Mapping[str, Callable[[Params], object]] = {
+            "getme": lambda _: world.bot,
+            "sendmessage": self._send_message,
+            "sendphoto": lambda params: self._send_file(params, "photo", _MAX_PHOTO),
+            "senddocument": lambda params: self._send_file(params, "document", MAX_UPLOAD),
+            "sendmediagroup": self._send_album,
+            "sendchataction": self._send_action,
+            "editmessagetext": self._edit_text,
+            "getfile": self._get_file,
+        }
+
+    def call(self, name: str, params: Params) -> object:
+        """The result of a method; names are the same in capitals. Raises ApiError."""
+        method = self._table.get(name.lower())
+        if method is None:
+            raise ApiError(404, "Not Found")
+        return method(params)
+
+    def _send_message(self, params: Params) -> JsonObject:
+        chat = self._chat(params)
+        if params.word("parse_mode"):
+            raise ApiError(400, "Bad Request: unsupported parse_mode")
+        text = check_text(params.word("text"))
+        entities = check_entities(text, params.tree("entities"))
+        return self._post(chat, params, {"text": text, **({"entities": entities} if entities else {})})
+
+    def _send_file(self, params: Params, kind: str, most: int) -> JsonObject:
+        chat = self._chat(params)
+        about = self._file(params.word(kind), params.uploads.get(kind), most)
+        return self._post(chat, params, {**self._caption(params), **_as_media(kind, about)})
+
+    def _send_album(self, params: Params) -> list[JsonObject]:
+        chat, media = self._chat(params), params.tree("media")
+        if not isinstance(media, list) or not 2 <= len(media) <= 10:
+            raise ApiError(400, "Bad Request: group send failed: 2-10 items are needed")
+        contents = [self._medium(params, one) for one in media]
+        group = {"media_group_id": f"sent-{self._world.next_update}-{len(chat.messages)}"}
+        self._spend(chat)
+        return [
+            self._world.posted(chat, self._world.bot, {**self._where(chat, params), **group, **one}) for one in contents
+        ]
+
+    def _medium(self, params: Params, one: JsonObject) -> JsonObject:
+        kind, source = str(one.get("type")), str(one.get("media"))
+        if kind not in ("photo", "document"):
+            raise ApiError(400, f"Bad Request: type of media '{kind}' is not offered here")
+        upload = params.uploads.get(source.removeprefix("attach://")) if source.startswith("attach://") else None
+        about = self._file(source, upload, MAX_UPLOAD)
+        return {**self._caption(Params(one, {})), **_as_media(kind, about)}
+
+    def _caption(self, params: Params) -> JsonObject:
+        caption = check_caption(params.word("caption"))
+        entities = check_entities(caption, params.tree("caption_entities"))
+        found: JsonObject = {"caption": caption} if caption else {}
+        return found | ({"caption_entities": entities} if entities else {})
+
+    def _file(self, named: str | None, upload: Upload | None, most: int) -> JsonObject:
+        """A file that was uploaded, or one that Telegram has."""
+        if upload is None:
+            if named not in self._world.files:
+                raise ApiError(400, "Bad Request: wrong file identifier/HTTP URL specified")
+            return {"file_id": named, "file_unique_id": f"u-{named}", "file_size": len(self._world.files[named])}
+        if not upload.data:
+            raise ApiError(400, "Bad Request: file must be non-empty")
+        if len(upload.data) > most:
+            raise ApiError(413, "Request Entity Too Large")
+        file_id = self._world.stored(upload.data)
+        about = {"file_id": file_id, "file_unique_id": f"u-{file_id}", "file_size": len(upload.data)}
+        return {**about, "file_name": upload.filename, "mime_type": upload.media_type}
+
+    def _send_action(self, params: Params) -> bool:
+        self._chat(params)
+        if params.word("action") not in _ACTIONS:
+            raise ApiError(400, "Bad Request: wrong parameter action in request")
+        return True
+
+    def _edit_text(self, params: Params) -> JsonObject:
+        chat = self._chat(params)
+        message = chat.messages.get(params.number("message_id"))
+        if message is None:
+            raise ApiError(400, "Bad Request: message to edit not found")
+        if message["from"]["id"] != self._world.bot["id"]:
+            raise ApiError(400, "Bad Request: message can't be edited")
+        text = check_text(params.word("text"))
+        entities = check_entities(text, params.tree("entities"))
+        if (text, entities) == (message.get("text"), message.get("entities", [])):
+            raise ApiError(400, "Bad Request: message is not modified")
+        message |= {"text": text, "edit_date": int(self._world.clock()), **({"entities": entities} if entities else {})}
+        return message
+
+    def _get_file(self, params: Params) -> JsonObject:
+        file_id = params.word("file_id")
+        data = self._world.files.get(file_id or "")
+        if file_id is None or data is None:
+            raise ApiError(400, "Bad Request: wrong file_id or the file is temporarily unavailable")
+        if len(data) > MAX_DOWNLOAD:
+            raise ApiError(400, "Bad Request: file is too big")
+        path = f"{file_id.partition('-')[0]}/{file_id}"
+        return {"file_id": file_id, "file_unique_id": f"u-{file_id}", "file_size": len(data), "file_path": path}
+
+    def _chat(self, params: Params) -> Chat:
+        """The chat that is written to."""
+        if not params.word("chat_id"):
+            raise ApiError(400, "Bad Request: chat_id is empty")
+        chat = self._world.found(params.word("chat_id"))
+        if chat.moved_to is not None:
+            words = "Bad Request: group chat was upgraded to a supergroup chat"
+            raise ApiError(400, words, migrate_to_chat_id=chat.moved_to)
+        if chat.closed is not None:
+            raise ApiError(403, chat.closed)
+        return chat
+
+    def _post(self, chat: Chat, params: Params, content: JsonObject) -> JsonObject:
+        where = self._where(chat, params)
+        self._spend(chat)
+        return self._world.posted(chat, self._world.bot, {**where, **content})
+
+    def _where(self, chat: Chat, params: Params) -> JsonObject:
+        """In which topic, and as the answer to what."""
+        where: JsonObject = {}
+        if thread := params.number("message_thread_id"):
+            if thread not in chat.topics:
+                raise ApiError(400, "Bad Request: message thread not found")
+            where |= {"message_thread_id": thread, "is_topic_message": True}
+        reply = params.tree("reply_parameters")
+        if isinstance(reply, dict):
+            target = chat.messages.get(reply.get("message_id", 0))
+            if target is None and not reply.get("allow_sending_without_reply"):
+                raise ApiError(400, "Bad Request: message to be replied not found")
+            if target is not None:
+                where["reply_to_message"] = {k: v for k, v in target.items() if k != "reply_to_message"}
+        return where
+
+    def _spend(self, chat: Chat) -> None:
+        if self._limits is not None:
+            self._limits.spend(chat)
+
+
+def _as_media(kind: str, about: JsonObject) -> JsonObject:
+    return {"photo": [{**about, "width": 1280, "height": 960}]} if kind == "photo" else {"document": about}

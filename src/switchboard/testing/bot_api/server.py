@@ -1,0 +1,329 @@
+"""A strict Bot API server on loopback, for tests: `async with BotApi() as api`, and a client pointed at `api.url`.
+
+In: calls of a bot by HTTP, and what people do by `api.people`; out: answers as Telegram gives them, and a log of the
+calls. Next: `methods.py` for what a method does, `world.py` for what is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import httpx2
+from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.testing.bot_api.checks import Params, Upload
+from switchboard.testing.bot_api.faults import ApiError, Cut, Fault, Hang, Page, Status
+from switchboard.testing.bot_api.methods import Limits, Methods
+from switchboard.testing.bot_api.people import People
+from switchboard.testing.bot_api.world import World
+from switchboard.testing.loopback import Connection, Loopback
+
+TOKEN: Final = "123456:TEST-TOKEN"  # noqa: S105  of nobody
+_MAX_POLL_S: Final = 50
+_OTHER_POLLER: Final = (
+    "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
+)
+_WEBHOOK_SET: Final = (
+    "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"
+)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a method. `result` is what was done, even if the answer got lost; None if nothing was."""
+
+    method: str
+    params: Params
+    result: Any = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Where updates are sent."""
+
+    url: str
+    secret: str = ""
+
+
+class _Cut(Exception):
+    """The connection is to be broken instead of an answer."""
+
+
+class BotApi(Loopback):
+    """Telegram's side of a bot. `api.people` are those who write to it, `api.calls` is what the bot has called.
+
+    `limits`: 429 as Telegram gives it, by `clock` (seconds since 1970). `tokens` are valid; take one out to revoke it.
+    """
+
+    def __init__(
+        self,
+        token: str = TOKEN,
+        *,
+        bot: JsonObject | None = None,
+        limits: bool = False,
+        clock: Callable[[], float] = time.time,
+        port: int = 0,
+    ) -> None:
+        methods = ["GET", "POST"]
+        super().__init__(
+            Starlette(
+                routes=[
+                    Route("/bot{token}/{method}", _Endpoint(self), methods=methods),
+                    Route("/file/bot{token}/{path:path}", self._download),
+                ]
+            ),
+            port=port,
+        )
+        self.world = World(clock)
+        if bot is not None:
+            self.world.bot = bot
+        self.tokens = {token}
+        self.people = People(self.world, self._tell)
+        self.calls: list[Call] = []
+        self.webhook: Webhook | None = None
+        self._methods = Methods(self.world, Limits(clock) if limits else None)
+        self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
+        self._waiting = 0
+        self._poller = 0
+        self._pusher: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+
+    @property
+    def sent(self) -> list[JsonObject]:
+        """The messages of the bot that have arrived, in their order."""
+        results = [call.result for call in self.calls if call.method.lower().startswith("send")]
+        return [
+            one
+            for result in results
+            for one in (result if isinstance(result, list) else [result])
+            if isinstance(one, dict)
+        ]
+
+    @property
+    def texts(self) -> list[str]:
+        """Their texts and captions."""
+        return [one.get("text") or one.get("caption") or "" for one in self.sent]
+
+    @property
+    def polling(self) -> bool:
+        """Whether a long poll is waiting for updates."""
+        return self._waiting > 0
+
+    def called(self, method: str) -> list[Call]:
+        """The calls of one method."""
+        return [call for call in self.calls if call.method == method]
+
+    def spoil(self, method: str, *faults: Fault) -> None:
+        """What happens to the next calls of a method, one each."""
+        self._faults[method.lower()].extend(faults)
+
+    def forget(self) -> None:
+        """Forget what was never fetched, as Telegram does after 24 hours."""
+        self.world.updates.clear()
+
+    def put(self, kind: str, payload: object) -> None:
+        """Queue any update, however odd."""
+        self.world.tell(kind, payload)
+        self._tell()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return once it holds; it is looked at after every act of people and every call."""
+        while not condition():
+            await self._news.wait()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _close(self) -> None:
+        await self._stop_pushing()
+        await super()._close()
+
+    async def handle(self, request: Request) -> Response:
+        """Answer one call."""
+        name = str(request.path_params["method"])
+        if request.path_params["token"] not in self.tokens:
+            return _error(ApiError(401, "Unauthorized"))
+        params = await _params(request)
+        faults = self._faults[name.lower()]
+        fault = faults.popleft() if faults else None
+        match fault:
+            case Status(code, description, parameters):
+                return self._failed(name, params, ApiError(code, description, **parameters))
+            case Page(code, text):
+                return Response(text, code, media_type="text/html")
+            case Hang(taken) | Cut(taken):
+                if taken:
+                    await self._answer(request, name, params)
+                else:
+                    self._note(Call(name, params))
+                if isinstance(fault, Hang):
+                    await _gone(request)
+                raise _Cut
+        return await self._answer(request, name, params)
+
+    async def _answer(self, request: Request, name: str, params: Params) -> Response:
+        try:
+            result = await self._result(request, name, params)
+        except ApiError as error:
+            return self._failed(name, params, error)
+        self._note(Call(name, params, result))
+        return JSONResponse({"ok": True, "result": result})
+
+    async def _result(self, request: Request, name: str, params: Params) -> object:
+        match name.lower():
+            case "getupdates":
+                return await _or_gone(request, self._poll(params))
+            case "setwebhook" | "deletewebhook":
+                url = params.word("url") if name.lower() == "setwebhook" else None
+                return await self._set_webhook(url, params)
+            case "getwebhookinfo":
+                url = self.webhook.url if self.webhook else ""
+                return {"url": url, "has_custom_certificate": False, "pending_update_count": len(self.world.updates)}
+        return self._methods.call(name, params)
+
+    def _failed(self, name: str, params: Params, error: ApiError) -> Response:
+        self._note(Call(name, params, error=error.description))
+        return _error(error)
+
+    def _note(self, call: Call) -> None:
+        self.calls.append(call)
+        self._tell()
+
+    async def _poll(self, params: Params) -> list[JsonObject]:
+        """Long polling; the latest poll ends an earlier one."""
+        if self.webhook is not None:
+            raise ApiError(409, _WEBHOOK_SET)
+        self._poller += 1
+        mine, end = self._poller, time.monotonic() + min(params.number("timeout"), _MAX_POLL_S)
+        self._allow(params)
+        self._waiting += 1
+        self._tell()
+        try:
+            while not (found := self.world.pending(params.number("offset"), params.number("limit"))):
+                if (left := end - time.monotonic()) <= 0:
+                    break
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), left)
+                if mine != self._poller:
+                    raise ApiError(409, _OTHER_POLLER)
+            return found
+        finally:
+            self._waiting -= 1
+
+    def _allow(self, params: Params) -> None:
+        allowed = params.tree("allowed_updates")
+        if isinstance(allowed, list):  # without it, what was asked for before stays
+            self.world.allowed = frozenset(map(str, allowed)) or None
+
+    async def _set_webhook(self, url: str | None, params: Params) -> bool:
+        await self._stop_pushing()
+        if params.word("drop_pending_updates") in ("true", "True"):
+            self.forget()
+        self.webhook = Webhook(url, params.word("secret_token") or "") if url else None
+        if self.webhook is not None:
+            self._allow(params)
+            self._pusher = asyncio.create_task(self._push(self.webhook))
+        return True
+
+    async def _push(self, webhook: Webhook) -> None:
+        """Send updates one after the other; one that is not taken is sent again."""
+        headers = {"X-Telegram-Bot-Api-Secret-Token": webhook.secret} if webhook.secret else {}
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            while True:
+                await self.until(lambda: bool(self.world.updates))
+                update = self.world.updates[0]
+                with suppress(httpx2.HTTPError):
+                    answer = await client.post(webhook.url, json=update, headers=headers)
+                    if answer.is_success:
+                        self.world.confirmed([update["update_id"]])
+                        self._tell()
+                        continue
+                await asyncio.sleep(1.0)
+
+    async def _stop_pushing(self) -> None:
+        if self._pusher is not None:
+            self._pusher.cancel()
+            await asyncio.gather(self._pusher, return_exceptions=True)
+            self._pusher = None
+
+    async def _download(self, request: Request) -> Response:
+        found = self.world.files.get(request.path_params["path"].rpartition("/")[2])
+        if request.path_params["token"] not in self.tokens:
+            return _error(ApiError(401, "Unauthorized"))
+        return _error(ApiError(404, "Not Found")) if found is None else Response(found)
+
+
+class _Endpoint:
+    """As an ASGI application, since only such a one can break its connection."""
+
+    def __init__(self, api: BotApi) -> None:
+        self._api = api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._api.handle(request)
+        except _Cut:
+            connection: Connection = scope["state"]["connection"][0]
+            connection.transport.abort()
+            return
+        await response(scope, receive, send)
+
+
+async def _params(request: Request) -> Params:
+    """From the query, and a body of any of the three kinds that Telegram takes."""
+    given: JsonObject = dict(request.query_params)
+    media_type = request.headers.get("content-type", "").partition(";")[0]
+    if media_type == "application/json":
+        body = await request.json()
+        return Params(given | body, {})
+    uploads = {}
+    async with request.form(max_part_size=1 << 30) as form:
+        for name, value in form.items():
+            if isinstance(value, UploadFile):
+                kind = value.content_type or "application/octet-stream"
+                uploads[name] = Upload(value.filename or "", kind, await value.read())
+            else:
+                given[name] = value
+    return Params(given, uploads)
+
+
+async def _or_gone(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of the work, which ends when the client goes away first."""
+    task, left = asyncio.create_task(work), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise _Cut
+        return task.result()
+    finally:
+        left.cancel()
+        task.cancel()
+        await asyncio.gather(task, left, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _error(error: ApiError) -> Response:
+    body: JsonObject = {"ok": False, "error_code": error.code, "description": error.description}
+    if error.parameters:
+        body["parameters"] = error.parameters
+    return JSONResponse(body, error.code)

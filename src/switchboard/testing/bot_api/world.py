@@ -1,0 +1,126 @@
+"""What Telegram knows: chats with their messages, files, and the updates that a bot has not confirmed.
+
+Called by `methods.py` for the bot, and by tests through `server.py` for the people who write to it. No I/O; `clock`
+gives seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.testing.bot_api.faults import ApiError
+
+ANN: Final[JsonObject] = {"id": 42, "is_bot": False, "first_name": "Ann", "username": "ann", "language_code": "en"}
+BOT: Final[JsonObject] = {
+    "id": 123456,
+    "is_bot": True,
+    "first_name": "House",
+    "username": "house_bot",
+    "can_join_groups": True,
+    "can_read_all_group_messages": False,
+    "supports_inline_queries": False,
+}
+_UNASKED: Final = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
+_GROUPS: Final = frozenset({"group", "supergroup"})
+_FIRST_UPDATE: Final = 870_000_001
+_MAX_PENDING: Final = 100
+
+
+@dataclass(slots=True)
+class Chat:
+    """A chat, and what has become of it. `closed`: why the bot may not write there; `moved_to`: its supergroup."""
+
+    about: JsonObject
+    messages: dict[int, JsonObject] = field(default_factory=dict)
+    topics: dict[int, str] = field(default_factory=dict)
+    closed: str | None = None
+    moved_to: int | None = None
+
+    @property
+    def id(self) -> int:
+        """As the API gives it: negative for groups."""
+        number: int = self.about["id"]
+        return number
+
+    @property
+    def is_group(self) -> bool:
+        """Whether several people may be in it."""
+        return self.about["type"] in _GROUPS
+
+
+@dataclass(slots=True)
+class World:
+    """Everything there is on the platform, as far as one bot can see it."""
+
+    clock: Callable[[], float]
+    bot: JsonObject = field(default_factory=lambda: dict(BOT))
+    chats: dict[int, Chat] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    updates: list[JsonObject] = field(default_factory=list)
+    allowed: frozenset[str] | None = None
+    """Kinds of updates that the bot has asked for; None: all but those that must be asked for."""
+    next_update: int = _FIRST_UPDATE
+    _message_ids: dict[int, int] = field(default_factory=dict)
+    _file_count: int = 0
+
+    def chat(self, about: JsonObject) -> Chat:
+        """The chat of this id, made if it is not there."""
+        return self.chats.setdefault(about["id"], Chat(dict(about)))
+
+    def private(self, user: JsonObject) -> Chat:
+        """The chat of a person with the bot."""
+        return self.chat(
+            {**{key: user[key] for key in ("id", "first_name", "username") if key in user}, "type": "private"}
+        )
+
+    def found(self, chat_id: object) -> Chat:
+        """The chat that a bot names, by its id or its @name."""
+        name = str(chat_id)
+        for chat in self.chats.values():
+            if name == str(chat.id) or (name.startswith("@") and chat.about.get("username") == name[1:]):
+                return chat
+        raise ApiError(400, "Bad Request: chat not found")
+
+    def posted(self, chat: Chat, sender: JsonObject, content: Mapping[str, object]) -> JsonObject:
+        """A new message in a chat."""
+        space = chat.id if chat.about["type"] == "supergroup" else 0  # only supergroups count for themselves
+        number = self._message_ids[space] = self._message_ids.get(space, 0) + 1
+        shown = {key: sender[key] for key in ("id", "is_bot", "first_name", "username") if key in sender}
+        message = {"message_id": number, "from": shown, "chat": chat.about, "date": int(self.clock()), **content}
+        chat.messages[number] = message
+        return message
+
+    def stored(self, data: bytes, folder: str = "documents") -> str:
+        """The id of a new file; its path is `folder/ID`."""
+        self._file_count += 1
+        file_id = f"{folder}-{self._file_count}"
+        self.files[file_id] = data
+        return file_id
+
+    def tell(self, kind: str, payload: object) -> JsonObject | None:
+        """Queue an update for the bot, if it has asked for this kind."""
+        if (kind in _UNASKED) if self.allowed is None else (kind not in self.allowed):
+            return None
+        update = {"update_id": self.next_update, kind: payload}
+        self.next_update += 1
+        self.updates.append(update)
+        return update
+
+    def pending(self, offset: int, limit: int) -> list[JsonObject]:
+        """The updates from the offset on; those before it are confirmed and forgotten.
+
+        A negative offset keeps so many of the last ones. Without an offset nothing is forgotten.
+        """
+        if offset > 0:
+            self.updates = [one for one in self.updates if one["update_id"] >= offset]
+        elif offset < 0:
+            self.updates = self.updates[offset:]
+        return self.updates[: max(1, min(limit or _MAX_PENDING, _MAX_PENDING))]
+
+    def confirmed(self, update_ids: Iterable[int]) -> None:
+        """Forget updates that a webhook has taken."""
+        taken = set(update_ids)
+        self.updates = [one for one in self.updates if one["update_id"] not in taken]

@@ -1,0 +1,102 @@
+"""A server on loopback for tests: an ASGI application served inside the test's own event loop.
+
+Called by `scripted_llm/server.py` and `bot_api/server.py`. It listens on 127.0.0.1 and nowhere else, can be closed and
+opened again at the same URL, and tells the application on which connection a request came, to break it on purpose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.server import ServerState
+
+from switchboard.domain.errors import ConfigurationError
+
+_LOOPBACK: Final = "127.0.0.1"
+
+
+class Connection(Protocol):
+    """What `scope["state"]["connection"][0]` is: a protocol of uvicorn with its transport."""
+
+    transport: asyncio.Transport
+
+
+class Loopback:
+    """Base of servers for tests, as context managers; `app` is what they serve."""
+
+    def __init__(self, app: ASGIApp, *, port: int = 0) -> None:
+        self._config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
+        self._state = ServerState()
+        self._port = port
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self._config.load()
+        await self._listen()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    @property
+    def url(self) -> str:
+        """Where it listens, without a path."""
+        return f"http://{_LOOPBACK}:{self._port}"
+
+    @asynccontextmanager
+    async def closed(self) -> AsyncIterator[None]:
+        """Inside of it connections are refused; open ones are reset. After it the same URL answers again."""
+        await self._close()
+        try:
+            with bound(self._port):  # bound but not listening: refused, and nobody else can take the port
+                yield
+        finally:
+            await self._listen()
+
+    async def _listen(self) -> None:
+        listener = bound(self._port)
+        self._port = listener.getsockname()[1]
+        self._server = await asyncio.get_running_loop().create_server(self._connection, sock=listener)
+
+    def _connection(self) -> asyncio.Protocol:
+        known: list[asyncio.Protocol] = []
+        make: Any = self._config.http_protocol_class
+        protocol: asyncio.Protocol = make(
+            config=self._config, server_state=self._state, app_state={"connection": known}
+        )
+        known.append(protocol)
+        return protocol
+
+    async def _close(self) -> None:
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        await asyncio.gather(*self._state.tasks, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+
+
+def bound(port: int) -> socket.socket:
+    """A socket bound to loopback. Raises ConfigurationError if the port is taken."""
+    # With its protocol named: else asyncio leaves Nagle's algorithm on, and answers in two parts wait for 40 ms.
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((_LOOPBACK, port))
+    except OSError as error:
+        made.close()
+        raise ConfigurationError(
+            f"cannot listen on {_LOOPBACK}:{port}: {error.strerror}; choose another port"
+        ) from error
+    return made

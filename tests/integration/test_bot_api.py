@@ -1,0 +1,383 @@
+"""The strict Bot API server: what it gives, refuses, and does wrong on purpose; also as a foreign client sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+import httpx2
+import pytest
+import telegram
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.testing.bot_api import ANN, BOT, TOKEN, BotApi, Cut, Hang, Page, Status
+from switchboard.testing.loopback import Loopback
+from tests.bot_api import Bot, bot_of
+
+ANNS: Final[int] = ANN["id"]
+
+
+def texts(updates: list[JsonObject]) -> list[str]:
+    return [one["message"]["text"] for one in updates]
+
+
+# Updates --------------------------------------------------------------------------------------------------------------
+
+
+async def test_updates_come_again_until_a_later_offset_confirms_them() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        for n in range(3):
+            api.people.say(f"m{n}")
+        first = await bot.updates()
+        assert texts(first) == ["m0", "m1", "m2"]
+        assert await bot.updates(offset=0) == first
+        assert texts(await bot.updates(offset=first[1]["update_id"] + 1)) == ["m2"]
+        assert texts(await bot.updates()) == ["m2"]
+        assert texts(await bot.updates(limit=1)) == ["m2"]
+        assert await bot.updates(offset=first[2]["update_id"] + 1) == []
+
+
+async def test_a_limit_leaves_the_rest_for_the_next_call() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        for n in range(120):
+            api.people.say(f"m{n}")
+        assert texts(await bot.updates(limit=2)) == ["m0", "m1"]
+        assert len(await bot.updates()) == 100
+
+
+async def test_a_long_poll_returns_when_somebody_writes() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        poll = asyncio.create_task(bot.updates(timeout=50))
+        await api.until(lambda: api.polling)
+        api.people.say("late")
+        assert texts(await poll) == ["late"]
+
+
+async def test_a_poll_that_is_given_up_ends_and_takes_nothing() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        poll = asyncio.create_task(bot.updates(timeout=50))
+        await api.until(lambda: api.polling)
+        poll.cancel()
+        await asyncio.gather(poll, return_exceptions=True)
+        api.people.say("still there")
+        assert texts(await bot.updates()) == ["still there"]
+
+
+async def test_a_second_poller_ends_the_first() -> None:
+    async with BotApi() as api, bot_of(api) as bot, bot_of(api) as other:
+        first = asyncio.create_task(bot("getUpdates", timeout=50))
+        await api.until(lambda: api.polling)
+        second = asyncio.create_task(other.updates(timeout=50))
+        refused = await first
+        assert (refused["error_code"], "other getUpdates" in refused["description"]) == (409, True)
+        api.people.say("to the second")
+        assert texts(await second) == ["to the second"]
+
+
+async def test_only_kinds_that_were_asked_for_come_and_that_is_remembered() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        assert await bot.updates(allowed_updates=["edited_message"]) == []
+        said = api.people.say("hello")
+        api.people.edit(said, "hello!")
+        assert [list(one)[1] for one in await bot.updates()] == ["edited_message"]
+        assert [list(one)[1] for one in await bot.updates(allowed_updates=["message"])] == ["edited_message"]
+
+
+async def test_what_people_do_is_told() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        people = api.people
+        forum = people.group(title="House")
+        thread = people.topic(forum)
+        people.say("in the garden", forum, topic=thread, reply_to=people.say("first", forum))
+        photos = people.album([b"1", b"22"], "two")
+        people.voice()
+        people.document(b"%PDF-", "bill.pdf", "application/pdf")
+        people.block()
+        group = people.group(-55, kind="group")
+        people.migrate(group)
+        sent = (await bot("sendMessage", chat_id=forum.id, text="Which?"))["result"]
+        people.press(sent, "yes")
+        updates = await bot.updates()
+    messages = [one["message"] for one in updates if "message" in one]
+    assert messages[0]["forum_topic_created"]["name"] == "Garden"
+    assert messages[2]["message_thread_id"] == thread
+    assert messages[2]["reply_to_message"]["text"] == "first"
+    assert len({one["media_group_id"] for one in photos}) == 1
+    assert [one["photo"][-1]["file_size"] for one in photos] == [1, 2]
+    assert [one.get("migrate_to_chat_id", one.get("migrate_from_chat_id")) for one in messages[-2:]] == [
+        -100777888,
+        -55,
+    ]
+    assert [one["my_chat_member"]["new_chat_member"]["status"] for one in updates if "my_chat_member" in one] == [
+        "kicked"
+    ]
+    assert [one["callback_query"]["data"] for one in updates if "callback_query" in one] == ["yes"]
+
+
+# Webhooks -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_webhook_gets_each_update_until_it_takes_it_and_ends_polling() -> None:
+    taken: list[tuple[str | None, Any]] = []
+    answers = iter([500, 200, 200])
+
+    async def hook(request: Request) -> Response:
+        taken.append(
+            (request.headers.get("X-Telegram-Bot-Api-Secret-Token"), (await request.json())["message"]["text"])
+        )
+        return Response(status_code=next(answers))
+
+    ours = Loopback(Starlette(routes=[Route("/hook", hook, methods=["POST"])]))
+    async with BotApi() as api, bot_of(api) as bot, ours:
+        api.people.say("one")
+        api.people.say("two")
+        hooked = f"{ours.url}/hook"
+        assert (await bot("setWebhook", url=hooked, secret_token="s3cret"))["ok"]
+        assert "webhook is active" in (await bot("getUpdates"))["description"]
+        assert (await bot("getWebhookInfo"))["result"]["url"] == hooked
+        await api.until(lambda: not api.world.updates)
+        assert taken == [("s3cret", "one"), ("s3cret", "one"), ("s3cret", "two")]
+        await bot("deleteWebhook")
+        assert (await bot("getWebhookInfo"))["result"]["url"] == ""
+        assert await bot.updates() == []
+
+
+# Messages of the bot --------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_is_sent_in_a_topic_as_an_answer() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        forum = api.people.group()
+        thread = api.people.topic(forum)
+        said = api.people.say("How are you?", forum, topic=thread)
+        bold = {"type": "bold", "offset": 0, "length": 4}
+        answer = {"message_id": said["message_id"]}
+        sent = await bot(
+            "sendMessage",
+            chat_id=forum.id,
+            text="Well 😀",
+            entities=[bold],
+            message_thread_id=thread,
+            reply_parameters=answer,
+        )
+    assert sent["result"]["reply_to_message"]["text"] == "How are you?"
+    assert (sent["result"]["message_thread_id"], sent["result"]["entities"]) == (thread, [bold])
+    assert api.sent == [sent["result"]]
+    assert api.texts == ["Well 😀"]
+
+
+@pytest.mark.parametrize(
+    ("params", "code", "words"),
+    [
+        ({"text": ""}, 400, "message text is empty"),
+        ({"text": " \n"}, 400, "message text is empty"),
+        ({"text": "x" * 4097}, 400, "message is too long"),
+        ({"text": "😀" * 2049}, 400, "message is too long"),
+        ({"chat_id": 7, "text": "x"}, 400, "chat not found"),
+        ({"chat_id": None, "text": "x"}, 400, "chat_id is empty"),
+        ({"text": "x", "message_thread_id": 5}, 400, "message thread not found"),
+        ({"text": "x", "reply_parameters": {"message_id": 999}}, 400, "message to be replied not found"),
+        ({"text": "x", "entities": [{"type": "bold", "offset": 0, "length": 2}]}, 400, "ends after the end"),
+        (
+            {"text": "😀", "entities": [{"type": "bold", "offset": 1, "length": 1}]},
+            400,
+            "in a middle of a UTF-16 symbol",
+        ),
+        ({"text": "x", "entities": [{"type": "loud", "offset": 0, "length": 1}]}, 400, "unsupported type"),
+        ({"text": "x", "entities": [{"type": "text_link", "offset": 0, "length": 1}]}, 400, "url is needed"),
+        ({"text": "x", "entities": "["}, 400, "can't parse entities"),
+        ({"text": "x", "parse_mode": "HTML"}, 400, "unsupported parse_mode"),
+    ],
+)
+async def test_what_telegram_refuses_is_refused(params: JsonObject, code: int, words: str) -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        api.people.say("hello")
+        refused = await bot("sendMessage", **{"chat_id": ANNS, **params})
+    assert (refused["error_code"], words in refused["description"]) == (code, True), refused
+    assert api.sent == []
+
+
+async def test_the_longest_text_is_sent() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        api.people.say("hello")
+        assert (await bot("sendMessage", chat_id=ANNS, text="😀" * 2048))["ok"]
+
+
+async def test_those_who_blocked_or_removed_the_bot_get_nothing() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        group = api.people.group()
+        api.people.block()
+        api.people.kick(group)
+        assert (await bot("sendMessage", chat_id=ANNS, text="x"))[
+            "description"
+        ] == "Forbidden: bot was blocked by the user"
+        assert (await bot("sendMessage", chat_id=group.id, text="x"))["error_code"] == 403
+        api.people.unblock()
+        assert (await bot("sendMessage", chat_id=ANNS, text="x"))["ok"]
+
+
+async def test_a_group_that_became_a_supergroup_names_it() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        old = api.people.group(-5, kind="group")
+        new = api.people.migrate(old)
+        refused = await bot("sendMessage", chat_id=old.id, text="x")
+        assert (refused["error_code"], refused["parameters"]) == (400, {"migrate_to_chat_id": new.id})
+        assert (await bot("sendMessage", chat_id=new.id, text="x"))["ok"]
+
+
+async def test_limits_are_those_of_telegram() -> None:
+    now = [1000.0]
+    async with BotApi(limits=True, clock=lambda: now[0]) as api, bot_of(api) as bot:
+        group = api.people.group()
+        api.people.say("hello")
+        for _ in range(20):
+            assert (await bot("sendMessage", chat_id=group.id, text="x"))["ok"]
+            now[0] += 1
+        refused = await bot("sendMessage", chat_id=group.id, text="too many")
+        assert refused["parameters"] == {"retry_after": 40}
+        assert refused["description"] == "Too Many Requests: retry after 40"
+        assert (await bot("sendMessage", chat_id=ANNS, text="x"))["ok"]
+        assert (await bot("sendMessage", chat_id=ANNS, text="too soon"))["parameters"] == {"retry_after": 1}
+        now[0] += 40
+        assert (await bot("sendMessage", chat_id=group.id, text="x"))["ok"]
+
+
+async def test_actions_and_edits() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        said = api.people.say("hello")
+        assert (await bot("sendChatAction", chat_id=ANNS, action="typing"))["result"] is True
+        assert (await bot("sendChatAction", chat_id=ANNS, action="dancing"))["error_code"] == 400
+        sent = (await bot("sendMessage", chat_id=ANNS, text="one"))["result"]
+        which = {"chat_id": ANNS, "message_id": sent["message_id"]}
+        assert (await bot("editMessageText", **which, text="two"))["result"]["text"] == "two"
+        assert "not modified" in (await bot("editMessageText", **which, text="two"))["description"]
+        which = {"chat_id": ANNS, "message_id": said["message_id"]}
+        assert "can't be edited" in (await bot("editMessageText", **which, text="no"))["description"]
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_files_go_both_ways() -> None:
+    async with BotApi() as api, httpx2.AsyncClient(trust_env=False) as client:
+        bot = Bot(client, api.url)
+        got = api.people.document(b"bill", "bill.pdf", "application/pdf")["document"]
+        path = (await bot("getFile", file_id=got["file_id"]))["result"]["file_path"]
+        assert (await client.get(f"{api.url}/file/bot{TOKEN}/{path}")).content == b"bill"
+        files = {"document": ("answer.txt", b"paid", "text/plain")}
+        sent = (
+            await client.post(f"{bot.base}/sendDocument", data={"chat_id": str(ANNS), "caption": "c"}, files=files)
+        ).json()
+        again = await bot("sendDocument", chat_id=ANNS, document=sent["result"]["document"]["file_id"])
+        assert again["result"]["document"]["file_size"] == 4
+        media = [{"type": "photo", "media": f"attach://p{n}"} for n in range(2)]
+        photos = {f"p{n}": (f"{n}.jpg", b"\xff\xd8\xff", "image/jpeg") for n in range(2)}
+        form = {"chat_id": str(ANNS), "media": json.dumps(media)}
+        album = (await client.post(f"{bot.base}/sendMediaGroup", data=form, files=photos)).json()["result"]
+        assert len({one["media_group_id"] for one in album}) == 1
+    assert api.texts == ["c", "", "", ""]
+
+
+async def test_files_that_are_too_large_or_empty_are_refused() -> None:
+    async with BotApi() as api, httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+        bot = Bot(client, api.url)
+        large = api.people.document(bytes(20 * 1024 * 1024 + 1), "a.bin", "application/octet-stream")["document"]
+        assert (await bot("getFile", file_id=large["file_id"]))["description"] == "Bad Request: file is too big"
+        assert (await bot("getFile", file_id="nothing"))["error_code"] == 400
+
+        async def upload(data: bytes, **more: str) -> JsonObject:
+            form = {"chat_id": str(ANNS), **more}
+            answer = await client.post(f"{bot.base}/sendDocument", data=form, files={"document": ("a", data)})
+            found: JsonObject = answer.json()
+            return found
+
+        assert (await upload(bytes(50 * 1024 * 1024 + 1)))["error_code"] == 413
+        assert (await upload(b""))["description"] == "Bad Request: file must be non-empty"
+        assert (await upload(b"x", caption="x" * 1025))["description"] == "Bad Request: message caption is too long"
+
+
+# What goes wrong on purpose -------------------------------------------------------------------------------------------
+
+
+async def test_faults_happen_once_each_in_their_order() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        api.people.say("hello")
+        api.spoil("sendMessage", Status(500, "Internal Server Error"), Cut(taken=False), Cut(taken=True))
+        assert (await bot("sendMessage", chat_id=ANNS, text="a"))["error_code"] == 500
+        for text in ("b", "c"):
+            with pytest.raises(httpx2.TransportError):
+                await bot("sendMessage", chat_id=ANNS, text=text)
+        assert (await bot("sendMessage", chat_id=ANNS, text="d"))["ok"]
+        assert api.texts == ["c", "d"]
+        assert [call.params.word("text") for call in api.called("sendMessage")] == ["a", "b", "c", "d"]
+
+
+async def test_hanging_pages_and_closing() -> None:
+    async with BotApi() as api, httpx2.AsyncClient(trust_env=False) as client:
+        bot = Bot(client, api.url)
+        api.people.say("hello")
+        api.spoil("sendMessage", Hang(taken=True), Page(502))
+        hanging = asyncio.create_task(bot("sendMessage", chat_id=ANNS, text="a"))
+        await api.until(lambda: api.texts == ["a"])
+        hanging.cancel()
+        assert (await client.post(f"{bot.base}/sendMessage", json={})).status_code == 502
+        async with api.closed():
+            with pytest.raises(httpx2.TransportError):
+                await bot("getMe")
+        assert (await bot("getMe"))["result"] == BOT
+
+
+async def test_unknown_tokens_and_methods() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        assert (await bot("sendHello"))["error_code"] == 404
+        api.tokens.clear()
+        assert await bot("getMe") == {"ok": False, "error_code": 401, "description": "Unauthorized"}
+
+
+# A foreign client -----------------------------------------------------------------------------------------------------
+
+
+async def test_python_telegram_bot_understands_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTB_TIMEDELTA", "true")  # its way of the future, without which it warns
+    async with BotApi() as api, telegram.Bot(TOKEN, f"{api.url}/bot", f"{api.url}/file/bot") as bot:
+        forum = api.people.group()
+        thread = api.people.topic(forum)
+        said = api.people.say("hello", forum, topic=thread)
+        api.people.edit(said, "hello!")
+        api.people.album([b"1", b"2"], "two")
+        voice = api.people.voice(b"OggS-voice")
+        api.people.migrate(api.people.group(-5, kind="group"))
+        assert bot.username == "house_bot"
+        sent = await bot.send_message(forum.id, "hi", message_thread_id=thread, reply_to_message_id=said["message_id"])
+        api.people.press(sent.to_dict(), "yes")
+        await bot.send_chat_action(ANNS, "typing")
+        assert (await bot.edit_message_text("hi!", forum.id, sent.message_id)) is not True
+        got = await bot.get_file(voice["voice"]["file_id"])
+        assert bytes(await got.download_as_bytearray()) == b"OggS-voice"
+        document = await bot.send_document(ANNS, b"paid", filename="answer.txt", caption="c")
+        assert document.document is not None
+        photos = [telegram.InputMediaPhoto(b"\xff\xd8\xff"), telegram.InputMediaPhoto(b"\xff\xd8\xff")]
+        assert len(await bot.send_media_group(ANNS, photos)) == 2
+        updates = await bot.get_updates(timeout=0, allowed_updates=["message"])
+        assert [one.update_id - updates[0].update_id for one in updates] == list(range(9))
+        shown, edited = updates[1].message, updates[2].message
+        assert shown is not None
+        assert (shown.text, shown.message_thread_id, edited) == ("hello", thread, None)
+        with pytest.raises(telegram.error.ChatMigrated):
+            await bot.send_message(-5, "x")
+        with pytest.raises(telegram.error.BadRequest, match="Message is too long"):
+            await bot.send_message(ANNS, "x" * 4097)
+        api.spoil("sendMessage", Status(429, "Too Many Requests: retry after 7", {"retry_after": 7}))
+        with pytest.raises(telegram.error.RetryAfter):
+            await bot.send_message(ANNS, "x")
+        api.people.block()
+        with pytest.raises(telegram.error.Forbidden):
+            await bot.send_message(ANNS, "x")
+        await bot.set_webhook("http://127.0.0.1:9/hook")
+        with pytest.raises(telegram.error.Conflict):
+            await bot.get_updates()
