@@ -170,6 +170,24 @@ def test_the_text_of(raw: bytes, expected: str) -> None:
     assert text(raw) == expected
 
 
+def test_history_below_a_reply_is_kept_apart() -> None:
+    one = read(HEAD + b"Subject: Re: When\n\nThursday.\n\nOn 1 June House wrote:\n> When?\n")
+    assert one.payload.normalized_text == "Re: When\n\nThursday."
+    assert isinstance(one.payload.raw, dict)
+    assert one.payload.raw["quoted"] == "On 1 June House wrote:\n> When?"
+
+
+def test_a_reply_goes_to_its_sender() -> None:
+    one = read(HEAD + b"Subject: Hello\nDate: Mon, 1 Jun 2026 09:00:00 +0000\n\nhi")
+    assert one.event.reply_address == {
+        "to": "ada@home.example",
+        "subject": "Hello",
+        "message_id": "<m1@home.example>",
+        "references": ["<m1@home.example>"],
+    }
+    assert one.event.sent_at == datetime(2026, 6, 1, 9, tzinfo=UTC)
+
+
 def test_attachments_are_described_and_not_read() -> None:
     one = read(multipart("mixed", PLAIN, PICTURE, b"Content-Type: message/rfc822\r\n\r\nFrom: x@y\r\n\r\ninner"))
     picture, forwarded = one.payload.attachments

@@ -50,7 +50,7 @@ _LIST_ID: Final = Form(
     lambda value: value.lower().strip("<> "),
 )
 _TO_MANY: Final = ("list-id", "list-unsubscribe", "list-post", "list-help")
-_BY_MACHINE: Final = ("x-auto-response-suppress", "x-autoreply", "x-autorespond")
+_BY_MACHINE: Final = ("x-autoreply", "x-autorespond")  # x-auto-response-suppress is in ordinary mail of Exchange, too
 _BULK: Final = frozenset({"bulk", "junk", "list", "auto_reply"})
 _NOBODY = re.compile(
     r"(mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?|owner-.*|.*-(request|bounces?|owner))([+=].*)?@"

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from switchboard.core.envelope.strict import strict
 from switchboard.core.mail.head import decoded, field, or_none, read_head
 from switchboard.core.mail.marks import CUT_MARK, UNREAD_MARK
+from switchboard.core.mail.reply import reply_address
 from switchboard.domain.envelope import (
     MAX_TEXT,
     SCHEMA_VERSION,
@@ -39,7 +40,7 @@ KEPT_HEADERS: Final = (
     *("from", "sender", "reply-to", "to", "cc", "subject", "date", "message-id", "in-reply-to", "references"),
     *("list-id", "list-unsubscribe", "authentication-results", "auto-submitted", "precedence", "return-path"),
     *("delivered-to", "x-original-to", "importance", "list-post", "list-help", "content-type"),
-    *("x-auto-response-suppress", "x-autoreply", "x-autorespond"),
+    *("x-autoreply", "x-autorespond"),
 )
 """The fields in `payload.raw.headers`: what rules, loop protection and replies need. The rest is in `Mail.raw`."""
 
@@ -81,15 +82,23 @@ def raw_of_mail(raw: bytes) -> JsonObject:
 
 
 def mail_of(
-    raw: bytes, head: Message, source: Source, now: datetime, payload: Callable[[Mapping[str, str]], Payload]
+    raw: bytes,
+    head: Message,
+    source: Source,
+    now: datetime,
+    payload: Callable[[Mapping[str, str]], Payload],
+    bounced: str | None = None,
 ) -> Mail:
-    """The mail with the payload that goes with its kept headers. Raises InvalidInput."""
+    """The mail with the payload that goes with its kept headers; `bounced` is the Message-ID that it is a bounce of.
+
+    Raises InvalidInput.
+    """
     headers = _kept_headers(head)
     envelope = Envelope(
         schema_version=SCHEMA_VERSION,
         sender=_sender(headers.get("from", ""), has_headers=len(head) > 0),
         source=source,
-        event=_event(headers, raw, now),
+        event=_event(headers, raw, now, bounced),
         payload=payload(headers),
         control=Control(),
     )
@@ -163,10 +172,19 @@ def _mailbox(value: str) -> tuple[str, str]:
     return comment[1] if comment else "", _COMMENT.sub("", bare).partition(",")[0].strip()
 
 
-def _event(headers: Mapping[str, str], raw: bytes, now: datetime) -> Event:
+def _event(headers: Mapping[str, str], raw: bytes, now: datetime, bounced: str | None) -> Event:
     own = _first_id(headers.get("message-id", "")) or f"sha256:{sha256(raw).hexdigest()}"
     thread = _first_id(headers.get("references", "")) or _first_id(headers.get("in-reply-to", "")) or own
-    return Event(external_event_id=own, external_thread_id=thread, observed_at=_date(headers.get("date", ""), now))
+    sent = _date(headers.get("date", ""), now)
+    return Event(
+        external_event_id=own,
+        external_thread_id=thread,
+        observed_at=sent or now,
+        sent_at=sent,
+        kind="bounce" if bounced else "message",
+        refers_to=bounced,
+        reply_address=reply_address(headers),
+    )
 
 
 def _first_id(value: str) -> str | None:
@@ -177,9 +195,10 @@ def _first_id(value: str) -> str | None:
     return found[0] if len(found[0]) <= _MAX_NAME else f"sha256:{sha256(found[0].encode()).hexdigest()}"
 
 
-def _date(value: str, now: datetime) -> datetime:
+def _date(value: str, now: datetime) -> datetime | None:
+    """None if it is missing, broken or ahead of `now`."""
     date = or_none(lambda: _aware(parsedate_to_datetime(value[:200])))
-    return date if date and _EARLIEST <= date <= now + _TOLERANCE else now
+    return date if date and _EARLIEST <= date <= now + _TOLERANCE else None
 
 
 def _aware(date: datetime) -> datetime:

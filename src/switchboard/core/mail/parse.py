@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Final
 
+from switchboard.core.mail.bounce import bounced
 from switchboard.core.mail.envelope import (
     Mail,
     below_subject,
@@ -24,29 +25,36 @@ from switchboard.core.mail.envelope import (
     shortened,
     source_of,
 )
-from switchboard.core.mail.head import field
+from switchboard.core.mail.head import decoded, field
 from switchboard.core.mail.mime import Part, leaves, read_part, size_of, text_of
+from switchboard.core.mail.quoted import without_history
 from switchboard.domain.envelope import Attachment, Payload
 
 _MAX_ATTACHMENTS: Final = 100
+_MAX_QUOTED: Final = 65_536
 
 
 def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now: datetime) -> Mail:
     """The mail `raw` as it was received by the account `endpoint`; `now` is an aware time.
 
-    Its text is the subject, a blank line and the body, cut at MAX_TEXT. Its thread is the first mail it refers to. A
-    date that is missing, broken or ahead of `now` becomes `now`. Raises InvalidInput(code="unreadable_mail") if it is
-    not a mail or has no sender, and "invalid_value" for an invalid account; every lesser fault is tolerated.
+    Its text is the subject, a blank line and the body without the history below it, cut at MAX_TEXT; the history is
+    `quoted` in `payload.raw`. A notice that a mail was not delivered is a `bounce` that refers to it. Its thread is
+    the first mail it refers to. A date that is missing, broken or ahead of `now` becomes `now`.
+
+    Raises InvalidInput(code="unreadable_mail") if it is not a mail or has no sender, and "invalid_value" for an
+    invalid account; every lesser fault is tolerated.
     """
     root = read_part(not_empty(raw))
-    return mail_of(raw, root.head, source_of(endpoint, provider), now, lambda headers: _payload(root, headers))
+    source = source_of(endpoint, provider)
+    return mail_of(raw, root.head, source, now, lambda headers: _payload(root, headers), bounced(root))
 
 
 def _payload(root: Part, headers: Mapping[str, str]) -> Payload:
     attached = tuple(_attachment(part) for part in islice(filter(_is_attached, leaves(root)), _MAX_ATTACHMENTS))
-    text = below_subject(headers, text_of(root).strip())
+    words, history = without_history(text_of(root), decoded(headers.get("subject", "")))
+    text = below_subject(headers, words)
     return Payload(
-        raw=kept_raw(headers),
+        raw=kept_raw(headers) | ({"quoted": history[:_MAX_QUOTED]} if history else {}),
         normalized_text=shortened(text) or ("" if attached else "(an empty mail)"),
         attachments=attached,
     )

@@ -1,0 +1,37 @@
+"""Which of our mails could not be delivered, according to a delivery status notification (RFC 3464).
+
+Called by `core/mail/parse.py`. In: the tree of a mail; out: the Message-ID that it is about. Anybody can write such a
+mail, but only who has seen a Message-ID of ours can name it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from switchboard.core.mail.head import field, read_head
+from switchboard.core.mail.mime import Part, content, leaves
+
+_ORIGINAL: Final = frozenset({"message/rfc822", "text/rfc822-headers", "message/rfc822-headers", "message/global"})
+_ACTION = re.compile(rb"^action[ \t]*:[ \t]*([a-z]+)", re.IGNORECASE | re.MULTILINE)
+_ID = re.compile(r"<[^<>\s]{1,510}>")
+
+
+def bounced(root: Part) -> str | None:
+    """The Message-ID, in brackets, of the mail that `root` says could not be delivered; None if it says no such thing.
+
+    Notices of a delay or of success are not about a failure.
+    """
+    if root.media_type != "multipart/report":
+        return None
+    parts = list(leaves(root))
+    said = [one.lower() for part in parts if part.media_type == "message/delivery-status" for one in _actions(part)]
+    if b"failed" not in said:
+        return None
+    originals = (part for part in parts if part.media_type in _ORIGINAL)
+    found = (_ID.search(field(read_head(content(part)), "message-id")) for part in originals)
+    return next((one[0] for one in found if one), None)
+
+
+def _actions(part: Part) -> list[bytes]:
+    return _ACTION.findall(content(part))

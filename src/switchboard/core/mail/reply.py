@@ -1,0 +1,193 @@
+"""The reply to a mail: whom it goes to, and its bytes.
+
+Called by `connectors/email`. In: the header fields that a stranger wrote, and the text of a butler; out:
+`event.reply_address`, and a mail of at most 998 octets a line in which none of them can add a field. The lines are
+written here and not by the standard library, which puts long message ids into encoded words. Next: `quoted.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import encodebytes
+from binascii import b2a_qp
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from email.header import Header
+from email.utils import format_datetime
+from hashlib import sha256
+from typing import Final
+from unicodedata import category
+from urllib.parse import quote
+
+from switchboard.core.mail.head import decoded
+from switchboard.core.mail.headers import address, domain_of, mailboxes
+from switchboard.domain.json_values import JsonObject
+
+_MAX_REFERENCES: Final = 7
+_MAX_ID: Final = 250
+_MAX_SUBJECT: Final = 200
+_MAX_NAME: Final = 60
+_MAX_FILENAME: Final = 70  # percent-encoded, it still fits into a line
+_PLAIN = re.compile(r"[A-Za-z0-9 .,:;!?'()*+/_-]*")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9 '_-]*")
+_PREFIX = re.compile(r"\s*(re|aw|sv|antw|odp|ref|res)\s*(\[\d{1,3}\])?\s*:\s*", re.IGNORECASE)
+_LOCAL: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
+_DOMAIN: Final = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?"
+_ADDRESS = re.compile(rf"{_LOCAL}@{_DOMAIN}")
+_ID = re.compile(r"<[!-;=?-~]+>")
+_MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,62}/[a-z0-9][a-z0-9.+-]{0,62}")
+_UNSEEN: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that goes with a reply, whole."""
+
+    filename: str
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What is to be sent. `to` is a `reply_address`; `html` says the same as `text`; `key` names the part."""
+
+    to: JsonObject
+    own: str
+    """The address of the account."""
+    name: str = ""
+    key: str
+    text: str
+    html: str = ""
+    subject: str = ""
+    """Instead of that of the mail that is answered."""
+    file: File | None = None
+
+
+def reply_address(headers: Mapping[str, str]) -> JsonObject:
+    """Where an answer to a mail with these fields goes: to its Reply-To, else its From, and to nobody else.
+
+    `{"to", "subject", "message_id", "references"}`, at most 4 KB; without `to` the mail cannot be answered.
+    """
+    said = (headers.get("reply-to", ""), headers.get("from", ""))
+    to = next((found for line in said for one in mailboxes(line)[:10] if (found := _ascii(address(one) or ""))), None)
+    own = _ids(headers.get("message-id", ""))[:1]
+    ids = _ids(headers.get("references", "")) or _ids(headers.get("in-reply-to", ""))[:1]
+    chain = list(dict.fromkeys((*ids[:1], *ids[1:][-_MAX_REFERENCES:], *own)))
+    subject = _line(decoded(headers.get("subject", "")), _MAX_SUBJECT)
+    return {"to": to, "subject": subject, "message_id": own[0] if own else None, "references": list(chain)}
+
+
+def message_id(key: str, own: str) -> str:
+    """The Message-ID of the part with this key, the same each time, sent by the address `own`."""
+    return f"<{sha256(key.encode()).hexdigest()[:40]}@{domain_of(_ascii(own) or '') or 'switchboard.invalid'}>"
+
+
+def compose(reply: Reply, now: datetime) -> bytes:
+    """The mail, with CRLF. `now` is an aware time. Raises ValueError if there is nobody to send it to."""
+    to, own = _ascii(str(reply.to.get("to") or "")), _ascii(reply.own)
+    if to is None or own is None:
+        raise ValueError("the address of the sender cannot be answered" if own else "the account has no mail address")
+    boundary = sha256(reply.key.encode()).hexdigest()[:24]
+    lines = (*_head(reply, to, own, now), *_body(reply, boundary))
+    return "\r\n".join(lines).encode("ascii")
+
+
+def _head(reply: Reply, to: str, own: str, now: datetime) -> Iterator[str]:
+    name = _encoded(_line(reply.name, _MAX_NAME), _PLAIN_NAME)
+    yield f"From: {name} <{own}>" if name else f"From: {own}"
+    yield f"To: {to}"
+    yield f"Subject: {_encoded(answered_subject(reply.subject or str(reply.to.get('subject') or '')), _PLAIN)}"
+    yield f"Date: {format_datetime(now)}"
+    yield f"Message-ID: {message_id(reply.key, own)}"
+    if answered := _ids(str(reply.to.get("message_id") or ""))[:1]:
+        yield f"In-Reply-To: {answered[0]}"
+    references = reply.to.get("references")
+    if isinstance(references, list) and (ids := [one for said in references for one in _ids(str(said))]):
+        yield "References: " + "\r\n ".join(ids)
+    yield "Auto-Submitted: auto-replied"
+    yield "X-Auto-Response-Suppress: OOF, AutoReply"  # Exchange heeds this one alone
+    yield "MIME-Version: 1.0"
+
+
+def answered_subject(subject: str) -> str:
+    """With `Re:` before it, once."""
+    rest = _line(subject, _MAX_SUBJECT)
+    while found := _PREFIX.match(rest):
+        rest = rest[found.end() :]
+    return f"Re: {rest}".strip()
+
+
+def _body(reply: Reply, boundary: str) -> Iterator[str]:
+    words = tuple(_alternative(reply, boundary))
+    if reply.file is None:
+        yield from words
+        return
+    yield from _multipart("mixed", f"=_m{boundary}", (words, tuple(_attached(reply.file))))
+
+
+def _alternative(reply: Reply, boundary: str) -> Iterator[str]:
+    plain = tuple(_words("plain", reply.text))
+    if not reply.html:
+        yield from plain
+        return
+    yield from _multipart("alternative", f"=_a{boundary}", (plain, tuple(_words("html", reply.html))))
+
+
+def _multipart(kind: str, boundary: str, parts: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Neither quoted-printable nor base64 ever has `=_`, so the boundary is in no part."""
+    yield f'Content-Type: multipart/{kind}; boundary="{boundary}"'
+    yield ""
+    for part in parts:
+        yield f"--{boundary}"
+        yield from part
+    yield f"--{boundary}--"
+    yield ""
+
+
+def _words(kind: str, text: str) -> Iterator[str]:
+    yield f"Content-Type: text/{kind}; charset=utf-8"
+    yield "Content-Transfer-Encoding: quoted-printable"
+    yield ""
+    data = text.replace("\r\n", "\n").replace("\r", "\n").encode("utf-8", "replace")
+    yield from b2a_qp(data).decode("ascii").split("\n")
+
+
+def _attached(file: File) -> Iterator[str]:
+    kind = file.media_type.lower()
+    yield f"Content-Type: {kind if _MEDIA_TYPE.fullmatch(kind) else 'application/octet-stream'}"
+    yield "Content-Disposition: attachment;"
+    name = _line(re.split(r"[/\\]", file.filename)[-1], _MAX_FILENAME, end="") or "file"
+    yield f" filename*=UTF-8''{quote(name, safe='')}"
+    yield "Content-Transfer-Encoding: base64"
+    yield ""
+    yield from encodebytes(file.data).decode("ascii").split("\n")
+
+
+def _ascii(mail_address: str) -> str | None:
+    """The address as SMTP takes it without extensions; None if it cannot."""
+    local, at, domain = mail_address.rpartition("@")
+    try:
+        plain = local + at + domain.encode("idna").decode("ascii")
+    except UnicodeError:
+        return None
+    return plain if len(plain) <= 320 and _ADDRESS.fullmatch(plain) else None
+
+
+def _ids(value: str) -> list[str]:
+    return [one for one in _ID.findall(value) if len(one) <= _MAX_ID]
+
+
+def _line(text: str, most: int, end: str = "…") -> str:
+    """On one line, without what cannot be seen."""
+    seen = "".join(" " if category(one) in _UNSEEN else one for one in text[: 4 * most])
+    plain = " ".join(seen.split())
+    return plain if len(plain) <= most else plain[: most - len(end)] + end
+
+
+def _encoded(text: str, plain: re.Pattern[str]) -> str:
+    """As a header field holds it: words of RFC 2047 unless it is plain."""
+    if plain.fullmatch(text):
+        return text
+    return Header(text, "utf-8", maxlinelen=75, header_name="Subject").encode(linesep="\r\n")

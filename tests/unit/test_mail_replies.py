@@ -1,0 +1,233 @@
+"""Replies by mail: whom they go to, what they are made of, and what is cut from the mails that answer them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard.core.mail.bounce import bounced
+from switchboard.core.mail.mime import read_part
+from switchboard.core.mail.parse import envelope_from_mail
+from switchboard.core.mail.quoted import without_history
+from switchboard.core.mail.reply import File, Reply, answered_subject, compose, message_id, reply_address
+
+NOW = datetime(2026, 6, 1, 9, tzinfo=UTC)
+OWN = "house@home.example"
+
+
+def reply(**fields: object) -> Reply:
+    to = reply_address({"from": "Ada <ada@x.example>", "subject": "Hello", "message-id": "<m1@x.example>"})
+    return Reply(**{"to": to, "own": OWN, "key": "part-1", "text": "Fine."} | fields)  # type: ignore[arg-type]
+
+
+def parsed(raw: bytes) -> EmailMessage:
+    mail = message_from_bytes(raw, policy=default)
+    assert isinstance(mail, EmailMessage)
+    return mail
+
+
+def test_a_reply_is_in_the_thread_and_says_that_it_is_automatic() -> None:
+    to = reply_address(
+        {"from": "ada@x.example", "subject": "Re: Hi", "message-id": "<m2@x>", "references": "<m0@x> <m1@x>"}
+    )
+    mail = parsed(compose(reply(to=to, name="House", html="<p>Fine.</p>"), NOW))
+    assert (mail["from"], mail["to"], mail["subject"]) == ("House <house@home.example>", "ada@x.example", "Re: Hi")
+    assert (mail["in-reply-to"], mail["references"]) == ("<m2@x>", "<m0@x> <m1@x> <m2@x>")
+    assert mail["auto-submitted"] == "auto-replied"
+    assert mail["message-id"] == message_id("part-1", OWN)
+    assert mail.get_content_type() == "multipart/alternative"
+    assert [part.get_content() for part in mail.iter_parts()] == ["Fine.", "<p>Fine.</p>"]
+
+
+def test_a_reply_is_the_same_bytes_each_time() -> None:
+    assert compose(reply(), NOW) == compose(reply(), NOW)
+    assert message_id("a", OWN) != message_id("b", OWN)
+
+
+@pytest.mark.parametrize(
+    ("headers", "to"),
+    [
+        ({"from": "Ada <ada@x.example>", "reply-to": "Desk <desk@y.example>"}, "desk@y.example"),
+        ({"from": "ada@x.example", "reply-to": "one@y.example, two@y.example"}, "one@y.example"),
+        ({"from": "ada@x.example", "reply-to": "nobody"}, "ada@x.example"),
+        ({"from": "ada@x.example", "reply-to": '"evil@z.example" <desk@y.example>'}, "desk@y.example"),
+        ({"from": "ada@b\u00fccher.example"}, "ada@xn--bcher-kva.example"),
+        ({"from": "\u00e4da@x.example"}, None),
+        ({"from": "a@b@c\r\nBcc: all@x.example"}, None),
+        ({}, None),
+    ],
+)
+def test_an_answer_goes_to_reply_to_else_from_alone(headers: dict[str, str], to: str | None) -> None:
+    assert reply_address(headers)["to"] == to
+
+
+def test_a_mail_from_nobody_cannot_be_answered() -> None:
+    with pytest.raises(ValueError, match="cannot be answered"):
+        compose(reply(to={"to": None}), NOW)
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        ("Hello", "Re: Hello"),
+        ("Re: Hello", "Re: Hello"),
+        ("RE: re: AW: Re[2]: Hello", "Re: Hello"),
+        ("Regarding: you", "Re: Regarding: you"),
+        ("Hi\r\nBcc: all@x.example", "Re: Hi Bcc: all@x.example"),
+        ("", "Re:"),
+    ],
+)
+def test_re_once(subject: str, expected: str) -> None:
+    assert answered_subject(subject) == expected
+
+
+def test_a_file_goes_with_it() -> None:
+    name = "../../\u00dcbersicht \U0001f468\u200d\U0001f469\u200d\U0001f467 " + "x" * 300 + ".pdf"
+    mail = parsed(compose(reply(file=File(name, "application/pdf", b"\x00\xff" * 999), html="<p>x</p>"), NOW))
+    (attached,) = mail.iter_attachments()
+    assert attached.get_content() == b"\x00\xff" * 999
+    assert str(attached.get_filename()).startswith("\u00dcbersicht")
+    body = mail.get_body(("plain",))
+    assert body is not None
+    assert body.get_content() == "Fine."
+
+
+ANY = st.text(max_size=300) | st.sampled_from(
+    ["a\r\nBcc: x@y.example", "\n.\n", "=_a--", "x" * 3000, "\ud800", "\u2028Bcc: x"]
+)
+
+WORDS = ANY.map(lambda text: text.replace("\ud800", ""))  # as header fields are kept
+
+
+@given(WORDS, WORDS, ANY, ANY, WORDS, ANY)
+def test_no_word_of_anybody_adds_a_field_or_a_long_line(
+    sender: str, subject: str, text: str, name: str, ids: str, filename: str
+) -> None:
+    fields = {"from": f"{sender} <ada@x.example>", "reply-to": sender, "subject": subject, "message-id": f"<{ids}>"}
+    to = reply_address(fields | {"references": f"<{ids}> <{subject}>" * 9 + f"<{'r' * 240}@x>" * 30})
+    assert len(json.dumps(to, ensure_ascii=False).encode("utf-8", "replace")) <= 4096
+    answer = reply(to={"to": "ada@x.example"} | {k: v for k, v in to.items() if k != "to"}, text=text, name=name)
+    raw = compose(
+        Reply(
+            **{f: getattr(answer, f) for f in ("to", "own", "name", "key", "text")},
+            html=f"<p>{text}</p>",
+            file=File(filename, sender, b"data"),
+        ),
+        NOW,
+    )
+    assert all(len(line) <= 998 for line in raw.split(b"\r\n"))
+    assert b"\n" not in raw.replace(b"\r\n", b"")
+    assert b"\r" not in raw.replace(b"\r\n", b"")
+    mail = parsed(raw)
+    known = {"From", "To", "Subject", "Date", "Message-ID", "In-Reply-To", "References", "Auto-Submitted"}
+    assert set(mail.keys()) <= known | {"X-Auto-Response-Suppress", "MIME-Version", "Content-Type"}
+    assert len(mail.keys()) == len(set(mail.keys()))
+    body = mail.get_body(("plain",))
+    assert body is not None
+    expected = text.replace("\r\n", "\n").replace("\r", "\n").encode("utf-8", "replace").decode()
+    assert body.get_content().replace("\r\n", "\n").strip("\r\n") == expected.strip("\n")
+
+
+GMAIL = (
+    "Thanks, Thursday.\n\nOn Mon, Jun 1, 2026 at 9:00 AM House <house@home.example> wrote:\n\n> When?\n> \n> House\n"
+)
+WRAPPED = "Yes.\n\nOn Mon, Jun 1, 2026 at 9:00 AM The House of Many Words\n<house@home.example>\nwrote:\n> When?"
+OUTLOOK = "Yes.\n\n________________\nFrom: House <h@x>\nSent: Monday, June 1\nTo: Ada\nSubject: When\n\nWhen?"
+GERMAN = "Ja.\n\nAm Mo., 1. Juni 2026 um 09:00 Uhr schrieb Haus <h@x>:\n> Wann?"
+OUTLOOK_GERMAN = "Ja.\n\nVon: Haus <h@x>\nGesendet: Montag, 1. Juni 2026 09:00\nAn: Ada\nBetreff: Wann\n\nWann?"
+HTML = "Yes.\n\nOn Mon, Jun 1, 2026 at 9:00 AM House wrote:\n\nWhen?\nHouse"
+ORIGINAL = "Yes.\n-----Original Message-----\nFrom: h@x\n\nWhen?"
+THUNDERBIRD = "Oui.\n\nLe 01/06/2026 \u00e0 09:00, House a \u00e9crit :\n> Quand ?"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (GMAIL, "Thanks, Thursday."),
+        (WRAPPED, "Yes."),
+        (OUTLOOK, "Yes."),
+        (GERMAN, "Ja."),
+        (OUTLOOK_GERMAN, "Ja."),
+        (HTML, "Yes."),
+        (ORIGINAL, "Yes."),
+        (THUNDERBIRD, "Oui."),
+        ("Yes.\n> When?\n\n", "Yes."),
+    ],
+)
+def test_history_is_cut(text: str, kept: str) -> None:
+    words, history = without_history(text)
+    assert words == kept
+    assert words + history.replace("\n", "") in text.replace("\n", "") or history in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "On Mon, Jun 1, 2026 House wrote:\n> When?\nThursday.\n> Where?\nHere.",
+        "> When?\nThursday.",
+        "On Monday I wrote:\nbuy milk",
+        "On 1 June she wrote:\n> all of it is quoted",
+        "From: the heart\nSubject: to change",
+        "no history",
+        "",
+    ],
+)
+def test_what_is_no_history_at_the_end_stays(text: str) -> None:
+    assert without_history(text) == (text, "")
+
+
+@pytest.mark.parametrize("subject", ["Fwd: When", "FW: When", "WG: Wann", "Tr : Quand"])
+def test_a_forwarded_mail_is_its_text(subject: str) -> None:
+    assert without_history(OUTLOOK, subject) == (OUTLOOK, "")
+
+
+LINES = st.sampled_from(["> q", "", "On 1 June A wrote:", "a line", "From: x", "Sent: 1", "Subject: y", "_" * 20])
+
+
+@given(st.lists(LINES | st.text(max_size=20), max_size=30).map("\n".join))
+def test_text_and_history_are_the_whole(text: str) -> None:
+    kept, history = without_history(text)
+    assert "".join((kept + history).split()) == "".join(text.split())
+    assert kept or not text.strip()
+
+
+def test_a_megabyte_of_attributions_takes_linear_time() -> None:
+    without_history("On 1 June A wrote:\n\n" * 50_000 + "> q\nx")
+
+
+def dsn(action: str, original: str) -> bytes:
+    return (
+        "From: MAILER-DAEMON@mx.example\nReturn-Path: <>\nMIME-Version: 1.0\n"
+        'Content-Type: multipart/report; report-type=delivery-status; boundary="b"\n\n'
+        "--b\nContent-Type: text/plain\n\nSorry.\n"
+        f"--b\nContent-Type: message/delivery-status\n\nReporting-MTA: dns; mx\n\nAction: {action}\nStatus: 5.1.1\n"
+        f"--b\n{original}\n--b--\n"
+    ).encode()
+
+
+WHOLE = "Content-Type: message/rfc822\n\nFrom: house@home.example\nMessage-ID: <ours@home.example>\n\nFine."
+HEAD = "Content-Type: text/rfc822-headers\n\nMessage-ID:\n <ours@home.example>\n"
+
+
+@pytest.mark.parametrize(
+    ("raw", "about"),
+    [
+        (dsn("failed", WHOLE), "<ours@home.example>"),
+        (dsn("Failed (permanent)", HEAD), "<ours@home.example>"),
+        (dsn("delayed", WHOLE), None),
+        (dsn("delivered", WHOLE), None),
+        (dsn("failed", "Content-Type: text/plain\n\nMessage-ID: <ours@home.example>"), None),
+        (b"From: a@x.example\n\nAction: failed", None),
+    ],
+)
+def test_a_bounce_names_the_mail_that_it_is_about(raw: bytes, about: str | None) -> None:
+    assert bounced(read_part(raw)) == about
+    event = envelope_from_mail(raw, endpoint=OWN, now=NOW).envelope.event
+    assert (event.kind, event.refers_to) == ("bounce" if about else "message", about)
