@@ -227,6 +227,7 @@ async def test_a_directory_that_cannot_be_written_is_named(database: Database, t
 _BULK = {"filter": {}, "action": "handle", "resolution": "r", "dry_run": True}
 _BEAT = {"channel": "telegram", "endpoint": "bot:house", "instance_id": "i", "state": "healthy"}
 _PULL = {"channel": "telegram", "endpoint": "bot:house"}
+_ACCOUNT = {"channel": "telegram", "endpoint": "bot:house"}
 _ORDER = {"system_id": "System1/echo", "reason": "r"}
 _TOKEN = {"name": "new", "role": "operator"}
 _NEW = str(uuid4())
@@ -246,6 +247,9 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("GET", "/v1/deliveries", None, "agent handler"),
     ("POST", "/v1/outbox/next", _PULL, "connector"),
     ("POST", f"/v1/outbox/{_NEW}/receipt", {"lease": 1, "outcome": "sent"}, "connector"),
+    ("POST", "/v1/connectors/lease", {**_ACCOUNT, "instance_id": "i"}, "connector"),
+    ("PUT", "/v1/connectors/cursor", {**_ACCOUNT, "lease": 1, "cursor": "7"}, "connector"),
+    ("DELETE", "/v1/connectors/lease?channel=telegram&endpoint=bot%3Ahouse&lease=1", None, "connector"),
     ("GET", "/v1/outbox", None, ""),
     ("GET", f"/v1/outbox/{_NEW}", None, ""),
     ("POST", f"/v1/outbox/{_NEW}/resend", None, ""),
@@ -367,6 +371,13 @@ async def test_a_connector_reaches_only_its_own_endpoint(server: Opened) -> None
         ("/v1/connectors/heartbeat", {**_BEAT, "endpoint": "bot:other"}),
     ):
         assert (await server.http.post(path, json=body, headers=header)).status_code == 403
+    foreign_account = {**_ACCOUNT, "endpoint": "bot:other"}
+    for method, path, account in (
+        ("POST", "/v1/connectors/lease", {**foreign_account, "instance_id": "i"}),
+        ("PUT", "/v1/connectors/cursor", {**foreign_account, "lease": 1, "cursor": "7"}),
+        ("DELETE", "/v1/connectors/lease?channel=telegram&endpoint=bot%3Aother&lease=1", None),
+    ):
+        assert (await server.http.request(method, path, json=account, headers=header)).status_code == 403
     other = (await server.submit(foreign)).json()["request_id"]
     for path in ("", "/raw", "/replies", "/stream"):
         hidden = await server.http.get(f"/v1/messages/{other}{path}", headers=header)
@@ -377,7 +388,7 @@ async def test_a_connector_reaches_only_its_own_endpoint(server: Opened) -> None
     assert {m["endpoint"] for m in seen} == {"bot:house"}
     assert (await server.http.get("/v1/messages?endpoint=bot:other", headers=header)).status_code == 403
     refused = [e for e in await audit.list_entries(server.lab.database) if e.action.startswith("refused")]
-    assert len(refused) == 1 + 1 + 3 + 4 + 1
+    assert len(refused) == 1 + 1 + 3 + 3 + 4 + 1
     assert {"foreign_envelopes": 2, "role": "connector"} in [e.detail for e in refused]
 
 

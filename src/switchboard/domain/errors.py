@@ -10,6 +10,7 @@ Expected outcomes are values (a duplicate, a dead letter, a fenced turn); except
     ├── Forbidden            403
     ├── NotFound             404
     ├── Conflict             409     valid, but not now or no longer
+    │   └── AccountHeld              retry_after seconds
     ├── Overloaded           429     retry_after seconds
     │   └── SenderOverRate
     ├── ConfigurationError   500     stops the start: file, line, what would be right
@@ -101,6 +102,17 @@ class Conflict(SwitchboardError):
 
     status = 409
     code = "conflict"
+
+
+class AccountHeld(Conflict):
+    """Another instance serves the account; its lease ends in `retry_after` seconds unless it renews it."""
+
+    code = "account_held"
+
+    def __init__(self, holder: str, retry_after: float) -> None:
+        super().__init__(f"the account is held by {holder}; lease it to be the next one")
+        self.retry_after = retry_after
+        self.details = {"instance_id": holder, "retry_after_s": retry_after}
 
 
 class Overloaded(SwitchboardError):

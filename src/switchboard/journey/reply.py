@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol
 from urllib.parse import quote
 from uuid import UUID
@@ -30,6 +31,7 @@ from switchboard.ports.channel import Channel, Receipt
 from switchboard.ports.engine import Fenced, Turn
 from switchboard.ports.facts import Reader
 from switchboard.store import outbox as store
+from switchboard.store.accounts import require_free, require_lease
 from switchboard.store.database import Database
 from switchboard.store.history import Readers
 from switchboard.store.inbox import get_raw
@@ -132,7 +134,10 @@ class SendLeg:
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """What a connector asks for. `idempotent`: its platform takes an idempotency key, so a send may be repeated."""
+    """What a connector asks for. `idempotent`: its platform takes an idempotency key, so a send may be repeated.
+
+    `account_lease`: that of the account, if an instance has leased it.
+    """
 
     channel: str
     endpoint: str
@@ -140,6 +145,7 @@ class PullRequest:
     wait_s: float = 0.0
     lease_s: float = 60.0
     idempotent: bool = False
+    account_lease: int | None = None
 
 
 class ReplyService:
@@ -153,7 +159,10 @@ class ReplyService:
         """The next replies of this endpoint, one per conversation, leased; waits up to `wait_s` s for the first.
 
         `over` ends the wait within a second. Do not cancel instead: a lease taken at that moment would have no owner.
+        Raises Conflict if the account is leased and `account_lease` is not its lease.
         """
+        if request.account_lease is None:
+            await require_free(self._database, request.channel, request.endpoint)
         pool = pull_pool(request.channel, request.endpoint)
         ring = asyncio.Event()
         stop = self._notifier.subscribe(outbox_topic(pool), ring.set)
@@ -161,13 +170,7 @@ class ReplyService:
         try:
             while over is None or not over.is_set():
                 ring.clear()
-                leased = await store.lease(
-                    self._database,
-                    pool,
-                    limit=request.limit,
-                    lease_s=request.lease_s,
-                    idempotent=request.idempotent,
-                )
+                leased = await self._lease(request, pool)
                 left = deadline - asyncio.get_running_loop().time()
                 if leased or left <= 0 or (over is not None and over.is_set()):
                     return leased
@@ -179,6 +182,16 @@ class ReplyService:
             return []
         finally:
             stop()
+
+    async def _lease(self, request: PullRequest, pool: str) -> list[LeasedRow]:
+        take = partial(
+            store.lease, pool=pool, limit=request.limit, lease_s=request.lease_s, idempotent=request.idempotent
+        )
+        if request.account_lease is None:
+            return await take(self._database)
+        async with self._database.transaction() as one:
+            await require_lease(one, request.channel, request.endpoint, request.account_lease)
+            return await take(one)
 
     async def receipt(self, outbox_id: UUID, lease: int, receipt: Receipt) -> OutboxState:
         """Record what the platform said. Raises NotFound, and Conflict when the lease has run out or was never held."""

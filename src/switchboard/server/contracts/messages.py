@@ -14,6 +14,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from switchboard.app.access import Role, Token
+from switchboard.app.messages.accounts import AccountLease
 from switchboard.app.messages.connectors import LeasedReply
 from switchboard.app.messages.explain import Explanation
 from switchboard.app.messages.views import AgentView, MessageDetail, MessageView, Replies, TeamView
@@ -22,6 +23,7 @@ from switchboard.domain.ledger import OutboxRow, OutboxState
 from switchboard.domain.shown import Connector, Found, ShownDelivery
 
 __all__ = [
+    "AccountLease",
     "Explanation",
     "MessageDetail",
     "Replies",
@@ -57,7 +59,10 @@ class Answer(BaseModel):
 
 
 class OutboxNext(Body):
-    """Whose replies to lease, how many, how long to wait for the first, and for how long."""
+    """Whose replies to lease, how many, how long to wait for the first, and for how long.
+
+    `account_lease` is needed as long as an instance has leased the account.
+    """
 
     channel: Word
     endpoint: Word
@@ -65,6 +70,24 @@ class OutboxNext(Body):
     wait_s: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 0
     lease_s: Annotated[float, Field(ge=5, le=3600, allow_inf_nan=False)] = 60
     idempotent: bool = False
+    account_lease: Number | None = None
+
+
+class AccountLeaseBody(Body):
+    """Which account, and who asks: an `instance_id` that no other process has."""
+
+    channel: Word
+    endpoint: Word
+    instance_id: Word
+
+
+class CursorBody(Body):
+    """How far the holder of the lease has received."""
+
+    channel: Word
+    endpoint: Word
+    lease: Number
+    cursor: Annotated[str, StringConstraints(max_length=65_536, pattern=r"^[^\x00]*$")]
 
 
 class ReceiptBody(Body):
@@ -237,6 +260,18 @@ class Resumed(Answer):
 
     lane: str
     state: Literal["resumed"]
+
+
+class Released(Answer):
+    """The account is free."""
+
+    status: Literal["released"]
+
+
+class CursorKept(Answer):
+    """The cursor is saved."""
+
+    status: Literal["saved"]
 
 
 class HeartbeatAnswer(Answer):

@@ -23,6 +23,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.server.connections import Connections
 from switchboard.server.fastpath.direct import Direct, Handler
 from switchboard.server.http import (
+    accounts,
     agents,
     audit,
     dead_letters,
@@ -63,7 +64,7 @@ _LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
 }
 """Where a body may be as large as a whole batch, and whose."""
 # Of the rules' routers the last one takes every name for an id, so the others stand before it.
-_BEFORE_RULES: Final = (messages, streams, outbox, ledger, dead_letters, rule_history, replays)
+_BEFORE_RULES: Final = (messages, streams, outbox, accounts, ledger, dead_letters, rule_history, replays)
 _PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory)
 
 

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from switchboard.app.messages.intake import ErrorDetail, Refused, refused
 from switchboard.core.envelope.strict import too_deep
-from switchboard.domain.errors import InvalidInput, NotJson, Overloaded, SwitchboardError, Unavailable
+from switchboard.domain.errors import AccountHeld, InvalidInput, NotJson, Overloaded, SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.server.contracts.problems import first_problem
 
@@ -48,7 +48,7 @@ def response_to(error: Exception) -> Response:
 
 
 def _headers(error: SwitchboardError) -> dict[str, str]:
-    if isinstance(error, Overloaded):
+    if isinstance(error, (AccountHeld, Overloaded)):
         return {"Retry-After": str(math.ceil(error.retry_after))}
     if isinstance(error, Unavailable):
         return {"Retry-After": "1"}

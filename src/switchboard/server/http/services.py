@@ -18,6 +18,7 @@ from switchboard.app.classification.log import ClassificationLog
 from switchboard.app.classification.spending import Spending
 from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.app.memory.service import MemoryService
+from switchboard.app.messages.accounts import AccountService
 from switchboard.app.messages.connectors import ConnectorService
 from switchboard.app.messages.intake import Intake
 from switchboard.app.messages.stream import StreamService
@@ -43,6 +44,7 @@ class Services:
     access: Access
     intake: Intake
     connectors: ConnectorService
+    accounts: AccountService
     views: Views
     streams: StreamService
     remote_agents: RemoteAgentService
@@ -74,6 +76,7 @@ class Services:
             access,
             Intake(switchboard.accept, switchboard.mails, access, metrics),
             ConnectorService(runtime.database, switchboard.replies, access),
+            AccountService(runtime.database, access),
             views,
             StreamService(runtime, views),
             RemoteAgentService(runtime, access),

@@ -162,6 +162,17 @@ create table connector (
     primary key (channel, endpoint)
 );
 
+-- Which instance of a connector serves an account: lease is given anew each time that it is held, and fences its writes.
+create table connector_account (
+    channel text not null,
+    endpoint text not null,
+    instance_id text not null,
+    lease bigint not null,
+    lease_until timestamptz not null,
+    cursor text,
+    primary key (channel, endpoint)
+);
+
 -- What arrived ------------------------------------------------------------------------------------------------------
 
 -- conversation is the keyed hash of the name, which tells of channel, endpoint and thread, chat or sender.

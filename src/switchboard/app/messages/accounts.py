@@ -1,0 +1,49 @@
+"""What the instances of a connector agree on: which of them serves the account, and how far it has received.
+
+HTTP calls `AccountService` with the caller's `Principal`. Next: `store/accounts.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from switchboard.app.access import Access, Principal
+from switchboard.store import accounts as store
+from switchboard.store.accounts import AccountLease
+from switchboard.store.database import Database
+
+__all__ = ["Account", "AccountLease", "AccountService"]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account of a channel, by the platform's own id of it."""
+
+    channel: str
+    endpoint: str
+
+
+class AccountService:
+    """Serves the connectors of an account; an operator may stand in for any of them. All raise Forbidden."""
+
+    def __init__(self, database: Database, access: Access) -> None:
+        self._database = database
+        self._access = access
+
+    async def lease(self, caller: Principal, account: Account, instance_id: str) -> AccountLease:
+        """Lease the account or renew its lease. Raises AccountHeld if another instance has it."""
+        await self._check(caller, account)
+        return await store.lease_account(self._database, account.channel, account.endpoint, instance_id)
+
+    async def release(self, caller: Principal, account: Account, lease: int) -> None:
+        """End the lease, so that a standby takes over at once. Raises Conflict."""
+        await self._check(caller, account)
+        await store.release_account(self._database, account.channel, account.endpoint, lease)
+
+    async def save_cursor(self, caller: Principal, account: Account, lease: int, cursor: str) -> None:
+        """Keep the cursor. Raises Conflict if the lease has ended."""
+        await self._check(caller, account)
+        await store.save_cursor(self._database, account.channel, account.endpoint, lease, cursor)
+
+    async def _check(self, caller: Principal, account: Account) -> None:
+        await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)

@@ -1,0 +1,47 @@
+"""`/v1/connectors/lease` and `…/cursor`: one instance serves an account, others stand by.
+
+Next: `app/messages/accounts.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from switchboard.app.access import Principal
+from switchboard.app.messages.accounts import Account
+from switchboard.server.contracts.messages import (
+    AccountLease,
+    AccountLeaseBody,
+    CursorBody,
+    CursorKept,
+    Number,
+    Released,
+    Word,
+)
+from switchboard.server.http.services import Parts, answer, needs, operation
+
+router = APIRouter(prefix="/v1/connectors", tags=["connectors"])
+
+Connector = Annotated[Principal, Depends(needs("outbox"))]
+
+
+@router.post("/lease", **operation("lease_account", "Lease an account, or renew its lease", AccountLease, 409))
+async def lease(caller: Connector, parts: Parts, body: AccountLeaseBody) -> Response:
+    """Renew it every third of `ttl_s`. 409 `account_held` with Retry-After as long as another instance has it."""
+    return answer(await parts.accounts.lease(caller, Account(body.channel, body.endpoint), body.instance_id))
+
+
+@router.delete("/lease", **operation("release_account", "Release an account", Released, 409))
+async def release(caller: Connector, parts: Parts, channel: Word, endpoint: Word, lease: Number) -> Response:
+    """A standby can lease it at once. 409 `lease_lost` if the lease has ended already."""
+    await parts.accounts.release(caller, Account(channel, endpoint), lease)
+    return answer({"status": "released"})
+
+
+@router.put("/cursor", **operation("save_cursor", "Save the cursor of an account", CursorKept, 409))
+async def save_cursor(caller: Connector, parts: Parts, body: CursorBody) -> Response:
+    """What the next lease returns. 409 `lease_lost` if the lease has ended, and the old cursor is kept."""
+    await parts.accounts.save_cursor(caller, Account(body.channel, body.endpoint), body.lease, body.cursor)
+    return answer({"status": "saved"})

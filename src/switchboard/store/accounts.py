@@ -1,0 +1,63 @@
+"""Accounts of connectors: which instance serves one, and how far it has received.
+
+Called by `app/messages/accounts.py`, and by `journey/reply.py`, which gives replies only to the holder. Next:
+`store/outbox.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from switchboard.core.storable import storable_text
+from switchboard.domain.errors import AccountHeld, Conflict
+from switchboard.store.database import Database, query, seconds
+
+TTL_S: Final = 15.0
+"""Seconds for which an account is leased; its holder renews it every third of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountLease:
+    """The account is the caller's for `ttl_s` seconds. `cursor`: where its last holder had got to, null at first."""
+
+    lease: int
+    ttl_s: float
+    cursor: str | None
+
+
+async def lease_account(database: Database, channel: str, endpoint: str, instance_id: str) -> AccountLease:
+    """Lease the account, or renew the lease. Raises AccountHeld if another instance has it."""
+    row = await database.row(query("accounts.lease"), channel, endpoint, instance_id, seconds(TTL_S))
+    if row is None:
+        await require_free(database, channel, endpoint)
+        raise AccountHeld("another instance", 1.0)  # until a moment ago
+    return AccountLease(row["lease"], TTL_S, row["cursor"])
+
+
+async def require_free(database: Database, channel: str, endpoint: str) -> None:
+    """Raises AccountHeld if an instance holds a lease of the account."""
+    row = await database.row(query("accounts.holder"), channel, endpoint)
+    if row is not None:
+        raise AccountHeld(row["instance_id"], row["left_s"])
+
+
+async def release_account(database: Database, channel: str, endpoint: str, lease: int) -> None:
+    """End a lease before its time. Raises Conflict if it has ended already."""
+    _require(await database.value(query("accounts.release"), channel, endpoint, lease), lease)
+
+
+async def save_cursor(database: Database, channel: str, endpoint: str, lease: int, cursor: str) -> None:
+    """Keep the cursor for the next holder. Raises Conflict if the lease has ended."""
+    kept = storable_text(cursor)
+    _require(await database.value(query("accounts.save_cursor"), channel, endpoint, lease, kept), lease)
+
+
+async def require_lease(transaction: Database, channel: str, endpoint: str, lease: int) -> None:
+    """Until the end of the transaction nobody else gets the account. Raises Conflict if the lease has ended."""
+    _require(await transaction.value(query("accounts.fence"), channel, endpoint, lease), lease)
+
+
+def _require(held: object, lease: int) -> None:
+    if not held:
+        raise Conflict(f"the lease {lease} of this account is not (or no longer) held", code="lease_lost")

@@ -1,0 +1,26 @@
+-- name: lease
+-- Another instance takes over only when the lease has run out; its number is the fence: a new one for each time that it is held.
+insert into connector_account as a (channel, endpoint, instance_id, lease, lease_until)
+values ($1, $2, $3, 1, clock_timestamp() + $4::interval)
+on conflict (channel, endpoint) do update set
+    lease = case when a.instance_id = excluded.instance_id and a.lease_until > clock_timestamp() then a.lease else a.lease + 1 end,
+    instance_id = excluded.instance_id, lease_until = clock_timestamp() + $4::interval
+    where a.instance_id = excluded.instance_id or a.lease_until <= clock_timestamp()
+returning lease, cursor;
+
+-- name: holder
+select instance_id, extract(epoch from lease_until - clock_timestamp())::float8 as left_s
+from connector_account where channel = $1 and endpoint = $2 and lease_until > clock_timestamp();
+
+-- name: release
+update connector_account set lease_until = clock_timestamp()
+where channel = $1 and endpoint = $2 and lease = $3 and lease_until > clock_timestamp() returning true;
+
+-- name: save_cursor
+update connector_account set cursor = $4
+where channel = $1 and endpoint = $2 and lease = $3 and lease_until > clock_timestamp() returning true;
+
+-- name: fence
+-- Until the end of the transaction nobody takes over.
+select true from connector_account
+where channel = $1 and endpoint = $2 and lease = $3 and lease_until > clock_timestamp() for share;

@@ -1,0 +1,117 @@
+"""One instance serves an account, a second takes over when it is gone, and the first can write nothing any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from switchboard.domain.errors import AccountHeld, Conflict
+from switchboard.journey.reply import PullRequest
+from switchboard.store.accounts import lease_account
+from tests.hands import at_work, settled
+from tests.lab import Lab, lab, submission
+from tests.servers import CONNECTOR, Opened, open_server
+from tests.waiting import eventually
+
+ACCOUNT = {"channel": "telegram", "endpoint": "bot:house"}
+
+
+@pytest.fixture
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data") as opened:
+        opened.http.headers.update(await opened.token_for(CONNECTOR))
+        yield opened
+
+
+async def leased(server: Opened, instance: str) -> httpx2.Response:
+    return await server.http.post("/v1/connectors/lease", json={**ACCOUNT, "instance_id": instance})
+
+
+async def saved(server: Opened, lease: int, cursor: str) -> httpx2.Response:
+    return await server.http.put("/v1/connectors/cursor", json={**ACCOUNT, "lease": lease, "cursor": cursor})
+
+
+async def released(server: Opened, lease: int) -> httpx2.Response:
+    return await server.http.delete("/v1/connectors/lease", params={**ACCOUNT, "lease": lease})
+
+
+async def run_out(parts: Lab) -> None:
+    """The holder has not renewed its lease in time."""
+    await parts.database.run("update connector_account set lease_until = clock_timestamp() - interval '1 ms'")
+
+
+def code(answer: httpx2.Response) -> tuple[int, Any]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+async def test_a_second_instance_takes_over_when_the_first_is_gone(server: Opened) -> None:
+    assert (await leased(server, "a")).json() == {"lease": 1, "ttl_s": 15.0, "cursor": None}
+    assert (await saved(server, 1, "884")).status_code == 200
+    assert (await leased(server, "a")).json() == {"lease": 1, "ttl_s": 15.0, "cursor": "884"}, "renewed"
+    held = await leased(server, "b")
+    assert code(held) == (409, "account_held")
+    assert held.json()["error"]["details"]["instance_id"] == "a"
+    assert 0 < int(held.headers["retry-after"]) <= 15
+    await run_out(server.lab)
+    assert (await leased(server, "b")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": "884"}
+    assert code(await saved(server, 1, "885")) == (409, "lease_lost"), "the first one wakes up"
+    assert code(await leased(server, "a")) == (409, "account_held")
+    assert (await leased(server, "b")).json()["cursor"] == "884"
+
+
+async def test_a_lease_that_ran_out_writes_nothing_though_nobody_took_over(server: Opened) -> None:
+    await leased(server, "a")
+    await run_out(server.lab)
+    assert code(await saved(server, 1, "884")) == (409, "lease_lost")
+    assert code(await released(server, 1)) == (409, "lease_lost")
+    assert (await leased(server, "a")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": None}
+
+
+async def test_a_released_account_is_taken_at_once(server: Opened) -> None:
+    await leased(server, "a")
+    assert (await released(server, 1)).json() == {"status": "released"}
+    assert (await leased(server, "b")).json()["lease"] == 2
+    assert code(await released(server, 1)) == (409, "lease_lost")
+    assert code(await leased(server, "a")) == (409, "account_held")
+
+
+@pytest.mark.parametrize(("size", "status"), [(65_536, 200), (65_537, 422)])
+async def test_a_cursor_is_any_text_of_64_kib(server: Opened, size: int, status: int) -> None:
+    await leased(server, "a")
+    cursor = '{"é": "\\u2028"}'.ljust(size, "x")
+    assert (await saved(server, 1, cursor)).status_code == status
+    assert (await leased(server, "a")).json()["cursor"] == (cursor if status == 200 else None)
+
+
+async def test_of_many_instances_that_ask_at_once_one_gets_the_account(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        for holders in (1, 2, 3):
+            asked = (lease_account(parts.database, "telegram", "bot:house", f"{holders}-{n}") for n in range(8))
+            outcomes = await asyncio.gather(*asked, return_exceptions=True)
+            [got] = [one for one in outcomes if not isinstance(one, AccountHeld)]
+            assert not isinstance(got, BaseException)
+            assert got.lease == holders
+            await run_out(parts)
+
+
+async def test_only_the_holder_of_the_account_gets_its_replies(database_url: str) -> None:
+    pull = PullRequest("telegram", "bot:house")
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("hello"))
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        first = await lease_account(parts.database, "telegram", "bot:house", "a")
+        with pytest.raises(AccountHeld):
+            await parts.replies.pull(pull)
+        await run_out(parts)
+        second = await lease_account(parts.database, "telegram", "bot:house", "b")
+        with pytest.raises(Conflict):
+            await parts.replies.pull(replace(pull, account_lease=first.lease))
+        [reply] = await parts.replies.pull(replace(pull, account_lease=second.lease))
+        assert reply.text == "hello"
