@@ -141,7 +141,7 @@ def opened(database_url: str, tmp_path: Path) -> Open:
         names = classify.pop("models", ("first",))
         known = [
             {"name": name, "kind": "openai", "model": name, "base_url": f"{llm.url}/v1", "price_in": 1.0}
-            for name in names
+            for name in classify.pop("known", names)
         ]
         teams = classify.pop("teams", TEAMS)
         settings = Settings.model_validate(
@@ -268,6 +268,39 @@ async def test_the_account_by_everything_adds_up(opened: Open) -> None:
         later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
         assert (await house.usage(**{"from": later, "to": later}))["rows"] == []
         assert (await house.usage(to=(datetime.now(UTC) - timedelta(days=1)).isoformat()))["rows"] == []
+
+
+async def test_the_account_has_turns_too(opened: Open) -> None:
+    """A message that one model has routed and another one has answered, apart by what they were asked for."""
+    clerk = {"name": "System1/health", "engine": "model", "config": {"models": ["second"]}}
+    team = TEAMS[0] | {"systems": [clerk, *TEAMS[0]["systems"][1:]]}
+    replies = [to("System1/health"), Reply(text="Rest.", usage=Usage(70, 7))]
+    async with ScriptedLlm(replies) as llm, opened(llm, teams=(team,), known=("first", "second")) as house:
+        request_id = await house.message("my head hurts")
+        found = {by: await house.usage(by=by) for by in ("day", "model", "butler", "team", "message", "asker")}
+        rows = {by: {one["key"]: one for one in answer["rows"]} for by, answer in found.items()}
+        for by, answer in found.items():
+            assert answer["total"] == {
+                "messages": 1,
+                "attempts": 2,
+                "failed": 0,
+                "tokens_in": 170,
+                "tokens_out": 18,
+                "cost_usd": pytest.approx(0.00017),
+            }, by
+        assert {key: (one["messages"], one["tokens_in"]) for key, one in rows["asker"].items()} == {
+            "classification": (1, 100),
+            "turn": (1, 70),
+        }
+        assert {key: (one["messages"], one["tokens_in"]) for key, one in rows["model"].items()} == {
+            "first": (1, 100),
+            "second": (1, 70),
+        }
+        assert {key: one["tokens_in"] for key, one in rows["team"].items()} == {"root": 170}
+        assert {key: one["tokens_in"] for key, one in rows["message"].items()} == {request_id: 170}
+        assert {key: (one["messages"], one["tokens_in"]) for key, one in rows["butler"].items()} == {
+            "System1/health": (1, 170)
+        }
 
 
 async def test_models_are_listed_in_their_order_with_what_is_left_of_the_day(opened: Open) -> None:

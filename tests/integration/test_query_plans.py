@@ -626,7 +626,7 @@ async def test_what_models_chose_is_read_corrected_and_forgotten_by_index(watche
         lambda: model_usage.usage(database, "message", recent, 20),
         lambda: model_usage.usage(database, "butler", recent, 20),
         lambda: model_usage.usage(database, "message", recent, 20, after=(0, 100, "")),
-        lambda: model_usage.total(database, recent),
+        lambda: model_usage.total(database, "message", recent),
         lambda: classification_log.forget_classifications(database, age, 5),
         lambda: classification_log.forget_calls(database, age, 5),
         lambda: classification_log.forget_keys(database, UUID(int=1), 5),

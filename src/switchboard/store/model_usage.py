@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 from switchboard.core.policy.budget import SenderCaps
 from switchboard.core.storable import storable_text
+from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.ledger import Flow
 from switchboard.store.classification import Reservation
 from switchboard.store.database import Database, query, rows_as
 
 By = Literal["day", "model", "butler", "team", "message", "asker"]
+_BOOKED: Final = frozenset({"day", "model", "asker"})
+"""By these all requests are counted, by whole days; by the others those that were made for one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +96,16 @@ UsageKey = tuple[int, int, str]
 
 async def usage(database: Database, by: By, span: Span, limit: int, *, after: UsageKey | None = None) -> list[Usage]:
     """What was spent in that time, days newest first, all others dearest first, those that come `after` one."""
-    values = (span.since, span.until, limit, *(after or (None, None, None)))
-    if by in {"butler", "asker"}:
-        return rows_as(Usage, await database.rows(query(f"model_usage.usage_by_{by}"), *values))
-    return rows_as(Usage, await database.rows(query("model_usage.usage"), *values, by))
+    values = (*_bounds(span), limit, *(after or (None, None, None)))
+    if by == "butler":
+        return rows_as(Usage, await database.rows(query("model_usage.usage_by_butler"), *values))
+    name = "usage_booked" if by in _BOOKED else "usage"
+    return rows_as(Usage, await database.rows(query(f"model_usage.{name}"), *values, by))
+
+
+def _bounds(span: Span) -> tuple[datetime, datetime, UUID, UUID]:
+    """Times, and the ids of messages that came between them."""
+    return span.since, span.until, first_uuid7(span.since), first_uuid7(span.until)
 
 
 def key_of_usage(by: By, row: Usage) -> UsageKey:
@@ -110,9 +119,10 @@ def key_of_usage(by: By, row: Usage) -> UsageKey:
     )
 
 
-async def total(database: Database, span: Span) -> Totals:
-    """What was spent in that time altogether."""
-    [found] = rows_as(Totals, await database.rows(query("model_usage.usage_total"), span.since, span.until))
+async def total(database: Database, by: By, span: Span) -> Totals:
+    """The sum of all rows by this."""
+    name = "usage_total_booked" if by in _BOOKED else "usage_total"
+    [found] = rows_as(Totals, await database.rows(query(f"model_usage.{name}"), *_bounds(span)))
     return found
 
 

@@ -145,7 +145,7 @@ class Spending:
         after = key_of(cursor, tuple[Number, Number, Text])
         rows = await store.usage(self._database, by, span, limit, after=after)
         following = cursor_after(*store.key_of_usage(by, rows[-1])) if len(rows) == limit else None
-        return UsageView(by, span.since, span.until, rows, await store.total(self._database, span), following)
+        return UsageView(by, span.since, span.until, rows, await store.total(self._database, by, span), following)
 
 
 async def standing(settings: Settings, database: Database) -> Standing:

@@ -1,34 +1,47 @@
 -- part: page
 select key, messages, attempts, failed, tokens_in, tokens_out, cost / 1e6::float8 as cost_usd from ranked
-where $6::text is null or (dear, many, coalesce(key, '')) < ($4::bigint, $5::bigint, $6)
-order by dear desc, many desc, coalesce(key, '') desc limit $3
+where $8::text is null or (dear, many, coalesce(key, '')) < ($6::bigint, $7::bigint, $8)
+order by dear desc, many desc, coalesce(key, '') desc limit $5
+
+-- part: asked
+-- What models were asked for a message: classifications by their time, answers in turns by when the message came.
+asked as (
+    select c.request_id, c.at, 'classification' as asker, c.team_id, null::text as system_id, c.model,
+           (c.error is not null)::integer as failed, c.tokens_in, c.tokens_out, c.cost
+    from classification c where c.at >= $1 and c.at < $2
+    union all
+    select d.request_id, s.started_at, 'turn', d.team_id, d.system_id, s.result -> 'reply' ->> 'model',
+           (s.state = 'failed')::integer, s.tokens_in, s.tokens_out, s.cost
+    from step s join delivery d using (lane, seq, request_id)
+    where s.request_id >= $3::uuid and s.request_id < $4::uuid and s.path like 'request:%'
+)
+
+-- part: booked
+-- Everything that models were asked, by whole days.
+booked as (
+    select u.*, to_char(u.day, 'YYYY-MM-DD') as date from model_usage u
+    where u.day >= ($1 at time zone 'UTC')::date and u.day <= (($2 - interval '1 microsecond') at time zone 'UTC')::date
+)
 
 -- name: usage
--- Days by themselves, all others by what they cost.
-with spent as (
-    select case $7::text
-               when 'day' then to_char(c.at at time zone 'UTC', 'YYYY-MM-DD')
-               when 'model' then c.model
-               when 'team' then c.team_id
-               when 'message' then c.request_id::text
-           end as key,
-           count(distinct c.request_id) as messages, count(*) as attempts, count(c.error) as failed,
-           sum(c.tokens_in)::bigint as tokens_in, sum(c.tokens_out)::bigint as tokens_out, sum(c.cost)::bigint as cost
-    from classification c where c.at >= $1 and c.at < $2
-    group by 1
+-- By message or team: what was asked for it.
+with {{asked}}, spent as (
+    select case $9::text when 'team' then a.team_id else a.request_id::text end as key,
+           count(distinct a.request_id) as messages, count(*) as attempts, sum(a.failed)::bigint as failed,
+           sum(a.tokens_in)::bigint as tokens_in, sum(a.tokens_out)::bigint as tokens_out, sum(a.cost)::bigint as cost
+    from asked a group by 1
 ), ranked as (
-    select s.*, case when $7 = 'day' then 0 else coalesce(s.cost, -1) end as dear,
-           case when $7 = 'day' then 0 else s.tokens_in + s.tokens_out end as many
-    from spent s
+    select s.*, coalesce(s.cost, -1) as dear, s.tokens_in + s.tokens_out as many from spent s
 )
 {{page}};
 
 -- name: usage_by_butler
--- What a message has cost is shared evenly, to the last token, by the butlers of its first decision; null: nobody.
-with spent as (
-    select c.request_id, count(*) as attempts, count(c.error) as failed, sum(c.tokens_in)::bigint as tokens_in,
-           sum(c.tokens_out)::bigint as tokens_out, sum(c.cost)::bigint as cost
-    from classification c where c.at >= $1 and c.at < $2 group by c.request_id
+-- What the classification of a message has cost is shared evenly, to the last token, by the butlers of its first decision; null:
+-- nobody. A turn is of its butler.
+with {{asked}}, spent as (
+    select a.request_id, count(*) as attempts, sum(a.failed)::bigint as failed, sum(a.tokens_in)::bigint as tokens_in,
+           sum(a.tokens_out)::bigint as tokens_out, sum(a.cost)::bigint as cost
+    from asked a where a.asker = 'classification' group by a.request_id
 ), shared as (
     select s.*, g.system_id, count(*) over (partition by s.request_id) as sharers,
            row_number() over (partition by s.request_id order by g.system_id) as place
@@ -36,39 +49,58 @@ with spent as (
     left join lateral (
         select distinct d.system_id from delivery d where d.request_id = s.request_id and d.n = 1
     ) g on true
+), each as (
+    select s.system_id, s.request_id, s.attempts, s.failed,
+           s.tokens_in / s.sharers + (s.place <= s.tokens_in % s.sharers)::integer as tokens_in,
+           s.tokens_out / s.sharers + (s.place <= s.tokens_out % s.sharers)::integer as tokens_out,
+           s.cost / s.sharers + (s.place <= s.cost % s.sharers)::integer as cost
+    from shared s
+    union all
+    select a.system_id, a.request_id, 1, a.failed, a.tokens_in, a.tokens_out, a.cost from asked a where a.asker = 'turn'
 ), summed as (
-    select s.system_id as key, count(*) as messages, sum(s.attempts)::bigint as attempts, sum(s.failed)::bigint as failed,
-           sum(s.tokens_in / s.sharers + (s.place <= s.tokens_in % s.sharers)::integer)::bigint as tokens_in,
-           sum(s.tokens_out / s.sharers + (s.place <= s.tokens_out % s.sharers)::integer)::bigint as tokens_out,
-           sum(s.cost / s.sharers + (s.place <= s.cost % s.sharers)::integer)::bigint as cost
-    from shared s group by 1
+    select e.system_id as key, count(distinct e.request_id) as messages, sum(e.attempts)::bigint as attempts,
+           sum(e.failed)::bigint as failed, sum(e.tokens_in)::bigint as tokens_in, sum(e.tokens_out)::bigint as tokens_out,
+           sum(e.cost)::bigint as cost
+    from each e group by 1
 ), ranked as (
     select s.*, coalesce(s.cost, -1) as dear, s.tokens_in + s.tokens_out as many from summed s
 )
 {{page}};
 
--- name: usage_by_asker
--- Of whole days; a message counts where it was classified.
-with summed as (
-    select u.asker as key,
-           case u.asker when 'classification' then (
-               select count(distinct c.request_id) from classification c where c.at >= $1 and c.at < $2
-           ) else 0 end as messages,
-           sum(u.attempts)::bigint as attempts, sum(u.failed)::bigint as failed, sum(u.tokens_in)::bigint as tokens_in,
-           sum(u.tokens_out)::bigint as tokens_out, nullif(sum(u.cost), 0)::bigint as cost
-    from model_usage u
-    where u.day >= ($1 at time zone 'UTC')::date and u.day <= (($2 - interval '1 microsecond') at time zone 'UTC')::date
-    group by u.asker
+-- name: usage_booked
+-- By day, model or asker. Days by themselves, all others by what they cost.
+with {{asked}}, {{booked}}, named as (
+    select case $9::text when 'day' then b.date when 'model' then b.model else b.asker end as key, b.* from booked b
+), summed as (
+    select n.key, sum(n.attempts)::bigint as attempts, sum(n.failed)::bigint as failed, sum(n.tokens_in)::bigint as tokens_in,
+           sum(n.tokens_out)::bigint as tokens_out, nullif(sum(n.cost), 0)::bigint as cost
+    from named n group by n.key
+), messages as (
+    select case $9 when 'day' then to_char(a.at at time zone 'UTC', 'YYYY-MM-DD')
+                   when 'model' then a.model else a.asker end as key,
+           count(distinct a.request_id) as messages
+    from asked a group by 1
 ), ranked as (
-    select s.*, coalesce(s.cost, -1) as dear, s.tokens_in + s.tokens_out as many from summed s
+    select s.*, coalesce(m.messages, 0) as messages, case when $9 = 'day' then 0 else coalesce(s.cost, -1) end as dear,
+           case when $9 = 'day' then 0 else s.tokens_in + s.tokens_out end as many
+    from summed s left join messages m using (key)
 )
 {{page}};
 
 -- name: usage_total
-select count(distinct c.request_id) as messages, count(*) as attempts, count(c.error) as failed,
-       coalesce(sum(c.tokens_in), 0)::bigint as tokens_in, coalesce(sum(c.tokens_out), 0)::bigint as tokens_out,
-       sum(c.cost) / 1e6::float8 as cost_usd
-from classification c where c.at >= $1 and c.at < $2;
+-- Of all messages.
+with {{asked}}
+select count(distinct a.request_id) as messages, count(*) as attempts, coalesce(sum(a.failed), 0)::bigint as failed,
+       coalesce(sum(a.tokens_in), 0)::bigint as tokens_in, coalesce(sum(a.tokens_out), 0)::bigint as tokens_out,
+       sum(a.cost) / 1e6::float8 as cost_usd
+from asked a;
+
+-- name: usage_total_booked
+with {{asked}}, {{booked}}
+select (select count(distinct a.request_id) from asked a) as messages, coalesce(sum(b.attempts), 0)::bigint as attempts,
+       coalesce(sum(b.failed), 0)::bigint as failed, coalesce(sum(b.tokens_in), 0)::bigint as tokens_in,
+       coalesce(sum(b.tokens_out), 0)::bigint as tokens_out, nullif(sum(b.cost), 0) / 1e6::float8 as cost_usd
+from booked b;
 
 -- name: day
 select coalesce(d.tokens, 0) as tokens, coalesce(d.micros, 0) as micros, coalesce(d.refused, 0) as refused,
