@@ -51,15 +51,15 @@ def code(answer: httpx2.Response) -> tuple[int, Any]:
 
 
 async def test_a_second_instance_takes_over_when_the_first_is_gone(server: Opened) -> None:
-    assert (await leased(server, "a")).json() == {"lease": 1, "ttl_s": 15.0, "cursor": None}
+    assert (await leased(server, "a")).json() == {"lease": 1, "ttl_s": 15.0, "cursor": None, "replays": 0}
     assert (await saved(server, 1, "884")).status_code == 200
-    assert (await leased(server, "a")).json() == {"lease": 1, "ttl_s": 15.0, "cursor": "884"}, "renewed"
+    assert (await leased(server, "a")).json() == {"lease": 1, "ttl_s": 15.0, "cursor": "884", "replays": 0}, "renewed"
     held = await leased(server, "b")
     assert code(held) == (409, "account_held")
     assert held.json()["error"]["details"]["instance_id"] == "a"
     assert 0 < int(held.headers["retry-after"]) <= 15
     await run_out(server.lab)
-    assert (await leased(server, "b")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": "884"}
+    assert (await leased(server, "b")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": "884", "replays": 0}
     assert code(await saved(server, 1, "885")) == (409, "lease_lost"), "the first one wakes up"
     assert code(await leased(server, "a")) == (409, "account_held")
     assert (await leased(server, "b")).json()["cursor"] == "884"
@@ -70,7 +70,7 @@ async def test_a_lease_that_ran_out_writes_nothing_though_nobody_took_over(serve
     await run_out(server.lab)
     assert code(await saved(server, 1, "884")) == (409, "lease_lost")
     assert code(await released(server, 1)) == (409, "lease_lost")
-    assert (await leased(server, "a")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": None}
+    assert (await leased(server, "a")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": None, "replays": 0}
 
 
 async def test_a_released_account_is_taken_at_once(server: Opened) -> None:

@@ -350,6 +350,17 @@ def test_tokens_open_what_they_are_for_and_nothing_once_revoked(cli: Cli, monkey
     assert (code, out.startswith("sb_"), "not be shown again" in err) == (0, True, True)
 
 
+def test_quarantine(cli: Cli) -> None:
+    event = {"channel": "telegram", "endpoint": "bot", "event_id": "7", "reason": "no chat", "raw": "eyJ1cGRhdGUiOjd9"}
+    kept = ask(lambda c: c.post("/v1/quarantine", event))["quarantine_id"]
+    assert re.search(r"telegram/bot +7 +waiting +no chat", cli.says("quarantine", "list"))
+    assert '{"update":7}' in cli.says("quarantine", "show", kept)
+    assert cli.json("quarantine", "replay", kept)["replay"] is True
+    assert [e["event_id"] for e in cli.json("quarantine", "list", "--replay")["events"]] == ["7"]
+    assert cli.json("quarantine", "discard", kept)["status"] == "discarded"
+    assert cli.run("quarantine", "show", kept)[0] == 5
+
+
 def test_outbox_and_lanes(cli: Cli, server: Server) -> None:
     sent = ask(lambda c: c.post("/v1/ingest", envelope("t1")))["request_id"]
     ask(lambda c: c.get(f"/v1/messages/{sent}/replies", {"wait_s": 30}))

@@ -61,6 +61,7 @@ COMMANDS: Final = (
     Entry("models", "models.commands:app", "Models: list and test them, their cost, their choices.", _KEEP),
     Entry("memory", "memory:app", "What butlers have learned: list, show, share, forget, restore.", _KEEP),
     Entry("connectors", "connectors:app", "Connectors: which endpoints are served.", _KEEP),
+    Entry("quarantine", "quarantine:app", "Events that could not be made into messages.", _KEEP),
     Entry("outbox", "outbox:app", "Outgoing replies: list, show or resend.", _KEEP),
     Entry("lanes", "lanes:app", "Lanes that are waiting, running or paused; resume one.", _KEEP),
     Entry("tokens", "tokens:app", "Create, list and revoke tokens.", _KEEP),

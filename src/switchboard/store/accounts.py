@@ -19,11 +19,16 @@ TTL_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class AccountLease:
-    """The account is the caller's for `ttl_s` seconds. `cursor`: where its last holder had got to, null at first."""
+    """The account is the caller's for `ttl_s` seconds.
+
+    `cursor`: where its last holder had got to, null at first. `replays`: how many events in quarantine are to be
+    submitted again.
+    """
 
     lease: int
     ttl_s: float
     cursor: str | None
+    replays: int = 0
 
 
 async def lease_account(database: Database, channel: str, endpoint: str, instance_id: str) -> AccountLease:
@@ -32,7 +37,7 @@ async def lease_account(database: Database, channel: str, endpoint: str, instanc
     if row is None:
         await require_free(database, channel, endpoint)
         raise AccountHeld("another instance", 1.0)  # until a moment ago
-    return AccountLease(row["lease"], TTL_S, row["cursor"])
+    return AccountLease(row["lease"], TTL_S, row["cursor"], row["replays"])
 
 
 async def require_free(database: Database, channel: str, endpoint: str) -> None:

@@ -17,6 +17,7 @@ from switchboard.app.access import Role, Token
 from switchboard.app.messages.accounts import AccountLease
 from switchboard.app.messages.connectors import LeasedReply
 from switchboard.app.messages.explain import Explanation
+from switchboard.app.messages.quarantine import Put, Quarantined, QuarantinedDetail
 from switchboard.app.messages.views import AgentView, MessageDetail, MessageView, Replies, TeamView
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, OutboxState
@@ -26,6 +27,8 @@ __all__ = [
     "AccountLease",
     "Explanation",
     "MessageDetail",
+    "Put",
+    "QuarantinedDetail",
     "Replies",
     "TeamView",
 ]
@@ -88,6 +91,16 @@ class CursorBody(Body):
     endpoint: Word
     lease: Number
     cursor: Annotated[str, StringConstraints(max_length=65_536, pattern=r"^[^\x00]*$")]
+
+
+class QuarantineBody(Body):
+    """An event that could not be made into a message; `raw` is base64 of at most 25 MiB."""
+
+    channel: Word
+    endpoint: Word
+    event_id: Word
+    reason: Words
+    raw: str
 
 
 class ReceiptBody(Body):
@@ -272,6 +285,27 @@ class CursorKept(Answer):
     """The cursor is saved."""
 
     status: Literal["saved"]
+
+
+class QuarantinePage(Answer):
+    """Newest first. `next_cursor` is null on the last page."""
+
+    events: list[Quarantined]
+    next_cursor: str | None
+
+
+class Replayed(Answer):
+    """The connector is to submit the event again."""
+
+    quarantine_id: UUID
+    replay: Literal[True]
+
+
+class Discarded(Answer):
+    """The event is no longer kept."""
+
+    quarantine_id: UUID
+    status: Literal["discarded"]
 
 
 class HeartbeatAnswer(Answer):

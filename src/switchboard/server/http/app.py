@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from switchboard import __version__
 from switchboard.app.access import SCOPES, AnyRole
+from switchboard.app.messages.quarantine import MAX_RAW
 from switchboard.app.runtime import Switchboard
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.connections import Connections
@@ -34,6 +35,7 @@ from switchboard.server.http import (
     messages,
     models,
     outbox,
+    quarantine,
     replays,
     rule_history,
     rules,
@@ -57,14 +59,17 @@ _DESCRIPTION: Final = (
 _OPERATORS: Final[frozenset[AnyRole]] = frozenset({"operator"})
 _LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
     "/v1/ingest/batch": SCOPES["ingest"],
+    "/v1/quarantine": SCOPES["quarantine"],
     "/mcp": SCOPES["ingest"],
     "/v1/rules/import": _OPERATORS,
     "/v1/rules/test": _OPERATORS,
     "/v1/rules/backtest": _OPERATORS,
 }
 """Where a body may be as large as a whole batch, and whose."""
+_BY_PATH: Final = {"/v1/quarantine": MAX_RAW * 3 // 2}
+"""Where it may be larger: an event in base64."""
 # Of the rules' routers the last one takes every name for an id, so the others stand before it.
-_BEFORE_RULES: Final = (messages, streams, outbox, accounts, ledger, dead_letters, rule_history, replays)
+_BEFORE_RULES: Final = (messages, streams, outbox, accounts, quarantine, ledger, dead_letters, rule_history, replays)
 _PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory)
 
 
@@ -128,6 +133,6 @@ def _add_routes(app: Api, mcp: McpEndpoint) -> None:
 def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> None:
     """Put the gate before `app`, with `handlers` by path; without any, all requests take FastAPI's way."""
     settings = services.switchboard.runtime.settings
-    limits = Limits(_LARGE, settings.accept.batch_bytes, settings.accept.message_bytes)
+    limits = Limits(_LARGE, settings.accept.batch_bytes, settings.accept.message_bytes, _BY_PATH)
     routes = Direct(partial(FastAPI.__call__, app), handlers, response_to)
     app.gate = Gate(routes, services.access, limits, Hosts(names_of(settings)))

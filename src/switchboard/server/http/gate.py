@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from secrets import token_hex
 from typing import Final
@@ -39,11 +39,15 @@ _ARRIVING: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes of a body: `large` on the paths named, for the roles that stand there; else `other`."""
+    """Bytes of a body: `large` on the paths named, for the roles that stand there; else `other`.
+
+    `by_path` stands there in place of `large`.
+    """
 
     paths: Mapping[str, frozenset[AnyRole]]
     large: int
     other: int
+    by_path: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, path: str, role: AnyRole | None) -> int:
         """The limit for a caller; None: a stranger."""
@@ -51,7 +55,7 @@ class Limits:
             return _PUBLIC_BYTES
         if role == "session":
             return _SESSION_BYTES
-        return self.large if role in self.paths.get(path, ()) else self.other
+        return self.by_path.get(path, self.large) if role in self.paths.get(path, ()) else self.other
 
 
 class LargeBodies:

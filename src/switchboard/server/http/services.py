@@ -21,6 +21,7 @@ from switchboard.app.memory.service import MemoryService
 from switchboard.app.messages.accounts import AccountService
 from switchboard.app.messages.connectors import ConnectorService
 from switchboard.app.messages.intake import Intake
+from switchboard.app.messages.quarantine import QuarantineService
 from switchboard.app.messages.stream import StreamService
 from switchboard.app.messages.views import Views
 from switchboard.app.metrics import Metrics
@@ -45,6 +46,7 @@ class Services:
     intake: Intake
     connectors: ConnectorService
     accounts: AccountService
+    quarantine: QuarantineService
     views: Views
     streams: StreamService
     remote_agents: RemoteAgentService
@@ -77,6 +79,7 @@ class Services:
             Intake(switchboard.accept, switchboard.mails, access, metrics),
             ConnectorService(runtime.database, switchboard.replies, access),
             AccountService(runtime.database, access),
+            QuarantineService(runtime.database, access),
             views,
             StreamService(runtime, views),
             RemoteAgentService(runtime, access),

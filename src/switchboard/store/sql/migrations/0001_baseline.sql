@@ -173,6 +173,23 @@ create table connector_account (
     primary key (channel, endpoint)
 );
 
+-- Events that could not be made into messages, with their bytes (zlib). key: the keyed hash of account and event. replay: the
+-- connector is to submit it again.
+create table quarantine (
+    quarantine_id uuid primary key,
+    key uuid not null unique,
+    channel text not null,
+    endpoint text not null,
+    event_id text not null,
+    reason text not null,
+    raw bytea not null,
+    size_bytes integer not null,
+    replay boolean not null default false,
+    at timestamptz not null default clock_timestamp()
+);
+alter table quarantine alter column raw set storage external;
+create index quarantine_replay on quarantine (channel, endpoint) where replay;
+
 -- What arrived ------------------------------------------------------------------------------------------------------
 
 -- conversation is the keyed hash of the name, which tells of channel, endpoint and thread, chat or sender.

@@ -6,7 +6,7 @@ on conflict (channel, endpoint) do update set
     lease = case when a.instance_id = excluded.instance_id and a.lease_until > clock_timestamp() then a.lease else a.lease + 1 end,
     instance_id = excluded.instance_id, lease_until = clock_timestamp() + $4::interval
     where a.instance_id = excluded.instance_id or a.lease_until <= clock_timestamp()
-returning lease, cursor;
+returning lease, cursor, (select count(*) from quarantine q where q.channel = $1 and q.endpoint = $2 and q.replay) as replays;
 
 -- name: holder
 select instance_id, extract(epoch from lease_until - clock_timestamp())::float8 as left_s

@@ -1,0 +1,71 @@
+"""`switchboard quarantine`: events of platforms that could not be made into messages. Called by `main.py`."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Annotated
+from uuid import UUID
+
+import typer
+from rich.text import Text
+
+from switchboard.cli.client import ask
+from switchboard.cli.output import AsJson, Cursor, clean, details, one_line, show, show_page, table, when
+
+app = typer.Typer(
+    help="Events that could not be made into messages: list, show, replay or discard them.", no_args_is_help=True
+)
+
+QuarantineId = Annotated[UUID, typer.Argument(help="The id of the event in quarantine.", metavar="ID")]
+
+
+@app.command("list")
+def list_events(
+    *,
+    replay: Annotated[
+        bool | None, typer.Option("--replay/--waiting", help="Only those to be replayed, or not.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 100,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the events in quarantine, the newest first."""
+    asked = {"limit": limit, "replay": replay}
+    found = ask(lambda client: client.get("/v1/quarantine", {**asked, "cursor": cursor}))
+    rows = (
+        (
+            e["quarantine_id"],
+            when(e["at"], short=True),
+            f"{e['channel']}/{e['endpoint']}",
+            one_line(e["event_id"]),
+            "replay" if e["replay"] else "waiting",
+            one_line(e["reason"]),
+        )
+        for e in found["events"]
+    )
+    names = ("id", "since", "account", "event", "state", "reason")
+    show_page(found, table(*names, rows=rows, keep=names[:3]), "quarantine list", as_json=as_json, **asked)
+
+
+@app.command("show")
+def show_event(quarantine_id: QuarantineId, *, as_json: AsJson = False) -> None:
+    """Show one event as the platform sent it, and why it could not be taken."""
+    event = ask(lambda client: client.get(f"/v1/quarantine/{quarantine_id}"))
+    names = ("quarantine_id", "channel", "endpoint", "event_id", "reason", "size_bytes", "replay")
+    rows: list[tuple[str, object]] = [(name, event[name]) for name in names]
+    raw = b64decode(event["raw"]).decode(errors="replace")
+    show(event, details([*rows, ("at", when(event["at"]))]), Text("\n" + clean(raw)), as_json=as_json)
+
+
+@app.command("replay")
+def replay_event(quarantine_id: QuarantineId, *, as_json: AsJson = False) -> None:
+    """Let the connector of its account submit an event again."""
+    answer = ask(lambda client: client.post(f"/v1/quarantine/{quarantine_id}/replay", {}))
+    show(answer, f"{quarantine_id}: its connector will submit it again", as_json=as_json)
+
+
+@app.command("discard")
+def discard_event(quarantine_id: QuarantineId, *, as_json: AsJson = False) -> None:
+    """Remove an event from quarantine for good."""
+    answer = ask(lambda client: client.delete(f"/v1/quarantine/{quarantine_id}"))
+    show(answer, f"{quarantine_id}: discarded", as_json=as_json)
