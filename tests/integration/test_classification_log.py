@@ -32,7 +32,7 @@ from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
 from switchboard.store import classification, model_usage, routing
 from switchboard.store.books import audit_books
-from switchboard.store.classification import NewSession
+from switchboard.store.classification import NewSession, Reservation
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import load_work
 from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
@@ -694,8 +694,12 @@ async def test_what_is_old_goes_but_for_corrections_and_the_account_of_days(open
             "update session_token set expires_at = now() - interval '61 minutes' where request_id = $1", UUID(old)
         )
         today = datetime.now(UTC).date()
-        held = await classification.reserve_day(database, today, Amount(5), Limits().day, timedelta(hours=1))
-        gone = await classification.reserve_day(database, today, Amount(5), Limits().day, timedelta(seconds=-1))
+        held = await classification.reserve_day(
+            database, Reservation(new_uuid7(), today, Amount(5)), Limits().day, timedelta(hours=1)
+        )
+        gone = await classification.reserve_day(
+            database, Reservation(new_uuid7(), today, Amount(5)), Limits().day, timedelta(seconds=-1)
+        )
         await model_usage.cooldown(database, new_uuid7(), "first", -1, "it failed")
         await model_usage.cooldown(database, new_uuid7(), "first", 60, "it fails")
         assert held != gone

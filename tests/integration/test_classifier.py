@@ -36,6 +36,8 @@ from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
 from switchboard.store import classification
 from switchboard.store import routing as store
+from switchboard.store.classification import Reservation
+from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import get_message
 from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm import Usage as Told
@@ -452,7 +454,10 @@ async def test_the_account_of_a_day_is_settled_on_the_day_it_was_opened(opened: 
         await account.settle(hold, Bill("test", "m", Usage(5, 2), 2))
         assert await spent_on(house.runtime.database, date(2026, 1, 1)) == Amount(7, 2)
         refused = await classification.reserve_day(
-            house.runtime.database, date(2026, 1, 1), Amount(4), Cap(10), timedelta(minutes=1)
+            house.runtime.database,
+            Reservation(new_uuid7(), date(2026, 1, 1), Amount(4)),
+            Cap(10),
+            timedelta(minutes=1),
         )
         assert isinstance(refused, Refusal)
 

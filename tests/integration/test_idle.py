@@ -34,7 +34,7 @@ from switchboard.llm.dispatch import Dispatcher
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
 from switchboard.store import classification, schedule
-from switchboard.store.classification import NewSession
+from switchboard.store.classification import NewSession, Reservation
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import get_message
@@ -156,7 +156,9 @@ async def _leave_halves(database: Database) -> None:
     butlers = (Candidate("System1/health"),)
     new = NewSession("telegram/bot/x", new_uuid7(), "root", butlers, timedelta(minutes=10))
     await classification.open_session(database, new, sha256(b"secret").digest())
-    await classification.reserve_day(database, TODAY, Amount(10, 3), Cap(), timedelta(minutes=10))
+    await classification.reserve_day(
+        database, Reservation(new_uuid7(), TODAY, Amount(10, 3)), Cap(), timedelta(minutes=10)
+    )
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from switchboard.app.metrics import Metrics
 from switchboard.app.models import open_models
 from switchboard.app.process_models import ProcessModels
 from switchboard.app.settings import Settings
+from switchboard.core.policy.budget import Amount, SenderCaps
 from switchboard.core.policy.retry import OutagePolicy
 from switchboard.core.turns.loop import CUT_OFF, DAY_SPENT, EMPTY
 from switchboard.domain.json_values import JsonMapping
@@ -26,6 +27,8 @@ from switchboard.ports.engine import EngineContext
 from switchboard.ports.models import Asking
 from switchboard.ports.tools import Tool, ToolOutcome, ToolScope
 from switchboard.store import ledger, model_usage
+from switchboard.store.classification import Reservation
+from switchboard.store.ids import new_uuid7
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm, Status, Usage
 from tests.engines import Book
 from tests.hands import assert_balanced, at_work, settled
@@ -56,8 +59,9 @@ async def clerk(
             await models.aclose()
 
 
-async def accept(parts: Lab, text: str = "hello") -> RequestId:
-    return (await parts.accept.accept(submission(text, channel="api", sender="x", event=text))).request_id
+async def accept(parts: Lab, text: str = "hello", *, sender: str = "x", thread: str | None = None) -> RequestId:
+    told = submission(text, channel="api", sender=sender, event=text, thread=thread)
+    return (await parts.accept.accept(told)).request_id
 
 
 async def ended(parts: Lab, request_id: RequestId) -> tuple[str, str]:
@@ -213,6 +217,58 @@ async def test_a_turn_waits_for_what_running_requests_have_reserved(database_url
         await eventually(refused, within=30)
         await parts.database.run("delete from model_reservation")
         assert await ended(parts, request_id) == ("There is room.", "end")
+
+
+async def test_a_sender_uses_up_their_own_share_of_the_day_and_nobody_elses(database_url: str) -> None:
+    replies = [Reply("Yes.", usage=Usage(5_000, 1_000)), Reply("Hello, Anna.")]
+    async with (
+        ScriptedLlm([*replies, Reply("At your service.", usage=Usage(50_000, 1)), Reply("Again.")]) as llm,
+        clerk(database_url, llm, Noting("look"), turn={"sender_tokens_per_day": 7_000}) as parts,
+    ):
+        assert await ended(parts, await accept(parts, "dig", sender="mallory")) == ("Yes.", "end")
+        for text in ("dig", "deeper"):
+            refused = await accept(parts, f"{text} again", sender="mallory")
+            assert await ended(parts, refused) == (DAY_SPENT, "limit:money")
+        assert await ended(parts, await accept(parts, "hi", sender="anna")) == ("Hello, Anna.", "end")
+        assert len(llm.requests) == 2
+        for text, reply in zip(("dear owner", "and again"), ("At your service.", "Again."), strict=True):
+            assert await ended(parts, await accept(parts, text)) == (reply, "end"), "who owns the butler has no limit"
+        stood = await model_usage.spending_of(parts.database, datetime.now(UTC).date())
+        assert (stood.senders_refused, stood.refused) == (2, 0)
+
+
+async def test_a_turn_waits_for_what_other_requests_of_its_sender_have_reserved(database_url: str) -> None:
+    held = Reply("First.", gate="held", usage=Usage(100, 10))
+    async with (
+        ScriptedLlm([held, Reply("Second.")]) as llm,
+        clerk(database_url, llm, Noting("look"), turn={"sender_tokens_per_day": 1_500}) as parts,
+    ):
+        first = await accept(parts, "one", sender="mallory", thread="a")
+        await llm.waiting("held")
+        second = await accept(parts, "two", sender="mallory", thread="b")
+
+        async def refused() -> bool:
+            return bool(await parts.database.value("select senders_refused > 1 from model_day"))
+
+        await eventually(refused, within=30)
+        llm.release("held")
+        await eventually(lambda: settled(parts), within=60)
+        assert [await parts.replies_to(one) for one in (first, second)] == [["First."], ["Second."]]
+        assert await parts.database.value("select count(*) from model_reservation") == 0
+
+
+async def test_turns_do_not_use_up_what_classification_may_use_for_a_sender(database_url: str) -> None:
+    day, hour, caps = datetime.now(UTC).date(), timedelta(hours=1), SenderCaps(tokens=10)
+    async with (
+        ScriptedLlm([Reply("Yes.", usage=Usage(5_000, 1_000))]) as llm,
+        clerk(database_url, llm, Noting("look")) as parts,
+    ):
+        request_id = await accept(parts, sender="mallory")
+        await ended(parts, request_id)
+        assert await parts.database.value("select turn_tokens from model_flow") == 6_000
+        wanted = Reservation(new_uuid7(), day, Amount(10))
+        found = await model_usage.admit(parts.database, request_id, wanted, hour, caps)
+        assert found.reached is None
 
 
 async def test_compaction_keeps_within_the_day_too(database_url: str) -> None:

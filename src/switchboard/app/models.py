@@ -17,7 +17,7 @@ from uuid import UUID
 import structlog
 
 from switchboard.app.settings import ModelSettings, Settings
-from switchboard.core.policy.budget import Amount, Cap, Refusal
+from switchboard.core.policy.budget import Amount, Cap, Refusal, Share
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.llm import Bill
 from switchboard.llm.build import Sessions, flaw
@@ -48,18 +48,26 @@ class StoredSpending:
         self._database = database
         self._today = today
 
-    async def reserve(self, wanted: Amount, cap: Cap) -> Reserved | Refusal:
+    async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | Refusal:
         """Set `wanted` aside, or say why not. Without a limit there is nothing to keep within, and nothing waits."""
-        if cap == _NO_CAP:
-            return Reserved(wanted, f"{self._today().isoformat()} {new_uuid7()}")
-        made = await store.reserve_day(self._database, self._today(), wanted, cap, RESERVED_FOR)
-        return made if isinstance(made, Refusal) else Reserved(wanted, f"{made.day.isoformat()} {made.reservation_id}")
+        asked = Reservation(new_uuid7(), self._today(), wanted)
+        if cap == _NO_CAP and share is None:
+            return _reserved(asked)
+        made = await store.reserve_day(self._database, asked, cap, RESERVED_FOR, share)
+        return made if isinstance(made, Refusal) else _reserved(made)
 
     async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
         """Free what was reserved and book what it really cost, on the day when it was made."""
-        day, _, reservation_id = reserved.key.partition(" ")
-        reservation = Reservation(UUID(reservation_id), date.fromisoformat(day), reserved.amount)
-        await store.settle_day(self._database, reservation, bill)
+        await store.settle_day(self._database, _reservation(reserved), bill)
+
+
+def _reserved(made: Reservation) -> Reserved:
+    return Reserved(made.amount, f"{made.day.isoformat()} {made.reservation_id} {made.flow or ''}")
+
+
+def _reservation(reserved: Reserved) -> Reservation:
+    day, reservation_id, flow = reserved.key.split(" ")
+    return Reservation(UUID(reservation_id), date.fromisoformat(day), reserved.amount, int(flow) if flow else None)
 
 
 class StoredSlots:
@@ -124,6 +132,7 @@ def flaw_of(model: ModelSettings) -> str | None:
 def open_models(settings: Settings, database: Database) -> OpenModels:
     """Those that can be asked from here. Raises ConfigurationError."""
     sessions = Sessions(model.spec for model in settings.models if flaw(model.spec) is None)
-    limits, slots = Limits(settings.spending.cap), StoredSlots(database, _SLOT_TTL_S, sessions.key_hashes)
+    limits = Limits(settings.spending.cap, sender_tokens=settings.turn.sender_tokens_per_day)
+    slots = StoredSlots(database, _SLOT_TTL_S, sessions.key_hashes)
     spending, context = StoredSpending(database), sessions.contexts.of
     return OpenModels(sessions, Dispatcher(sessions.models, spending, limits, slots=slots, context=context))

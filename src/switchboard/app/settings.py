@@ -90,12 +90,17 @@ class WorkerGroup(_Group):
 
 
 class TurnSettings(_Group):
-    """Attempts of one delivery (lost workers count), seconds for one attempt, backoff between attempts in seconds."""
+    """Attempts of one delivery (lost workers count), seconds for one attempt, backoff between attempts in seconds.
+
+    `sender_tokens_per_day`: what models may use for the turns of one sender at one endpoint, 0 for no limit; the owners
+    of a butler have none.
+    """
 
     attempts: Count = 5
     timeout: Positive = 300.0
     backoff_base: Positive = 1.0
     backoff_cap: Positive = 300.0
+    sender_tokens_per_day: Limit = 5_000_000
 
 
 class LivenessSettings(_Group):

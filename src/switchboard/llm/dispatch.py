@@ -14,10 +14,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
+from uuid import UUID
 
 from switchboard.core.policy.breaker import DEFAULT, Breaker, BreakerPolicy, Ticket, admit, wait_left
 from switchboard.core.policy.breaker import settle as settle_breaker
-from switchboard.core.policy.budget import ZERO, Account, Amount, Cap, Refusal, amount, reserve
+from switchboard.core.policy.budget import ZERO, Account, Amount, Cap, Refusal, Share, amount, reserve
 from switchboard.core.policy.budget import settle as settle_account
 from switchboard.core.tokens import asked_tokens
 from switchboard.domain.llm import (
@@ -56,10 +57,14 @@ Context = Callable[[ModelSpec], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The maximum cost of a day, and the seconds to wait for a busy model if there is another."""
+    """The maximum cost of a day, and the seconds to wait for a busy model if there is another.
+
+    `sender_tokens`: the most that turns may use in a day for one sender, 0: no limit.
+    """
 
     day: Cap = _NO_CAP
     patience: float = 5.0
+    sender_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class Terms:
     maximum cost of the caller's task, `spent` what it has cost before. `unfit` says what is wrong with a reply (then
     the next model is asked), or None. `taken` says whether our server has accepted a call of this request: then no
     other model is asked, however the session ended. `shorter` gives the request within a number of tokens, or as
-    short as it can be cut.
+    short as it can be cut. `on_share_of`: the message whose sender's share it counts towards, None: nobody's.
     """
 
     asker: str = ""
@@ -80,6 +85,7 @@ class Terms:
     unfit: Callable[[Reply], Awaitable[str | None]] | None = None
     taken: Callable[[], Awaitable[bool]] | None = None
     shorter: Callable[[Request, int], Request] | None = None
+    on_share_of: UUID | None = None
 
 
 _NO_TERMS: Final = Terms()
@@ -256,7 +262,7 @@ class Dispatcher:
         if isinstance(account, Refusal):  # tomorrow there is budget again, but this task has used its share
             _not_asked(run, model, "budget", str(account), retryable=False)
             return
-        reserved = await self._spending.reserve(wanted, self._limits.day)
+        reserved = await self._spending.reserve(wanted, self._limits.day, self._share(run.terms))
         if isinstance(reserved, Refusal):
             _not_asked(run, model, "busy" if reserved.passing else "budget", str(reserved))
             return
@@ -271,6 +277,10 @@ class Dispatcher:
             run.account = settle_account(run.account, wanted, ZERO if bill is None else amount_of(bill))
             await asyncio.shield(self._spending.settle(reserved, bill))
         await self._report(model, run.attempts[-1])
+
+    def _share(self, terms: Terms) -> Share | None:
+        most = self._limits.sender_tokens
+        return Share(terms.on_share_of, most) if most and terms.on_share_of is not None else None
 
     async def _report(self, model: _Model, last: Attempt) -> None:
         """Tell the other processes what this attempt says about the model: its key is refused, or it needs a pause."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Protocol
 
-from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, on, reserve, settle
+from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, Share, on, reserve, settle
 from switchboard.domain.llm import Bill
 
 
@@ -31,8 +31,8 @@ def amount_of(bill: Bill) -> Amount:
 class Spending(Protocol):
     """The spending of the day, for all callers. Reservations count as spent until they are settled."""
 
-    async def reserve(self, wanted: Amount, cap: Cap) -> Reserved | Refusal:
-        """Set `wanted` aside, or say why not."""
+    async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | Refusal:
+        """Set `wanted` aside, within the cap of the day and the share of a sender, or say why not."""
 
     async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
         """Free what was reserved and book what it really cost; None: no model was asked."""
@@ -46,8 +46,9 @@ class DayBook:
         self.account = Account(today())
         self.bills: list[Bill] = []
 
-    async def reserve(self, wanted: Amount, cap: Cap) -> Reserved | Refusal:
-        """Set `wanted` aside, or say why not."""
+    async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | Refusal:
+        """Set `wanted` aside, or say why not. Whoever asks is the only sender there is."""
+        del share
         found = reserve(on(self.account, self._today()), wanted, cap)
         if isinstance(found, Refusal):
             return found

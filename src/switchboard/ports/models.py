@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+from uuid import UUID
 
 from switchboard.domain.llm import Delta, Report, Request
 
@@ -19,13 +20,15 @@ NO_CONTEXT = 8192
 @dataclass(frozen=True, slots=True)
 class Asking:
     """Whom to ask. `models` in this order; `shorter` gives the request within a number of tokens, or as short as it
-    can be; `on_delta` is told the reply while it is written.
+    can be; `on_delta` is told the reply while it is written. `on_share_of`: the message whose sender's
+    share of the day it counts towards; None: nobody's.
     """
 
     models: Sequence[str]
     asker: str = "turn"
     shorter: Callable[[Request, int], Request] | None = None
     on_delta: Callable[[Delta], None] | None = None
+    on_share_of: UUID | None = None
 
 
 class Models(Protocol):

@@ -8,7 +8,7 @@ Every query names its schema and carries JSON as text, so that the pool may be a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -17,14 +17,15 @@ import asyncpg
 import msgspec
 
 from switchboard.core.classification.history import HistoryLimits
-from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, reserve
+from switchboard.core.policy.budget import Amount, Cap, Refusal, Share
 from switchboard.core.storable import storable_text, to_storable_json
 from switchboard.core.uuid7 import first_uuid7, uuid7_ms
 from switchboard.domain.classification import Candidate, Classification, RecordedCall, Utterance
 from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import Flow
 from switchboard.domain.llm import NO_USAGE, Bill
 from switchboard.domain.shown import ClassificationRow, Logged
-from switchboard.store.database import Database, Row, from_json, query, row_as, rows_as, to_json
+from switchboard.store.database import Database, from_json, query, row_as, rows_as, to_json
 from switchboard.store.ids import new_uuid7
 
 Pool = asyncpg.Pool
@@ -86,6 +87,8 @@ class Reservation:
     reservation_id: UUID
     day: date
     amount: Amount
+    flow: Flow | None = None
+    """The sender from whose share of turns it is reserved too."""
 
 
 # History -------------------------------------------------------------------------------------------------------------
@@ -243,26 +246,19 @@ async def release_key(database: Database, key: str, request_id: UUID) -> None:
 
 
 async def reserve_day(
-    database: Database, day: date, wanted: Amount, cap: Cap, lifetime: timedelta
+    database: Database, wanted: Reservation, cap: Cap, lifetime: timedelta, share: Share | None = None
 ) -> Reservation | Refusal:
-    """Reserve `wanted` in the spending of `day`, shared by all processes, or say why not.
+    """Reserve an amount in the spending of its day, shared by all processes, and in a sender's share; or say why not.
 
     A reservation not settled within `lifetime` is released: its process died, and its actual cost is unknown.
     """
-    async with database.connection() as connection, connection.transaction():
-        await connection.execute(query("classification.open_day"), day)
-        spent = await connection.fetchrow(query("classification.lock_day"), day)
-        held = await connection.fetchrow(query("classification.reserved"), day)
-        account = Account(day, _amount(spent), _amount(held))
-        refused = reserve(account, wanted, cap)
-        if isinstance(refused, Refusal):
-            await connection.execute(query("classification.refuse"), day)
-            return refused
-        made = Reservation(new_uuid7(), day, wanted)
-        await connection.execute(
-            query("classification.reserve"), made.reservation_id, day, wanted.tokens, wanted.micros, lifetime
-        )
-        return made
+    values = (wanted.reservation_id, wanted.day, wanted.amount.tokens, wanted.amount.micros, lifetime)
+    caps = (cap.tokens, cap.micros, *((None, None) if share is None else (share.request_id, share.tokens)))
+    [row] = await database.rows(query("classification.reserve_spending"), *values, *caps)
+    if row["scope"] is None:
+        return replace(wanted, flow=row["flow"])
+    asked = wanted.amount.tokens if row["unit"] == "tokens" else wanted.amount.micros
+    return Refusal(row["scope"], row["unit"], row["cap"], row["used"], asked, row["held"])
 
 
 async def settle_day(database: Database, reservation: Reservation, bill: Bill | None) -> None:
@@ -270,9 +266,5 @@ async def settle_day(database: Database, reservation: Reservation, bill: Bill | 
     usage, micros = (NO_USAGE, 0) if bill is None else (bill.usage, bill.micros)
     of = (None, None, False) if bill is None else (bill.asker, bill.model, bill.failed)
     tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read, usage.cache_write)
-    key = (reservation.reservation_id, reservation.day)
-    await database.run(query("classification.settle"), *key, usage.tokens, micros, *of, *tokens)
-
-
-def _amount(row: Row | None) -> Amount:
-    return Amount() if row is None else Amount(int(row["tokens"]), int(row["micros"]))
+    key = (reservation.reservation_id, reservation.day, reservation.flow)
+    await database.run(query("classification.settle_spending"), *key, micros, *of, *tokens)

@@ -231,7 +231,7 @@ async def test_nested_routing_restores_the_outer_context(pool: asyncpg.Pool) -> 
 async def test_the_account_of_a_day_is_shared_and_never_overdrawn(house: Lab) -> None:
     day, cap, hour = datetime.now(UTC).date(), Cap(tokens=100), timedelta(hours=1)
     made = await asyncio.gather(
-        *(classification.reserve_day(house.database, day, Amount(30, 5), cap, hour) for _ in range(8))
+        *(classification.reserve_day(house.database, wanted(day, 30), cap, hour) for _ in range(8))
     )
     held = [one for one in made if isinstance(one, classification.Reservation)]
     assert len(held) == 3
@@ -239,11 +239,11 @@ async def test_the_account_of_a_day_is_shared_and_never_overdrawn(house: Lab) ->
     await classification.settle_day(house.database, held[0], Bill("test", "m", Usage(8, 2), 2))
     assert await spent_on(house.database, day) == Amount(10, 2)
     assert isinstance(
-        await classification.reserve_day(house.database, day, Amount(30), cap, hour), classification.Reservation
+        await classification.reserve_day(house.database, wanted(day, 30), cap, hour), classification.Reservation
     )
     await house.database.run("update model_reservation set until = now() - interval '1 s'")
     assert isinstance(
-        await classification.reserve_day(house.database, day, Amount(90), cap, hour), classification.Reservation
+        await classification.reserve_day(house.database, wanted(day, 90), cap, hour), classification.Reservation
     )
 
 
@@ -282,7 +282,7 @@ async def test_newcomers_at_the_same_time_exceed_their_share_by_one_session_at_m
     assert sorted(one.reached or "" for one in found) == ["", "", *["newcomer_tokens_per_day"] * 6]
     stood = await model_usage.spending_of(house.database, day)
     assert (stood.held_newcomer_tokens, stood.held_tokens) == (120, 0), "the cap of the day has its own reservations"
-    free = await classification.reserve_day(house.database, day, Amount(100), Cap(100), timedelta(hours=1))
+    free = await classification.reserve_day(house.database, wanted(day, 100), Cap(100), timedelta(hours=1))
     assert isinstance(free, Reservation)
 
 

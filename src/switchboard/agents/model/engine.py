@@ -141,6 +141,7 @@ class ModelEngine:
             tools=granted.tools,
             withheld=granted.withheld,
             readers=granted.readers,
+            by_owner=granted.by_owner,
             limits=options.limits.limits,
             history=history,
             urls=urls_of(turn, history) if granted.tools else (),

@@ -245,7 +245,8 @@ class Talk:
             moved.extend(files)
             return found
 
-        return Asking(self._frozen.models, shorter=shortened, on_delta=self._telling.hear)
+        on_share_of = None if self._frozen.by_owner else self._turn.request_id
+        return Asking(self._frozen.models, shorter=shortened, on_delta=self._telling.hear, on_share_of=on_share_of)
 
     async def _fitted(self, progress: Progress) -> Progress:
         """With the oldest results as references to files where the context grows too short."""

@@ -15,7 +15,6 @@ from switchboard.core.readers import directory_of, person_of, reader_of
 from switchboard.core.turns.compaction import own_words
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.ports.engine import Readers, Turn
-from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.tools import Audience, Tool
 from switchboard.tools.registry import Grants, build_tools, granted, withheld
@@ -26,11 +25,12 @@ __all__ = ["Granted", "build_tools", "granted_to", "hosts_of", "urls_of"]
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What the sender may make the butler use, where the answer goes; the fields of `Frozen`."""
+    """What the sender may make the butler use, where the answer goes, who they are; the fields of `Frozen`."""
 
     tools: tuple[FrozenTool, ...]
     withheld: tuple[str, ...]
     readers: str
+    by_owner: bool
 
 
 async def granted_to(turn: Turn, options: ModelOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
@@ -38,19 +38,14 @@ async def granted_to(turn: Turn, options: ModelOptions, tools: Mapping[str, Tool
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
     there = [tools[name] for name in (tools if options.tools is None else options.tools)]
     grants = Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
-    audience = _audience(turn, options, reader)
+    owns = f"{turn.envelope.source.channel}:{turn.envelope.sender.identity}" in options.owners and reader.authentic
+    audience: Audience = "groups" if not reader.private else "owners" if owns else "others"
     return Granted(
         tuple(map(_frozen, granted(there, grants, audience))),
         tuple(tool.spec.name for tool in withheld(there, grants, audience)),
         directory_of(reader, turn.request_id),
+        owns,
     )
-
-
-def _audience(turn: Turn, options: ModelOptions, reader: Reader) -> Audience:
-    if not reader.private:
-        return "groups"
-    owns = f"{turn.envelope.source.channel}:{turn.envelope.sender.identity}" in options.owners
-    return "owners" if owns and reader.authentic else "others"
 
 
 def _frozen(tool: Tool) -> FrozenTool:

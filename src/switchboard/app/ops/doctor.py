@@ -344,7 +344,9 @@ async def _classifying(database: Database, settings: Settings) -> list[Finding]:
         )
     if stood.senders_refused:
         detail = f"{stood.senders_refused} calls prevented today by limits per sender"
-        remedy = "see who writes so much: switchboard messages list; or raise the limits per sender in [classify]"
+        remedy = (
+            "see who writes so much: switchboard messages list; or raise the limits per sender in [classify] and [turn]"
+        )
         found.append(Finding("senders refused today", "warning", detail, remedy))
     found += [_paused(one) for one in await model_usage.refused_keys(database)]
     return found + [_in_cooldown(one) for one in await model_usage.cooldowns(database)]

@@ -9,11 +9,21 @@ estimates.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final, Literal
+from uuid import UUID
 
-Scope = Literal["message", "day"]
+Scope = Literal["message", "day", "sender"]
+"""What a cap is for: a task, a day of everybody, or the turns of one sender in a day."""
+
+
+_SCOPES: Final[Mapping[Scope, str]] = {
+    "message": "a message",
+    "day": "a day",
+    "sender": "a sender's day (turn.sender_tokens_per_day)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,14 @@ class Cap:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """The tokens that turns may use in a day for the sender of a message."""
+
+    request_id: UUID
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """What was spent on `day` (None: for one message) and what is reserved for running calls."""
 
@@ -86,7 +104,8 @@ class Refusal:
 
     def __str__(self) -> str:
         unit = "tokens" if self.unit == "tokens" else "micro-dollars"
-        return f"{self.wanted} {unit} more than the {self.used} used would exceed the {self.cap} of a {self.scope}"
+        of = _SCOPES[self.scope]
+        return f"{self.wanted} {unit} more than the {self.used} used would exceed the {self.cap} of {of}"
 
 
 def amount(input_tokens: int, output_tokens: int, price: Price | None = None) -> Amount:

@@ -53,6 +53,8 @@ class Frozen:
     """Those that the person has written, in the one form of `tools/urls.py`."""
     withheld: tuple[str, ...] = ()
     """Tools that would be offered if their risk were not high."""
+    by_owner: bool = False
+    """Whether an owner of the butler has written, alone or in a group: no limit per sender holds for them."""
     readers: str = ""
     """Who reads the turn, as the name of a directory."""
     images: tuple[FrozenImage, ...] = ()

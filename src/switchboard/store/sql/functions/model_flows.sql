@@ -1,3 +1,9 @@
+-- Whether no model has used a token for a sender before a day.
+create or replace function is_newcomer(_flow bigint, _day date) returns boolean
+language sql stable as $$
+    select not exists (select from model_flow f where f.flow = _flow and f.day < _day and f.tokens + f.turn_tokens > 0);
+$$;
+
 -- Whether a model may be asked for this message now, by the limits per sender; if so, it counts, and `_wanted` tokens are
 -- reserved for it. Reservations count as used, so sessions at the same time exceed a limit by one of them at most. A
 -- limit of 0 is none.
@@ -23,7 +29,7 @@ begin
         return;
     end if;
     insert into model_flow (flow, day, newcomer)
-        select _flow, _day, not exists (select from model_flow f where f.flow = _flow and f.day < _day and f.tokens > 0)
+        select _flow, _day, is_newcomer(_flow, _day)
         on conflict do nothing;
     select * into _own from model_flow f where f.flow = _flow and f.day = _day for no key update;
     select _own.tokens + coalesce(sum(r.tokens), 0) into _own_used
@@ -42,7 +48,7 @@ begin
         when _even - _now > interval '1 minute' + _each / 2 then 'sender_per_minute'
     end;
     if _reached is null then
-        update model_flow f set even_until = coalesce(_even, _now) where f.flow = _flow and f.day = _day;
+        update model_flow f set even_until = coalesce(_even, f.even_until) where f.flow = _flow and f.day = _day;
         insert into model_reservation (reservation_id, day, flow, newcomer, tokens, until)
             values (_reservation_id, _day, _flow, _own.newcomer, _wanted, _now + _lifetime);
     else

@@ -759,22 +759,26 @@ create table model_day (
     senders_refused bigint not null default 0
 );
 
--- What models have used for a sender on a day. even_until: until when the sessions would have taken, had they come evenly.
+-- What models have used for a sender on a day: `tokens` for classification, `turn_tokens` for turns.
+-- even_until: until when the sessions of classification would have taken, had they come evenly.
 create table model_flow (
     flow bigint not null,
     day date not null,
     newcomer boolean not null,
     tokens bigint not null default 0,
+    turn_tokens bigint not null default 0,
     even_until timestamptz not null default clock_timestamp(),
     primary key (flow, day)
 );
 create index model_flow_day on model_flow (day);
 
--- flow: the sender from whose share it is reserved, null: from the cap of the day.
+-- flow: the sender from whose share of classification it is reserved, null: from the cap of the day.
+-- turn_flow: the sender from whose share of turns it is reserved besides.
 create table model_reservation (
     reservation_id uuid primary key,
     day date not null,
     flow bigint,
+    turn_flow bigint,
     newcomer boolean not null default false,
     tokens bigint not null,
     micros bigint not null default 0,

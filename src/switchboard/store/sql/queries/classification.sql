@@ -98,36 +98,8 @@ delete from switchboard.pipeline_key where key = $1 and request_id = $2 and not 
 -- name: release_key
 delete from switchboard.pipeline_key where key = $1 and request_id = $2;
 
--- name: open_day
-insert into switchboard.model_day (day) values ($1) on conflict do nothing;
+-- name: reserve_spending
+select flow, scope, unit, cap, used, held from reserve_spending($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
--- name: lock_day
-select tokens, micros from switchboard.model_day where day = $1 for update;
-
--- name: refuse
-update switchboard.model_day set refused = refused + 1 where day = $1;
-
--- name: reserved
-select coalesce(sum(tokens), 0)::bigint as tokens, coalesce(sum(micros), 0)::bigint as micros
-from switchboard.model_reservation where day = $1 and flow is null and until > clock_timestamp();
-
--- name: reserve
-with old as (delete from switchboard.model_reservation where until < now())
-insert into switchboard.model_reservation (reservation_id, day, tokens, micros, until)
-values ($1, $2, $3, $4, clock_timestamp() + $5);
-
--- name: settle
-with gone as (
-    delete from switchboard.model_reservation where reservation_id = $1
-), used as (
-    insert into switchboard.model_usage as u
-        (day, asker, model, attempts, failed, tokens_in, tokens_out, cache_read, cache_write, cost)
-    select $2, $5, $6, 1, $7::boolean::integer, $8, $9, $10, $11, $4 where $5::text is not null
-    on conflict (day, asker, model) do update set
-        attempts = u.attempts + 1, failed = u.failed + excluded.failed, tokens_in = u.tokens_in + excluded.tokens_in,
-        tokens_out = u.tokens_out + excluded.tokens_out, cache_read = u.cache_read + excluded.cache_read,
-        cache_write = u.cache_write + excluded.cache_write, cost = u.cost + excluded.cost
-)
-insert into switchboard.model_day (day, tokens, micros) values ($2, $3, $4)
-on conflict (day) do update set
-    tokens = switchboard.model_day.tokens + excluded.tokens, micros = switchboard.model_day.micros + excluded.micros;
+-- name: settle_spending
+select settle_spending($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
