@@ -6,9 +6,10 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from starlette.types import Message
 from structlog.testing import capture_logs
 
 from switchboard.app.access import Principal
+from switchboard.app.messages.stream import pause_after
 from switchboard.app.ops.maintenance import retention_tasks
 from switchboard.domain.errors import TooLarge, Unavailable
 from switchboard.domain.message import RequestId
@@ -255,6 +257,35 @@ async def test_a_stream_ends_with_its_token(database_url: str, tmp_path: Path) -
             await server.access.revoke(Principal("operator", "test"), "guest")
             assert "secret" not in "".join([line async for line in response.aiter_lines()])
         go_on.set()
+
+
+async def test_a_token_has_so_many_streams_and_no_more(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.app.messages.stream.MOST_STREAMS", 2)
+    async with open_server(database_url, tmp_path / "data") as server, asyncio.timeout(SOON):
+        path = f"/v1/messages/{await sent(server)}/stream"
+        guest = await server.token_for(Principal("operator", "guest"))
+        async with AsyncExitStack() as stack:
+            for _ in range(2):
+                await stack.enter_async_context(server.http.stream("GET", path))
+            refused = await server.http.get(path)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "overloaded")
+            assert "2 streams of this token are open" in refused.json()["error"]["message"]
+            assert refused.headers["retry-after"] == "1"
+            assert (await server.http.get(path, params={"wait_s": 0}, headers=guest)).status_code == 200
+
+        async def one_more() -> bool:
+            return (await server.http.get(path, params={"wait_s": 0})).status_code == 200
+
+        await eventually(one_more)
+
+
+def test_looks_grow_rare_while_nothing_happens() -> None:
+    pauses = list(
+        accumulate((True, True, True, False), lambda pause, quiet: pause_after(pause, quiet=quiet), initial=0.25)
+    )
+    assert pauses == [0.25, 0.5, 1.0, 1.0, 0.25]
 
 
 async def test_a_stream_is_asked_for_without_a_body_and_head_does_not_wait(database_url: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Next: `store/deltas.py`.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,12 +20,16 @@ from switchboard.app.access import Principal
 from switchboard.app.cursors import Number, Text, cursor_after, key_of
 from switchboard.app.messages.views import Replies, ReplyView, Views
 from switchboard.app.runtime import Runtime
+from switchboard.domain.errors import Overloaded
 from switchboard.lanes.notifier import delta_topic, settled_topic
 from switchboard.store import deltas as store
 from switchboard.store.deltas import Piece, Position, Progress
 
+MOST_STREAMS: Final = 50
+"""How many streams a token may have open at a time, by each server process."""
 _LOOK_EVERY_S: Final = 0.25
-"""Poll interval, as a notification of another process may be lost."""
+"""Poll interval, as a notification of another process may be lost; while nothing happens it grows."""
+_LOOK_LEAST_OFTEN_S: Final = 1.0
 _PING_EVERY_S: Final = 15.0
 _NOWHERE: Final = Position(0, 0)
 
@@ -91,6 +96,19 @@ class StreamService:
     def __init__(self, runtime: Runtime, views: Views) -> None:
         self._runtime = runtime
         self._views = views
+        self._open = Counter[str]()
+
+    @contextmanager
+    def place(self, caller: Principal) -> Iterator[None]:
+        """One of the streams that a token may have open. Raises Overloaded."""
+        if self._open[caller.name] >= MOST_STREAMS:
+            why = f"{MOST_STREAMS} streams of this token are open, which is the most: end one of them first"
+            raise Overloaded(why, retry_after=1.0)
+        self._open[caller.name] += 1
+        try:
+            yield
+        finally:
+            self._open[caller.name] -= 1
 
     async def open(self, caller: Principal, request_id: UUID, after: str | None = None) -> Stream:
         """From the beginning, or after the event with this id. Raises NotFound, InvalidInput."""
@@ -131,15 +149,16 @@ class Stream:
         A reply comes after deltas that fold to its text, whatever was lost before.
         """
         now = asyncio.get_running_loop().time
-        end_at, look_at, ping_at = now() + wait_s, 0.0, now() + _PING_EVERY_S
+        end_at, look_at, ping_at, pause = now() + wait_s, 0.0, now() + _PING_EVERY_S, _LOOK_EVERY_S
         with self._bell() as bell:
             while True:
                 over = gone.is_set() or now() >= end_at
-                if looking := bell.settled() or now() >= look_at:
-                    look_at = now() + _LOOK_EVERY_S
-                    if not await allowed():
-                        return
+                if (looking := bell.settled() or now() >= look_at) and not await allowed():
+                    return
                 events = await self._happened(looking=looking)
+                if looking or events:
+                    pause = pause_after(pause, quiet=not events)
+                    look_at = now() + pause
                 if not events and now() >= ping_at:
                     events = [Event("ping")]
                 for event in events:
@@ -254,6 +273,11 @@ class _Bell:
             async with asyncio.timeout(seconds):
                 await self._rung.wait()
         self._rung.clear()
+
+
+def pause_after(pause: float, *, quiet: bool) -> float:
+    """Seconds until the next look, after one that followed a pause."""
+    return min(2 * pause, _LOOK_LEAST_OFTEN_S) if quiet else _LOOK_EVERY_S
 
 
 def _reset(system_id: str, known: _Told) -> Event:

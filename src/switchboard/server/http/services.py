@@ -148,7 +148,7 @@ SENTENCES: Final[Mapping[int, str]] = {
     413: "Too large.",
     415: "Unsupported Content-Type.",
     422: "The input is invalid; nothing was stored.",
-    429: "The backlog is full; retry after Retry-After seconds.",
+    429: "The backlog is full, or too much is open at a time; retry after Retry-After seconds.",
     503: "The database cannot be reached; retry after Retry-After seconds.",
 }
 """What a status means, in the OpenAPI."""

@@ -40,14 +40,19 @@ _HEAD: Final = [(b"content-type", _TYPE.encode()), (b"cache-control", b"no-store
 class EventStream(Response):
     """A stream as a response."""
 
-    def __init__(self, parts: Services, stream: Stream, wait_s: float, authorization: str | None) -> None:
+    def __init__(self, parts: Services, caller: Principal, stream: Stream, wait_s: float, authorization: str | None):
         super().__init__()
         self._parts = parts
+        self._caller = caller
         self._stream = stream
         self._wait_s = wait_s
         self._authorization = authorization
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._parts.streams.place(self._caller):
+            await self._sent(scope, receive, send)
+
+    async def _sent(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEAD})
         if scope["state"].get("head"):
             await send({"type": "http.response.body", "body": b""})
@@ -80,7 +85,7 @@ class EventStream(Response):
 @router.get(
     "/{request_id}/stream",
     response_class=Response,  # of no type of its own: errors are JSON
-    **operation("stream_message", "Stream the replies to a message", None, 404, more=_EVENTS),
+    **operation("stream_message", "Stream the replies to a message", None, 404, 429, more=_EVENTS),
 )
 async def stream_message(
     request: Request,
@@ -96,7 +101,7 @@ async def stream_message(
     """
     _refuse_body(request)
     stream = await parts.streams.open(caller, request_id, last_event_id or None)
-    return EventStream(parts, stream, wait_s, request.headers.get("authorization"))
+    return EventStream(parts, caller, stream, wait_s, request.headers.get("authorization"))
 
 
 def _refuse_body(request: Request) -> None:
