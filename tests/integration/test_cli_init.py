@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -119,8 +120,18 @@ def test_without_a_model_the_butler_keeps_notes(tmp_path: Path) -> None:
     ("arguments", "code", "message"),
     [
         ((), 2, "pass --yes"),
-        (("--yes", "--model", "gpt-9"), 5, "no model 'gpt-9' was found"),
-        (("--yes", "--url", "http://127.0.0.1:9/v1"), 5, "lists no models"),
+        (("--yes", "--model", "gpt-9"), 5, "no model 'gpt-9' was found, nor any other; to use one, start a local"),
+        (("--yes", "--url", "http://127.0.0.1:9/v1"), 5, "no server answers at http://127.0.0.1:9/v1; start it,"),
+        (("--yes", "--url", "http://127.0.0.1:9/v1", "--model", "m"), 1, "m did not pass: connection refused; is"),
+        (("--yes", "--url", "ftp://x/v1", "--model", "m"), 2, "--url: the URL must begin with http:// or https://"),
+        (("--yes", "--url", "http://127.0.0.1:9/v1", "--model", "none"), 2, "no model is wanted; leave out --url"),
+        (("--yes", "--model", "m", "--key-env", "NOPE"), 2, "--key-env: name the server with --url"),
+        (
+            ("--yes", "--url", "http://127.0.0.1:9/v1", "--model", "m", "--key-env", "NOPE"),
+            2,
+            "the environment variable NOPE is not set; set it to the key, or pass --no-test",
+        ),
+        (("--yes", "--model", "none", "--workspace", "x"), 2, "a butler without a model reads and writes no files"),
         (("--yes", "--model", "none", "--name", "System7/x"), 2, "such as system7-x"),
         (("--yes", "--model", "none", "--name", "Big Bot!"), 2, "'Big Bot!' is no name: letters, digits,"),
     ],
@@ -132,6 +143,62 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
     assert message in errors
     assert not (tmp_path / "switchboard.toml").exists()
     assert not (tmp_path / "teams").exists()
+
+
+URL = ("--url", "http://127.0.0.1:9/v1", "--model", "m", "--no-test")
+
+
+@pytest.mark.parametrize(
+    ("workspace", "message"),
+    [
+        ("/", "/ belongs to the system or to several users; name a directory for the butler's files alone"),
+        ("/etc", "/etc belongs to the system;"),
+        ("/usr/share/x", "/usr/share/x belongs to the system;"),
+        ("/srv", "/srv belongs to the system or to several users;"),
+        ("~", "is your home directory, with your keys and passwords;"),
+        ("link", "is your home directory"),
+        (".", "contains the butler's own settings;"),
+        ("file", "file is a file;"),
+    ],
+)
+def test_a_workspace_is_for_the_files_of_the_butler(tmp_path: Path, workspace: str, message: str) -> None:
+    place = tmp_path / "house"
+    place.mkdir()
+    (place / "file").touch()
+    (place / "link").symlink_to(tmp_path)
+    _, errors = init(tmp_path, "house", "--yes", *URL, "--workspace", workspace, code=2)
+    assert message in errors.replace("\n", " ")
+    assert not (place / "switchboard.toml").exists()
+    init(tmp_path, "house", "--yes", *URL, "--workspace", "~/mine")
+    assert read(place)[1]["systems"][0]["config"]["workspace"] == str(tmp_path / "mine")
+
+
+def test_a_file_is_no_place_for_an_installation(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in ("file", "file/inner"):
+        _, errors = init(tmp_path, place, "--yes", "--model", "none", code=1)
+        assert "file is a file; name a directory" in errors
+
+
+def test_what_to_type_next_can_be_copied(tmp_path: Path) -> None:
+    said, _ = init(tmp_path, "my house", "--yes", "--model", "none")
+    assert "  cd 'my house' && " in said
+
+
+def test_as_root_it_says_where_the_database_cannot_be(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root runs the database as another user")
+    place = tmp_path / "closed"
+    place.mkdir(mode=0o700)
+    _, errors = init(tmp_path, "closed", "--yes", "--model", "none", SWITCHBOARD_DATA_DIR="")
+    assert "It will not start there yet: as root, PostgreSQL runs as the user" in errors
+    _, errors = init(tmp_path, "other", "--yes", "--model", "none", SWITCHBOARD_DATABASE_URL="postgresql://x/y")
+    assert errors == ""
+
+
+def test_a_model_that_was_not_chosen_is_named(tmp_path: Path) -> None:
+    _, errors = init(tmp_path, "--yes", "--no-test", OPENAI_API_KEY="x")
+    assert errors.startswith("using gpt-5-mini, the key in OPENAI_API_KEY\n")
 
 
 def test_three_questions_on_a_terminal(tmp_path: Path) -> None:

@@ -186,14 +186,15 @@ def test_models_that_fail_and_what_to_do(cli: Cli, provider: Provider, monkeypat
     assert said["odd"]["detail"] == "chose System1/bakery, where System1/weather was meant"
     assert "variable A_KEY holds no secret" in said["locked"]["detail"]
     assert "is http://127.0.0.1:9/v1 running" in said["nowhere"]["remedy"]
-    assert "did not call the tool" in said["silent"]["remedy"]
+    assert said["silent"]["remedy"].startswith("use another model")
+    assert said["nowhere"]["detail"] == "connection refused"
     assert [name for name in ("silent", "quiet") if 'profile = "local"' in said[name]["remedy"]] == ["silent"]
     assert "model and base_url" in said["gone"]["remedy"]
     assert "a key is needed" in said["no url"]["detail"]
     assert "not-there is not installed" in said["no program"]["detail"]
     monkeypatch.setenv("A_KEY", "wrong")
     refused = tried(cli, monkeypatch, provider.model("locked", api_key_env="A_KEY"))["locked"]
-    assert (refused["outcome"], "rejects the key (A_KEY)" in refused["remedy"]) == ("auth", True)
+    assert (refused["outcome"], "rejects the key in A_KEY" in refused["remedy"]) == ("auth", True)
     shown = cli.says("models", "test", code=1)
     assert "→" in shown
     assert "auth" in shown
@@ -280,7 +281,7 @@ def test_what_is_set_is_not_advised() -> None:
     keyed = local.model_copy(update={"api_key_env": "KEY"})
     assert "set api_key_env" in _remedy(local, Attempt("own", "auth", "401"), place)
     assert "refuses the request" in _remedy(keyed, Attempt("own", "unavailable", "status 403: no"), place)
-    assert _remedy(keyed, Attempt("own", "auth", "401"), place).endswith("rejects the key (KEY): renew it")
+    assert _remedy(keyed, Attempt("own", "auth", "401"), place).endswith("rejects the key in KEY: renew it")
 
 
 def test_without_a_server_a_command_line_cannot_be_tried_and_says_so(

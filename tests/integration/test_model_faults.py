@@ -43,7 +43,7 @@ API: Final = {
     "429": r"first: rate_limited: status 429",
     "500": r"first: unavailable: status 500",
     "disconnect": r"first: unavailable: ",
-    "not listening": r"first: unavailable: ConnectionRefusedError",
+    "not listening": r"first: unavailable: connection refused",
     "hang": r"first: timeout: no answer within",
     "half": r"first: (unavailable|garbage): ",
     "cut_off": r"first: garbage: the answer was cut off",

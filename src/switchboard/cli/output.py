@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Final
 
 import typer
@@ -145,7 +146,7 @@ def print_json(value: Mapping[str, object]) -> None:
 def program() -> str:
     """How to call this program here, for what people copy: by its name, or by its path where PATH has it not."""
     called = Path(sys.argv[0])
-    return str(called) if called.name == "switchboard" and not shutil.which(called.name) else "switchboard"
+    return quote(str(called)) if called.name == "switchboard" and not shutil.which(called.name) else "switchboard"
 
 
 def install_command(extra: str) -> str:

@@ -15,6 +15,8 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
+from shlex import quote
 from typing import Final
 
 import structlog
@@ -23,7 +25,7 @@ from switchboard import __version__
 from switchboard.app.access import remember_address
 from switchboard.app.logs import set_up_logs
 from switchboard.app.runtime import Switchboard
-from switchboard.app.settings import OPERATOR_FILE, Settings
+from switchboard.app.settings import FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.app.supervisor import supervise
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.cli.client import url_of
@@ -216,7 +218,9 @@ def _announce_server(settings: Settings, parts: Parts, url: str) -> None:
     console = out()
     console.print(f"Switchboard {__version__} listens on {url} (API: {url}/docs)", soft_wrap=True)
     console.print(f"Operator's token: {token_file}", soft_wrap=True)
-    console.print(f"Try it: {other}{program()} chat", soft_wrap=True)
+    # Where the settings file counts, commands find the token only beside it.
+    into = f"cd {quote(str(Path.cwd()))} && " if Path(FILE_NAME).exists() else ""
+    console.print(f"Try it: {into}{other}{program()} chat", soft_wrap=True)
     sys.stdout.flush()
 
 

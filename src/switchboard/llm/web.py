@@ -6,9 +6,11 @@ a connection that broke, means for a session.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
+from socket import gaierror
 from typing import Final
 
 import httpx2
@@ -124,8 +126,16 @@ def broken_failure(error: BaseException) -> ModelFailure:
         return ModelFailure("timeout", f"no connection within {_CONNECT_S:g} s")
     if any(isinstance(one, httpx2.UnsupportedProtocol | httpx2.InvalidURL) for one in chain):
         return ModelFailure("defect", "the base_url is not understood")
-    last = chain[-1]
-    return ModelFailure("unavailable", f"{type(last).__name__}: {shown(str(last)) or 'the connection broke off'}")
+    return ModelFailure("unavailable", _why_broken(chain[-1]))
+
+
+def _why_broken(error: BaseException) -> str:
+    """In words where the system has some, such as “connection refused”."""
+    if isinstance(error, gaierror):
+        return "its host is not known"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
+    return shown(str(error)) or "the connection broke off"
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:

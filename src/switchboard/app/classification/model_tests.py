@@ -117,8 +117,9 @@ def chosen(settings: Settings, name: str | None) -> Sequence[ModelSettings]:
     """All models of the settings, or the one of that name. Raises NotFound."""
     found = [model for model in settings.models if name in {None, model.name}]
     if name is not None and not found:
-        known = ", ".join(model.name for model in settings.models) or "none"
-        raise NotFound(f"there is no model {name!r} in the settings; there are: {known}")
+        known = ", ".join(model.name for model in settings.models)
+        there = f"; there are: {known}" if known else ", nor any other"
+        raise NotFound(f"there is no model {name!r} in the settings{there}")
     return found
 
 
@@ -305,7 +306,7 @@ def _remedy(model: ModelSettings, attempt: Attempt, place: Place) -> str:
         "refused": "the model does not answer even this: use another",
         "garbage": f"raise max_tokens ({model.max_tokens:,}) if it was cut off{_or_local(model)}",
         "context_too_long": "start the server with a longer context, see docs/models.md",
-        "unfit": f"it did not call the tool as asked: use another model{_or_local(model)}",
+        "unfit": f"use another model{_or_local(model)}",
         "budget": "a limit in [spending] or [classify] is reached: raise it, or wait for the next day (UTC)",
         "unavailable": f"is {where} running at that address? see base_url",
         "defect": f"check model and base_url: {where} does not know this model or this path",
@@ -328,4 +329,4 @@ def _or_local(model: ModelSettings) -> str:
 
 def _key_of(model: ModelSettings) -> str:
     key = model.api_key_env or model.api_key_file
-    return f"the key ({key}): renew it" if key else "calls without a key: set api_key_env or api_key_file"
+    return f"the key in {key}: renew it" if key else "calls without a key: set api_key_env or api_key_file"

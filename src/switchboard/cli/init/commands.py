@@ -10,11 +10,12 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
+from shlex import quote
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
@@ -23,17 +24,22 @@ import typer
 from switchboard.app.settings import Settings
 from switchboard.cli.init.discovery import Found, Offer, discover, models_at
 from switchboard.cli.init.files import SETTINGS, TEAM, Choice, files_of
+from switchboard.cli.init.places import closed_to_database, require_new, workspace_at
 from switchboard.cli.messages.talk import local_user
 from switchboard.cli.output import FAILED, AsJson, clean, errors, out, print_json, program
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound
 from switchboard.domain.json_values import JsonObject
+from switchboard.transport.signed_post import check_url
 
 _NONE: Final = "none"
+_FILES: Final = "files"
+_NO_FILES: Final = "a butler without a model reads and writes no files; leave it out"
 _NAME: Final = re.compile(r"[^\W_][\w.-]{0,63}")
 _WAYS: Final = (
-    "start a local server (Ollama, LM Studio or llama.cpp), set ANTHROPIC_API_KEY or OPENAI_API_KEY, name one with "
-    "--url, or choose no model for now with --model none"
+    "start a local server (Ollama, LM Studio or llama.cpp), set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name one with "
+    "--url"
 )
+_OR_NONE: Final = "; --model none sets up a butler without a model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,8 @@ def init(  # noqa: PLR0913 - the options of a command
     if ask and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise typer.BadParameter("not a terminal: pass --yes", param_hint="--yes")
     wanted = _Wanted(directory, model, url, key_env, butler, workspace, test, ask)
-    _refuse_to_overwrite(directory, (SETTINGS, TEAM.parent))
+    _check(wanted)
+    require_new(directory, (SETTINGS, TEAM.parent))
     choice = _choose(wanted)
     tried = _try(choice, wanted)
     written = _write(directory, files_of(choice))
@@ -87,21 +94,52 @@ def init(  # noqa: PLR0913 - the options of a command
         _say_what_is_next(directory, written)
 
 
-def _refuse_to_overwrite(directory: Path, names: Iterable[PurePosixPath]) -> None:
-    for name in names:
-        if os.path.lexists(directory / name):
-            raise ConfigurationError(f"{directory / name} exists, and is not overwritten; name another directory")
+def _check(wanted: _Wanted) -> None:
+    """Raise BadParameter for options that contradict each other, before anything is asked."""
+    if wanted.model == _NONE and wanted.url is not None:
+        raise typer.BadParameter("no model is wanted; leave out --url or --model none", param_hint="--url")
+    if wanted.model == _NONE and wanted.workspace is not None:
+        raise typer.BadParameter(_NO_FILES, param_hint="--workspace")
+    if wanted.url is not None:
+        _check_url(wanted.url)
+    if wanted.key_env is None:
+        return
+    if wanted.url is None:
+        raise typer.BadParameter(
+            "name the server with --url; the usual variables of Anthropic, OpenAI and OpenRouter are found without it",
+            param_hint="--key-env",
+        )
+    if wanted.test and not os.environ.get(wanted.key_env):
+        raise typer.BadParameter(
+            f"the environment variable {wanted.key_env} is not set; set it to the key, or pass --no-test",
+            param_hint="--key-env",
+        )
+
+
+def _check_url(url: str) -> None:
+    try:
+        check_url(url)
+    except ConfigurationError as error:
+        raise typer.BadParameter(f"{error.message}, such as http://127.0.0.1:8000/v1", param_hint="--url") from error
 
 
 def _choose(wanted: _Wanted) -> Choice:
     """The answers to the questions, those that were typed as options not asked again."""
     offer = _offer(wanted)
     butler = _name(wanted.butler or _answer(wanted, "What is the butler called?", "butler", _name))
-    workspace = wanted.workspace
-    if workspace is None and offer is not None:
-        workspace = _answer(wanted, "Which directory may it read and write?", "files")
-    at = (wanted.directory / (workspace or "files")).absolute()
-    return Choice(butler, offer, str(at), f"cli:{local_user()}")
+    return Choice(butler, offer, str(_workspace(wanted, offer)), f"cli:{local_user()}")
+
+
+def _workspace(wanted: _Wanted, offer: Offer | None) -> Path:
+    if offer is None and wanted.workspace is not None:
+        raise typer.BadParameter(_NO_FILES, param_hint="--workspace")
+    if offer is None:
+        return wanted.directory.absolute() / _FILES
+    right = partial(workspace_at, wanted.directory)
+    if wanted.workspace is not None:
+        return right(wanted.workspace)
+    typed = _answer(wanted, "Which directory may it read and write?", _FILES, lambda typed: str(right(typed)))
+    return right(typed)
 
 
 def _name(typed: str) -> str:
@@ -132,16 +170,22 @@ def _offer(wanted: _Wanted) -> Offer | None:
     return _asked(found) if wanted.ask else _first(found.offers)
 
 
+def _taken(offer: Offer, others: int) -> Offer:
+    """The same offer; whoever did not choose it is told what it is."""
+    more = f"; {others} more: --model names another" if others else ""
+    errors().print(clean(f"using {offer.model}, {offer.source}{more}"), style="dim", soft_wrap=True)
+    return offer
+
+
 async def _at_url(url: str, model: str | None, key_env: str | None) -> Offer:
     """The model of a server that was named, its first one unless that was named as well."""
     url = url.rstrip("/")
-    if model is None:
-        there = await models_at(url)
-        if not there:
-            raise NotFound(f"{url}/models lists no models: is the server running there? or name one with --model")
-        model = there[0]
+    there = (model,) if model is not None else await models_at(url)
+    if not there:
+        raise NotFound(f"{url}/models lists no model for chats: load one in the server, or name one with --model")
     profile = "local" if key_env is None and _is_near(url) else None
-    return Offer("own", "openai", model, url, url, key_env, profile)
+    offer = Offer("own", "openai", there[0], url, url, key_env, profile)
+    return offer if model is not None else _taken(offer, len(there) - 1)
 
 
 def _is_near(url: str) -> bool:
@@ -155,15 +199,16 @@ def _is_near(url: str) -> bool:
 def _named(offers: Sequence[Offer], wanted: str) -> Offer:
     match = next((one for one in offers if wanted in {one.model, one.name}), None)
     if match is None:
-        known = ", ".join(one.model for one in offers) or "none"
-        raise NotFound(f"no model {wanted!r} was found; there are: {known}. Or: {_WAYS}")
+        known = ", ".join(one.model for one in offers)
+        there = f"found were {known}. For others" if known else "nor any other; to use one"
+        raise NotFound(f"no model {wanted!r} was found, {there}, {_WAYS}{_OR_NONE}")
     return match
 
 
 def _first(offers: Sequence[Offer]) -> Offer:
     if not offers:
-        raise NotFound(f"no model was found: {_WAYS}")
-    return offers[0]
+        raise NotFound(f"no model was found: {_WAYS}{_OR_NONE}")
+    return _taken(offers[0], len(offers) - 1)
 
 
 def _asked(found: Found) -> Offer | None:
@@ -220,9 +265,12 @@ def _write(directory: Path, files: Mapping[PurePosixPath, str]) -> Sequence[Path
     written = []
     for name, text in files.items():
         path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
         written.append(path)
     return written
 
@@ -231,7 +279,9 @@ def _say_what_is_next(directory: Path, written: Sequence[Path]) -> None:
     console = out()
     for path in written:
         console.print(f"wrote {path}", style="dim")
-    into = "" if directory == Path() else f"cd {directory} && "
+    into = "" if directory == Path() else f"cd {quote(str(directory))} && "
     console.print("\nStart it, and talk to it from a second terminal:")
-    console.print(f"  {into}{program()} up", style="bold")
-    console.print(f"  {into}{program()} chat", style="bold")
+    console.print(f"  {into}{program()} up", style="bold", soft_wrap=True)
+    console.print(f"  {into}{program()} chat", style="bold", soft_wrap=True)
+    if closed := closed_to_database(directory):
+        errors().print(f"\nIt will not start there yet: {clean(closed)}", style="yellow", soft_wrap=True)

@@ -18,6 +18,7 @@ from typing import Final
 import httpx2
 
 from switchboard.core.lenient import items, json_value, mapping, string
+from switchboard.domain.errors import NotFound
 from switchboard.llm.port import ApiKind
 
 _PATIENCE_S: Final = 2.0
@@ -89,9 +90,15 @@ async def discover(environ: Mapping[str, str], home: Path, servers: Mapping[str,
 
 
 async def models_at(url: str) -> tuple[str, ...]:
-    """The models of an OpenAI-compatible server, those for chat only; empty where none answers."""
-    async with httpx2.AsyncClient(timeout=_PATIENCE_S, trust_env=False) as http:
-        return await _models(http, url)
+    """The models of an OpenAI-compatible server, those for chat only. Raises NotFound where none can be listed."""
+    try:
+        async with httpx2.AsyncClient(timeout=_PATIENCE_S, trust_env=False) as http:
+            answer = await http.get(f"{url}/models")
+    except httpx2.HTTPError as error:
+        raise NotFound(f"no server answers at {url}; start it, or correct --url") from error
+    if not answer.is_success:
+        raise NotFound(f"{url}/models answered with status {answer.status_code}; correct --url, or name a --model")
+    return _listed(answer)
 
 
 async def _served(http: httpx2.AsyncClient, name: str, url: str) -> Iterable[Offer]:
@@ -106,6 +113,10 @@ async def _models(http: httpx2.AsyncClient, url: str) -> tuple[str, ...]:
         answer = await http.get(f"{url}/models")
     except (httpx2.HTTPError, httpx2.InvalidURL):
         return ()
+    return _listed(answer)
+
+
+def _listed(answer: httpx2.Response) -> tuple[str, ...]:
     listed = items(mapping(json_value(answer.text)).get("data"))
     names = (string(one.get("id")) for one in listed)
     return tuple(name for name in names if name and not _NOT_FOR_CHAT.search(name))[:_MOST]

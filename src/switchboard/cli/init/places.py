@@ -1,0 +1,67 @@
+"""Where a new installation may be: its own directory, and the one that its butler reads and writes.
+
+Called by `commands.py` before anything is written. Paths as typed enter; absolute ones leave, or `BadParameter` with
+what would be right. Next: `files.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import typer
+
+from switchboard.domain.errors import ConfigurationError
+from switchboard.embedded.binaries import account_for, require_open
+
+_WITH_ALL_BELOW: Final = ("/bin", "/boot", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
+_THEMSELVES: Final = ("/dev", "/dev/shm", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var")  # noqa: S108
+
+
+def require_new(directory: Path, names: Iterable[PurePosixPath]) -> None:
+    """Raise ConfigurationError where one of the files would be in the way of what is there."""
+    place = next((one for one in (directory, *directory.absolute().parents) if one.exists()), directory)
+    if not place.is_dir():
+        raise ConfigurationError(f"{place} is a file; name a directory")
+    for name in names:
+        if os.path.lexists(directory / name):
+            raise ConfigurationError(f"{directory / name} exists, and is not overwritten; name another directory")
+
+
+def workspace_at(directory: Path, typed: str) -> Path:
+    """The directory of the butler's files, as typed relative to that of the installation. Raises BadParameter."""
+    place = (directory / Path(typed).expanduser()).absolute()
+    reason = _why_not(place.resolve(), directory.resolve())
+    if reason:
+        raise typer.BadParameter(
+            f"{place} {reason}; name a directory for the butler's files alone", param_hint="--workspace"
+        )
+    return place
+
+
+def _why_not(place: Path, installation: Path) -> str | None:
+    if place.exists() and not place.is_dir():
+        return "is a file"
+    home = Path.home().resolve()
+    if place == home:
+        return "is your home directory, with your keys and passwords"
+    if home.is_relative_to(place) or place in map(Path, _THEMSELVES):
+        return "belongs to the system or to several users"
+    if any(place.is_relative_to(Path(one).resolve()) for one in _WITH_ALL_BELOW):
+        return "belongs to the system"
+    return "contains the butler's own settings" if installation.is_relative_to(place) else None
+
+
+def closed_to_database(directory: Path) -> str | None:
+    """Why the database of an installation in this directory would not start, as `switchboard up` will say it."""
+    if os.environ.get("SWITCHBOARD_DATABASE_URL"):
+        return None
+    data = Path(os.environ.get("SWITCHBOARD_DATA_DIR") or directory / "data").absolute()
+    try:
+        asyncio.run(require_open(data, account_for(data), "choose another directory, such as /srv/switchboard"))
+    except ConfigurationError as error:
+        return error.message
+    return None
