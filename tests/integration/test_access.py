@@ -247,6 +247,7 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("GET", "/v1/deliveries", None, "agent handler"),
     ("POST", "/v1/outbox/next", _PULL, "connector"),
     ("POST", f"/v1/outbox/{_NEW}/receipt", {"lease": 1, "outcome": "sent"}, "connector"),
+    ("POST", f"/v1/outbox/{_NEW}/parts", {"lease": 1, "part": 0, "of": 1, "state": "intent"}, "connector"),
     ("POST", "/v1/connectors/lease", {**_ACCOUNT, "instance_id": "i"}, "connector"),
     ("PUT", "/v1/connectors/cursor", {**_ACCOUNT, "lease": 1, "cursor": "7"}, "connector"),
     ("DELETE", "/v1/connectors/lease?channel=telegram&endpoint=bot%3Ahouse&lease=1", None, "connector"),
@@ -405,7 +406,14 @@ async def test_a_connector_cannot_settle_the_reply_of_another(database_url: str,
         [reply] = (await server.http.post("/v1/outbox/next", json=request)).json()["replies"]
         receipt = {"lease": reply["lease"], "outcome": "sent"}
         url = f"/v1/outbox/{reply['outbox_id']}/receipt"
-        assert (await server.http.post(url, json=receipt, headers=await server.token_for(CONNECTOR))).status_code == 404
+        header = await server.token_for(CONNECTOR)
+        assert (await server.http.post(url, json=receipt, headers=header)).status_code == 404
+        part = {"lease": reply["lease"], "part": 0, "of": 1, "state": "intent"}
+        parts = url.replace("receipt", "parts")
+        assert (await server.http.post(parts, json=part, headers=header)).status_code == 404
+        assert (await server.http.post(parts, json=part)).json() == {"state": "intent", "lease_s": 60.0}
+        assert (await server.http.post(parts, json={**part, "lease": 0})).status_code == 409
+        assert (await server.http.post(parts, json={**part, "part": 1})).status_code == 422
         assert (await server.http.post(url, json=receipt)).json() == {"state": "sent"}
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 import pytest
 from structlog.testing import capture_logs
 
 from switchboard.domain.errors import Conflict, NotFound
-from switchboard.domain.ledger import OutboxRow
+from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxRow, PartState
 from switchboard.journey.reply import Callback, PullRequest, ReplyService, ReplyWays, SendLeg
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import NOTICE, SEND, TURN
@@ -18,6 +18,7 @@ from switchboard.lanes.notifier import CHANNEL, Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.channel import Receipt, SendOutcome
 from switchboard.store import outbox
+from switchboard.store.accounts import lease_account
 from switchboard.store.database import Database
 from switchboard.store.outbox import MAX_SENDS
 from switchboard.testing.echo import Echo
@@ -419,3 +420,120 @@ async def test_whatever_a_platform_says_can_be_stored(database_url: str, hostile
         [reply] = await parts.replies.pull(PULL)
         receipt = Receipt("failed", platform_message_id=hostile, error=hostile)
         assert await parts.replies.receipt(reply.outbox_id, reply.lease, receipt) == "failed"
+
+
+# In parts ------------------------------------------------------------------------------------------------------------
+
+IN_PARTS = IDEMPOTENT
+
+
+async def recorded(parts: Lab, reply: OutboxRow, part: int, state: PartState, **more: str) -> PartState:
+    return await parts.replies.part(reply, reply.lease, OutboxPart(part, 5, state, **more), None)
+
+
+async def sent_parts(parts: Lab, reply: OutboxRow, *numbers: int) -> None:
+    for number in numbers:
+        assert await recorded(parts, reply, number, "intent", key=f"k{number}") == "intent"
+        assert await recorded(parts, reply, number, "sent", platform_message_id=f"p{number}") == "sent"
+
+
+def states(reply: LeasedRow) -> list[tuple[int, str]]:
+    return [(one.part, one.state) for one in reply.parts]
+
+
+@pytest.mark.parametrize("in_flight", [True, False], ids=["during a part", "between two parts"])
+async def test_after_a_crash_in_the_middle_only_the_part_that_was_begun_is_uncertain(
+    database_url: str, in_flight: bool
+) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "long", "next")
+        [reply] = await parts.replies.pull(IN_PARTS)
+        assert reply.parts == []
+        await sent_parts(parts, reply, 0, 1)
+        if in_flight:
+            await recorded(parts, reply, 2, "intent", key="k2")
+        assert await lease_runs_out(parts) == 1
+        [again] = await parts.replies.pull(IN_PARTS)
+        assert (again.outbox_id, again.attempts) == (reply.outbox_id, 1), "a crash uses up no attempt"
+        known = [(0, "sent"), (1, "sent")]
+        assert states(again) == [*known, (2, "uncertain")] if in_flight else known
+        assert [one.key for one in again.parts] == ["k0", "k1", "k2"][: len(again.parts)]
+        assert await recorded(parts, again, 1, "intent") == "sent", "what is sent is not begun again"
+        await sent_parts(parts, again, 2, 3, 4)
+        assert await parts.replies.receipt(again.outbox_id, again.lease, SENT) == "sent"
+        assert [r.text for r in await parts.replies.pull(IN_PARTS)] == ["next"]
+
+
+async def test_what_comes_back_after_its_lease_ran_out_begins_no_part(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "long")
+        [reply] = await parts.replies.pull(IN_PARTS)
+        await recorded(parts, reply, 0, "intent")
+        await parts.database.run("update lane set lease_until = now() - interval '1 ms' where state = 'running'")
+        with pytest.raises(Conflict):
+            await recorded(parts, reply, 1, "intent")
+        assert await recorded(parts, reply, 0, "sent") == "sent", "what has happened is still recorded"
+        await lease_runs_out(parts)
+        with pytest.raises(Conflict):
+            await recorded(parts, reply, 1, "intent")
+
+
+async def test_recording_a_part_renews_the_lease(database_url: str) -> None:
+    left = "select extract(epoch from lease_until - clock_timestamp())::int from lane where state = 'running'"
+    async with lab(database_url) as parts:
+        await answered(parts, "long")
+        [reply] = await parts.replies.pull(replace(IN_PARTS, lease_s=5))
+        assert await parts.count(left) <= 5
+        for _ in range(2):
+            assert await recorded(parts, reply, 0, "intent") == "intent"
+            assert await parts.count(left) > 5
+
+
+async def test_an_instance_that_lost_its_account_begins_no_part(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "long")
+        account = ("telegram", "bot:house")
+        first = await lease_account(parts.database, *account, "a")
+        [reply] = await parts.replies.pull(replace(IN_PARTS, account_lease=first.lease))
+        intent, sent = OutboxPart(0, 1, "intent"), OutboxPart(0, 1, "sent", platform_message_id="7")
+        assert await parts.replies.part(reply, reply.lease, intent, first.lease) == "intent"
+        await parts.database.run("update connector_account set lease_until = clock_timestamp()")
+        await lease_account(parts.database, *account, "b")
+        for held in (first.lease, None):
+            with pytest.raises(Conflict):
+                await parts.replies.part(reply, reply.lease, intent, held)
+        assert await parts.replies.part(reply, reply.lease, sent, first.lease) == "sent"
+
+
+async def test_later_uses_up_no_attempt_and_ends_after_a_day(database_url: str) -> None:
+    later = Receipt("later", error="429")
+    async with lab(database_url) as parts:
+        await answered(parts, "1", "2")
+        for _ in range(MAX_SENDS + 2):
+            await due_now(parts)
+            [reply] = await parts.replies.pull(IN_PARTS)
+            assert await recorded(parts, reply, 0, "sent") == "sent"
+            await recorded(parts, reply, 1, "intent")
+            assert await parts.replies.receipt(reply.outbox_id, reply.lease, later) == "pending"
+        await due_now(parts)
+        [reply] = await parts.replies.pull(IN_PARTS)
+        assert (reply.attempts, states(reply)) == (1, [(0, "sent")]), "what was begun was certainly not sent"
+        await parts.database.run("update outbox set created_at = now() - interval '25 hours'")
+        assert await parts.replies.receipt(reply.outbox_id, reply.lease, later) == "dead"
+        stored = await outbox.get_reply(parts.database, reply.outbox_id)
+        assert stored is not None
+        assert stored.error == "not taken within 24 hours: 429"
+        assert [r.text for r in await parts.replies.pull(PULL)] == ["2"]
+
+
+async def test_an_operator_decides_about_an_uncertain_part(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "long")
+        [reply] = await parts.replies.pull(IN_PARTS)
+        await sent_parts(parts, reply, 0)
+        await recorded(parts, reply, 1, "intent")
+        assert await parts.replies.receipt(reply.outbox_id, reply.lease, Receipt("uncertain")) == "uncertain"
+        assert [one.state for one in await outbox.parts_of(parts.database, reply.outbox_id)] == ["sent", "uncertain"]
+        await parts.replies.resend(reply.outbox_id)
+        [again] = await parts.replies.pull(IN_PARTS)
+        assert states(again) == [(0, "sent")]

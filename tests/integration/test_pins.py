@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from switchboard.domain.errors import Forbidden
+from switchboard.domain.ledger import OutboxPart
 from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.journey.accept import Submission
 from switchboard.journey.reply import PullRequest
@@ -70,6 +71,16 @@ async def test_a_reply_to_what_a_butler_wrote_goes_to_that_butler(parts: Lab) ->
     await send_the_reply(parts, "500")
     assert await say(parts, update(2, 8)) == "System1/second"
     assert await say(parts, update(3, 8, replied_to=500)) == "System1/first"
+
+
+async def test_a_reply_to_any_part_goes_to_the_butler_that_wrote_it(parts: Lab) -> None:
+    assert await say(parts, update(1, 7)) == "System1/first"
+    [reply] = await parts.replies.pull(PullRequest("telegram", "bot:house", wait_s=20))
+    for number in range(3):
+        await parts.replies.part(reply, reply.lease, OutboxPart(number, 3, "sent", None, f"50{number}"), None)
+    await parts.replies.receipt(reply.outbox_id, reply.lease, Receipt("sent", "502"))
+    for n, part in enumerate((500, 501, 502), 2):
+        assert await say(parts, update(n, 8, replied_to=part)) == "System1/first"
 
 
 async def test_a_connector_pins_messages_only_to_butlers_that_wrote_in_the_conversation(parts: Lab) -> None:

@@ -52,11 +52,17 @@ def show_reply(outbox_id: OutboxId, *, as_json: AsJson = False) -> None:
     rows += [(name, reply[name]) for name in (*names, "reply_to", "platform_message_id", "error")]
     rows += [("created", when(reply["created_at"])), ("settled", when(reply["settled_at"]))]
     rows += [("attempt", _attempt(one)) for one in reply["receipts"]]
+    rows += [("part", _part(one)) for one in reply["parts"]]
     show(reply, details(rows), Text("\n" + clean(reply["text"])), as_json=as_json)
 
 
 def _attempt(receipt: Json) -> str:
     return f"{when(receipt['at'])}  {receipt['outcome']}  {one_line(receipt['error'] or '')}".rstrip()
+
+
+def _part(part: Json) -> str:
+    said = part["platform_message_id"] or part["error"] or ""
+    return f"{part['part'] + 1} of {part['of']}  {part['state']}  {one_line(said)}".rstrip()
 
 
 @app.command("resend")

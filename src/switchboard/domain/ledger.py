@@ -5,6 +5,7 @@ Written by `store/` in the transactions of the four legs; `lanes/` and `journey/
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NewType
@@ -24,6 +25,7 @@ Flow = int
 
 FailureClass = Literal["validation", "routing", "target_unavailable", "timeout", "overload", "internal"]
 """The kind of a butler's failure; remote butlers use the same words."""
+PartState = Literal["intent", "sent", "refused", "uncertain"]
 OutboxState = Literal["pending", "sending", "sent", "uncertain", "failed", "dead"]
 TurnOutcome = Literal[
     "answered", "declined", "refused", "failed", "lost", "unknown", "fenced", "expired", "routed", "parked"
@@ -71,7 +73,26 @@ class OutboxRow:
 
 
 @dataclass(frozen=True, slots=True)
+class OutboxPart:
+    """A part of a reply, from 0 to `of` - 1. `intent`: it may be on its way; nothing is known of a part without a row.
+
+    `key`: the idempotency key under which the platform knows it.
+    """
+
+    part: int
+    of: int
+    state: PartState
+    key: str | None = None
+    platform_message_id: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LeasedRow(OutboxRow):
-    """A reply that a connector has just leased, with the `event.reply_address` of the message it answers."""
+    """A reply that a connector has just leased, with the `event.reply_address` of the message it answers.
+
+    `parts`: those of it that were sent before, or may have been.
+    """
 
     address: JsonObject | None
+    parts: Sequence[OutboxPart]

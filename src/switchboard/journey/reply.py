@@ -23,7 +23,7 @@ from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.policy.retry import backoff
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Conflict, NotFound
-from switchboard.domain.ledger import Item, LeasedRow, OutboxRow, OutboxState
+from switchboard.domain.ledger import Item, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
 from switchboard.lanes.faults import point
 from switchboard.lanes.kinds import WORK_POOL, Claim
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
@@ -198,14 +198,24 @@ class ReplyService:
         reply = await store.get_reply(self._database, outbox_id)
         if reply is None:
             raise NotFound(f"there is no reply {outbox_id}")
-        if receipt.outcome == "retryable":
+        if receipt.outcome in {"retryable", "later"}:
             receipt = replace(receipt, delay=max(receipt.delay, backoff(reply.attempts or 1, jitter=random.random())))
         state = await store.settle_send(self._database, None, reply.lane, lease, reply.seq, receipt)
         if state is None:
-            raise Conflict(
-                f"the lease {lease} of reply {outbox_id} is not (or no longer) held; its state is {reply.state}"
-            )
+            raise _not_held(reply, lease)
         self._notifier.notify(outbox_topic(pull_pool(reply.channel, reply.endpoint)))
+        return state
+
+    async def part(self, reply: OutboxRow, lease: int, part: OutboxPart, account_lease: int | None) -> PartState:
+        """Record a part of a reply; returns the state it is in now. Raises Conflict when a lease has ended."""
+        async with self._database.transaction() as one:
+            if part.state == "intent" and account_lease is not None:
+                await require_lease(one, reply.channel, reply.endpoint, account_lease)
+            elif part.state == "intent":
+                await require_free(one, reply.channel, reply.endpoint)
+            state = await store.record_part(one, reply.outbox_id, lease, part)
+        if state is None:
+            raise _not_held(reply, lease)
         return state
 
     async def resend(self, outbox_id: UUID) -> None:
@@ -217,3 +227,9 @@ class ReplyService:
             raise Conflict(f"reply {outbox_id} is {reply.state}; only uncertain, failed or dead ones are sent again")
         self._notifier.notify(WORK)  # a worker posts it, if the endpoint has a callback
         self._notifier.notify(outbox_topic(pull_pool(reply.channel, reply.endpoint)))
+
+
+def _not_held(reply: OutboxRow, lease: int) -> Conflict:
+    return Conflict(
+        f"the lease {lease} of reply {reply.outbox_id} is not (or no longer) held; its state is {reply.state}"
+    )

@@ -16,7 +16,7 @@ from typing import Final, Literal, get_args
 from switchboard.domain.envelope import ChatType, Envelope
 from switchboard.ports.raw import INTEGER
 
-SendOutcome = Literal["sent", "retryable", "failed", "uncertain"]
+SendOutcome = Literal["sent", "retryable", "later", "failed", "uncertain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Receipt:
     platform_message_id: str | None = None
     error: str | None = None
     delay: float = 0.0
-    """Seconds to wait before the next attempt of a retryable one."""
+    """Seconds to wait before the next attempt of a retryable one, or of one for later, which uses up no attempt."""
 
 
 Found = Mapping[str, str | None]

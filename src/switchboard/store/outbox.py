@@ -13,12 +13,16 @@ from uuid import UUID
 
 from switchboard.core.storable import storable_text
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import Item, LaneKey, LeasedRow, OutboxRow, OutboxState
+from switchboard.domain.ledger import Item, LaneKey, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
 from switchboard.ports.channel import Receipt
 from switchboard.store.database import Database, query, row_as, rows_as, seconds
 
 MAX_SENDS: Final = 8
 """Attempts to send before a reply is given up (and can be sent again by an operator)."""
+
+
+LEASE_S: Final = 60.0
+"""Seconds for which a reply is leased again with each part of it that is recorded."""
 
 
 class OpenReplies(NamedTuple):
@@ -40,7 +44,23 @@ class WaitingReplies:
 
 async def lease(database: Database, pool: str, *, limit: int, lease_s: float, idempotent: bool) -> list[LeasedRow]:
     """The next reply of up to `limit` conversations of this pool, oldest first; each with its lease (epoch)."""
-    return rows_as(LeasedRow, await database.rows(query("outbox.lease"), pool, limit, seconds(lease_s), idempotent))
+    rows = await database.rows(query("outbox.lease"), pool, limit, seconds(lease_s), idempotent)
+    return rows_as(LeasedRow, ({**row, "parts": [OutboxPart(**one) for one in row["parts"] or ()]} for row in rows))
+
+
+async def record_part(database: Database, outbox_id: UUID, lease: int, part: OutboxPart) -> PartState | None:
+    """Record what becomes of a part, and renew the lease; returns the state it is in now, None: the lease has ended."""
+    state: PartState | None = await database.value(
+        query("outbox.record_part"),
+        *(outbox_id, lease, part.part, part.of, part.state, part.key),
+        *(part.platform_message_id, None if part.error is None else storable_text(part.error), seconds(LEASE_S)),
+    )
+    return state
+
+
+async def parts_of(database: Database, outbox_id: UUID) -> list[OutboxPart]:
+    """The parts of a reply that were sent, refused, or begun."""
+    return rows_as(OutboxPart, await database.rows(query("outbox.parts"), outbox_id))
 
 
 async def load_send(database: Database, item: Item) -> OutboxRow | None:

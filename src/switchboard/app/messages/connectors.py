@@ -7,27 +7,39 @@ outbox. Next: `journey/reply.py`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from switchboard.app.access import Access, Principal, owns_endpoint
-from switchboard.domain.errors import Conflict
+from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import LeasedRow, OutboxState
+from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
 from switchboard.journey.reply import PullRequest, ReplyService
 from switchboard.ports.channel import Receipt
 from switchboard.store import connectors, outbox
 from switchboard.store.connectors import INTERVAL_S, Heartbeat
 from switchboard.store.database import Database
+from switchboard.store.outbox import LEASE_S
 
-__all__ = ["INTERVAL_S", "ConnectorService", "Heartbeat", "LeasedReply", "PullRequest", "Receipt"]
+__all__ = [
+    "INTERVAL_S",
+    "LEASE_S",
+    "ConnectorService",
+    "Heartbeat",
+    "LeasedReply",
+    "OutboxPart",
+    "PullRequest",
+    "Receipt",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedReply:
     """A reply to send now. The receipt must carry its `lease`; `recipient` is who wrote the message.
 
-    `address` is the `event.reply_address` of the message, null if it had none.
+    `address` is the `event.reply_address` of the message, null if it had none; `parts` are those that were sent before,
+    or may have been.
     """
 
     outbox_id: UUID
@@ -42,6 +54,7 @@ class LeasedReply:
     idempotency_key: UUID
     attempts: int
     address: JsonObject | None
+    parts: Sequence[OutboxPart]
 
 
 class ConnectorService:
@@ -72,12 +85,27 @@ class ConnectorService:
 
     async def receive(self, caller: Principal, outbox_id: UUID, lease: int, receipt: Receipt) -> OutboxState:
         """Record what the platform said. Raises NotFound (also for another endpoint's reply), Conflict."""
-        reply = await outbox.get_reply(self._database, outbox_id)
-        if reply is not None and not owns_endpoint(caller, reply.channel, reply.endpoint):
-            raise await self._access.hide(caller, "outbox", f"reply {outbox_id}")
+        await self._own(caller, outbox_id)
         if lease <= 0:
             raise Conflict(f"the lease {lease} of reply {outbox_id} is not held")
         return await self._replies.receipt(outbox_id, lease, receipt)
+
+    async def record_part(
+        self, caller: Principal, outbox_id: UUID, lease: int, part: OutboxPart, account_lease: int | None
+    ) -> PartState:
+        """Record a part before and after it is sent; returns the state it is in now.
+
+        Raises NotFound (also for another endpoint's reply), Conflict.
+        """
+        return await self._replies.part(await self._own(caller, outbox_id), lease, part, account_lease)
+
+    async def _own(self, caller: Principal, outbox_id: UUID) -> OutboxRow:
+        reply = await outbox.get_reply(self._database, outbox_id)
+        if reply is None:
+            raise NotFound(f"there is no reply {outbox_id}")
+        if not owns_endpoint(caller, reply.channel, reply.endpoint):
+            raise await self._access.hide(caller, "outbox", f"reply {outbox_id}")
+        return reply
 
     async def resend(self, outbox_id: UUID) -> None:
         """Send again what was not sent, or may not have been. Raises NotFound, Conflict."""
@@ -97,4 +125,5 @@ def _leased(row: LeasedRow) -> LeasedReply:
         idempotency_key=row.outbox_id,
         attempts=row.attempts,
         address=row.address,
+        parts=row.parts,
     )

@@ -23,7 +23,7 @@ from switchboard.core.routing.facts import shown_facts
 from switchboard.core.routing.rulefile import target_json
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import OutboxRow, OutboxState
+from switchboard.domain.ledger import OutboxPart, OutboxRow, OutboxState
 from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_description
 from switchboard.domain.routing import Member, Rule, Team, TeamId
 from switchboard.domain.shown import Connector, Found, Logged, MessageState, ShownDeadLetter, ShownDelivery, ShownState
@@ -88,9 +88,10 @@ class ReplyView:
 
 @dataclass(frozen=True, slots=True)
 class ReplyDetail(OutboxRow):
-    """A reply with the receipts of all attempts to send it."""
+    """A reply with the receipts of all attempts to send it, and its parts if it is sent in parts."""
 
     receipts: Sequence[JsonObject]
+    parts: Sequence[OutboxPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +370,8 @@ class Views:
             raise NotFound(f"there is no reply {outbox_id}")
         known = {name: getattr(row, name) for name in OutboxRow.__slots__}
         receipts = await outbox.list_receipts(self._database, row.request_id)
-        return ReplyDetail(**known, receipts=[one for one in receipts if one["outbox_id"] == outbox_id])
+        own = [one for one in receipts if one["outbox_id"] == outbox_id]
+        return ReplyDetail(**known, receipts=own, parts=await outbox.parts_of(self._database, outbox_id))
 
     async def lanes(self, *, limit: int, cursor: str | None) -> tuple[list[JsonObject], str | None]:
         """A page of the lanes that are not idle, the longest waiting first, and the cursor of the next."""

@@ -20,7 +20,7 @@ from switchboard.app.messages.explain import Explanation
 from switchboard.app.messages.quarantine import Put, Quarantined, QuarantinedDetail
 from switchboard.app.messages.views import AgentView, MessageDetail, MessageView, Replies, TeamView
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import OutboxRow, OutboxState
+from switchboard.domain.ledger import OutboxRow, OutboxState, PartState
 from switchboard.domain.shown import Connector, Found, ShownDelivery
 
 __all__ = [
@@ -64,7 +64,8 @@ class Answer(BaseModel):
 class OutboxNext(Body):
     """Whose replies to lease, how many, how long to wait for the first, and for how long.
 
-    `account_lease` is needed as long as an instance has leased the account.
+    `parts`: nothing is sent before the intent to send that part is recorded. `account_lease` is needed as long as an
+    instance has leased the account.
     """
 
     channel: Word
@@ -73,6 +74,7 @@ class OutboxNext(Body):
     wait_s: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 0
     lease_s: Annotated[float, Field(ge=5, le=3600, allow_inf_nan=False)] = 60
     idempotent: bool = False
+    parts: bool = False
     account_lease: Number | None = None
 
 
@@ -107,10 +109,29 @@ class ReceiptBody(Body):
     """The outcome of one attempt to send a reply."""
 
     lease: Number
-    outcome: Literal["sent", "retryable", "failed", "uncertain"]
+    outcome: Literal["sent", "retryable", "later", "failed", "uncertain"]
     platform_message_id: Word | None = None
     error: Words | None = None
     retry_after_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0
+
+
+class PartBody(Body):
+    """What becomes of a part of a reply: `intent` before it is sent, then `sent` or `refused`; parts count from 0."""
+
+    lease: Number
+    part: Annotated[int, Field(ge=0, lt=1000)]
+    of: Annotated[int, Field(ge=1, le=1000)]
+    state: Literal["intent", "sent", "refused"]
+    key: Word | None = None
+    platform_message_id: Word | None = None
+    error: Words | None = None
+    account_lease: Number | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> PartBody:
+        if self.part >= self.of:
+            raise ValueError(f"part counts from 0, so of {self.of} parts the last one is {self.of - 1}")
+        return self
 
 
 class HeartbeatBody(Body):
@@ -227,6 +248,13 @@ class ReplyState(Answer):
     """The state of the reply after the request."""
 
     state: OutboxState
+
+
+class PartRecorded(Answer):
+    """The state of the part after the request. The reply is leased for `lease_s` more seconds."""
+
+    state: PartState
+    lease_s: float
 
 
 class TeamList(Answer):

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.connectors import INTERVAL_S, Heartbeat, PullRequest, Receipt
+from switchboard.app.messages.connectors import INTERVAL_S, LEASE_S, Heartbeat, OutboxPart, PullRequest, Receipt
 from switchboard.app.messages.views import ReplyDetail
 from switchboard.domain.ledger import OutboxState
 from switchboard.server.contracts.messages import (
@@ -20,6 +20,8 @@ from switchboard.server.contracts.messages import (
     Limit,
     OutboxNext,
     OutboxRows,
+    PartBody,
+    PartRecorded,
     ReceiptBody,
     ReplyState,
 )
@@ -45,6 +47,16 @@ async def fetch(request: Request, caller: Connector, parts: Parts, body: OutboxN
 async def receive(caller: Connector, parts: Parts, outbox_id: UUID, body: ReceiptBody) -> Response:
     """409 if the lease has expired or was never held."""
     return answer({"state": await parts.connectors.receive(caller, outbox_id, body.lease, receipt(body))})
+
+
+@router.post(
+    "/outbox/{outbox_id}/parts", **operation("record_part", "Record a part of a reply", PartRecorded, 404, 409)
+)
+async def record_part(caller: Connector, parts: Parts, outbox_id: UUID, body: PartBody) -> Response:
+    """Before it is sent, and after; renews the lease. A part that is `sent` stays so: do not send it again."""
+    part = OutboxPart(body.part, body.of, body.state, body.key, body.platform_message_id, body.error)
+    state = await parts.connectors.record_part(caller, outbox_id, body.lease, part, body.account_lease)
+    return answer({"state": state, "lease_s": LEASE_S})
 
 
 @router.get("/outbox", **operation("list_replies", "List replies", OutboxRows, needing="replies"))
@@ -87,7 +99,8 @@ async def list_connectors(parts: Parts, limit: Limit = 100, cursor: Cursor | Non
 
 def pull_request(body: OutboxNext) -> PullRequest:
     """The request in the form of the service."""
-    return PullRequest(**body.model_dump())
+    asked = body.model_dump(exclude={"parts", "idempotent"})
+    return PullRequest(**asked, idempotent=body.idempotent or body.parts)
 
 
 def receipt(body: ReceiptBody) -> Receipt:

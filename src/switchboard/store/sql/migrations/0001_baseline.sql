@@ -423,6 +423,21 @@ create index outbox_open on outbox (outbox_id) where state <> 'sent';
 -- A hash, because a recipient may be longer than an entry of an index.
 create index outbox_told on outbox (hashtextextended(recipient, 0), created_at) where system_id = 'switchboard';
 
+-- Replies that a connector sends in parts: intent is recorded before one is sent, and its outcome afterwards. part: from 0.
+create table outbox_part (
+    outbox_id uuid not null,
+    part integer not null,
+    parts integer not null,
+    lane uuid not null,
+    state text not null check (state in ('intent', 'sent', 'refused', 'uncertain')),
+    key text,
+    platform_message_id text,
+    error text,
+    at timestamptz not null default clock_timestamp(),
+    primary key (outbox_id, part)
+);
+create index outbox_part_platform on outbox_part (lane, platform_message_id) where platform_message_id is not null;
+
 -- One row per attempt to send, and what the platform said of it.
 create table receipt (
     request_id uuid not null,

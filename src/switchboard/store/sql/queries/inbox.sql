@@ -28,9 +28,15 @@ update decision d set parts = $7::text::jsonb where d.request_id = $1 and d.n = 
 select i.ord, o.system_id
 from unnest($1::text[], $2::text[]) with ordinality as i (conversation, replied_to, ord)
 join lateral (
-    select o.system_id from outbox o
-    where o.lane = lane_key('send', null, conversation_key(i.conversation)) and o.platform_message_id in (i.replied_to, '<' || i.replied_to || '>')
-      and o.system_id <> 'switchboard'
+    select o.system_id
+    from (
+        select w.system_id, w.created_at from outbox w
+        where w.lane = lane_key('send', null, conversation_key(i.conversation)) and w.platform_message_id in (i.replied_to, '<' || i.replied_to || '>')
+        union all
+        select w.system_id, w.created_at from outbox_part p join outbox w using (outbox_id)
+        where p.lane = lane_key('send', null, conversation_key(i.conversation)) and p.platform_message_id in (i.replied_to, '<' || i.replied_to || '>')
+    ) o
+    where o.system_id <> 'switchboard'
     order by o.created_at desc limit 1
 ) o on true;
 

@@ -2,8 +2,18 @@
 -- A subselect, so that each message is found by its index, whatever the planner thinks of the function.
 select o.outbox_id, o.lane, o.seq, o.conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
        o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at, o.attempts, o.lease,
-       (select m.envelope #> '{event,reply_address}' from message_inbox m where m.request_id = o.request_id) as address
+       (select m.envelope #> '{event,reply_address}' from message_inbox m where m.request_id = o.request_id) as address,
+       (select json_agg({{part}} order by p.part) from outbox_part p where p.outbox_id = o.outbox_id) as parts
 from lease_replies($1, $2, $3, $4) o order by o.outbox_id;
+
+-- part: part
+json_build_object('part', p.part, 'of', p.parts, 'state', p.state, 'key', p.key, 'platform_message_id', p.platform_message_id, 'error', p.error)
+
+-- name: record_part
+select record_part($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
+-- name: parts
+select p.part, p.parts as of, p.state, p.key, p.platform_message_id, p.error from outbox_part p where p.outbox_id = $1 order by p.part;
 
 -- name: settle
 select settle_send($1, $2, $3, $4, $5, $6, $7, $8, $9);
