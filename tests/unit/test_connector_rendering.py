@@ -71,6 +71,8 @@ def test_every_part_fits_and_none_is_empty(source: str, markup: str, limit: int)
     for part in plan(source, (), chat, address={}, reply_to="1"):
         assert part.text.strip()
         assert length(part.text, "utf16") <= limit
+        assert limit <= 100 or REPEAT_NOTE in marked(part, chat).text
+        assert length(marked(part, chat).text, "utf16") <= limit
 
 
 def test_html_shows_the_html_of_others_and_plain_text_shows_where_a_link_leads() -> None:

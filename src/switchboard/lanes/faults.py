@@ -33,6 +33,14 @@ Point = Literal[
     "before_summary",
     "before_compaction",
     "after_compaction",
+    "connector_received",
+    "connector_submitted",
+    "connector_before_cursor",
+    "connector_cursor_saved",
+    "connector_confirmed",
+    "connector_intended",
+    "connector_sent",
+    "connector_recorded",
 ]
 
 

@@ -54,6 +54,8 @@ class Capabilities:
     per_conversation_s: float = 0.0
     per_group: tuple[int, float] | None = None
     """How many parts a group may get in how many seconds."""
+    brake: tuple[int, float] | None = None
+    """How many replies one sender may get in how many seconds; for platforms on which programs answer programs."""
     receive_window_s: float = 60.0
     """Seconds within which a receive round trip ends while the connection is alive, even if nothing arrives."""
     on_uncertain: OnUncertain = "resend_marked"
@@ -135,7 +137,11 @@ class Part:
     """`event.reply_address` of the message that is answered."""
     text: str = ""
     rendered: JsonObject | None = None
-    """What belongs to the text in the platform's markup, such as entities or HTML; None: it is plain."""
+    """What belongs to the text in the platform's markup; None: it is plain.
+
+    {"entities": […]} lie over `text`, with offset and length in UTF-16 units; {"html": …} and {"markdown": …} say the
+    same as `text`, and are sent instead.
+    """
     file: FileOut | None = None
     reply_to: str | None = None
     """The platform's id of the message that is answered."""
@@ -204,6 +210,9 @@ class Session(Protocol):
 
     def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
         """What arrives after the cursor, for ever; a batch without events for a round trip that brought none.
+
+        The kernel asks for more before it has confirmed what came, to see the rest of an album. What has not been
+        confirmed yet may come again; only what `confirm` was called with may be forgotten.
 
         None: from where the platform begins. Raises SignInRefused, CursorRefused, Busy, OSError.
         """

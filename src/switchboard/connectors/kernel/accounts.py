@@ -1,0 +1,119 @@
+"""The file of an account, `channels.d/NAME.toml`: which channel, its settings, and where its secrets are.
+
+`cli/connect.py` hands in the text; a manifest checks the settings. Secrets stand in files or in environment variables,
+never in this file.
+
+    channel = "telegram"
+    settings = {}
+    secrets.token.file = "telegram.token"   # or: secrets.token.env = "TELEGRAM_TOKEN"
+    handling = {groups = "all"}
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from switchboard.connectors.kernel.intake import Handling
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import Account, Manifest
+
+GROUP: Final = "switchboard.connectors"
+
+ReadFile = Callable[[Path], str]
+"""Reads a file that only its owner may write to. Raises OSError, ConfigurationError."""
+
+
+class _SecretPlace(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: Path | None = None
+    env: str | None = None
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    channel: str
+    settings: JsonObject = {}
+    secrets: Mapping[str, _SecretPlace] = {}
+    handling: Handling = Handling()
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """An account that can be opened."""
+
+    manifest: Manifest
+    account: Account
+    handling: Handling
+
+
+def configured(file: Path, read: ReadFile) -> Configured:
+    """The account of a file; paths in it are relative to it. Raises ConfigurationError: what is wrong, and where."""
+    try:
+        parsed = _File.model_validate(tomllib.loads(read(file)))
+    except OSError as error:
+        raise ConfigurationError(f"the account {file.stem!r} has no file {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} is not TOML: {error}") from error
+    except ValidationError as error:
+        raise ConfigurationError(f"{file}: {_told(error)}") from error
+    manifest = manifest_of(parsed.channel)
+    try:
+        settings = manifest.settings.model_validate(parsed.settings)
+    except ValidationError as error:
+        raise ConfigurationError(f"{file}: settings: {_told(error)}") from error
+    secrets = _secrets(manifest, parsed.secrets, file, read)
+    return Configured(manifest, Account(file.stem, settings, secrets), parsed.handling)
+
+
+def manifest_of(name: str) -> Manifest:
+    """The manifest that an installed package names so. Raises ConfigurationError."""
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise ConfigurationError(f"there is no channel {name!r} to connect; installed: {known}")
+    try:
+        manifest = found[name].load()
+    except ImportError as error:
+        raise ConfigurationError(f"the channel {name!r} cannot be loaded: {error}") from error
+    if not isinstance(manifest, Manifest):
+        raise ConfigurationError(f"the entry point {name!r} of {GROUP} is not a Manifest")
+    return manifest
+
+
+def _secrets(manifest: Manifest, places: Mapping[str, _SecretPlace], file: Path, read: ReadFile) -> dict[str, str]:
+    known = {secret.name for secret in manifest.secrets}
+    if unknown := sorted(places.keys() - known):
+        raise ConfigurationError(f"{file}: the channel {manifest.name!r} has no secret {unknown[0]!r}")
+    found = {name: _secret(name, place, file, read) for name, place in places.items()}
+    for secret in manifest.secrets:
+        if not secret.optional and secret.name not in found:
+            raise ConfigurationError(f"{file}: secrets.{secret.name} is missing: {secret.what}")
+    return found
+
+
+def _secret(name: str, place: _SecretPlace, file: Path, read: ReadFile) -> str:
+    if (place.file is None) == (place.env is None):
+        raise ConfigurationError(f"{file}: secrets.{name} needs either file or env")
+    try:
+        value = read(file.parent / place.file) if place.file is not None else os.environ.get(str(place.env), "")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file}: secrets.{name} cannot be read: {error}") from error
+    if not value.strip():
+        raise ConfigurationError(f"{file}: secrets.{name} is empty: {place.file or place.env}")
+    return value.strip()
+
+
+def _told(error: ValidationError) -> str:
+    first = error.errors(include_input=False, include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,0 +1,287 @@
+"""The HTTP interface of the server, as far as a connector needs it.
+
+`receiving.py`, `sending.py` and `runner.py` call it; in: values; out: what the server said. Whatever may be tried again
+is `Unreachable`, with the seconds to wait; that another process holds the account now is `Overtaken`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import httpx2
+import msgspec
+
+from switchboard import __version__
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import ConfigurationError, SwitchboardError
+from switchboard.domain.json_values import JsonMapping, JsonObject
+
+MAX_RAW: Final = 25_000_000
+"""Bytes of an event that quarantine keeps."""
+_BATCH: Final = 200
+_BATCH_BYTES: Final = 8_000_000
+_LONG_POLL_S: Final = 20.0
+_AGAIN: Final = frozenset({"overloaded", "sender_over_rate", "unavailable"})
+_BUG: Final = "internal_error"
+_encoder: Final = msgspec.json.Encoder()
+
+ConnectorState = Literal["starting", "healthy", "degraded", "failed"]
+PartState = Literal["intent", "sent", "refused"]
+
+
+class Unreachable(SwitchboardError):
+    """The server did not answer, or cannot take it now."""
+
+    code = "unreachable"
+    status = 503
+
+    def __init__(self, message: str, seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+        """How long the server asked to wait."""
+
+
+class Overtaken(SwitchboardError):
+    """The lease of the account, or of a reply, is somebody else's by now."""
+
+    code = "conflict"
+    status = 409
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The message is stored; `duplicate`: it was before."""
+
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """The message will never be taken as it is."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotNow:
+    """This message was not taken; `counts`: others may be while it never is, as the server has a fault."""
+
+    reason: str
+    seconds: float | None = None
+    counts: bool = False
+
+
+Verdict = Taken | Declined | NotNow
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """This process serves the account for `ttl_s` seconds; `cursor` is where the one before it had come to."""
+
+    number: int
+    ttl_s: float
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply to send; `parts` are those that an earlier attempt recorded, by their index."""
+
+    outbox_id: str
+    lease: int
+    conversation: str
+    recipient: str
+    reply_to: str
+    text: str
+    address: JsonObject
+    attempts: int
+    parts: Mapping[int, JsonMapping]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which account at which server."""
+
+    channel: str
+    endpoint: str
+    instance_id: str
+
+    def body(self) -> JsonObject:
+        """As requests name the account."""
+        return {"channel": self.channel, "endpoint": self.endpoint}
+
+
+class Api:
+    """Asks the server for one account. `http` has the server's address and the account's token."""
+
+    def __init__(self, http: httpx2.AsyncClient, place: Place) -> None:
+        self._http = http
+        self.place = place
+        self.lease_number: int | None = None
+
+    async def lease(self) -> Lease | str:
+        """Take or renew the lease of the account; a text: who holds it. Raises Unreachable."""
+        body = {**self.place.body(), "instance_id": self.place.instance_id}
+        try:
+            got = await self._ask("POST", "/v1/connectors/lease", body)
+        except Overtaken as error:
+            self.lease_number = None
+            return error.message
+        self.lease_number = int(got["lease"])
+        return Lease(self.lease_number, float(got["ttl_s"]), got.get("cursor"))
+
+    async def release(self) -> None:
+        """Let another process take the account at once. Raises Unreachable, Overtaken."""
+        if self.lease_number is not None:
+            number, self.lease_number = self.lease_number, None
+            account = {**self.place.body(), "lease": str(number)}
+            await self._ask("DELETE", "/v1/connectors/lease", b"", params=account)
+
+    async def save_cursor(self, cursor: str) -> None:
+        """Keep where to go on. Raises Unreachable, Overtaken."""
+        await self._ask("PUT", "/v1/connectors/cursor", {**self._fenced(), "cursor": cursor})
+
+    async def ingest(self, envelopes: Sequence[Envelope]) -> list[Verdict]:
+        """What the server says to each of the first of them, as many as go into one request. Raises Unreachable."""
+        taken, size = list[bytes](), 0
+        for envelope in envelopes[:_BATCH]:
+            encoded = _encoder.encode(envelope)
+            size += len(encoded)
+            if taken and size > _BATCH_BYTES:
+                break
+            taken.append(encoded)
+        return await self._submit(taken)
+
+    async def _submit(self, taken: Sequence[bytes]) -> list[Verdict]:
+        """One by one if the server finds something wrong with all of them together."""
+        try:
+            got = await self._ask("POST", "/v1/ingest/batch", b'{"envelopes":[' + b",".join(taken) + b"]}")
+        except (Unreachable, Overtaken, ConfigurationError):
+            raise
+        except SwitchboardError as error:
+            if len(taken) == 1:
+                return [Declined(error.code, error.message)]
+            return [verdict for one in taken for verdict in await self._submit([one])]
+        return [_verdict(result) for result in got["results"]]
+
+    async def quarantine(self, event_id: str, reason: str, raw: bytes) -> None:
+        """Keep what cannot be taken, to be shown and replayed. Raises Unreachable."""
+        encoded = base64.b64encode(raw[:MAX_RAW]).decode("ascii")
+        body = {**self.place.body(), "event_id": event_id, "reason": reason[:4000], "raw": encoded}
+        await self._ask("POST", "/v1/quarantine", body)
+
+    async def replies(self, *, limit: int = 100, wait_s: float = _LONG_POLL_S, lease_s: float = 60.0) -> list[Reply]:
+        """The next reply of each conversation. Raises Unreachable, Overtaken."""
+        body = {**self._fenced("account_lease"), "limit": limit, "wait_s": wait_s, "lease_s": lease_s}
+        got = await self._ask("POST", "/v1/outbox/next", body, timeout=wait_s + 30)
+        return [_reply(some) for some in got["replies"]]
+
+    async def part(self, reply: Reply, index: int, of: int, state: PartState, **more: str | None) -> None:
+        """Record what becomes of a part, and keep the reply for longer. Raises Unreachable, Overtaken."""
+        known = {name: value for name, value in more.items() if value is not None}
+        body = {"lease": reply.lease, "part": index, "of": of, "state": state, **known}
+        await self._ask("POST", f"/v1/outbox/{reply.outbox_id}/parts", body)
+
+    async def receipt(self, reply: Reply, outcome: str, **more: str | float | None) -> None:
+        """Say what became of a reply. Raises Unreachable, Overtaken."""
+        known = {name: value for name, value in more.items() if value is not None}
+        await self._ask(
+            "POST", f"/v1/outbox/{reply.outbox_id}/receipt", {"lease": reply.lease, "outcome": outcome, **known}
+        )
+
+    async def heartbeat(self, state: ConnectorState, why: str | None, counters: Mapping[str, int]) -> None:
+        """Say that the account is served, and how. Raises Unreachable."""
+        # The wire knows no account that is starting, and calls one that failed an error.
+        said = {"starting": "degraded", "failed": "error"}.get(state, state)
+        body = {
+            **self.place.body(),
+            "instance_id": self.place.instance_id,
+            "version": __version__,
+            "state": said,
+            "error_message": why[:4000] if why else None,
+            "counters": dict(counters),
+        }
+        await self._ask("POST", "/v1/connectors/heartbeat", body)
+
+    def _fenced(self, name: str = "lease") -> JsonObject:
+        if self.lease_number is None:
+            raise Overtaken("the lease of the account is not held")
+        return {**self.place.body(), name: self.lease_number}
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: JsonMapping | bytes,
+        *,
+        timeout: float = 30.0,
+        params: Mapping[str, str] | None = None,
+    ) -> Any:
+        content = body if isinstance(body, bytes) else _encoder.encode(body)
+        headers = {"content-type": "application/json"} if content else None
+        try:
+            response = await self._http.request(
+                method, path, content=content or None, headers=headers, params=params, timeout=timeout
+            )
+        except httpx2.TransportError as error:
+            raise Unreachable(f"the switchboard does not answer: {type(error).__name__} {error}".strip()) from error
+        if not response.is_success:
+            raise _error(response)
+        try:
+            return response.json() if response.content else {}
+        except ValueError as error:
+            raise Unreachable("what answers is no switchboard: it sent no JSON") from error
+
+
+def _verdict(result: JsonMapping) -> Verdict:
+    error = result.get("error")
+    if error is None:
+        return Taken(bool(result["duplicate"]))
+    code, message = str(error["code"]), str(error["message"])
+    if code in _AGAIN:
+        seconds = (error.get("details") or {}).get("retry_after_s")
+        return NotNow(message, float(seconds) if seconds is not None else None)
+    return NotNow(message, counts=True) if code == _BUG else Declined(code, message)
+
+
+def _reply(some: JsonMapping) -> Reply:
+    return Reply(
+        outbox_id=some["outbox_id"],
+        lease=some["lease"],
+        conversation=some["conversation"],
+        recipient=some["recipient"],
+        reply_to=some["reply_to"],
+        text=some["text"],
+        address=some.get("address") or {},
+        attempts=some["attempts"],
+        parts={int(part["part"]): part for part in some.get("parts") or ()},
+    )
+
+
+def _error(response: httpx2.Response) -> SwitchboardError:
+    status = response.status_code
+    try:
+        told = response.json()["error"]
+        code, message = str(told["code"]), str(told["message"])
+    except (ValueError, KeyError, TypeError):
+        code, message = "", f"the switchboard answered {status}"
+    if status == 429 or status >= 500 or status == 408:
+        return Unreachable(message, _seconds(response.headers.get("retry-after")))
+    if status == 409:
+        return Overtaken(message)
+    if status in {401, 403}:
+        return ConfigurationError(f"the switchboard does not accept the token of this account: {message}")
+    error = SwitchboardError(message, code=code or None)
+    error.status = status
+    return error
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return min(max(float(text), 0.05), 60.0) if text is not None else None
+    except ValueError:
+        return None

@@ -1,0 +1,148 @@
+"""What becomes of an event before the server sees it: left out, kept as history, or a message; albums as one message.
+
+Pure; `receiving.py` calls it with the time. Next: `receiving.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import Final, Literal
+
+from msgspec.structs import replace as with_fields
+from pydantic import BaseModel, ConfigDict, Field
+
+from switchboard.domain.envelope import Envelope
+from switchboard.ports.connector import FileIn, Inbound, OnUncertain
+
+ALBUM_QUIET_S: Final = 1.0
+ALBUM_MOST_S: Final = 3.0
+_ALBUM_EVENTS: Final = 20
+
+Why = Literal["own", "bot", "edit"]
+
+
+class Handling(BaseModel):
+    """How an account treats what arrives, and what it is to do where its platform cannot say what became of a part."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    start: Literal["now", "all"] = "now"
+    """Whether what the account holds at its first start is left alone or answered."""
+    groups: Literal["addressed", "all"] = "addressed"
+    """Which messages of groups are answered; the others are kept as history."""
+    bots: Literal["ignore", "answer"] = "ignore"
+    on_edit: Literal["ignore", "note", "again"] = "note"
+    stale_direct_s: float = Field(default=6 * 3600.0, gt=0)
+    """Older messages are kept as history."""
+    stale_group_s: float = Field(default=900.0, gt=0)
+    on_stale: Literal["history", "answer"] = "history"
+    on_uncertain: OnUncertain | None = None
+    """None: as is usual for the platform."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The event is no message for us."""
+
+    why: Why
+
+
+def prepared(event: Inbound, handling: Handling, now: datetime) -> Envelope | LeftOut:
+    """The envelope to submit, or why there is none; `now` with its zone."""
+    if event.own:
+        return LeftOut("own")
+    if event.by_bot and handling.bots == "ignore":
+        return LeftOut("bot")
+    if event.envelope.event.kind == "edit" and handling.on_edit != "note":
+        if handling.on_edit == "ignore":
+            return LeftOut("edit")
+        event = replace(event, envelope=_as_message(event.envelope))
+    return _as_history(event.envelope) if _costs_no_turn(event, handling, now) else event.envelope
+
+
+def conversation_of(envelope: Envelope) -> str:
+    """Within which the order of events is kept: their thread, else their sender."""
+    thread = envelope.event.external_thread_id
+    return f"sender {envelope.sender.identity}" if thread is None else f"thread {thread}"
+
+
+def merged(events: Sequence[Inbound]) -> Inbound:
+    """The events of an album as one message with all its files; its id is that of the first."""
+    first, *others = events
+    if not others:
+        return first
+    envelope = first.envelope
+    texts = (event.envelope.payload.normalized_text for event in events)
+    payload = with_fields(
+        envelope.payload,
+        normalized_text="\n\n".join(dict.fromkeys(text for text in texts if text)),
+        attachments=tuple(chain.from_iterable(event.envelope.payload.attachments for event in events)),
+    )
+    also = tuple(other.envelope.event.external_event_id for other in others)
+    control = with_fields(envelope.control, addressed=any(event.envelope.control.addressed for event in events))
+    return replace(
+        first,
+        envelope=with_fields(envelope, payload=payload, control=control, event=with_fields(envelope.event, also=also)),
+        files=tuple(_renumbered(events)),
+    )
+
+
+@dataclass(slots=True)
+class AlbumClock:
+    """When an album is whole: after 1 s without another part of it, and 3 s after the first at most."""
+
+    first: float
+    last: float
+    parts: int = 1
+
+    def added(self, now: float) -> None:
+        """Another part has arrived."""
+        self.last, self.parts = now, self.parts + 1
+
+    @property
+    def whole_at(self) -> float:
+        """The time at which nothing more is waited for."""
+        return min(self.last + ALBUM_QUIET_S, self.first + ALBUM_MOST_S)
+
+    @property
+    def full(self) -> bool:
+        """Whether one message can stand for no more events."""
+        return self.parts > _ALBUM_EVENTS
+
+
+def _renumbered(events: Sequence[Inbound]) -> list[FileIn]:
+    files, before = list[FileIn](), 0
+    for event in events:
+        files += [replace(file, attachment=file.attachment + before) for file in event.files]
+        before += len(event.envelope.payload.attachments)
+    return files
+
+
+def _as_message(envelope: Envelope) -> Envelope:
+    return with_fields(envelope, event=with_fields(envelope.event, kind="message"))
+
+
+def _as_history(envelope: Envelope) -> Envelope:
+    """Kept without its original, which costs neither a turn nor a model call."""
+    return with_fields(
+        envelope,
+        payload=with_fields(envelope.payload, raw=None),
+        control=with_fields(envelope.control, ingestion_tier="metadata"),
+    )
+
+
+def _costs_no_turn(event: Inbound, handling: Handling, now: datetime) -> bool:
+    envelope = event.envelope
+    if envelope.event.kind != "message":
+        return False
+    unaddressed = not event.direct and not envelope.control.addressed and handling.groups == "addressed"
+    return unaddressed or (handling.on_stale == "history" and _is_stale(event, handling, now))
+
+
+def _is_stale(event: Inbound, handling: Handling, now: datetime) -> bool:
+    sent_at = event.envelope.event.sent_at
+    most = handling.stale_direct_s if event.direct else handling.stale_group_s
+    return sent_at is not None and now - sent_at > timedelta(seconds=most)

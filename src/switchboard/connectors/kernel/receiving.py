@@ -1,0 +1,289 @@
+"""From the platform to the switchboard: nothing is confirmed, and no cursor moves, before the switchboard has answered.
+
+`runner.py` runs a `Receiver` for each session. Events wait in the order of their conversation; one that fails does not
+hold back other conversations, and goes to quarantine when it is refused, or has failed for long while others succeed.
+While the switchboard takes nothing, the platform is not asked for more. Next: `sending.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+import structlog
+
+from switchboard.connectors.kernel.api import Api, Declined, NotNow, Taken, Unreachable, Verdict
+from switchboard.connectors.kernel.health import Health
+from switchboard.connectors.kernel.intake import AlbumClock, Handling, LeftOut, conversation_of, merged, prepared
+from switchboard.connectors.kernel.progress import Progress
+from switchboard.domain.envelope import Envelope
+from switchboard.lanes.faults import point
+from switchboard.ports.connector import Batch, Inbound, Session, Unreadable
+
+log = structlog.get_logger(__name__)
+
+MOST_WAITING: Final = 500
+"""Events beyond which the platform is not asked for more."""
+_FAILURES: Final = 10
+_FAILING_S: Final = 900.0
+_AGAIN_S: Final = 1.0
+"""Before a platform is asked again that gives what waits already."""
+_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An event, or the events of an album, on the way to the switchboard; `due` is the next time to try."""
+
+    events: list[Inbound]
+    batches: list[int]
+    conversation: str
+    due: float = 0.0
+    album: AlbumClock | None = None
+    failures: int = 0
+    failing_since: float = 0.0
+    envelope: Envelope | None = None
+    refusal: str = ""
+    """Why it goes to quarantine; it is not submitted again."""
+
+
+@dataclass(slots=True)
+class _Broken:
+    """An event that nobody can read, on its way to quarantine."""
+
+    event: Unreadable
+    batch: int
+
+
+@dataclass(slots=True)
+class Receiver:
+    """Receives for one session until it is cancelled, or the session or the lease ends."""
+
+    session: Session
+    api: Api
+    handling: Handling
+    health: Health
+    clock: Callable[[], float]
+    _waiting: list[_Waiting] = field(default_factory=list)
+    _broken: list[_Broken] = field(default_factory=list)
+    _keys: set[str] = field(default_factory=set)
+    _progress: Progress = field(default_factory=Progress)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _drained: asyncio.Event = field(default_factory=asyncio.Event)
+    _pauses: int = 0
+    _accepted_at: float = 0.0
+
+    async def run(self, cursor: str | None) -> None:
+        """Raises what the session raises (SignInRefused, CursorRefused, Busy, OSError), and Overtaken."""
+        submitting = asyncio.create_task(self._submit_for_ever())
+        pulling = asyncio.create_task(self._pull(cursor))
+        try:
+            await asyncio.wait([pulling, submitting], return_when=asyncio.FIRST_COMPLETED)
+            for task in (submitting, pulling):
+                if task.done():
+                    await task
+        finally:
+            for task in (pulling, submitting):
+                task.cancel()
+            await asyncio.gather(pulling, submitting, return_exceptions=True)
+
+    async def _pull(self, cursor: str | None) -> None:
+        batches = self.session.receive(cursor)
+        try:
+            async for batch in batches:
+                self.health.round_trip()
+                point("connector_received")
+                if not self._take(batch) and batch.events:
+                    await asyncio.sleep(_AGAIN_S)
+                await self._room()
+        finally:
+            if isinstance(batches, AsyncGenerator):
+                await batches.aclose()
+        raise OSError("the platform ended the connection")
+
+    async def _room(self) -> None:
+        """Until the switchboard takes messages, and not too many wait."""
+        while self._pauses or len(self._waiting) > MOST_WAITING:
+            self.health.paused = True
+            self._drained.clear()
+            await self._drained.wait()
+        if self.health.paused:
+            self.health.paused = False
+            self.health.heard = self.clock()
+
+    def _take(self, batch: Batch) -> bool:
+        """Whether anything of it is new."""
+        new = [event for event in batch.events if self._is_new(event)]
+        number = self._progress.received(len(new), batch.cursor)
+        for event in new:
+            if isinstance(event, Unreadable):
+                self._broken.append(_Broken(event, number))
+            else:
+                self._queue(event, number)
+        self._changed.set()
+        return bool(new)
+
+    def _is_new(self, event: Inbound | Unreadable) -> bool:
+        """A platform may give again what has not been confirmed yet."""
+        key = event.event_id if isinstance(event, Unreadable) else event.envelope.event.external_event_id
+        if key in self._keys:
+            return False
+        self._keys.add(key)
+        return True
+
+    def _queue(self, event: Inbound, batch: int) -> None:
+        now = self.clock()
+        album = self._album_of(event)
+        if album is not None and album.album is not None:
+            album.events.append(event)
+            album.batches.append(batch)
+            album.album.added(now)
+            album.due = album.album.whole_at
+            return
+        waiting = _Waiting([event], [batch], conversation_of(event.envelope))
+        if event.album is not None:
+            waiting.album = AlbumClock(now, now)
+            waiting.due = waiting.album.whole_at
+        self._waiting.append(waiting)
+
+    def _album_of(self, event: Inbound) -> _Waiting | None:
+        if event.album is None:
+            return None
+        conversation = conversation_of(event.envelope)
+        for waiting in reversed(self._waiting):
+            if waiting.conversation == conversation and waiting.events[0].album == event.album:
+                is_open = waiting.album is not None and not waiting.album.full and waiting.envelope is None
+                return waiting if is_open else None
+        return None
+
+    async def _submit_for_ever(self) -> None:
+        while True:
+            await self._save()
+            due = self._due()
+            try:
+                if due or self._broken:
+                    await self._settle(due)
+                    self._well()
+                else:
+                    await self._until_something_is_due()
+            except Unreachable as error:
+                await self._pause(error)
+
+    async def _until_something_is_due(self) -> None:
+        now = self.clock()
+        soonest = min((waiting.due for waiting in self._waiting if waiting.due > now), default=now + 60)
+        self._changed.clear()
+        try:
+            await asyncio.wait_for(self._changed.wait(), max(soonest - now, 0.01))
+        except TimeoutError:
+            return
+
+    def _due(self) -> list[_Waiting]:
+        """What can be tried now: the first of each conversation, as it may fail and the next must not go before it."""
+        firsts = {waiting.conversation: waiting for waiting in reversed(self._waiting)}
+        now = self.clock()
+        return [waiting for waiting in self._waiting if waiting.due <= now and firsts[waiting.conversation] is waiting]
+
+    async def _settle(self, due: Sequence[_Waiting]) -> None:
+        for broken in list(self._broken):
+            await self.api.quarantine(broken.event.event_id, broken.event.reason, broken.event.raw)
+            self._broken.remove(broken)
+            self._done(broken.event.event_id, broken.batch, "quarantined")
+        submitted = [waiting for waiting in due if self._prepare(waiting)]
+        if submitted:
+            envelopes = [waiting.envelope for waiting in submitted if waiting.envelope is not None]
+            verdicts = await self.api.ingest(envelopes)
+            point("connector_submitted")
+            for waiting, verdict in zip(submitted, verdicts, strict=False):
+                self._heard(waiting, verdict)
+        for waiting in [waiting for waiting in due if waiting.refusal]:
+            await self._to_quarantine(waiting)
+
+    def _prepare(self, waiting: _Waiting) -> bool:
+        """Whether it is to be submitted; what is left out is settled at once."""
+        if waiting.refusal:
+            return False
+        if waiting.envelope is None:
+            made = prepared(merged(waiting.events), self.handling, datetime.now(UTC))
+            if isinstance(made, LeftOut):
+                self._end(waiting, f"left_out_{made.why}")
+                return False
+            waiting.envelope = made
+        return True
+
+    def _heard(self, waiting: _Waiting, verdict: Verdict) -> None:
+        match verdict:
+            case Taken(duplicate):
+                self._accepted_at = self.clock()
+                self._end(waiting, "duplicates" if duplicate else "accepted")
+            case Declined(code, message):
+                waiting.refusal = f"{code}: {message}"
+            case NotNow():
+                self._later(waiting, verdict)
+
+    def _later(self, waiting: _Waiting, verdict: NotNow) -> None:
+        now = self.clock()
+        waiting.failures += 1
+        pause = min(_PAUSE_S * 2 ** min(waiting.failures, 9), 120.0)
+        waiting.due = now + (pause if verdict.seconds is None else verdict.seconds)
+        if not verdict.counts:
+            waiting.failures = 0
+        elif waiting.failures == 1:
+            waiting.failing_since = now
+        elif waiting.failures >= _FAILURES and self._fails_alone(waiting, now):
+            waiting.refusal, waiting.due = f"failed {waiting.failures} times: {verdict.reason}", now
+
+    def _fails_alone(self, waiting: _Waiting, now: float) -> bool:
+        return now - waiting.failing_since >= _FAILING_S and self._accepted_at > waiting.failing_since
+
+    async def _to_quarantine(self, waiting: _Waiting) -> None:
+        envelope = waiting.envelope or waiting.events[0].envelope
+        key = envelope.event.external_event_id
+        await self.api.quarantine(key, waiting.refusal, msgspec.json.encode(envelope))
+        log.warning("event quarantined", event=key, reason=waiting.refusal)
+        self._end(waiting, "quarantined")
+
+    def _end(self, waiting: _Waiting, count: str) -> None:
+        self._waiting.remove(waiting)
+        for event, batch in zip(waiting.events, waiting.batches, strict=True):
+            self._done(event.envelope.event.external_event_id, batch, count)
+
+    def _done(self, key: str, batch: int, count: str) -> None:
+        self.health.counters[count] += 1
+        self._progress.settled(batch)
+        self._keys.discard(key)
+
+    async def _save(self) -> None:
+        """Keep the cursor, then let the platform forget. What is not saved is given again, and is a duplicate."""
+        cursor = self._progress.advance()
+        self._drained.set()
+        while cursor is not None:
+            point("connector_before_cursor")
+            try:
+                await self.api.save_cursor(cursor)
+            except Unreachable as error:
+                await self._pause(error)
+                continue
+            self._well()
+            point("connector_cursor_saved")
+            await self.session.confirm(cursor)
+            point("connector_confirmed")
+            cursor = self._progress.advance()
+
+    def _well(self) -> None:
+        self._pauses = 0
+        self._drained.set()
+        self.health.well("switchboard")
+
+    async def _pause(self, error: Unreachable) -> None:
+        """The switchboard takes nothing: ask the platform for nothing either."""
+        self._pauses += 1
+        self.health.trouble("switchboard", error.message)
+        pause = min(_PAUSE_S * 2 ** min(self._pauses, 8), _LONGEST_PAUSE_S) if error.seconds is None else error.seconds
+        await asyncio.sleep(pause * random.uniform(0.8, 1.2))

@@ -1,0 +1,239 @@
+"""One account, kept open: signed in, leased, received and sent for, watched, and opened again when it breaks.
+
+`cli/connect.py` runs it in a process of its own. A second process of the same account waits until the lease is free. A
+connection that stays silent is rebuilt, and if it is silent again the process ends, for its supervisor to start another
+one. Next: `receiving.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import uuid4
+
+import httpx2
+import structlog
+
+from switchboard.connectors.kernel.accounts import Configured
+from switchboard.connectors.kernel.api import Api, Lease, Overtaken, Place, Unreachable
+from switchboard.connectors.kernel.health import Health
+from switchboard.connectors.kernel.limits import Brake
+from switchboard.connectors.kernel.receiving import Receiver
+from switchboard.connectors.kernel.sending import Sender
+from switchboard.domain.errors import ConfigurationError, SwitchboardError
+from switchboard.ports.connector import Busy, CursorRefused, Identity, Session, SignInRefused
+
+log = structlog.get_logger(__name__)
+
+SILENT: Final = 75
+"""The exit code of a process whose connections stay silent (EX_TEMPFAIL)."""
+_RENEW_S: Final = 5.0
+_BEAT_S: Final = 120.0
+_LOOK_S: Final = 1.0
+_WINDOWS: Final = 3
+_SIGN_IN_S: Final = 60.0
+_SIGN_IN_AGAIN_S: Final = 900.0
+_BUSY_S: Final = 5.0
+_LONGEST_PAUSE_S: Final = 60.0
+
+Connect = Callable[[Identity], Awaitable[httpx2.AsyncClient]]
+"""A client of the server with the token of the account of this identity. Raises Unreachable, ConfigurationError."""
+
+
+class _Silent(OSError):
+    """The connection is open, and nothing comes."""
+
+
+@dataclass(slots=True)
+class Runner:
+    """Keeps the account of a file open. `clock` gives seconds that only go forward."""
+
+    configured: Configured
+    connect: Connect
+    clock: Callable[[], float]
+    instance_id: str = field(default_factory=lambda: str(uuid4()))
+    health: Health = field(init=False)
+    _api: Api | None = None
+    _endpoint: str = ""
+    _failures: int = 0
+    _silences: int = 0
+    _forget_cursor: bool = False
+
+    def __post_init__(self) -> None:
+        self.health = Health(self.clock)
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """The exit code. Raises ConfigurationError for what only a person can change."""
+        while not stop.is_set() and self._silences < 2:
+            await self._pause(await self._session(stop), stop)
+        await self._release()
+        return 0 if stop.is_set() else SILENT
+
+    async def _session(self, stop: asyncio.Event) -> float:
+        """One session from sign-in to its end; the seconds to wait before the next."""
+        session: Session | None = None
+        try:
+            session = await self._sign_in()
+            await self._serve(session, stop)
+        except (SwitchboardError, OSError) as error:
+            return self._after(error)
+        finally:
+            if session is not None:
+                await _closed(session)
+        return 0.0
+
+    def _after(self, error: SwitchboardError | OSError) -> float:
+        """What an end of a session means, and how long to wait."""
+        match error:
+            case ConfigurationError():
+                raise error
+            case SignInRefused():
+                self.health.failed(error.message)
+                log.error("sign-in refused", account=self.configured.account.name, why=error.message)
+                return _SIGN_IN_AGAIN_S
+            case CursorRefused():
+                self._forget_cursor = True
+            case Unreachable(seconds=float(seconds)):
+                return self._broken(error.message, seconds)
+            case Busy() | Overtaken():
+                return self._broken(error.message, _BUSY_S)
+        return self._broken(f"{type(error).__name__}: {error}", 0.5)
+
+    async def _sign_in(self) -> Session:
+        async with asyncio.timeout(_SIGN_IN_S):
+            session = await self.configured.manifest.open(self.configured.account)
+        if self._endpoint not in {"", session.identity.endpoint}:
+            await _closed(session)
+            raise SignInRefused(f"the secret belongs to {session.identity.endpoint}, and not to {self._endpoint}")
+        self._endpoint = session.identity.endpoint
+        if self._api is None:
+            place = Place(self.configured.manifest.channel, self._endpoint, self.instance_id)
+            self._api = Api(await self.connect(session.identity), place)
+        return session
+
+    async def _serve(self, session: Session, stop: asyncio.Event) -> None:
+        api = self._api
+        lease = await self._leased(api, stop) if api is not None else None
+        if api is None or lease is None:
+            return
+        cursor = await self._start_at(session, api, lease)
+        receiver = Receiver(session, api, self.configured.handling, self.health, self.clock)
+        await _first_of(
+            receiver.run(cursor),
+            self._sender(session, api).run(),
+            self._keep_lease(api),
+            self._report(api),
+            self._watch(),
+            _wait_for(stop),
+        )
+
+    def _sender(self, session: Session, api: Api) -> Sender:
+        capabilities, handling = self.configured.manifest.capabilities, self.configured.handling
+        brake = Brake(*capabilities.brake) if capabilities.brake else None
+        on_uncertain = handling.on_uncertain or capabilities.on_uncertain
+        return Sender(session, api, capabilities, on_uncertain, self.health, self.clock, brake)
+
+    async def _leased(self, api: Api, stop: asyncio.Event) -> Lease | None:
+        """Wait for the account; None: we are told to stop."""
+        while not stop.is_set():
+            lease = await api.lease()
+            if isinstance(lease, Lease):
+                return lease
+            log.info("standing by", account=self.configured.account.name, why=lease)
+            await _paused(_RENEW_S, stop)
+        return None
+
+    async def _start_at(self, session: Session, api: Api, lease: Lease) -> str | None:
+        """Where to begin. At the very first start what is there already is left alone, and that is kept at once."""
+        if self._forget_cursor:
+            self._forget_cursor = False
+            return None
+        if lease.cursor is not None or self.configured.handling.start == "all":
+            return lease.cursor
+        cursor = await session.latest()
+        if cursor is not None:
+            await api.save_cursor(cursor)
+        return cursor
+
+    async def _keep_lease(self, api: Api) -> None:
+        while True:
+            await asyncio.sleep(_RENEW_S)
+            with suppress(Unreachable):  # nobody else can take it either
+                if not isinstance(await api.lease(), Lease):
+                    raise Overtaken("another process serves the account")
+
+    async def _report(self, api: Api) -> None:
+        """Every two minutes, and whenever the state changes."""
+        reported, at = "", float("-inf")
+        while True:
+            if self.health.state != reported or self.clock() - at >= _BEAT_S:
+                with suppress(Unreachable):
+                    await api.heartbeat(self.health.state, self.health.told(), self.health.counters)
+                    reported, at = self.health.state, self.clock()
+            await asyncio.sleep(_LOOK_S)
+
+    async def _watch(self) -> None:
+        """Alive means receiving."""
+        most = _WINDOWS * self.configured.manifest.capabilities.receive_window_s
+        self.health.heard = start = self.clock()
+        while (silent := self.health.silent_s()) <= most:
+            if self.health.heard > start:
+                self._failures = self._silences = 0
+            await asyncio.sleep(min(_LOOK_S, most / 4))
+        self._silences += 1
+        raise _Silent(f"nothing came for {silent:.0f} s")
+
+    def _broken(self, why: str, pause: float) -> float:
+        self._failures += 1
+        self.health.trouble("receiving", why)
+        log.warning("connection ended", account=self.configured.account.name, why=why)
+        doubled: float = pause * 2 ** min(self._failures - 1, 10)
+        return min(doubled, _LONGEST_PAUSE_S) * random.uniform(0.8, 1.2)
+
+    async def _pause(self, seconds: float, stop: asyncio.Event) -> None:
+        """Wait, and go on telling how we are."""
+        while seconds > 0 and not stop.is_set():
+            if self._api is not None:
+                with suppress(Unreachable, Overtaken):
+                    await self._api.heartbeat(self.health.state, self.health.told(), self.health.counters)
+            await _paused(min(seconds, _BEAT_S), stop)
+            seconds -= _BEAT_S
+
+    async def _release(self) -> None:
+        if self._api is not None:
+            with suppress(Unreachable, Overtaken):
+                await self._api.release()
+
+
+async def _first_of(*work: Coroutine[object, object, None]) -> None:
+    """All until the first ends; the others are cancelled. Raises the first error."""
+    tasks = [asyncio.create_task(part) for part in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                await task
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _closed(session: Session) -> None:
+    with suppress(Exception):
+        async with asyncio.timeout(_RENEW_S):
+            await session.close()
+
+
+async def _wait_for(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+async def _paused(seconds: float, stop: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()

@@ -1,0 +1,309 @@
+"""From the outbox to the platform: in order per conversation, each part with its own record.
+
+`runner.py` runs a `Sender` for each session. What is intended is recorded before a part is sent, and what became of it
+after; so a crash neither repeats what was sent nor forgets the rest. A part with an intent and without an outcome is
+uncertain: it is asked for, sent again under its key, or treated as `on_uncertain` says. Next: `limits.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+
+from switchboard.connectors.kernel.api import Api, Overtaken, Reply, Unreachable
+from switchboard.connectors.kernel.health import Health
+from switchboard.connectors.kernel.limits import Brake, Limiter
+from switchboard.connectors.kernel.parts import marked, plain, plan, unanswering
+from switchboard.domain.errors import SwitchboardError
+from switchboard.lanes.faults import point
+from switchboard.ports.connector import (
+    Capabilities,
+    Later,
+    OnUncertain,
+    Outcome,
+    Part,
+    Refused,
+    Sent,
+    Session,
+    Uncertain,
+)
+
+log = structlog.get_logger(__name__)
+
+LEASE_S: Final = 60.0
+RENEW_S: Final = 20.0
+REQUEST_S: Final = 30.0
+"""The longest that one call of `send` may take; nothing is sent unless more than this is left of the lease."""
+_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 30.0
+_DRAIN_S: Final = 10.0
+"""How long replies that are being sent may take when we are told to stop."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """A reply that is being sent, and until when it is ours."""
+
+    reply: Reply
+    parts: tuple[Part, ...]
+    until: float
+    intended: int | None = None
+    """The part that is recorded as about to be sent; to record it again renews the lease."""
+
+    def key(self, index: int) -> str:
+        """Under which the platform knows the part, if it knows keys."""
+        return f"{self.reply.outbox_id}:{index}"
+
+
+class _GivenBack(Exception):
+    """The reply is not sent now, but after these seconds."""
+
+    def __init__(self, seconds: float, reason: str) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+        self.reason = reason
+
+
+class _Unknown(Exception):
+    """A part may have been sent, and a person is to say what becomes of it."""
+
+
+@dataclass(slots=True)
+class Sender:
+    """Sends for one session until it is cancelled, or the lease of the account ends."""
+
+    session: Session
+    api: Api
+    capabilities: Capabilities
+    on_uncertain: OnUncertain
+    health: Health
+    clock: Callable[[], float]
+    brake: Brake | None = None
+    _limiter: Limiter = field(init=False)
+    _busy: set[asyncio.Task[None]] = field(default_factory=set)
+    _pauses: int = 0
+
+    def __post_init__(self) -> None:
+        self._limiter = Limiter(self.capabilities)
+
+    async def run(self) -> None:
+        """Raises Overtaken when another process serves the account."""
+        try:
+            while True:
+                await self._fetch()
+        finally:
+            await self._drain()
+
+    async def _drain(self) -> None:
+        if busy := list(self._busy):
+            await asyncio.wait(busy, timeout=_DRAIN_S)
+            for task in busy:
+                task.cancel()
+            await asyncio.gather(*busy, return_exceptions=True)
+
+    async def _fetch(self) -> None:
+        try:
+            asked = self.clock()
+            replies = await self.api.replies(lease_s=LEASE_S)
+        except Unreachable as error:
+            await self._pause(error)
+            return
+        self._pauses = 0
+        # The lease began after we asked at the earliest, and before the answer came: only the first is certain.
+        until = max(asked, self.clock() - 1.0) + LEASE_S
+        for reply in replies:
+            task = asyncio.create_task(self._serve(reply, until))
+            self._busy.add(task)
+            task.add_done_callback(self._busy.discard)
+
+    async def _pause(self, error: Unreachable) -> None:
+        self._pauses += 1
+        pause = min(_PAUSE_S * 2 ** min(self._pauses, 8), _LONGEST_PAUSE_S) if error.seconds is None else error.seconds
+        self.health.trouble("replies", error.message)
+        await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+        self.health.well("replies")
+
+    async def _serve(self, reply: Reply, until: float) -> None:
+        """One reply, to its receipt. Whatever goes wrong with the server, the lease ends and says what is uncertain."""
+        try:
+            await self._send_all(reply, until)
+        except _GivenBack as back:
+            with suppress(Unreachable, Overtaken):
+                await self.api.receipt(reply, "retryable", error=back.reason, retry_after_s=back.seconds)
+        except _Unknown as unknown:
+            with suppress(Unreachable, Overtaken):
+                await self.api.receipt(reply, "uncertain", error=str(unknown))
+        except (Unreachable, Overtaken) as error:
+            log.warning("reply left to its lease", outbox_id=reply.outbox_id, why=error.message)
+        except SwitchboardError as error:
+            self.health.trouble("replies", error.message)
+            log.error("reply not sent", outbox_id=reply.outbox_id, why=error.message)  # noqa: TRY400
+
+    async def _send_all(self, reply: Reply, until: float) -> None:
+        parts = plan(reply.text, (), self.capabilities, address=reply.address, reply_to=reply.reply_to)
+        held = _Held(reply, parts, until)
+        await self._braked(held)
+        ids, refusals = list[str](), list[str]()
+        for index in range(len(parts)):
+            outcome = await self._once(held, index)
+            if isinstance(outcome, Sent):
+                ids.append(outcome.platform_message_id)
+            else:
+                refusals.append(outcome.reason)
+        first = ids[0] if ids else None
+        await self._receipt(held, first, refusals)
+        self.health.counters["sent" if ids else "failed"] += 1
+
+    async def _receipt(self, held: _Held, first: str | None, refusals: Sequence[str]) -> None:
+        """Tried for as long as the lease is ours: the parts are recorded, the lease would end as pending."""
+        error = "; ".join(refusals)[:1000] or None
+        while True:
+            try:
+                await self.api.receipt(
+                    held.reply, "sent" if first else "failed", platform_message_id=first, error=error
+                )
+            except Unreachable as unreachable:
+                if self.clock() > held.until:
+                    raise
+                await asyncio.sleep(unreachable.seconds or _PAUSE_S)
+            else:
+                return
+
+    async def _once(self, held: _Held, index: int) -> Sent | Refused:
+        """One part, unless it is recorded as sent or refused."""
+        recorded = held.reply.parts.get(index, {})
+        match recorded.get("state"):
+            case "sent":
+                return Sent(str(recorded.get("platform_message_id") or ""))
+            case "refused":
+                return Refused(str(recorded.get("error") or "refused"))
+            case "intent":
+                return await self._after_doubt(held, index, recorded.get("recorded_at"))
+        return await self._attempt(held, index, held.parts[index])
+
+    async def _attempt(self, held: _Held, index: int, part: Part, *, again: bool = False) -> Sent | Refused:
+        """Until the platform has said what becomes of the part; `again`: it may have been sent before."""
+        while isinstance(outcome := await self._send(held, index, part), Later):
+            await self._put_off(held, outcome)
+        match outcome:
+            case Refused(because="markup") if part.rendered is not None:
+                return await self._attempt(held, index, plain(part), again=again)
+            case Refused(because="target") if part.reply_to is not None:
+                return await self._attempt(held, index, unanswering(part), again=again)
+            case Uncertain(reason):
+                return await self._decide(held, index, part, reason, again=again)
+        await self._record(held, index, outcome)
+        return outcome
+
+    async def _send(self, held: _Held, index: int, part: Part) -> Outcome:
+        """Wait for our turn, record the intent, and send while the lease is certainly ours."""
+        conversation = held.reply.conversation
+        group = held.reply.address.get("group") is True
+        while (pause := self._limiter.wait(conversation, self.clock(), group=group)) > 0:
+            await self._wait(held, pause, "the limits of the platform")
+        await self._intend(held, index)
+        if held.until - self.clock() <= REQUEST_S:
+            raise Overtaken("too little is left of the lease to send a part")
+        self._limiter.sent(conversation, self.clock(), group=group)
+        point("connector_intended")
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                outcome = await self.session.send(part, held.key(index))
+        except Exception as error:
+            outcome = Uncertain(f"{type(error).__name__}: {error}")
+        point("connector_sent")
+        return outcome
+
+    async def _intend(self, held: _Held, index: int) -> None:
+        began = self.clock()
+        await self.api.part(held.reply, index, len(held.parts), "intent", key=held.key(index))
+        held.until, held.intended = began + LEASE_S, index
+
+    async def _record(self, held: _Held, index: int, outcome: Sent | Refused) -> None:
+        """Until the server knows it, or the lease has ended."""
+        while True:
+            began = self.clock()
+            try:
+                if isinstance(outcome, Sent):
+                    await self.api.part(
+                        held.reply, index, len(held.parts), "sent", platform_message_id=outcome.platform_message_id
+                    )
+                else:
+                    await self.api.part(held.reply, index, len(held.parts), "refused", error=outcome.reason[:1000])
+            except Unreachable as error:
+                if self.clock() > held.until:
+                    raise
+                await asyncio.sleep(error.seconds or _PAUSE_S)
+            else:
+                held.until, held.intended = began + LEASE_S, None
+                point("connector_recorded")
+                return
+
+    async def _wait(self, held: _Held, seconds: float, reason: str) -> None:
+        """A pause that our own limits ask for, or the platform: then the lease is renewed meanwhile."""
+        if held.intended is None and seconds > held.until - self.clock() - REQUEST_S:
+            raise _GivenBack(seconds, reason)
+        ends = self.clock() + seconds
+        while (left := ends - self.clock()) > 0:
+            await asyncio.sleep(min(left, RENEW_S))
+            if held.intended is not None and self.clock() > held.until - LEASE_S + RENEW_S:
+                await self._intend(held, held.intended)
+
+    async def _put_off(self, held: _Held, later: Later) -> None:
+        self._limiter.later(held.reply.conversation, later.seconds, self.clock())
+        self.health.counters["later"] += 1
+        await self._wait(held, later.seconds, later.reason)
+
+    async def _braked(self, held: _Held) -> None:
+        if self.brake is None:
+            return
+        pause = self.brake.wait(held.reply.recipient, self.clock())
+        if pause > 0:
+            why = f"{held.reply.recipient} has had {self.brake.most} replies in {self.brake.seconds / 60:g} minutes"
+            self.health.trouble("brake", why)
+            raise _GivenBack(pause, why)
+        self.health.well("brake")
+        self.brake.replied(held.reply.recipient, self.clock())
+
+    async def _after_doubt(self, held: _Held, index: int, recorded_at: object) -> Sent | Refused:
+        """An earlier process intended to send this part, and nobody knows whether it did."""
+        part = held.parts[index]
+        if self.capabilities.idempotency == "key" and self._remembered(recorded_at):
+            return await self._attempt(held, index, part)
+        return await self._decide(held, index, part, "the connector ended while it was sending")
+
+    def _remembered(self, recorded_at: object) -> bool:
+        """Whether the platform still knows the key of a part that was intended then."""
+        if not isinstance(recorded_at, str):
+            return False
+        age = datetime.now(UTC) - datetime.fromisoformat(recorded_at)
+        return age.total_seconds() + REQUEST_S < self.capabilities.key_window_s
+
+    async def _decide(self, held: _Held, index: int, part: Part, reason: str, *, again: bool = False) -> Sent | Refused:
+        """What becomes of a part that may have been sent; it is repeated at most once."""
+        if self.capabilities.idempotency != "none" and (found := await self._found(held, index, part)):
+            await self._record(held, index, found)
+            return found
+        self.health.counters["uncertain"] += 1
+        match self.on_uncertain:
+            case "resend_marked" if not again:
+                self.health.counters["repeats"] += 1
+                return await self._attempt(held, index, marked(part, self.capabilities), again=True)
+            case "drop":
+                refused = Refused(f"not sent again, as it may have been sent: {reason}")
+                await self._record(held, index, refused)
+                return refused
+        raise _Unknown(f"part {index + 1} of {len(held.parts)} may have been sent: {reason}")
+
+    async def _found(self, held: _Held, index: int, part: Part) -> Sent | None:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(REQUEST_S):
+                return await self.session.find(part, held.key(index))
+        return None

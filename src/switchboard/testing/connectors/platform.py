@@ -1,0 +1,174 @@
+"""A scripted platform in memory: people write, the account's session receives and sends, and faults are on request.
+
+It gives events from a cursor, and again until they are confirmed. `checks.py` are run against it. Next: `checks.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from switchboard.connectors.kernel.accounts import Configured
+from switchboard.connectors.kernel.intake import Handling
+from switchboard.domain.envelope import Attachment, Control, Envelope, Event, Payload, Sender, Source
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import (
+    Account,
+    Batch,
+    Capabilities,
+    FileIn,
+    Identity,
+    Inbound,
+    Manifest,
+    Outcome,
+    Part,
+    Sent,
+    Session,
+    Unreadable,
+)
+from switchboard.testing.connectors.driver import Shown
+
+CAPABILITIES: Final = Capabilities(text_limit=120, history="cursor", receive_window_s=1.0)
+HANDLING: Final = Handling(start="all")
+_TOLD: Final = {"token": "scripted-value"}
+
+
+class Settings(BaseModel):
+    """None."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(slots=True)
+class ScriptedPlatform:
+    """The platform, and the driver of it."""
+
+    capabilities: Capabilities = CAPABILITIES
+    handling: Handling = HANDLING
+    events: list[Inbound | Unreadable] = field(default_factory=list)
+    posts: list[Part] = field(default_factory=list)
+    keys: dict[str, str] = field(default_factory=dict)
+    outcomes: list[Outcome | Exception] = field(default_factory=list)
+    """What the next calls of `send` say instead of sending; an exception after it was sent."""
+    confirmed: int = 0
+    opened: int = 0
+    silent: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def configured(self) -> Configured:
+        """The account, as its file would say."""
+        manifest = Manifest(
+            name="scripted",
+            channel="api",
+            provider="internal",
+            settings=Settings,
+            secrets=(),
+            steps=(),
+            capabilities=self.capabilities,
+            open=self._open,
+        )
+        return Configured(manifest, Account("scripted", Settings(), _TOLD), self.handling)
+
+    async def says(self, thread: str, text: str) -> None:
+        """A person writes in a chat with the account."""
+        self.add(thread, text)
+
+    async def shown(self) -> Sequence[Shown]:
+        """All that the account has sent."""
+        return [Shown(str(part.address["thread"]), part.text) for part in self.posts]
+
+    def add(self, thread: str, text: str, **more: Any) -> Inbound:
+        """One more event; `more` are fields of `Inbound`, `event` and `control` those of the envelope."""
+        number = len(self.events) + 1
+        photo = (Attachment(media_type="image/jpeg", size_bytes=1),) if more.get("album") else ()
+        envelope = Envelope(
+            schema_version="ingest.v1",
+            source=Source(channel="api", provider="internal", endpoint_identity="scripted:1"),
+            event=Event(
+                external_event_id=str(number),
+                external_thread_id=thread,
+                observed_at=datetime.now(UTC),
+                reply_address={"thread": thread},
+                **more.pop("event", {}),
+            ),
+            sender=Sender(identity=f"person of {thread}", chat_type="private"),
+            payload=Payload(normalized_text=text, attachments=photo),
+            control=Control(**more.pop("control", {})),
+        )
+        files = (FileIn(0, {"number": number}),) if photo else ()
+        event = replace(Inbound(envelope=envelope, direct=True, files=files), **more)
+        self.events.append(event)
+        self.changed.set()
+        return event
+
+    def break_one(self, event_id: str) -> None:
+        """An event that nobody can read."""
+        self.events.append(Unreadable(event_id, b"\x00", "no event"))
+        self.changed.set()
+
+    async def _open(self, _: Account) -> Session:
+        self.opened += 1
+        return _Session(self)
+
+
+class _Session:
+    identity = Identity("scripted:1")
+
+    def __init__(self, platform: ScriptedPlatform) -> None:
+        self._platform = platform
+
+    async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
+        at = int(cursor or 0)
+        while True:
+            events = self._platform.events[at : at + 50]
+            if events and not self._platform.silent:
+                at += len(events)
+                yield Batch(tuple(events), str(at))
+                continue
+            await self._round_trip()
+            if not self._platform.silent:
+                yield Batch(())
+
+    async def _round_trip(self) -> None:
+        self._platform.changed.clear()
+        try:
+            await asyncio.wait_for(self._platform.changed.wait(), 0.2)
+        except TimeoutError:
+            return
+
+    async def confirm(self, cursor: str) -> None:
+        self._platform.confirmed = max(self._platform.confirmed, int(cursor))
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        outcome = self._platform.outcomes.pop(0) if self._platform.outcomes else None
+        if outcome is not None and not isinstance(outcome, Exception):
+            return outcome
+        if self._platform.capabilities.idempotency == "key" and key in self._platform.keys:
+            return Sent(self._platform.keys[key])
+        self._platform.posts.append(part)
+        self._platform.keys[key] = str(len(self._platform.posts))
+        if outcome is not None:
+            raise outcome
+        return Sent(self._platform.keys[key])
+
+    async def find(self, part: Part, key: str) -> Sent | None:
+        del part
+        return Sent(self._platform.keys[key]) if key in self._platform.keys else None
+
+    async def typing(self, address: JsonObject) -> None:
+        del address
+
+    def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
+        raise ValueError(f"there is no file {file.attachment}")
+
+    async def latest(self) -> str | None:
+        return str(len(self._platform.events))
+
+    async def close(self) -> None:
+        return

@@ -1,0 +1,192 @@
+"""A scripted switchboard in memory: the routes that a connector uses, with faults on request.
+
+An `httpx2` transport, so no port is opened. In: requests; kept: what was accepted, quarantined and sent, and by which
+lease. Next: `connectors/kernel/api.py`, the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+
+from switchboard.domain.json_values import JsonObject
+
+Answer = tuple[int, JsonObject]
+Refusal = Callable[[JsonObject], str | None]
+"""From an envelope to the code with which it is refused, None: it is taken."""
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    reply: JsonObject
+    parts: dict[int, JsonObject] = field(default_factory=dict)
+    leased: bool = False
+    outcome: str = ""
+
+
+class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
+    """What a connector sees of a switchboard. `ttl_s` is that of leases of accounts, which end when `clock` says so."""
+
+    def __init__(self, clock: Callable[[], float], ttl_s: float = 15.0) -> None:
+        self.accepted: list[JsonObject] = []
+        self.duplicates = 0
+        self.quarantined: dict[str, str] = {}
+        self.heartbeats: list[JsonObject] = []
+        self.cursor: str | None = None
+        self.requests: list[str] = []
+        self.unavailable = False
+        """Answer nothing but 503."""
+        self.refusal: Refusal = lambda _: None
+        self.dies_at: tuple[int, bool] | None = None
+        """The number of the request at which the connector dies, and whether it is processed before."""
+        self.dead = asyncio.Event()
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._keys: dict[str, str] = {}
+        self._outbox: dict[str, _Outgoing] = {}
+        self._holder = ""
+        self._lease = 0
+        self._lease_ends = 0.0
+        self._changed = asyncio.Event()
+
+    def client(self) -> httpx2.AsyncClient:
+        """A client of this switchboard."""
+        return httpx2.AsyncClient(transport=self, base_url="http://switchboard.test")
+
+    def reply(self, envelope: JsonObject, text: str) -> str:
+        """Let a butler answer an accepted message; the id of the reply."""
+        event, sender = envelope["event"], envelope["sender"]["identity"]
+        outbox_id = str(uuid4())
+        self._outbox[outbox_id] = _Outgoing(
+            {
+                "outbox_id": outbox_id,
+                "conversation": event.get("external_thread_id") or sender,
+                "thread": event.get("external_thread_id"),
+                "recipient": sender,
+                "reply_to": event["external_event_id"],
+                "text": text,
+                "address": event.get("reply_address"),
+                "attempts": 1,
+            }
+        )
+        self._changed.set()
+        return outbox_id
+
+    def outcome(self, outbox_id: str) -> str:
+        """The outcome of a reply; empty while there is none."""
+        return self._outbox[outbox_id].outcome
+
+    def process_ended(self) -> None:
+        """The connector is gone: its lease of the account and of replies ends, and another one may come."""
+        self._holder, self.dies_at = "", None
+        self.dead = asyncio.Event()
+        for outgoing in self._outbox.values():
+            outgoing.leased = False
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer one request, unless it is the one at which the connector dies."""
+        body = json.loads(await request.aread() or b"{}")
+        self.requests.append(f"{request.method} {request.url.path}")
+        if self.dead.is_set():
+            raise httpx2.ConnectError("the connector is dead")
+        dies = self.dies_at is not None and len(self.requests) >= self.dies_at[0]
+        if dies and self.dies_at is not None and not self.dies_at[1]:
+            self._die()
+        status, answer = (503, _error("unavailable")) if self.unavailable else await self._answered(request, body)
+        if dies:
+            self._die()
+        return httpx2.Response(status, json=answer, headers={"retry-after": "0.1"} if status == 503 else None)
+
+    def _die(self) -> None:
+        self.dead.set()
+        raise httpx2.ReadError("the connector is dead")
+
+    async def _answered(self, request: httpx2.Request, body: JsonObject) -> Answer:
+        answer: Answer = (404, _error("not_found"))
+        match request.method, request.url.path.split("/")[2:]:
+            case "POST", ["connectors", "lease"]:
+                answer = self._leased(str(body["instance_id"]))
+            case "DELETE", ["connectors", "lease"]:
+                self._holder, answer = "", (200, {"status": "released"})
+            case "PUT", ["connectors", "cursor"]:
+                answer = self._saved(body)
+            case "POST", ["ingest", "batch"]:
+                answer = 200, {"results": [self._ingested(envelope) for envelope in body["envelopes"]]}
+            case "POST", ["outbox", "next"]:
+                answer = await self._next(body)
+            case "POST", ["outbox", outbox_id, "parts"]:
+                self._outbox[outbox_id].parts[body["part"]] = body
+                answer = 200, {}
+            case "POST", ["outbox", outbox_id, "receipt"]:
+                answer = self._receipt(self._outbox[outbox_id], str(body["outcome"]))
+            case "POST", ["quarantine"]:
+                self.quarantined[body["event_id"]] = body["reason"]
+                answer = 200, {}
+            case "POST", ["connectors", "heartbeat"]:
+                self.heartbeats.append(body)
+                answer = 200, {"status": "ok", "interval_s": 120}
+        return answer
+
+    def _leased(self, instance: str) -> Answer:
+        if self._holder not in {"", instance} and self._clock() < self._lease_ends:
+            return 409, _error("account_held")
+        if self._holder != instance:
+            self._holder, self._lease = instance, self._lease + 1
+        self._lease_ends = self._clock() + self._ttl_s
+        return 200, {"lease": self._lease, "ttl_s": self._ttl_s, "cursor": self.cursor}
+
+    def _saved(self, body: JsonObject) -> Answer:
+        if body["lease"] != self._lease:
+            return 409, _error("lease_lost")
+        self.cursor = body["cursor"]
+        return 200, {"status": "saved"}
+
+    def _ingested(self, envelope: JsonObject) -> JsonObject:
+        event = envelope["event"]
+        if (code := self.refusal(envelope)) is not None:
+            return _error(code)
+        key = event["external_event_id"]
+        if known := self._keys.get(key):
+            self.duplicates += 1
+            return {"request_id": known, "status": "accepted", "duplicate": True}
+        self._keys |= dict.fromkeys([key, *event.get("also", ())], str(uuid4()))
+        self.accepted.append(envelope)
+        return {"request_id": self._keys[key], "status": "accepted", "duplicate": False}
+
+    async def _next(self, body: Mapping[str, Any]) -> Answer:
+        if body["account_lease"] != self._lease:
+            return 409, _error("lease_lost")
+        while not (due := self._due()):
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), body["wait_s"])
+            except TimeoutError:
+                break
+        for outgoing in due:
+            outgoing.leased = True
+        return 200, {"replies": [self._shown(outgoing) for outgoing in due]}
+
+    def _due(self) -> list[_Outgoing]:
+        """The first reply of each conversation that has no outcome."""
+        open_ones = [some for some in self._outbox.values() if not some.outcome]
+        firsts = {some.reply["conversation"]: some for some in reversed(open_ones)}
+        return [some for some in firsts.values() if not some.leased]
+
+    def _shown(self, outgoing: _Outgoing) -> JsonObject:
+        return {**outgoing.reply, "lease": self._lease, "parts": list(outgoing.parts.values())}
+
+    def _receipt(self, outgoing: _Outgoing, outcome: str) -> Answer:
+        outgoing.leased = False
+        outgoing.outcome = "" if outcome == "retryable" else outcome
+        self._changed.set()
+        return 200, {"state": outcome}
+
+
+def _error(code: str) -> JsonObject:
+    return {"error": {"code": code, "message": f"scripted: {code}"}}

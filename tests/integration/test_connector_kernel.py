@@ -1,0 +1,170 @@
+"""The kernel against the scripted platform and the scripted switchboard: receiving, sending, and what goes wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from switchboard.connectors.kernel.intake import Handling
+from switchboard.connectors.kernel.parts import REPEAT_NOTE
+from switchboard.ports.connector import Later, Refused, Uncertain
+from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard
+from switchboard.testing.connectors.checks import connector, scripted, texts, until
+from switchboard.testing.connectors.platform import CAPABILITIES
+
+
+async def answer(platform: ScriptedPlatform, text: str) -> tuple[ScriptedSwitchboard, str]:
+    """One message, and its reply sent; the outcome."""
+    await platform.says("t", "hello")
+    switchboard = scripted()
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[0], text)
+        await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
+    return switchboard, switchboard.outcome(outbox_id)
+
+
+async def test_a_reply_goes_to_the_address_of_its_message_as_an_answer() -> None:
+    platform = ScriptedPlatform()
+    _, outcome = await answer(platform, "**hi**")
+    [part] = platform.posts
+    assert (outcome, part.address, part.reply_to, part.text) == ("sent", {"thread": "t"}, "1", "hi")
+
+
+async def test_markup_that_is_refused_is_sent_plain_and_a_target_that_is_gone_is_left_out() -> None:
+    platform = ScriptedPlatform(replace(CAPABILITIES, markup="entities"))
+    platform.outcomes = [Refused("can't parse entities", "markup"), Refused("message not found", "target")]
+    _, outcome = await answer(platform, "**hi**")
+    [part] = platform.posts
+    assert (outcome, part.rendered, part.reply_to, part.text) == ("sent", None, None, "hi")
+
+
+async def test_a_reply_that_is_refused_has_failed_and_the_next_one_goes() -> None:
+    platform = ScriptedPlatform()
+    platform.outcomes = [Refused("blocked by the user", "blocked")]
+    _, outcome = await answer(platform, "hi")
+    assert (outcome, platform.posts) == ("failed", [])
+
+
+async def test_later_is_obeyed_and_costs_nothing() -> None:
+    platform = ScriptedPlatform()
+    platform.outcomes = [Later(0.3), Later(0.1)]
+    switchboard, outcome = await answer(platform, "hi")
+    assert (outcome, [part.text for part in platform.posts]) == ("sent", ["hi"])
+    assert sum(request.endswith("/receipt") for request in switchboard.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("idempotency", "on_uncertain", "sent", "expected"),
+    [
+        ("none", "resend_marked", ["hi", f"hi\n\n{REPEAT_NOTE}"], "sent"),
+        ("none", "drop", ["hi"], "failed"),
+        ("none", "ask", ["hi"], "uncertain"),
+        ("lookup", "ask", ["hi"], "sent"),
+    ],
+)
+async def test_a_part_that_was_written_without_an_answer(
+    idempotency: Any, on_uncertain: Any, sent: list[str], expected: str
+) -> None:
+    platform = ScriptedPlatform(
+        replace(CAPABILITIES, idempotency=idempotency), Handling(start="all", on_uncertain=on_uncertain)
+    )
+    platform.outcomes = [OSError("cut")]
+    _, outcome = await answer(platform, "hi")
+    assert (outcome, [part.text for part in platform.posts]) == (expected, sent)
+
+
+async def test_a_part_is_repeated_at_most_once() -> None:
+    platform = ScriptedPlatform()
+    platform.outcomes = [Uncertain("no answer"), Uncertain("no answer")]
+    _, outcome = await answer(platform, "hi")
+    assert (outcome, platform.posts) == ("uncertain", [])
+
+
+async def test_own_messages_and_those_of_bots_are_left_out_and_move_the_cursor() -> None:
+    platform = ScriptedPlatform()
+    platform.add("t", "own", own=True)
+    platform.add("t", "bot", by_bot=True)
+    switchboard = scripted()
+    async with connector(platform.configured, switchboard):
+        await until(lambda: platform.confirmed == 2, "the cursor is behind both")
+    assert (switchboard.accepted, switchboard.cursor) == ([], "2")
+
+
+async def test_an_album_is_one_message() -> None:
+    platform = ScriptedPlatform()
+    for _ in range(3):
+        platform.add("t", "look", album="a")
+    switchboard = scripted()
+    async with connector(platform.configured, switchboard):
+        await until(lambda: platform.confirmed == 3, "all three are settled")
+    [message] = switchboard.accepted
+    assert (message["event"]["also"], len(message["payload"]["attachments"])) == (["2", "3"], 3)
+
+
+async def test_what_nobody_can_read_is_quarantined() -> None:
+    platform = ScriptedPlatform()
+    platform.break_one("e1")
+    await platform.says("t", "hello")
+    switchboard = scripted()
+    async with connector(platform.configured, switchboard):
+        await until(lambda: platform.confirmed == 2, "both are settled")
+    assert (switchboard.quarantined, texts(switchboard.accepted)) == ({"e1": "no event"}, ["hello"])
+
+
+async def test_at_the_first_start_what_is_there_is_left_alone() -> None:
+    platform = ScriptedPlatform(handling=Handling())
+    await platform.says("t", "long ago")
+    switchboard = scripted()
+    async with connector(platform.configured, switchboard):
+        await until(lambda: switchboard.cursor == "1", "the first cursor is kept")
+        await platform.says("t", "now")
+        await until(lambda: bool(switchboard.accepted), "a message is accepted")
+    assert texts(switchboard.accepted) == ["now"]
+
+
+async def test_a_message_that_fails_holds_back_its_own_conversation_only() -> None:
+    platform, switchboard = ScriptedPlatform(), scripted()
+    switchboard.refusal = lambda envelope: (
+        "internal_error" if envelope["payload"]["normalized_text"] == "fails" else None
+    )
+    for thread, text in (("a", "fails"), ("b", "goes"), ("a", "waits")):
+        await platform.says(thread, text)
+    async with connector(platform.configured, switchboard):
+        await until(lambda: switchboard.requests.count("POST /v1/ingest/batch") > 2, "it is tried again")
+        assert texts(switchboard.accepted) == ["goes"]
+        assert switchboard.cursor is None
+        switchboard.refusal = lambda _: None
+        await until(lambda: switchboard.cursor == "3", "all is settled")
+    assert texts(switchboard.accepted) == ["goes", "fails", "waits"]
+
+
+async def test_a_silent_connection_is_rebuilt_and_then_the_process_ends() -> None:
+    platform = ScriptedPlatform(replace(CAPABILITIES, receive_window_s=0.2))
+    platform.silent = True
+    switchboard = scripted()
+    async with connector(platform.configured, switchboard) as running:
+        await until(running.task.done, "the process ends")
+        assert running.task.result() == 75
+    assert platform.opened == 2
+
+
+async def test_heartbeats_tell_the_state_and_what_was_counted() -> None:
+    platform = ScriptedPlatform()
+    await platform.says("t", "hello")
+    switchboard = scripted()
+    async with connector(platform.configured, switchboard):
+        await until(lambda: any(beat["state"] == "healthy" for beat in switchboard.heartbeats), "it is healthy")
+    assert switchboard.heartbeats[-1]["counters"].get("accepted") == 1
+
+
+async def test_told_to_stop_the_account_is_free_at_once() -> None:
+    platform, switchboard = ScriptedPlatform(), scripted()
+    async with connector(platform.configured, switchboard) as running:
+        await until(lambda: "POST /v1/outbox/next" in switchboard.requests, "the account is open")
+        running.stop.set()
+        await until(running.task.done, "it ends")
+        assert running.task.result() == 0
+    assert switchboard.requests[-1] == "DELETE /v1/connectors/lease"

@@ -1,0 +1,79 @@
+"""What becomes of an event before the switchboard sees it: left out, history, a message; albums as one message."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pytest
+
+from switchboard.connectors.kernel.intake import AlbumClock, Handling, LeftOut, conversation_of, merged, prepared
+from switchboard.domain.envelope import Envelope
+from switchboard.testing.connectors import ScriptedPlatform
+
+NOW: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def outcome(handling: Handling, **more: Any) -> str:
+    """In a word."""
+    made = prepared(ScriptedPlatform().add("t", "hello", **more), handling, NOW)
+    if isinstance(made, LeftOut):
+        return made.why
+    assert made.payload.normalized_text == "hello"
+    return "history" if made.control.ingestion_tier == "metadata" else made.event.kind
+
+
+@pytest.mark.parametrize(
+    ("handling", "event", "expected"),
+    [
+        ({}, {}, "message"),
+        ({}, {"own": True}, "own"),
+        ({}, {"by_bot": True}, "bot"),
+        ({"bots": "answer"}, {"by_bot": True}, "message"),
+        ({"bots": "answer"}, {"by_bot": True, "own": True}, "own"),
+        ({}, {"direct": False}, "history"),
+        ({}, {"direct": False, "control": {"addressed": True}}, "message"),
+        ({"groups": "all"}, {"direct": False}, "message"),
+        ({}, {"event": {"kind": "edit"}}, "edit"),
+        ({"on_edit": "again"}, {"event": {"kind": "edit"}}, "message"),
+        ({"on_edit": "again"}, {"event": {"kind": "edit"}, "direct": False}, "history"),
+        ({"on_edit": "ignore"}, {"event": {"kind": "edit"}}, "edit"),
+        ({}, {"event": {"sent_at": NOW - timedelta(hours=7)}}, "history"),
+        ({}, {"event": {"sent_at": NOW - timedelta(hours=5)}}, "message"),
+        ({"groups": "all"}, {"direct": False, "event": {"sent_at": NOW - timedelta(minutes=16)}}, "history"),
+        ({"on_stale": "answer"}, {"event": {"sent_at": NOW - timedelta(days=7)}}, "message"),
+    ],
+)
+def test_what_becomes_of_an_event(handling: dict[str, Any], event: dict[str, Any], expected: str) -> None:
+    assert outcome(Handling(**handling), **event) == expected
+
+
+def test_an_edit_that_is_left_out_is_told_from_one_that_is_noted() -> None:
+    edit = ScriptedPlatform().add("t", "x", event={"kind": "edit"})
+    assert prepared(edit, Handling(on_edit="ignore"), NOW) == LeftOut("edit")
+    assert isinstance(prepared(edit, Handling(), NOW), Envelope)
+
+
+def test_an_album_is_one_message_with_all_its_files() -> None:
+    platform = ScriptedPlatform()
+    events = [platform.add("t", text, album="a") for text in ("", "look", "")]
+    whole = merged(events)
+    assert whole.envelope.payload.normalized_text == "look"
+    assert (whole.envelope.event.external_event_id, whole.envelope.event.also) == ("1", ("2", "3"))
+    assert len(whole.envelope.payload.attachments) == 3
+    assert [(file.attachment, file.handle) for file in whole.files] == [(n, {"number": n + 1}) for n in range(3)]
+    assert merged(events[:1]) is events[0]
+
+
+def test_an_album_is_whole_after_a_second_of_quiet_and_three_at_most() -> None:
+    clock = AlbumClock(10.0, 10.0)
+    assert clock.whole_at == 11.0
+    for now in (10.8, 11.6, 12.4, 13.0):
+        clock.added(now)
+    assert (clock.whole_at, clock.full) == (13.0, False)
+
+
+def test_without_a_thread_a_conversation_is_that_of_its_sender() -> None:
+    platform = ScriptedPlatform()
+    one, other = platform.add("a", "x").envelope, platform.add("b", "x").envelope
+    assert conversation_of(one) != conversation_of(other)
