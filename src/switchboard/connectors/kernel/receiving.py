@@ -246,7 +246,7 @@ class Receiver:
         envelope = waiting.envelope or waiting.events[0].envelope
         key = envelope.event.external_event_id
         await self.api.quarantine(key, waiting.refusal, msgspec.json.encode(envelope))
-        log.warning("event quarantined", event=key, reason=waiting.refusal)
+        log.warning("event quarantined", event_id=key, reason=waiting.refusal)
         self._end(waiting, "quarantined")
 
     def _end(self, waiting: _Waiting, count: str) -> None:
