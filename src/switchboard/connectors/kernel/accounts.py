@@ -1,6 +1,6 @@
 """The file of an account, `channels.d/NAME.toml`: which channel, its settings, and where its secrets are.
 
-`cli/connect.py` hands in the text; a manifest checks the settings. Secrets stand in files or in environment variables,
+A manifest checks the settings. Secrets stand in files or in environment variables,
 never in this file.
 
     channel = "telegram"

@@ -1,6 +1,6 @@
 """One account, kept open: signed in, leased, received and sent for, watched, and opened again when it breaks.
 
-`cli/connect.py` runs it in a process of its own. A second process of the same account waits until the lease is free. A
+A second process of the same account waits until the lease is free. A
 connection that stays silent is rebuilt, and if it is silent again the process ends, for its supervisor to start another
 one. Next: `receiving.py`.
 """
