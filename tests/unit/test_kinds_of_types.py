@@ -33,8 +33,11 @@ MODELS: Final = {
     "agents/delivery.py",
     "agents/model/options.py",
     "app/settings.py",
+    "connectors/kernel/accounts.py",
+    "connectors/kernel/intake.py",
     "core/remote_agents.py",
     "server/contracts/messages.py",
+    "testing/connectors/platform.py",
 }
 """Where a model derives from `BaseModel` itself; those of `core/envelope/strict.py` are made from Structs."""
 

@@ -176,15 +176,21 @@ class Api:
 
     async def replies(self, *, limit: int = 100, wait_s: float = _LONG_POLL_S, lease_s: float = 60.0) -> list[Reply]:
         """The next reply of each conversation. Raises Unreachable, Overtaken."""
-        body = {**self._fenced("account_lease"), "limit": limit, "wait_s": wait_s, "lease_s": lease_s}
+        body = {**self._fenced("account_lease"), "limit": limit, "wait_s": wait_s, "lease_s": lease_s, "parts": True}
         got = await self._ask("POST", "/v1/outbox/next", body, timeout=wait_s + 30)
         return [_reply(some) for some in got["replies"]]
 
-    async def part(self, reply: Reply, index: int, of: int, state: PartState, **more: str | None) -> None:
-        """Record what becomes of a part, and keep the reply for longer. Raises Unreachable, Overtaken."""
+    async def part(self, reply: Reply, index: int, of: int, state: PartState, **more: str | None) -> str:
+        """Record what becomes of a part, and keep the reply for longer; what is recorded of it now.
+
+        Raises Unreachable, Overtaken.
+        """
         known = {name: value for name, value in more.items() if value is not None}
         body = {"lease": reply.lease, "part": index, "of": of, "state": state, **known}
-        await self._ask("POST", f"/v1/outbox/{reply.outbox_id}/parts", body)
+        got = await self._ask(
+            "POST", f"/v1/outbox/{reply.outbox_id}/parts", {**body, "account_lease": self.lease_number}
+        )
+        return str(got["state"])
 
     async def receipt(self, reply: Reply, outcome: str, **more: str | float | None) -> None:
         """Say what became of a reply. Raises Unreachable, Overtaken."""

@@ -43,6 +43,8 @@ REQUEST_S: Final = 30.0
 """The longest that one call of `send` may take; nothing is sent unless more than this is left of the lease."""
 _PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
+_HOLD_S: Final = 15.0
+"""For longer than this a reply is given back: an intent is taken back with it, and is no doubt after a crash."""
 _DRAIN_S: Final = 10.0
 """How long replies that are being sent may take when we are told to stop."""
 
@@ -136,7 +138,7 @@ class Sender:
             await self._send_all(reply, until)
         except _GivenBack as back:
             with suppress(Unreachable, Overtaken):
-                await self.api.receipt(reply, "retryable", error=back.reason, retry_after_s=back.seconds)
+                await self.api.receipt(reply, "later", error=back.reason or None, retry_after_s=back.seconds)
         except _Unknown as unknown:
             with suppress(Unreachable, Overtaken):
                 await self.api.receipt(reply, "uncertain", error=str(unknown))
@@ -184,7 +186,7 @@ class Sender:
                 return Sent(str(recorded.get("platform_message_id") or ""))
             case "refused":
                 return Refused(str(recorded.get("error") or "refused"))
-            case "intent":
+            case "intent" | "uncertain":
                 return await self._after_doubt(held, index, recorded.get("recorded_at"))
         return await self._attempt(held, index, held.parts[index])
 
@@ -208,7 +210,8 @@ class Sender:
         group = held.reply.address.get("group") is True
         while (pause := self._limiter.wait(conversation, self.clock(), group=group)) > 0:
             await self._wait(held, pause, "the limits of the platform")
-        await self._intend(held, index)
+        if await self._intend(held, index) == "sent":
+            return Sent("")
         if held.until - self.clock() <= REQUEST_S:
             raise Overtaken("too little is left of the lease to send a part")
         self._limiter.sent(conversation, self.clock(), group=group)
@@ -221,10 +224,11 @@ class Sender:
         point("connector_sent")
         return outcome
 
-    async def _intend(self, held: _Held, index: int) -> None:
+    async def _intend(self, held: _Held, index: int) -> str:
         began = self.clock()
-        await self.api.part(held.reply, index, len(held.parts), "intent", key=held.key(index))
+        state = await self.api.part(held.reply, index, len(held.parts), "intent", key=held.key(index))
         held.until, held.intended = began + LEASE_S, index
+        return state
 
     async def _record(self, held: _Held, index: int, outcome: Sent | Refused) -> None:
         """Until the server knows it, or the lease has ended."""
@@ -259,6 +263,8 @@ class Sender:
     async def _put_off(self, held: _Held, later: Later) -> None:
         self._limiter.later(held.reply.conversation, later.seconds, self.clock())
         self.health.counters["later"] += 1
+        if later.seconds > _HOLD_S:
+            raise _GivenBack(later.seconds, later.reason)
         await self._wait(held, later.seconds, later.reason)
 
     async def _braked(self, held: _Held) -> None:

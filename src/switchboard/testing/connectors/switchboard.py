@@ -122,7 +122,7 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
                 answer = await self._next(body)
             case "POST", ["outbox", outbox_id, "parts"]:
                 self._outbox[outbox_id].parts[body["part"]] = body
-                answer = 200, {}
+                answer = 200, {"state": body["state"], "lease_s": 60.0}
             case "POST", ["outbox", outbox_id, "receipt"]:
                 answer = self._receipt(self._outbox[outbox_id], str(body["outcome"]))
             case "POST", ["quarantine"]:
@@ -183,7 +183,9 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
 
     def _receipt(self, outgoing: _Outgoing, outcome: str) -> Answer:
         outgoing.leased = False
-        outgoing.outcome = "" if outcome == "retryable" else outcome
+        outgoing.outcome = "" if outcome in {"later", "retryable"} else outcome
+        if not outgoing.outcome:
+            outgoing.parts = {index: part for index, part in outgoing.parts.items() if part["state"] != "intent"}
         self._changed.set()
         return 200, {"state": outcome}
 
