@@ -15,6 +15,7 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.strict import strict
 from switchboard.core.policy.budget import Amount
+from switchboard.core.strangers import Policy
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
 from switchboard.journey.accept import AcceptLeg, Submission
@@ -24,6 +25,7 @@ from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import ReplyService, ReplyWays
 from switchboard.journey.rulebook import RuleBook
+from switchboard.journey.strangers import Strangers
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import NOTICE, ROUTE, TURN
 from switchboard.lanes.notifier import Notifier
@@ -151,6 +153,7 @@ async def lab(
     classifying: bool = False,
     clock: DatabaseClock = OWN_CLOCK,
     direct_url: str | None = None,
+    policies: Mapping[tuple[str, str], Policy] | None = None,
     **limits: Any,
 ) -> AsyncIterator[Lab]:
     """Migrate, seed and wire on the database at `url`. `classifying`: this process has models.
@@ -163,7 +166,10 @@ async def lab(
         await teams.seed(database, teams_, rules, author="test", reason="lab")
         notifier = Notifier(database)
         rule_book = await RuleBook.open(database, notifier, classifying=classifying)
-        accept = AcceptLeg(database, DecideLeg(rule_book), notifier, AcceptLimits(**limits), CHANNELS, clock)
+        strangers = Strangers(database, notifier, CHANNELS, policies or {})
+        accept = AcceptLeg(
+            database, DecideLeg(rule_book), notifier, AcceptLimits(**limits), CHANNELS, clock, strangers=strangers
+        )
         yield Lab(database, notifier, rule_book, accept, ReplyService(database, notifier))
     finally:
         await database.close()

@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 
 from switchboard.domain.routing import Team
-from switchboard.journey.reply import pull_pool
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Journal, Refusal, Turn, TurnResult
 from switchboard.store import outbox
@@ -27,6 +26,7 @@ from switchboard.store.books import (
     outcomes_of,
 )
 from switchboard.store.database import Database
+from switchboard.store.outbox import pull_pool
 from switchboard.testing.echo import Echo
 from tests.hands import Scripted, at_work, settled
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to

@@ -21,10 +21,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from switchboard.domain.errors import Conflict
 from switchboard.domain.ledger import Item, LaneKey, OutboxRow
-from switchboard.journey.reply import PullRequest, pull_pool
+from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt, SendOutcome
 from switchboard.store import lanes, outbox, steps
 from switchboard.store.books import audit_books
+from switchboard.store.outbox import pull_pool
 from switchboard.store.steps import Step, StepWrite, write_steps
 from tests.hands import Hand, a_hand, message_of, rescue
 from tests.lab import Lab, lab, submission

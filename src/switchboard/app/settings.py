@@ -24,6 +24,7 @@ from switchboard.app.ownership import read_ours
 from switchboard.core.policy.budget import Cap, SenderCaps
 from switchboard.core.policy.liveness import Patience
 from switchboard.core.schedules import Schedule, parse_window
+from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.llm.port import Kind
@@ -145,6 +146,12 @@ class EmailSettings(_Group):
     """The mail servers whose `Authentication-Results` are believed: their names, by account or for all (`*`)."""
 
     trusted_servers: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+
+
+class EndpointSettings(_Group):
+    """Of one endpoint: who may write to it."""
+
+    strangers: Policy = "open"
 
 
 class ScheduleSettings(_Group):
@@ -281,10 +288,18 @@ class Settings(BaseSettings):
     spending: SpendingSettings = SpendingSettings()
     memory: MemorySettings = MemorySettings()
     email: EmailSettings = EmailSettings()
+    endpoints: dict[Annotated[str, Field(pattern=r"^[^/]+/.+$")], EndpointSettings] = Field(default_factory=dict)
+    """By channel and endpoint, as in `telegram/bot:house`."""
     schedules: dict[ScheduleName, ScheduleSettings] = Field(default_factory=dict)
     """Named windows of time, which rules match on."""
     channels: dict[str, list[str]] = Field(default_factory=dict)
     """Further channels and their providers, beside those that Switchboard knows."""
+
+    @property
+    def policies(self) -> dict[tuple[str, str], Policy]:
+        """Who may write, by channel and endpoint."""
+        named = ((name.partition("/"), one.strangers) for name, one in self.endpoints.items())
+        return {(channel, endpoint): policy for (channel, _, endpoint), policy in named}
 
     @property
     def places(self) -> dict[str, int]:

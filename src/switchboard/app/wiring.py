@@ -40,6 +40,7 @@ from switchboard.journey.compaction import Compactor
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import Callback, ReplyService, ReplyWays, SendLeg
 from switchboard.journey.rulebook import RuleBook
+from switchboard.journey.strangers import Strangers
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.background import run_in_background
 from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
@@ -89,7 +90,8 @@ async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
     given = settings.accept
     limits = AcceptLimits(given.backlog, given.message_bytes, sender_per_minute=given.sender_per_minute)
     decide, clock = DecideLeg(runtime.rule_book, runtime.channels), DatabaseClock()
-    accept = AcceptLeg(runtime.database, decide, runtime.notifier, limits, runtime.channels, clock)
+    strangers = Strangers(runtime.database, runtime.notifier, runtime.channels, settings.policies)
+    accept = AcceptLeg(runtime.database, decide, runtime.notifier, limits, runtime.channels, clock, strangers=strangers)
     async with AsyncExitStack() as stack:
         await remote_agents.listen(runtime.database)
         await runtime.rule_book.look_around()

@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from switchboard.core.channels.registry import Channels
 from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
+from switchboard.core.strangers import Contact
 from switchboard.core.turns.stop import is_stop
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import (
@@ -29,6 +30,7 @@ from switchboard.domain.message import Conversation, Message, Named, RequestId
 from switchboard.domain.routing import SWITCHBOARD, Decision, SystemId
 from switchboard.journey.admission import AcceptLimits, Admission
 from switchboard.journey.stopping import announce
+from switchboard.journey.strangers import Strangers
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
@@ -82,7 +84,7 @@ class Decide(Protocol):
 class AcceptLeg:
     """Accepts messages. Back-pressure needs `watch_backlog` to run alongside."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a process
         self,
         database: Database,
         decide: Decide,
@@ -90,6 +92,8 @@ class AcceptLeg:
         limits: AcceptLimits,
         channels: Channels,
         clock: DatabaseClock,
+        *,
+        strangers: Strangers | None = None,
     ) -> None:
         self._database = database
         self._decide = decide
@@ -97,6 +101,7 @@ class AcceptLeg:
         self._admission = Admission(database, limits)
         self._channels = channels
         self._clock = clock
+        self._strangers = strangers
         self._ids = IdSequence()
         # Two commits at a time: one runs while the other is flushed, or while its result is on the way to us.
         self._batch: Batch[_Ask, Acceptance] = Batch(self._store, most=100, least=40, writers=2, key=_conversation)
@@ -120,8 +125,9 @@ class AcceptLeg:
         asks = given if all(map(_is_ready, given)) else await self._placed(await self._with_room(given))
         if any(map(_is_pinned, submissions)):
             asks = await self._with_good_pins(submissions, asks)
-        answers = iter(await self._batch.put_all([ask for ask in asks if isinstance(ask, _Ask)]))
-        outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in asks]
+        left = await self._held(asks, self._strangers) if self._strangers else asks
+        answers = iter(await self._batch.put_all([ask for ask in left if isinstance(ask, _Ask)]))
+        outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in left]
         point("after_commit")
         for one, ask, outcome in zip(submissions, given, outcomes, strict=True):
             if not isinstance(outcome, Acceptance) or outcome.duplicate:
@@ -198,6 +204,35 @@ class AcceptLeg:
         except Unavailable as error:
             return [error if n in pins else ask for n, ask in enumerate(asks)]
         return [_bad_pin(pins[n][1]) if n in pins and pins[n] not in written else ask for n, ask in enumerate(asks)]
+
+    async def _held(
+        self, asks: list[_Ask | SwitchboardError], strangers: Strangers
+    ) -> list[_Ask | Acceptance | SwitchboardError]:
+        """What is from strangers is held, one after the other: a code among it lets what follows pass."""
+        contacts = {
+            n: one for n, ask in enumerate(asks) if isinstance(ask, _Ask) and (one := strangers.contact(ask.message))
+        }
+        left: list[_Ask | Acceptance | SwitchboardError] = list(asks)
+        if not contacts:
+            return left
+        try:
+            known = await strangers.let_in(set(contacts.values()))
+        except Unavailable as error:
+            return [error if n in contacts else ask for n, ask in enumerate(asks)]
+        for n, contact in contacts.items():
+            if contact not in known and isinstance(ask := asks[n], _Ask):
+                left[n] = await self._hold(ask, contact, strangers)
+        return left
+
+    async def _hold(self, ask: _Ask, contact: Contact, strangers: Strangers) -> _Ask | Acceptance | SwitchboardError:
+        try:
+            author = (await self._authors([ask])).get(ask.message.request_id)
+            taken = await strangers.hold(store.prepare(self._arrival(ask.message, author, stops=ask.stops)), contact)
+            if taken and taken.differs and (own := _apart(ask.message)):
+                taken = await strangers.hold(store.prepare(self._arrival(own, author, stops=ask.stops)), contact)
+        except Exception as error:
+            return _refusal(error)
+        return ask if taken is None else _outcome(ask, taken)
 
     def _ready(self, message: Message) -> Prepared | None:
         """Do as much as is possible before the current commit has ended."""

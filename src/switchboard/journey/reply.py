@@ -13,7 +13,6 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
-from urllib.parse import quote
 from uuid import UUID
 
 import structlog
@@ -36,17 +35,13 @@ from switchboard.store.database import Database
 from switchboard.store.history import Readers
 from switchboard.store.inbox import get_raw
 from switchboard.store.lanes import Work
+from switchboard.store.outbox import pull_pool
 from switchboard.store.rules import allow_automatic
 
 log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S: Final = 1.0
 """Poll interval of those who wait for replies: there is no notification when a retry becomes due."""
-
-
-def pull_pool(channel: str, endpoint: str) -> str:
-    """The pool in which the replies for one connector wait. No two connectors share one, whatever their names."""
-    return f"pull:{quote(channel, safe='')}:{endpoint}"
 
 
 class Callback(Protocol):

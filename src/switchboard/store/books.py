@@ -43,7 +43,7 @@ _ONE_DAY: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What was accepted, and what became of it; the five states add up to `accepted`, or something is lost."""
+    """What was accepted, and what became of it; the states add up to `accepted`, or something is lost."""
 
     accepted: int = 0
     in_flight: int = 0
@@ -51,11 +51,12 @@ class Balance:
     declined: int = 0
     dead: int = 0
     cancelled: int = 0
+    held: int = 0
 
     @property
     def difference(self) -> int:
         """Accepted minus accounted for: 0, or so many are missing (negative: doubled)."""
-        return self.accepted - (self.in_flight + self.answered + self.declined + self.dead + self.cancelled)
+        return self.accepted - (self.in_flight + self.answered + self.declined + self.dead + self.cancelled + self.held)
 
     def __add__(self, other: Balance) -> Balance:
         return Balance(*(getattr(self, name) + getattr(other, name) for name in Balance.__slots__))

@@ -45,7 +45,7 @@ class Acceptance(Struct, frozen=True, gc=False):
 
     `decision` is what was decided about a new message; None for a duplicate, and while it `waits`: to be classified, or
     behind a message of its conversation that does. A duplicate `differs` if the first one has another text, sender,
-    thread or other attachments.
+    thread or other attachments. It is `held` if its sender has not been let in, or has just been, by this message.
     """
 
     request_id: RequestId
@@ -53,6 +53,7 @@ class Acceptance(Struct, frozen=True, gc=False):
     decision: Decision | None = None
     waits: bool = False
     differs: bool = False
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ async def _store(
 ) -> Sequence[Row]:
     """`known`: all lanes were there, so the conversations are, too, and need no names."""
     raws, keys = [one.raw for one in prepared], await database.keys()
-    names, *joined, asks, sizes = _joined(((*_keys(one, keys), *one.row) for one in prepared), 20)
+    names, *joined, asks, sizes = _joined(((*keys_of(one, keys), *one.row) for one in prepared), 20)
     starts = _SEPARATOR.join(map(str, accumulate(map(len, raws[:-1]), initial=1)))
     try:
         return await database.rows(
@@ -223,7 +224,8 @@ def _split_columns(decision: Decision) -> list[object]:
     return [*arrays(parts, 2), *arrays(lost, 2), to_json(teams) if teams else None]
 
 
-def _keys(one: Prepared, keys: Keys) -> tuple[str, str, str, str]:
+def keys_of(one: Prepared, keys: Keys) -> tuple[str, str, str, str]:
+    """Its conversation's name and key, and the keys of its event and its content."""
     message, source = one.arrival.message, one.arrival.message.envelope.source
     event = keys.event(source.channel, source.endpoint_identity, message.dedupe_key)
     return message.conversation, keys.conversation(message.conversation), event, keys.of("body", one.content)

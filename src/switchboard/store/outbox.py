@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
+from urllib.parse import quote
 from uuid import UUID
 
 from switchboard.core.storable import storable_text
@@ -40,6 +41,11 @@ class WaitingReplies:
     endpoint: str
     replies: int
     since: datetime
+
+
+def pull_pool(channel: str, endpoint: str) -> str:
+    """The pool in which the replies for one connector wait. No two connectors share one, whatever their names."""
+    return f"pull:{quote(channel, safe='')}:{endpoint}"
 
 
 async def lease(database: Database, pool: str, *, limit: int, lease_s: float, idempotent: bool) -> list[LeasedRow]:

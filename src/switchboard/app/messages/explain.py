@@ -38,7 +38,7 @@ from switchboard.domain.shown import (
     ShownWaiting,
 )
 from switchboard.ports.channel import Implies
-from switchboard.store import classification, dead_letters, inbox, ledger, outbox, routing
+from switchboard.store import classification, dead_letters, inbox, ledger, outbox, routing, strangers
 from switchboard.store.database import Database
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.rules import open_rules_at
@@ -173,12 +173,21 @@ async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
     )
 
 
+async def _held(database: Database, request_id: UUID) -> list[str]:
+    held = await strangers.held_by(database, request_id)
+    if held is None:
+        return []
+    if held.state == "held":
+        return [f"held until its sender is let in: switchboard pairing approve {held.contact_id}"]
+    return ["its sender was let in by this code" if held.state == "code" else "its sender was not let in; forgotten"]
+
+
 async def _notes(runtime: Runtime, message: StoredMessage) -> tuple[str, ...]:
+    notes = await _held(runtime.database, message.request_id)
     envelope = await _whole(runtime, message)
     if envelope is None:
-        return ()
+        return tuple(notes)
     channel = runtime.channels[message.channel]
-    notes: list[str] = []
     if content_of(envelope, channel) is not None:
         key = dedupe_key(envelope, channel)
         first = await inbox.first_of_event(runtime.database, message.channel, message.endpoint, key)

@@ -37,12 +37,15 @@ _AT_A_STRETCH: Final = 0.05
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """The message is stored. The triage fields are there when it is not a duplicate; `pending`: not decided yet."""
+    """The message is stored. The triage fields are there when it is not a duplicate.
+
+    `pending`: not decided yet; `held`: its sender has not been let in.
+    """
 
     request_id: UUID
     duplicate: bool
     status: Literal["accepted"] = "accepted"
-    triage_decision: Literal["routed", "dead_letter", "pending"] | msgspec.UnsetType = msgspec.UNSET
+    triage_decision: Literal["routed", "dead_letter", "pending", "held"] | msgspec.UnsetType = msgspec.UNSET
     triage_target: str | msgspec.UnsetType = msgspec.UNSET
     """The butlers that get it, or the team whose dead letter it is; several are joined by commas."""
 
@@ -250,6 +253,8 @@ def _checked_key(key: str) -> str:
 
 
 def _accepted(acceptance: Acceptance) -> Accepted:
+    if acceptance.held:
+        return Accepted(acceptance.request_id, duplicate=False, triage_decision="held")
     if acceptance.waits:
         return Accepted(acceptance.request_id, duplicate=False, triage_decision="pending")
     if acceptance.decision is None:

@@ -33,6 +33,7 @@ from switchboard.store import (
     outbox,
     partitions,
     steps,
+    strangers,
 )
 from switchboard.store.database import Database
 from switchboard.store.dead_letters import Report, Untold
@@ -52,6 +53,8 @@ _SESSIONS_STAY: Final = timedelta(hours=1)
 """After a session has expired: nothing opens by it any more."""
 _DELTAS_STAY: Final = timedelta(hours=1)
 """What a worker that crashed has told of a reply; any other removes its own."""
+_HELD_STAY: Final = timedelta(days=30)
+"""Messages of strangers about whom nobody decides."""
 _EVENTS_STAY: Final = timedelta(days=30)
 """After their message came: a second decision is answered with the first, not with an unknown key."""
 
@@ -85,6 +88,7 @@ def retention_tasks(database: Database, keep_days: int, memory_days: int) -> tup
         MaintenanceTask("forget_sessions", 600.0, old.sessions),
         MaintenanceTask("forget_classifications", 3600.0, lambda: old.classifications(keep_days)),
         MaintenanceTask("forget_events", 3600.0, old.events),
+        MaintenanceTask("forget_strangers", 3600.0, old.strangers),
         MaintenanceTask("forget_deltas", 3600.0, lambda: deltas.forget(database, _DELTAS_STAY)),
         MaintenanceTask("erase_entries", 3600.0, lambda: old.entries(memory_days)),
     )
@@ -107,6 +111,10 @@ class Retention:
         """Events of items that have ended, once their messages are old; returns how many rows."""
         below = _first_id(_EVENTS_STAY)
         return await _all(lambda: steps.forget_events(self._database, below, _EMPTIED_AT_ONCE))
+
+    async def strangers(self) -> int:
+        """What was held for 30 days, and strangers of whom nothing is held; returns how many of both."""
+        return await _all(lambda: strangers.forget(self._database, _HELD_STAY))
 
     async def entries(self, keep_days: int) -> int:
         """Entries for which a summary has stood for 30 days, histories and summaries of longer ago; how many of all."""

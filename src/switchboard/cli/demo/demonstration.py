@@ -251,7 +251,7 @@ def _epilogue(show: Show, outcome: Outcome) -> int:
     names = ("team", "channel", "category", "notified", "reason")
     console.print(table(*names, rows=rows, keep=names[2:3], wrap=True, room=40))
     console.print("\nThe books:", style="bold")
-    counted = ("accepted", "in_flight", "answered", "declined", "dead", "cancelled")
+    counted = ("accepted", "in_flight", "answered", "declined", "dead", "cancelled", "held")
     console.print(table(*counted, rows=[[books[name] for name in counted]]))
     good = outcome.good
     not_so = f"NOT as expected: {outcome.counted} {books['problems']}"

@@ -201,7 +201,7 @@ class AcceptedBody(Answer):
     request_id: UUID
     status: Literal["accepted"]
     duplicate: bool
-    triage_decision: Literal["routed", "dead_letter", "pending"] = Field(default="routed")
+    triage_decision: Literal["routed", "dead_letter", "pending", "held"] = Field(default="routed")
     triage_target: str = Field(default="")
 
 
@@ -380,6 +380,7 @@ class BalanceView(Answer):
     declined: int
     dead: int
     cancelled: int
+    held: int
 
 
 class BooksView(BalanceView):

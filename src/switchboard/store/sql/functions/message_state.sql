@@ -13,6 +13,7 @@ language sql stable as $$
         when bool_or(s.state = 'answered') then 'answered'
         when bool_or(s.state = 'declined') then 'declined'
         when bool_or(s.state = 'dead') then 'dead'
+        when bool_or(s.state = 'held') then 'held'
         when bool_or(s.state = 'cancelled') then 'cancelled'
         else 'missing' end
     from (
@@ -21,6 +22,8 @@ language sql stable as $$
         select 'dead' from dead_letter x where x.request_id = _request_id and x.lane is null
         union all
         select 'pending' from routing r where r.request_id = _request_id and r.state = 'pending'
+        union all
+        select case when h.state = 'held' then 'held' else 'cancelled' end from held h where h.request_id = _request_id
     ) s;
 $$;
 

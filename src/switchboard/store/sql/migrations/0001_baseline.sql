@@ -1,7 +1,7 @@
 -- The tables as they were at the beginning. Numbered files hold DDL only; functions are in ../functions, applied after it.
 --
 -- Laws:
---   * message_inbox is insert-only: what arrived is kept exactly.
+--   * message_inbox is insert-only: what arrived is kept exactly, but for the words of strangers who were not let in.
 --   * A lane is one row; its items are the rows with (lane, seq) in the ledger of its kind: delivery for `turn:`,
 --     outbox for `send:`, notice for `notice:`, routing for `route:`. seq is given under the row lock of the lane and
 --     has no gaps. All items up to done_seq have ended or are parked; next_seq is the one that runs, or will run next: a
@@ -190,6 +190,42 @@ create table quarantine (
 alter table quarantine alter column raw set storage external;
 create index quarantine_replay on quarantine (channel, endpoint) where replay;
 
+-- Who has written to an endpoint that not everybody may write to, or was let in there before. contact_id and account are keyed
+-- hashes, of the one and of the endpoint. scope: a person, a group, or whom a mail names without proof. held: how many messages
+-- wait; refused: how many more were not stored. told_at: when they were last told that somebody must let them in.
+create table contact (
+    contact_id uuid primary key,
+    account uuid not null,
+    channel text not null,
+    endpoint text not null,
+    scope text not null check (scope in ('person', 'group', 'unverified')),
+    identity text not null,
+    display_name text,
+    state text not null check (state in ('stranger', 'approved', 'denied')),
+    held integer not null default 0 check (held >= 0),
+    refused bigint not null default 0,
+    first_seen_at timestamptz not null default clock_timestamp(),
+    last_seen_at timestamptz not null default clock_timestamp(),
+    told_at timestamptz,
+    decided_at timestamptz,
+    decided_by text
+);
+create index contact_held on contact (account) where held > 0;
+create index contact_told on contact (account, told_at) where told_at is not null;
+
+-- Codes by which one stranger lets themselves in, known by a keyed hash.
+create table pairing_code (
+    code_id uuid primary key,
+    account uuid not null,
+    key uuid not null,
+    tries smallint not null default 0,
+    created_at timestamptz not null default clock_timestamp(),
+    expires_at timestamptz not null,
+    used_at timestamptz,
+    contact_id uuid
+);
+create index pairing_code_account on pairing_code (account);
+
 -- What arrived ------------------------------------------------------------------------------------------------------
 
 -- conversation is the keyed hash of the name, which tells of channel, endpoint and thread, chat or sender.
@@ -250,6 +286,20 @@ create table decision (
     parts jsonb,
     primary key (request_id, n)
 ) partition by range (request_id);
+
+-- Messages of strangers, which are not routed: held until somebody decides, forgotten, or the code that let its sender in.
+-- A message that is released leaves this table, and waits in `routing`.
+create table held (
+    request_id uuid primary key,
+    contact_id uuid not null,
+    conversation uuid not null,
+    state text not null check (state in ('held', 'forgotten', 'code')),
+    tier smallint not null,
+    facts json not null,
+    pinned text,
+    at timestamptz not null
+);
+create index held_contact on held (contact_id, request_id) where state = 'held';
 
 -- The engine --------------------------------------------------------------------------------------------------------
 
@@ -546,6 +596,7 @@ create table book (
     declined bigint not null,
     dead bigint not null,
     cancelled bigint not null,
+    held bigint not null default 0,
     checked_at timestamptz not null default clock_timestamp(),
     audited_at timestamptz,
     primary key (day, kind)

@@ -10,6 +10,7 @@ with state as (
                 when bool_or(s.state = 'answered') then 'answered'
                 when bool_or(s.state = 'declined') then 'declined'
                 when bool_or(s.state = 'dead') then 'dead'
+                when bool_or(s.state = 'held') then 'held'
                 else 'cancelled' end as state
     from (
         select d.request_id, d.state from delivery d where d.request_id between $1 and $2
@@ -17,6 +18,8 @@ with state as (
         select x.request_id, 'dead' from dead_letter x where x.lane is null and x.request_id between $1 and $2
         union all
         select r.request_id, 'pending' from routing r where r.state = 'pending' and r.request_id between $1 and $2
+        union all
+        select h.request_id, case when h.state = 'held' then 'held' else 'cancelled' end from held h where h.request_id between $1 and $2
     ) s
     group by s.request_id
 )
@@ -25,19 +28,21 @@ select count(*) as accepted,
        count(*) filter (where s.state = 'answered') as answered,
        count(*) filter (where s.state = 'declined') as declined,
        count(*) filter (where s.state = 'dead') as dead,
-       count(*) filter (where s.state = 'cancelled') as cancelled
+       count(*) filter (where s.state = 'cancelled') as cancelled,
+       count(*) filter (where s.state = 'held') as held
 from message_inbox m left join state s on s.request_id = m.request_id
 where m.request_id between $1 and $2;
 
 -- name: targets
--- What waits to be classified is one target, until it is known how many there are.
+-- What waits to be classified is one target, until it is known how many there are; what is held has none yet.
 select (coalesce((select sum(branches) from decision where request_id between $1 and $2), 0)
         + (select count(*) from routing where state = 'pending' and request_id between $1 and $2))::bigint as accepted,
        count(*) filter (where s.state = 'pending') as in_flight,
        count(*) filter (where s.state = 'answered') as answered,
        count(*) filter (where s.state = 'declined') as declined,
        count(*) filter (where s.state = 'dead') as dead,
-       count(*) filter (where s.state = 'cancelled') as cancelled
+       count(*) filter (where s.state = 'cancelled') as cancelled,
+       0::bigint as held
 from (
     select d.state from delivery d where d.request_id between $1 and $2
     union all
@@ -71,7 +76,8 @@ select format('message %s has no decision', m.request_id) as problem
 from message_inbox m
 where m.request_id between $1 and $2
   and not exists (select from decision d where d.request_id = m.request_id and d.request_id between $1 and $2)
-  and not exists (select from routing r where r.request_id = m.request_id and r.request_id between $1 and $2 and r.state = 'pending') limit 20;
+  and not exists (select from routing r where r.request_id = m.request_id and r.request_id between $1 and $2 and r.state = 'pending')
+  and not exists (select from held h where h.request_id = m.request_id and h.request_id between $1 and $2) limit 20;
 
 -- name: problem_route
 select case
@@ -306,11 +312,11 @@ select request_id from message_inbox order by request_id limit 1;
 select day, min(checked_at) as checked_at, min(audited_at) as audited_at from book group by day;
 
 -- name: write
-insert into book (day, kind, accepted, in_flight, answered, declined, dead, cancelled, audited_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, case when $9 then clock_timestamp() end)
+insert into book (day, kind, accepted, in_flight, answered, declined, dead, cancelled, held, audited_at)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, case when $10 then clock_timestamp() end)
 on conflict (day, kind) do update
 set accepted = excluded.accepted, in_flight = excluded.in_flight, answered = excluded.answered,
-    declined = excluded.declined, dead = excluded.dead, cancelled = excluded.cancelled,
+    declined = excluded.declined, dead = excluded.dead, cancelled = excluded.cancelled, held = excluded.held,
     checked_at = excluded.checked_at, audited_at = coalesce(excluded.audited_at, book.audited_at);
 
 -- name: write_balance
@@ -322,9 +328,9 @@ select at, clock_timestamp() - at as age, problems from balance;
 
 -- name: sums
 select kind, sum(accepted)::bigint as accepted, sum(in_flight)::bigint as in_flight, sum(answered)::bigint as answered,
-       sum(declined)::bigint as declined, sum(dead)::bigint as dead, sum(cancelled)::bigint as cancelled
+       sum(declined)::bigint as declined, sum(dead)::bigint as dead, sum(cancelled)::bigint as cancelled, sum(held)::bigint as held
 from book group by kind;
 
 -- name: unbalanced
-select day, kind, accepted, in_flight, answered, declined, dead, cancelled from book
-where accepted <> in_flight + answered + declined + dead + cancelled order by day desc limit 20;
+select day, kind, accepted, in_flight, answered, declined, dead, cancelled, held from book
+where accepted <> in_flight + answered + declined + dead + cancelled + held order by day desc limit 20;

@@ -78,7 +78,8 @@ where ($1::uuid is null or m.request_id < $1)
   and ($5::text is null or $5 = 'answered' or m.request_id in (
       select request_id from delivery where state <> 'answered'
       union select request_id from dead_letter where lane is null
-      union select request_id from routing where state = 'pending'))
+      union select request_id from routing where state = 'pending'
+      union select request_id from held))
   and ($5::text is null or message_state(m.request_id) = $5)
 order by m.request_id desc limit $2;
 

@@ -1,0 +1,59 @@
+"""Whose message it is that an endpoint may not take from everybody, and what a pairing code looks like. Pure.
+
+Called by `journey/strangers.py` for endpoints with a policy. In: an envelope and its channel; out: a `Contact`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from switchboard.core.routing.facts import facts
+from switchboard.domain.envelope import Envelope
+from switchboard.ports.channel import Channel
+
+Policy = Literal["pair", "listed", "open"]
+"""Who may write: those who were let in, who may pair by a code and are told so; those who were let in; everybody."""
+Scope = Literal["person", "group", "unverified"]
+
+CODE_ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
+CODE_LENGTH: Final = 10
+_GROUPS: Final = frozenset({"group", "supergroup", "channel"})
+_START: Final = "/start "
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """Who must be let in: a person or a whole group; `unverified`: whom a message names, but may not be from.
+
+    `private`: a chat with nobody else, in which a notice bothers only its sender.
+    """
+
+    channel: str
+    endpoint: str
+    scope: Scope
+    identity: str
+    private: bool = False
+
+
+def contact_of(envelope: Envelope, channel: Channel) -> Contact:
+    """The group if it was written in one, so that a person does not let a whole group in, nor a group its members."""
+    known = facts(envelope, channel)
+    account, kind = (envelope.source.channel, envelope.source.endpoint_identity), known.get("chat_type")
+    if kind in _GROUPS:
+        group = channel.chat(envelope) or envelope.event.external_thread_id or envelope.sender.identity
+        return Contact(*account, "group", group)
+    person = known.get("email_sender", envelope.sender.identity)
+    if not channel.authentic(known):
+        return Contact(*account, "unverified", person)
+    return Contact(*account, "person", person, kind == "private")
+
+
+def code_in(text: str) -> str | None:
+    """What may be a code, in the one way that it is written: the whole text, or all behind `/start`."""
+    if len(text) > 40:
+        return None
+    word = text.strip()
+    bare = word[len(_START) :] if word.lower().startswith(_START) else word
+    code = bare.replace("-", "").strip().upper()
+    return code if len(code) == CODE_LENGTH and set(code) <= set(CODE_ALPHABET) else None

@@ -1,0 +1,104 @@
+"""Strangers: at endpoints with a policy, what is not from somebody who was let in is held instead of decided.
+
+`accept.py` asks `Strangers` about messages of such endpoints. In: a message that is ready to be stored; out: what was
+stored, or None if its sender may write. Next: `store/strangers.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import structlog
+
+from switchboard.core.channels.registry import Channels
+from switchboard.core.strangers import Contact, Policy, code_in, contact_of
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import Forbidden
+from switchboard.domain.message import Message
+from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
+from switchboard.store import audit
+from switchboard.store import strangers as store
+from switchboard.store.database import Database
+from switchboard.store.inbox import Acceptance, Prepared
+from switchboard.store.outbox import pull_pool
+from switchboard.store.strangers import Held, Notice
+
+log = structlog.get_logger(__name__)
+
+STRANGER_TEXT: Final = "Your message has been kept. An operator must approve you before it is read and answered."
+_REFUSED: Final = {
+    "denied": "an operator has denied this sender; nothing was stored",
+    "sender_full": f"{store.HELD_PER_SENDER} messages of this sender wait for an operator; nothing was stored",
+    "account_full": f"{store.HELD_PER_ACCOUNT} messages of strangers wait for an operator here; nothing was stored",
+}
+
+
+class Strangers:
+    """`policies` by (channel, endpoint); an endpoint without one is open."""
+
+    def __init__(
+        self,
+        database: Database,
+        notifier: Notifier,
+        channels: Channels,
+        policies: Mapping[tuple[str, str], Policy],
+    ) -> None:
+        self._database = database
+        self._notifier = notifier
+        self._channels = channels
+        self._policies = {account: policy for account, policy in policies.items() if policy != "open"}
+
+    def __bool__(self) -> bool:
+        return bool(self._policies)
+
+    def contact(self, message: Message) -> Contact | None:
+        """Who must have been let in; None: anybody may write there."""
+        if self._policy(message.envelope) is None:
+            return None
+        return contact_of(message.envelope, self._channels[message.envelope.source.channel])
+
+    async def let_in(self, contacts: Collection[Contact]) -> set[Contact]:
+        """Those of them who may write."""
+        return {one for one in await store.let_in(self._database, contacts) if one.scope != "unverified"}
+
+    async def hold(self, prepared: Prepared, contact: Contact) -> Acceptance | None:
+        """Hold the message; None if its sender may write by now. Raises Forbidden where too much is held already."""
+        envelope = prepared.arrival.message.envelope
+        pairs = self._policy(envelope) == "pair" and contact.scope == "person" and envelope.event.kind == "message"
+        code = code_in(envelope.payload.normalized_text) if pairs else None
+        async with self._database.transaction() as one:
+            notice = self._notice(envelope, contact) if pairs else None
+            held = await store.hold(one, prepared, contact, code=code, notice=notice)
+            if held.outcome == "code":
+                detail = {"channel": contact.channel, "endpoint": contact.endpoint, "identity": contact.identity}
+                await audit.append(one, "pairing", "contact_paired", detail)
+        if held.told and notice is not None:
+            self._notifier.notify(outbox_topic(notice.pool))
+        if held.outcome == "code":
+            self._notifier.notify(WORK)
+        return _acceptance(held)
+
+    def _policy(self, envelope: Envelope) -> Policy | None:
+        return self._policies.get((envelope.source.channel, envelope.source.endpoint_identity))
+
+    def _notice(self, envelope: Envelope, contact: Contact) -> Notice | None:
+        """Only for a person in a chat of two: in mail, a notice to a forged sender would hit somebody else."""
+        channel = self._channels[contact.channel]
+        if not contact.private or channel.personal or channel.replies != "connector" or channel.automatic(envelope):
+            return None
+        return Notice(STRANGER_TEXT, pull_pool(contact.channel, contact.endpoint))
+
+
+def _acceptance(held: Held) -> Acceptance | None:
+    if held.outcome == "let_in":
+        return None
+    if held.request_id is None:
+        raise Forbidden(_REFUSED[held.outcome], code=_code(held.outcome), field="sender.identity")
+    if held.outcome == "known":
+        return Acceptance(held.request_id, duplicate=True, differs=held.differs)
+    return Acceptance(held.request_id, duplicate=False, held=True)
+
+
+def _code(outcome: str) -> str:
+    return "sender_denied" if outcome == "denied" else "held_full"

@@ -1,0 +1,203 @@
+-- Who may write to an endpoint that not everybody may write to. All that changes contacts of an account happens under one lock
+-- of that account, taken first, so that no message is held for somebody who was just let in, and no limit is exceeded.
+create or replace function lock_contacts(_account uuid) returns void
+language sql as $$
+    select pg_advisory_xact_lock(hashtextextended(_account::text, 8472));
+$$;
+
+-- Hold one message, unless its sender may write by now. _code: the key of what may be a pairing code, null: it is none.
+-- _outbox_id: of the notice to its sender, null: nobody is to be told; _pool as in settle_turns.
+-- outcome: let_in (nothing is stored: it goes the way of all messages), known (a duplicate; request_id is the first one),
+-- held, code (the sender is let in by it, and it goes nowhere), denied, sender_full, account_full (of these nothing is stored).
+create or replace function hold_of_stranger(
+    _account uuid, _contact uuid, _scope text, _identity text, _display_name text, _code uuid,
+    _outbox_id uuid, _text text, _pool text,
+    _name text, _conversation uuid, _event uuid, _content uuid,
+    _request_id uuid, _channel text, _endpoint text, _sender text, _thread text, _envelope text, _media_type text,
+    _received_at timestamptz, _tier smallint, _facts text, _pinned text, _raw bytea
+) returns table (outcome text, request_id uuid, differs boolean, told boolean)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _known contact%rowtype;
+    _state text := 'held';
+    _send uuid;
+    _used uuid;
+begin
+    perform lock_contacts(_account);
+    select * into _known from contact c where c.contact_id = _contact;
+    if _known.state = 'approved' then
+        return query select 'let_in', null::uuid, false, false;
+        return;
+    end if;
+    return query select 'known', d.request_id, d.body <> _content, false from dedupe d where d.key = _event;
+    if found then
+        return;
+    end if;
+    if _code is not null and _known.state is distinct from 'denied' then
+        _used := use_pairing_code(_account, _code);
+    end if;
+    if _used is not null then
+        _state := 'code';
+    elsif _known.state = 'denied' or _known.held >= 20
+          or (select sum(c.held) from contact c where c.account = _account and c.held > 0) >= 1000 then
+        update contact c set refused = c.refused + 1, last_seen_at = clock_timestamp() where c.contact_id = _contact;
+        return query select case when _known.state = 'denied' then 'denied' when _known.held >= 20 then 'sender_full'
+                                 else 'account_full' end, null::uuid, false, false;
+        return;
+    elsif _outbox_id is not null and coalesce(_known.told_at, '-infinity') < clock_timestamp() - interval '1 day'
+          and (select count(*) from contact c
+               where c.account = _account and c.told_at > clock_timestamp() - interval '1 hour') < 20 then
+        _send := lane_key('send', null, _conversation);
+    end if;
+
+    if _send is not null then
+        perform lock_lanes(array[_send], array['send'], array[null::text], array[_conversation], array[_pool]);
+    end if;
+    insert into conversation (conversation, name) values (_conversation, _name) on conflict do nothing;
+    insert into contact as c (contact_id, account, channel, endpoint, scope, identity, display_name, state, held, told_at)
+        values (_contact, _account, _channel, _endpoint, _scope, _identity, _display_name, 'stranger',
+                (_state = 'held')::integer, case when _send is not null then clock_timestamp() end)
+        on conflict (contact_id) do update set
+            held = c.held + excluded.held, last_seen_at = clock_timestamp(), told_at = coalesce(excluded.told_at, c.told_at),
+            display_name = coalesce(excluded.display_name, c.display_name);
+    insert into dedupe (key, body, request_id) values (_event, _content, _request_id);
+    insert into message_inbox (request_id, conversation, channel, endpoint, sender, thread, envelope, media_type, received_at)
+        values (_request_id, _conversation, _channel, _endpoint, _sender, _thread, _envelope::json, _media_type, _received_at);
+    insert into message_raw (request_id, raw) values (_request_id, _raw);
+    insert into held (request_id, contact_id, conversation, state, tier, facts, pinned, at)
+        values (_request_id, _contact, _conversation, _state, _tier, _facts::json, _pinned, _received_at);
+    if _used is not null then
+        update pairing_code c set contact_id = _contact, used_at = clock_timestamp() where c.code_id = _used;
+        perform decide_contact(_contact, 'approved', 'code ' || _used);
+    end if;
+    if _send is not null then
+        perform say_as_switchboard(_request_id, _send, _outbox_id, _text, _pool);
+    end if;
+    return query select _state, _request_id, false, _send is not null;
+end $$;
+
+-- The code with this key, if it is valid at this account; else this was a try of each that is, and the fifth locks it.
+create or replace function use_pairing_code(_account uuid, _code uuid) returns uuid
+language plpgsql as $$
+declare
+    _found uuid;
+begin
+    select c.code_id into _found from pairing_code c
+        where c.account = _account and c.key = _code and c.used_at is null and c.tries < 5 and c.expires_at > clock_timestamp();
+    if _found is null then
+        update pairing_code c set tries = c.tries + 1
+            where c.account = _account and c.used_at is null and c.tries < 5 and c.expires_at > clock_timestamp();
+    end if;
+    return _found;
+end $$;
+
+-- Approve: what was held waits to be routed now, in the order in which it came, and what comes later waits behind it. Whom a
+-- mail names without proof is not let in by that, but what is held of it flows on. Deny: it is forgotten. Revoke
+-- (_state stranger): the next message is held again. Returns how many messages were released or forgotten; no row: there
+-- is no such contact.
+create or replace function decide_contact(_contact uuid, _state text, _by text) returns table (messages integer, changed boolean)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _account uuid := (select c.account from contact c where c.contact_id = _contact);
+    _count integer := 0;
+    _changed boolean;
+begin
+    perform lock_contacts(_account);
+    select case when c.scope = 'unverified' and _state = 'approved' then c.held > 0 else c.state <> _state end into _changed
+        from contact c where c.contact_id = _contact;
+    if _changed is null then
+        return;
+    end if;
+    if _state = 'approved' then
+        _count := release_held(_contact);
+    elsif _state = 'denied' then
+        _count := forget_held(_contact);
+    end if;
+    update contact c set
+        state = case when c.scope = 'unverified' and _state = 'approved' then c.state else _state end,
+        decided_at = clock_timestamp(), decided_by = _by
+        where c.contact_id = _contact and _changed;
+    return query select _count, _changed;
+end $$;
+
+create or replace function release_held(_contact uuid) returns integer
+language plpgsql as $$
+declare
+    _id uuid[];
+    _lane uuid[];
+    _conversation uuid[];
+    _flow bigint[];
+    _tier smallint[];
+begin
+    select array_agg(h.request_id order by h.request_id), array_agg(lane_key('route', null, h.conversation) order by h.request_id),
+           array_agg(h.conversation order by h.request_id), array_agg(flow_of(h.request_id) order by h.request_id),
+           array_agg(h.tier order by h.request_id)
+        into _id, _lane, _conversation, _flow, _tier
+        from held h where h.contact_id = _contact and h.state = 'held';
+    if _id is null then
+        return 0;
+    end if;
+    perform lock_lanes(_lane, array_fill('route'::text, array[cardinality(_lane)]), array_fill(null::text, array[cardinality(_lane)]),
+                       _conversation, array_fill('route'::text, array[cardinality(_lane)]));
+    insert into routing (lane, seq, request_id, pinned, facts, created_at)
+        select i.lane, i.seq, h.request_id, h.pinned, h.facts, h.at
+        from unnest(_id, _lane, enqueue_items(_lane, _flow, _tier)) as i (request_id, lane, seq) join held h using (request_id);
+    delete from held h where h.request_id = any (_id);
+    update contact c set held = 0 where c.contact_id = _contact;
+    return cardinality(_id);
+end $$;
+
+-- What is forgotten keeps its place in the books, without its words.
+create or replace function forget_held(_contact uuid, _before timestamptz default 'infinity') returns integer
+language plpgsql as $$
+declare
+    _id uuid[];
+begin
+    with gone as (
+        update held h set state = 'forgotten', facts = '{}', pinned = null
+            where h.contact_id = _contact and h.state = 'held' and h.at < _before returning h.request_id
+    )
+    select array_agg(g.request_id) into _id from gone g;
+    update message_raw w set raw = '' where w.request_id = any (_id);
+    update message_inbox m set envelope = jsonb_set(m.envelope::jsonb, '{payload}', '{"normalized_text": "", "attachments": []}')::json
+        where m.request_id = any (_id);
+    update contact c set held = c.held - coalesce(cardinality(_id), 0) where c.contact_id = _contact;
+    return coalesce(cardinality(_id), 0);
+end $$;
+
+-- Let somebody in before they have written.
+create or replace function let_in(
+    _account uuid, _contact uuid, _channel text, _endpoint text, _scope text, _identity text, _by text
+) returns table (messages integer, changed boolean)
+language plpgsql as $$
+begin
+    perform lock_contacts(_account);
+    insert into contact (contact_id, account, channel, endpoint, scope, identity, state)
+        values (_contact, _account, _channel, _endpoint, _scope, _identity, 'stranger') on conflict do nothing;
+    return query select * from decide_contact(_contact, 'approved', _by);
+end $$;
+
+-- Forget what one stranger has waited with for longer than _age, and strangers of whom nothing is held any more.
+-- Returns how many messages and contacts; 0: there are none.
+create or replace function forget_strangers(_age interval) returns integer
+language plpgsql as $$
+declare
+    _old contact%rowtype;
+    _count integer := 0;
+begin
+    delete from pairing_code c where c.expires_at < clock_timestamp() - interval '1 day';
+    select c.* into _old from contact c
+        where c.state = 'stranger' and (c.held > 0 or c.decided_at is null) and coalesce(
+            (select min(h.at) from held h where h.contact_id = c.contact_id and h.state = 'held'), c.last_seen_at
+        ) < clock_timestamp() - _age
+        limit 1;
+    if not found then
+        return 0;
+    end if;
+    perform lock_contacts(_old.account);
+    _count := forget_held(_old.contact_id, clock_timestamp() - _age);
+    delete from contact c where c.contact_id = _old.contact_id and c.state = 'stranger' and c.held = 0;
+    return _count + 1;
+end $$;

@@ -1,0 +1,105 @@
+"""Messages of senders who were not let in, and who was.
+
+`journey/strangers.py` holds them while they are accepted. Each function
+is one transaction. Next: what is released waits in a `route:` lane, see `store/routing.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+from uuid import UUID
+
+from switchboard.core.storable import storable_text
+from switchboard.core.strangers import Contact
+from switchboard.domain.message import RequestId
+from switchboard.store.database import Database, query, row_as
+from switchboard.store.ids import new_uuid7
+from switchboard.store.inbox import Prepared, keys_of
+from switchboard.store.keys import Keys
+
+HELD_PER_SENDER = 20
+HELD_PER_ACCOUNT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What became of a message: `request_id` is null where nothing was stored; `told`: its sender gets a notice."""
+
+    outcome: Literal["let_in", "known", "held", "code", "denied", "sender_full", "account_full"]
+    request_id: RequestId | None
+    differs: bool
+    told: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a stranger is told, and where it waits to be sent."""
+
+    text: str
+    pool: str
+
+
+def account_key(keys: Keys, channel: str, endpoint: str) -> str:
+    """The key of all contacts of an endpoint."""
+    return keys.of("contact", json.dumps([channel, endpoint]).encode())
+
+
+def contact_key(keys: Keys, contact: Contact) -> str:
+    """The key of one contact."""
+    return keys.of("contact", json.dumps([contact.channel, contact.endpoint, contact.scope, contact.identity]).encode())
+
+
+async def let_in(database: Database, contacts: Collection[Contact]) -> set[Contact]:
+    """Those who may write."""
+    keys = await database.keys()
+    wanted = {contact_key(keys, one): one for one in contacts}
+    rows = await database.rows(query("strangers.let_in"), list(wanted))
+    return {wanted[row["contact_id"].hex] for row in rows}
+
+
+async def hold(database: Database, one: Prepared, contact: Contact, *, code: str | None, notice: Notice | None) -> Held:
+    """Store a message without routing it, unless its sender may write by now. `code`: what it may be as a whole."""
+    keys = await database.keys()
+    account = account_key(keys, contact.channel, contact.endpoint)
+    request_id, channel, endpoint, sender, thread, envelope, media_type, received_at, tier, *_ = one.row
+    name = one.arrival.message.envelope.sender.display_name
+    row = await database.row(
+        query("strangers.hold"),
+        *(account, contact_key(keys, contact), contact.scope, storable_text(contact.identity)),
+        None if name is None else storable_text(name),
+        None if code is None else keys.of("code", f"{account}{code}".encode()),
+        *((None, None, None) if notice is None else (new_uuid7(), notice.text, notice.pool)),
+        *keys_of(one, keys),
+        *(request_id, channel, endpoint, sender, thread or None, envelope, media_type, received_at, tier),
+        *(one.row[12], one.arrival.pinned, one.raw),
+    )
+    held = row_as(Held, row)
+    if held is None:
+        raise LookupError("nothing was said of the message")
+    return held
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBy:
+    """For whose sake a message is held, or was."""
+
+    contact_id: UUID
+    channel: str
+    endpoint: str
+    scope: str
+    identity: str
+    state: Literal["held", "forgotten", "code"]
+
+
+async def held_by(database: Database, request_id: UUID) -> HeldBy | None:
+    """None if it was never held, or has been released."""
+    return row_as(HeldBy, await database.row(query("strangers.held_by"), request_id))
+
+
+async def forget(database: Database, age: timedelta) -> int:
+    """Forget what one stranger has waited with for longer; 0: there is no such stranger."""
+    return int(await database.value(query("strangers.forget"), age))

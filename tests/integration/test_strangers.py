@@ -1,0 +1,198 @@
+"""Who may write: strangers are held and cost no model, are told once, and are let in by an operator or a code."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from switchboard.core.strangers import Policy
+from switchboard.domain.errors import Forbidden
+from switchboard.journey.accept import Submission
+from switchboard.journey.reply import PullRequest
+from switchboard.journey.strangers import STRANGER_TEXT
+from switchboard.store import strangers as store
+from switchboard.store.books import audit_books
+from tests.hands import assert_balanced, at_work, settled
+from tests.lab import Lab, lab, submission
+from tests.waiting import eventually
+
+PAIR: dict[tuple[str, str], Policy] = {("telegram", "bot:house"): "pair", ("email", "me@x.org"): "listed"}
+PULL = PullRequest("telegram", "bot:house", limit=100)
+
+
+def private(text: str, sender: str = "alice") -> Submission:
+    return submission(text, sender=sender, chat_type="private")
+
+
+async def decided(parts: Lab, identity: str, state: str, by: str = "boss") -> int:
+    """How many messages were released or forgotten by the decision about everybody of this name."""
+    rows = await parts.database.rows(
+        "select d.messages from contact c, decide_contact(c.contact_id, $2, $3) d where c.identity = $1",
+        *(identity, state, by),
+    )
+    return sum(row["messages"] for row in rows)
+
+
+async def states(parts: Lab, *request_ids: UUID) -> list[str]:
+    return [await parts.database.value("select message_state($1)", one) for one in request_ids]
+
+
+async def notices(parts: Lab) -> list[tuple[str, str]]:
+    return [(one.recipient, one.text) for one in await parts.replies.pull(PULL)]
+
+
+async def test_a_strangers_message_is_held_and_decided_by_nobody(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        first = await parts.accept.accept(private("hello"))
+        other = await parts.accept.accept(submission("hi", endpoint="bot:other"))
+        assert (first.held, first.decision, other.held) == (True, None, False)
+        assert await states(parts, first.request_id, other.request_id) == ["held", "in_flight"]
+        books = await audit_books(parts.database)
+        assert (books.messages.accepted, books.messages.held, books.messages.difference) == (2, 1, 0)
+        assert books.problems == ()
+        assert await parts.count("select count(*) from routing") == 0
+        assert await notices(parts) == [("alice", STRANGER_TEXT)]
+
+
+async def test_what_is_delivered_again_is_held_once(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        one = private("hello")
+        first, again = await parts.accept.accept(one), await parts.accept.accept(one)
+        assert (again.request_id, again.duplicate) == (first.request_id, True)
+        assert await parts.count("select held from contact") == 1
+
+
+async def test_approval_releases_in_order_and_what_follows_comes_behind(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        ids = [(await parts.accept.accept(private(f"message {n}"))).request_id for n in range(5)]
+        assert await decided(parts, "alice", "approved") == 5
+        last = await parts.accept.accept(private("message 5"))
+        assert last.held is False
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        rows = await parts.database.rows("select request_id from delivery order by lane, seq")
+        assert [row["request_id"] for row in rows] == [*ids, last.request_id]
+        assert await states(parts, *ids, last.request_id) == ["answered"] * 6
+        await assert_balanced(parts)
+
+
+async def test_an_approval_that_is_cut_off_releases_nothing(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        for n in range(3):
+            await parts.accept.accept(private(f"message {n}"))
+        async with parts.database.connection() as connection:
+            cut_off = connection.transaction()
+            await cut_off.start()
+            await connection.execute("select decide_contact(contact_id, 'approved', 'boss') from contact")
+            await cut_off.rollback()
+        assert await parts.count("select count(*) from held where state = 'held'") == 3
+        assert await parts.count("select count(*) from routing") == 0
+        assert (await parts.accept.accept(private("message 3"))).held
+        assert await decided(parts, "alice", "approved") == 4
+
+
+async def test_of_two_operators_who_approve_at_once_one_releases(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        await parts.accept.accept(private("hello"))
+        released = await asyncio.gather(*(decided(parts, "alice", "approved", f"boss-{n}") for n in range(4)))
+        assert sorted(released) == [0, 0, 0, 1]
+        assert await parts.count("select count(*) from routing") == 1
+
+
+async def test_messages_that_come_while_their_sender_is_let_in_are_all_delivered(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        await parts.accept.accept(private("first"))
+        await asyncio.gather(
+            *(parts.accept.accept(private(f"message {n}")) for n in range(15)), decided(parts, "alice", "approved")
+        )
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        assert await parts.count("select count(*) from held") == 0
+        assert await parts.count("select count(*) from delivery where state = 'answered'") == 16
+
+
+async def test_deny_forgets_and_revoke_makes_a_stranger_again(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        held = await parts.accept.accept(private("secret"))
+        assert await decided(parts, "alice", "denied") == 1
+        assert await states(parts, held.request_id) == ["cancelled"]
+        assert await parts.count("select count(*) from message_inbox where envelope::text like '%secret%'") == 0
+        assert await parts.count("select length(raw) from message_raw") == 0
+        with pytest.raises(Forbidden) as refused:
+            await parts.accept.accept(private("let me in"))
+        assert refused.value.code == "sender_denied"
+        await decided(parts, "alice", "approved")
+        assert not (await parts.accept.accept(private("thanks"))).held
+        await decided(parts, "alice", "stranger")
+        assert (await parts.accept.accept(private("and now?"))).held
+
+
+async def test_a_sender_fills_20_places_and_all_strangers_1000(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        taken = await parts.accept.accept_all([private(f"{n}") for n in range(21)])
+        assert [isinstance(one, Forbidden) for one in taken] == [False] * 20 + [True]
+        await parts.database.run("update contact set held = 20 + 979")
+        assert (await parts.accept.accept(private("a", "bob"))).held
+        with pytest.raises(Forbidden) as refused:
+            await parts.accept.accept(private("b", "carol"))
+        assert refused.value.code == "held_full"
+        assert await parts.count("select refused from contact where identity = 'alice'") == 1
+        assert await parts.count("select count(*) from message_inbox") == 21
+
+
+async def test_of_200_strangers_20_an_hour_are_told_and_nobody_twice_a_day(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR, classifying=True) as parts:
+        for _ in range(2):
+            taken = await parts.accept.accept_all([private("hello", f"stranger {n}") for n in range(200)])
+            assert all(not isinstance(one, Exception) and one.held for one in taken)
+        told = await notices(parts)
+        assert len({who for who, _ in told}) == len(told) == 20
+        await parts.database.run("update contact set told_at = told_at - interval '2 hours'")
+        await parts.accept.accept_all([private("hello?", f"stranger {n}") for n in range(200)])
+        assert len({who for who, _ in await notices(parts)} | {who for who, _ in told}) == 40
+        await parts.database.run("update contact set told_at = told_at - interval '1 day'")
+        await parts.accept.accept(private("still there?", "stranger 0"))
+        assert await parts.count("select count(*) from routing") == 0, "no model is asked"
+        assert await parts.count("select count(*) from lane where kind <> 'send'") == 0
+
+
+async def test_groups_are_let_in_apart_from_persons_and_told_nothing(database_url: str) -> None:
+    def grouped(text: str) -> Submission:
+        return submission(text, sender="alice", chat_type="group", thread="-100")
+
+    async with lab(database_url, policies=PAIR) as parts:
+        await parts.accept.accept(private("me"))
+        await parts.accept.accept(grouped("us"))
+        await decided(parts, "alice", "approved")
+        assert not (await parts.accept.accept(private("me again"))).held
+        assert (await parts.accept.accept(grouped("us again"))).held
+        assert await decided(parts, "-100", "approved") == 2
+        assert not (await parts.accept.accept(grouped("all of us"))).held
+        assert len(await notices(parts)) == 1
+
+
+async def test_mail_counts_only_for_an_authenticated_sender_and_nobody_is_answered(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        for n in range(200):
+            mail = submission("hello", channel="email", endpoint="me@x.org", sender=f"a{n}@x.org", chat_type="private")
+            assert (await parts.accept.accept(mail)).held
+        await parts.database.run("update contact set scope = 'person', state = 'approved' where identity = 'a0@x.org'")
+        assert await parts.count("select count(*) from outbox") == 0
+        forged = submission("it is me", channel="email", endpoint="me@x.org", sender="a1@x.org")
+        assert await decided(parts, "a1@x.org", "approved") == 1, "what is held flows on"
+        assert (await parts.accept.accept(forged)).held, "but nobody is let in by what they did not prove"
+
+
+async def test_strangers_are_forgotten_after_30_days(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        old = await parts.accept.accept(private("old"))
+        await parts.accept.accept(private("from bob", "bob"))
+        await parts.database.run("update held set at = at - interval '31 days' where request_id = $1", old.request_id)
+        assert await store.forget(parts.database, timedelta(days=30)) == 2
+        assert await store.forget(parts.database, timedelta(days=30)) == 0
+        assert await states(parts, old.request_id) == ["cancelled"]
+        assert await parts.count("select count(*) from contact") == 1
+        await assert_balanced(parts)
