@@ -80,7 +80,12 @@ def text_of(part: Part) -> str:
 
 def content(part: Part) -> bytes:
     """The decoded bytes of a text part, at most a few megabytes of them."""
-    body, encoding = part.body[:_MAX_TEXT_BYTES], _encoding(part)
+    return decoded_body(part, part.body[:_MAX_TEXT_BYTES])
+
+
+def decoded_body(part: Part, body: bytes) -> bytes:
+    """Bytes of a part as they were before they were encoded for transfer."""
+    encoding = _encoding(part)
     if encoding == "base64":
         digits = re.sub(rb"[^A-Za-z0-9+/]", b"", body)
         digits = digits[: len(digits) - (len(digits) % 4 == 1)]

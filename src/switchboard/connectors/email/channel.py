@@ -1,0 +1,307 @@
+"""An open mailbox: what arrives in it becomes envelopes, and answers leave by SMTP.
+
+The cursor is `UIDVALIDITY:UID` of the last mail. A mailbox that has been made anew has another UIDVALIDITY: then the
+mails of the last seven days are read again, and the server recognises those that it has. Mails are read in child
+processes as everywhere (`transport/mail_reading.py`). Next: `mailbox.py` (IMAP), `submission.py` (SMTP).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import structlog
+from msgspec.structs import replace
+
+from switchboard.connectors.email.mailbox import Mailbox, Opened, SignIn
+from switchboard.connectors.email.manifest import Settings
+from switchboard.connectors.email.submission import submit
+from switchboard.core.channels.email import CHANNELS
+from switchboard.core.mail.files import file_of
+from switchboard.core.mail.headers import header, without_tag
+from switchboard.core.mail.reply import File, Reply, compose, message_id
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import (
+    Account,
+    Batch,
+    FileIn,
+    Identity,
+    Inbound,
+    Outcome,
+    Part,
+    Refused,
+    Sent,
+    SignInRefused,
+    Unreadable,
+)
+from switchboard.transport.mail_reading import MailReader
+
+log = structlog.get_logger(__name__)
+
+MAX_MAIL: Final = 25_000_000
+"""Maximum bytes of a mail that is read."""
+RESCAN: Final = timedelta(days=7)
+_BATCH: Final = 20
+_BATCH_BYTES: Final = 4_000_000
+_TOKEN_S: Final = 30.0
+_PIECE: Final = 65_536
+_FILE_THEMSELVES: Final = ("gmail.com", "googlemail.com", "office365.com", "outlook.com")
+"""Providers that file what is sent through their SMTP servers."""
+
+
+async def open_account(account: Account) -> EmailSession:
+    """Signs in and opens the folder. Raises SignInRefused, OSError."""
+    settings = account.settings
+    if not isinstance(settings, Settings):
+        raise TypeError("the settings are not those of e-mail")
+    session = EmailSession(settings, account.secrets.get("password", ""))
+    await session.latest()
+    return session
+
+
+class EmailSession:
+    """A `Session`: each `receive` has a connection of its own, and so has whatever else asks the server."""
+
+    def __init__(self, settings: Settings, password: str) -> None:
+        self._settings = settings
+        self._password = password
+        self._own = settings.address.lower()
+        self._reader = MailReader()
+        self._copies: set[asyncio.Task[None]] = set()
+        self.identity = Identity(self._own, settings.display_name)
+
+    async def receive(self, cursor: str | None) -> AsyncGenerator[Batch, None]:
+        """Mails after the cursor, for ever; None: those of the last seven days.
+
+        A search comes before each wait: what arrived in between was announced to nobody. Raises SignInRefused, OSError.
+        """
+        box = await self._connected()
+        try:
+            opened = await asyncio.to_thread(box.open, self._settings.folder)
+            uids, last = await self._first(box, opened, cursor)
+            while True:
+                async for batch in self._batches(box, opened.validity, uids):
+                    yield batch
+                last = max((last, *uids))
+                yield Batch((), f"{opened.validity}:{last}")
+                await asyncio.to_thread(box.wait, self._settings.idle_s)
+                uids = await asyncio.to_thread(box.above, last)
+        finally:
+            box.abandon()
+
+    async def _first(self, box: Mailbox, opened: Opened, cursor: str | None) -> tuple[list[int], int]:
+        """The UIDs to begin with, and the last one that need not be looked at."""
+        validity, _, uid = (cursor or "").partition(":")
+        if validity == str(opened.validity) and uid.isdecimal():
+            return await asyncio.to_thread(box.above, int(uid)), int(uid)
+        if cursor is not None:
+            log.warning("the mailbox was made anew; reading the last seven days again", endpoint=self._own)
+        day = (datetime.now(UTC) - RESCAN).date()
+        return await asyncio.to_thread(box.since, day), opened.next_uid - 1
+
+    async def _batches(self, box: Mailbox, validity: int, uids: Sequence[int]) -> AsyncIterator[Batch]:
+        events: list[Inbound | Unreadable] = []
+        taken = 0
+        for start in range(0, len(uids), _BATCH):
+            some = uids[start : start + _BATCH]
+            sizes = await asyncio.to_thread(box.sizes, some)
+            for uid in some:
+                if events and taken + sizes.get(uid, 0) > _BATCH_BYTES:
+                    yield Batch(tuple(events), f"{validity}:{uid - 1}")
+                    events, taken = [], 0
+                taken += sizes.get(uid, 0)
+                if event := await self._event(box, validity, uid, sizes.get(uid, 0)):
+                    events.append(event)
+            if events:
+                yield Batch(tuple(events), f"{validity}:{some[-1]}")
+                events, taken = [], 0
+
+    async def _event(self, box: Mailbox, validity: int, uid: int, size: int) -> Inbound | Unreadable | None:
+        """None: the mail has been deleted meanwhile."""
+        name = f"uid:{validity}:{uid}"
+        if size > MAX_MAIL:
+            head = await asyncio.to_thread(lambda: box.read(uid, head=True))
+            reason = f"it has {size} bytes, and at most {MAX_MAIL} are read"
+            return Unreadable(name, head, reason) if head is not None else None
+        raw = await asyncio.to_thread(box.read, uid)
+        if raw is None:
+            return None
+        try:
+            mail = await self._reader.read(raw, endpoint=self._own, provider="imap", now=datetime.now(UTC))
+        except InvalidInput as error:
+            return Unreadable(name, raw, error.message)
+        return self._inbound(mail.envelope, f"{validity}:{uid}")
+
+    def _inbound(self, envelope: Envelope, place: str) -> Inbound:
+        email = CHANNELS[0]
+        facts = {name: value for name, value in email.facts(envelope).items() if value is not None}
+        direct = not email.overheard(facts | {"endpoint": self._own})
+        to_us = self._own in without_tag(header(envelope.payload.raw, "to").lower())
+        return Inbound(
+            envelope=replace(envelope, control=replace(envelope.control, addressed=direct or to_us)),
+            own=without_tag(envelope.sender.identity.lower()) == self._own,
+            direct=direct,
+            files=tuple(FileIn(at, {"place": place}) for at in range(len(envelope.payload.attachments))),
+        )
+
+    async def confirm(self, cursor: str) -> None:
+        """Mails stay where they are."""
+
+    async def latest(self) -> str | None:
+        """Behind the last mail."""
+        box = await self._connected()
+        try:
+            opened = await asyncio.to_thread(box.open, self._settings.folder)
+        finally:
+            box.abandon()
+        return f"{opened.validity}:{opened.next_uid - 1}"
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        """Hand a mail to the SMTP server; the copy is filed afterwards, and never decides what became of the mail."""
+        try:
+            mail = compose(await self._reply(part, key), datetime.now(UTC))
+        except ValueError as error:
+            return Refused(str(error), "blocked")
+        to = str(part.address["to"])
+        if without_tag(to.lower()) == without_tag(self._own):
+            return Refused("the answer would go to this account itself", "blocked")
+        settings = self._settings
+        sign_in = await self._sign_in()
+        outcome = await asyncio.to_thread(submit, settings.smtp, sign_in, settings.address, to, mail)
+        if not isinstance(outcome, Sent):
+            return outcome
+        sent = Sent(message_id(key, settings.address))
+        if self._files_copies:
+            copy = asyncio.create_task(self._file(mail, sent.platform_message_id))
+            self._copies.add(copy)
+            copy.add_done_callback(self._copies.discard)
+        return sent
+
+    async def _reply(self, part: Part, key: str) -> Reply:
+        html = part.rendered.get("html") if part.rendered else None
+        file = part.file
+        if file is not None and file.size_bytes > MAX_MAIL:
+            raise ValueError("the file is too large for a mail")
+        return Reply(
+            to=part.address,
+            own=self._settings.address,
+            name=self._settings.display_name,
+            key=key,
+            text=part.text,
+            html=html if isinstance(html, str) else "",
+            subject=part.subject or "",
+            file=File(file.filename, file.media_type, b"".join([one async for one in file.read()])) if file else None,
+        )
+
+    @property
+    def _files_copies(self) -> bool:
+        wanted = self._settings.sent_copy
+        files_itself = self._settings.smtp.host.lower().endswith(_FILE_THEMSELVES)
+        return wanted == "always" or (wanted == "auto" and not files_itself)
+
+    async def _file(self, mail: bytes, name: str) -> None:
+        """File a copy unless the server has done so. A failure is only logged."""
+        try:
+            box = await self._connected()
+            try:
+                folder = await self._opened_sent(box)
+                if folder and not await asyncio.to_thread(box.with_message_id, name):
+                    await asyncio.to_thread(box.append, folder, mail)
+            finally:
+                box.abandon()
+        except (OSError, SignInRefused) as error:
+            log.warning("the copy of a sent mail was not filed", endpoint=self._own, error=str(error))
+
+    async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002, by its Message-ID alone
+        """The mail in the folder of sent mails. Raises OSError."""
+        box = await self._connected()
+        try:
+            folder = await self._opened_sent(box)
+            name = message_id(key, self._settings.address)
+            found = await asyncio.to_thread(box.with_message_id, name) if folder else []
+        finally:
+            box.abandon()
+        return Sent(name) if found else None
+
+    async def _opened_sent(self, box: Mailbox) -> str | None:
+        folder = self._settings.sent_folder or await asyncio.to_thread(box.sent_folder)
+        with suppress(FileNotFoundError):
+            await asyncio.to_thread(box.open, folder)
+            return folder
+        return None
+
+    async def typing(self, address: JsonObject) -> None:
+        """Mail has none."""
+
+    async def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
+        """The bytes of an attachment. Raises OSError; ValueError: the mail is gone."""
+        validity, _, uid = str(file.handle.get("place", "")).partition(":")
+        box = await self._connected()
+        try:
+            opened = await asyncio.to_thread(box.open, self._settings.folder)
+            known = str(opened.validity) == validity
+            raw = await asyncio.to_thread(box.read, int(uid)) if known and uid.isdecimal() else None
+        finally:
+            box.abandon()
+        data = await asyncio.to_thread(file_of, raw, file.attachment) if raw is not None else None
+        if data is None:
+            raise ValueError("the mail is not in the mailbox any more")
+        for start in range(0, len(data), _PIECE):
+            yield data[start : start + _PIECE]
+
+    async def close(self) -> None:
+        """Waits for the copies that are being filed."""
+        await asyncio.gather(*self._copies)
+        await self._reader.close()
+
+    async def _connected(self) -> Mailbox:
+        sign_in = await self._sign_in()
+        making = asyncio.ensure_future(asyncio.to_thread(Mailbox, self._settings.imap, sign_in))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(_abandon)
+            raise
+
+    async def _sign_in(self) -> SignIn:
+        user = self._settings.user or self._settings.address
+        if self._settings.token_command:
+            return SignIn(user, await _printed_token(self._settings.token_command), token=True)
+        return SignIn(user, self._password)
+
+
+def _abandon(making: asyncio.Future[Mailbox]) -> None:
+    if not making.cancelled() and making.exception() is None:
+        making.result().abandon()
+
+
+async def _printed_token(command: Sequence[str]) -> str:
+    """The access token that a program prints. Raises SignInRefused without anything that the program has said."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError as error:
+        raise SignInRefused(f"`token_command` cannot be run: {error.strerror}") from None
+    try:
+        async with asyncio.timeout(_TOKEN_S):
+            printed, _ = await process.communicate()
+    except BaseException as error:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        if isinstance(error, TimeoutError):
+            raise ConnectionError(f"`token_command` has not ended within {_TOKEN_S:.0f} s") from None
+        raise
+    token = printed.decode("utf-8", "replace").strip()
+    if process.returncode or not token:
+        raise SignInRefused(f"`token_command` printed no token (status {process.returncode}): sign in again")
+    return token

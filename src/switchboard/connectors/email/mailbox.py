@@ -1,0 +1,213 @@
+"""An IMAP mailbox over one connection, blocking: `channel.py` calls it in a thread.
+
+The mailbox is opened for reading only, so `\\Seen` stays what its user makes of it. Whatever goes wrong with the
+connection is an OSError, a refused sign-in is SignInRefused.
+"""
+
+from __future__ import annotations
+
+import imaplib
+import re
+import select
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Final
+
+from imap_tools import BaseMailBox, MailBox, MailBoxStartTls, MailBoxUnencrypted
+from imap_tools.errors import ImapToolsError, MailboxLoginError
+from imap_tools.imap_utf7 import utf7_encode
+
+from switchboard.connectors.email.manifest import Server
+from switchboard.ports.connector import SignInRefused
+
+COMMAND_S: Final = 30.0
+"""Seconds for every answer of the server."""
+_KINDS: Final[dict[str, type[Any]]] = {"tls": MailBox, "starttls": MailBoxStartTls, "none": MailBoxUnencrypted}
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
+_UID_SIZE: Final = (re.compile(rb"UID (\d+)"), re.compile(rb"RFC822\.SIZE (\d+)"))
+_FOR_NOW = re.compile(r"\[(UNAVAILABLE|LIMIT|INUSE|SERVERBUG)\]|temporar|try again|too many", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """A user, and a password or an access token."""
+
+    user: str
+    secret: str
+    token: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The state of a folder when it was opened."""
+
+    validity: int
+    next_uid: int
+
+
+class Mailbox:
+    """One connection. `open` first; after an error it is of no more use."""
+
+    def __init__(self, server: Server, sign_in: SignIn) -> None:
+        with _as_os_error():
+            self._box: BaseMailBox = _KINDS[server.tls](server.host, server.port, timeout=COMMAND_S)
+        _keep_alive(self._client.sock)
+        try:
+            with _as_os_error():
+                self._sign_in(sign_in)
+                # Servers name IDLE only to those who have signed in; imaplib has asked before.
+                self._idles = b"IDLE" in self._client.capability()[1][-1].upper().split()
+        except BaseException:
+            self.abandon()
+            raise
+
+    @property
+    def _client(self) -> Any:
+        return self._box.client
+
+    def _sign_in(self, sign_in: SignIn) -> None:
+        try:
+            if sign_in.token:
+                self._box.xoauth2(sign_in.user, sign_in.secret, initial_folder=None)
+            elif sign_in.secret.isascii() and sign_in.user.isascii():
+                self._box.login(sign_in.user, sign_in.secret, initial_folder=None)
+            else:
+                self._box.login_utf8(sign_in.user, sign_in.secret, initial_folder=None)
+        except imaplib.IMAP4.abort:
+            raise
+        except (MailboxLoginError, imaplib.IMAP4.error) as error:
+            if _FOR_NOW.search(str(error)):
+                raise ConnectionError("the mail server takes no sign-ins at the moment") from None
+            raise SignInRefused("the mail server refuses the sign-in: check the user and the password") from None
+
+    def open(self, folder: str) -> Opened:
+        """For reading only. Raises FileNotFoundError if there is no such folder."""
+        with _as_os_error():
+            status, _ = self._client.select(_quoted(folder), readonly=True)
+            if status != "OK":
+                raise FileNotFoundError(f"there is no folder {folder!r} in this mailbox")
+            found = [self._client.response(name)[1] for name in ("UIDVALIDITY", "UIDNEXT")]
+            validity, following = (int(one[-1]) if one and one[-1] else 0 for one in found)
+            return Opened(validity, following or max(self._search("ALL"), default=0) + 1)
+
+    def above(self, uid: int) -> list[int]:
+        """The UIDs above this one, sorted: `n+1:*` also gives the last one when it is not above."""
+        with _as_os_error():
+            # What is announced from here on, even during the search, ends the next `wait`.
+            self._client.untagged_responses.pop("EXISTS", None)
+            return sorted(one for one in self._search(f"UID {uid + 1}:*") if one > uid)
+
+    def since(self, day: date) -> list[int]:
+        """The UIDs of mails that arrived on this day or later."""
+        with _as_os_error():
+            return sorted(self._search(f"SINCE {day.day}-{_MONTHS[day.month - 1]}-{day.year}"))
+
+    def with_message_id(self, message_id: str) -> list[int]:
+        """The UIDs of mails with this Message-ID."""
+        with _as_os_error():
+            return self._search(f'HEADER Message-ID "{message_id}"')
+
+    def sizes(self, uids: Sequence[int]) -> dict[int, int]:
+        """Bytes of these mails; those that are gone are left out."""
+        with _as_os_error():
+            found = self._fetch(",".join(map(str, uids)), "(UID RFC822.SIZE)")
+        sizes = {}
+        for line in found:
+            uid, size = (pattern.search(line[0] if isinstance(line, tuple) else line or b"") for pattern in _UID_SIZE)
+            if uid and size:
+                sizes[int(uid[1])] = int(size[1])
+        return sizes
+
+    def read(self, uid: int, *, head: bool = False) -> bytes | None:
+        """The mail as it was received, or its header fields alone; None if it is gone."""
+        with _as_os_error():
+            found = self._fetch(str(uid), f"(UID BODY.PEEK[{'HEADER' if head else ''}])")
+        return next((bytes(one[1]) for one in found if isinstance(one, tuple)), None)
+
+    def wait(self, seconds: float) -> None:
+        """Until the server announces something, at most for these seconds (IDLE)."""
+        with _as_os_error():
+            if not self._idles:
+                select.select([self._client.sock], [], [], min(seconds, 60))
+                return
+            tag = self._client._command("IDLE")
+            while self._client._get_response() is not None:  # None: the server idles
+                if self._client.tagged_commands.get(tag):
+                    raise ConnectionError("the mail server refuses IDLE")
+            self._until_announced(seconds)
+            self._client.send(b"DONE\r\n")
+            self._box.consume_until_tagged_response(tag)
+
+    def _until_announced(self, seconds: float) -> None:
+        """What came together with the answer to IDLE has been read already, and is not seen by `poll`."""
+        sock = self._client.sock
+        reader = getattr(self._client, "_file", None) or self._client.file  # as Python 3.14 names it, and older ones
+        sock.settimeout(0)
+        try:
+            with suppress(OSError):
+                if reader.peek(1):
+                    return
+        finally:
+            sock.settimeout(COMMAND_S)
+        if "EXISTS" not in self._client.untagged_responses:
+            poller = select.poll()
+            poller.register(sock.fileno(), select.POLLIN)
+            poller.poll(seconds * 1000)
+
+    def sent_folder(self) -> str:
+        """The folder that the server marks as the one of sent mails, else `Sent`."""
+        with _as_os_error():
+            return next((one.name for one in self._box.folder.list() if "\\Sent" in one.flags), "Sent")
+
+    def append(self, folder: str, mail: bytes) -> None:
+        """File a mail, as seen."""
+        with _as_os_error():
+            self._box.append(mail, folder, flag_set=["\\Seen"])
+
+    def close(self) -> None:
+        """Sign out."""
+        with suppress(Exception):
+            self._box.logout()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the connection, so that a call in another thread ends with an error."""
+        with suppress(Exception):
+            self._client.sock.shutdown(socket.SHUT_RDWR)
+        with suppress(Exception):
+            self._client.shutdown()
+
+    def _search(self, criteria: str) -> list[int]:
+        return [int(uid) for uid in self._box.uids(criteria, charset=None)]
+
+    def _fetch(self, uids: str, what: str) -> list[Any]:
+        status, found = self._client.uid("FETCH", uids, what)
+        if status != "OK":
+            raise ConnectionError("the mail server refuses to give a mail")
+        return [one for one in found if one is not None]
+
+
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def _quoted(folder: str) -> str:
+    name = utf7_encode(folder).decode("ascii").replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{name}"'
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if option := getattr(socket, name, None):
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    try:
+        yield
+    except (imaplib.IMAP4.error, ImapToolsError) as error:
+        raise ConnectionError(f"the mail server says: {str(error)[:200]}") from None

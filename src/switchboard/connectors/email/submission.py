@@ -1,0 +1,117 @@
+"""A mail handed to an SMTP server, blocking: `channel.py` calls it in a thread.
+
+Next: `channel.py`, which files a copy of what was sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import smtplib
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from switchboard.connectors.email.mailbox import COMMAND_S, SignIn
+from switchboard.connectors.email.manifest import Server
+from switchboard.ports.connector import Later, Outcome, Refused, Sent, Uncertain, Why
+
+_UNREACHED_S: Final = 30.0
+_BUSY_S: Final = 300.0
+_SIGN_IN_S: Final = 900.0
+_NAME: Final = "[127.0.0.1]"  # as Thunderbird does; the name of this machine is nobody's business
+_DOT = re.compile(rb"^\.", re.MULTILINE)
+
+
+def submit(server: Server, sign_in: SignIn | None, sender: str, to: str, mail: bytes) -> Outcome:
+    """Hand in a mail with CRLF, for one recipient; `Sent` has no id.
+
+    Until the final dot is written the server has certainly not taken it; from then on only its answer says so.
+    """
+    try:
+        client = _connected(server)
+    except smtplib.SMTPResponseException as error:
+        return Later(_BUSY_S, _said(error.smtp_code, error.smtp_error))
+    except (OSError, smtplib.SMTPException) as error:
+        return Later(_UNREACHED_S, f"the SMTP server is not reached: {error}"[:200])
+    try:
+        return _handed_in(client, sign_in, sender, to, mail)
+    finally:
+        client.close()
+
+
+def _connected(server: Server) -> smtplib.SMTP:
+    context = ssl.create_default_context()
+    if server.tls == "tls":
+        return smtplib.SMTP_SSL(server.host, server.port, _NAME, timeout=COMMAND_S, context=context)
+    client = smtplib.SMTP(server.host, server.port, _NAME, timeout=COMMAND_S)
+    try:
+        if server.tls == "starttls":
+            client.starttls(context=context)
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _handed_in(client: smtplib.SMTP, sign_in: SignIn | None, sender: str, to: str, mail: bytes) -> Outcome:
+    try:
+        client.ehlo_or_helo_if_needed()
+        if sign_in is not None and client.has_extn("auth"):
+            _signed_in(client, sign_in)
+        if refusal := _announced(client, sender, to, len(mail)):
+            return refusal
+        client.send(_DOT.sub(b"..", mail) + (b"" if mail.endswith(b"\r\n") else b"\r\n"))
+    except smtplib.SMTPAuthenticationError:
+        return Later(_SIGN_IN_S, "the SMTP server refuses the sign-in: check the user and the password")
+    except (OSError, smtplib.SMTPException) as error:
+        return Later(_UNREACHED_S, f"the SMTP server broke off: {error}"[:200])
+    return _ended(client)
+
+
+def _signed_in(client: smtplib.SMTP, sign_in: SignIn) -> None:
+    if not sign_in.token:
+        client.login(sign_in.user, sign_in.secret)
+        return
+    said = f"user={sign_in.user}\1auth=Bearer {sign_in.secret}\1\1".encode()
+    code, answer = client.docmd("AUTH", f"XOAUTH2 {base64.b64encode(said).decode()}")
+    if code != 235:
+        raise smtplib.SMTPAuthenticationError(code, answer)
+
+
+def _announced(client: smtplib.SMTP, sender: str, to: str, size: int) -> Outcome | None:
+    """What is wrong with sender, recipient or size; None once the server waits for the mail."""
+    options = [f"SIZE={size}"] if client.has_extn("size") else []
+    commands: tuple[tuple[Why, Callable[[], tuple[int, bytes]]], ...] = (
+        ("other", lambda: client.mail(sender, options)),
+        ("blocked", lambda: client.rcpt(to)),
+        ("other", lambda: client.docmd("DATA")),
+    )
+    for because, command in commands:
+        code, answer = command()
+        if code >= 400:
+            return _refusal(code, answer, because)
+    return None
+
+
+def _ended(client: smtplib.SMTP) -> Outcome:
+    try:
+        client.send(b".\r\n")
+        code, answer = client.getreply()
+    except (OSError, smtplib.SMTPException):
+        return Uncertain("the SMTP server got the whole mail and did not answer")
+    if code >= 400:
+        return _refusal(code, answer, "other")
+    with suppress(OSError, smtplib.SMTPException):
+        client.docmd("QUIT")
+    return Sent("")
+
+
+def _refusal(code: int, answer: bytes, because: Why) -> Outcome:
+    return Refused(_said(code, answer), because) if code >= 500 else Later(_BUSY_S, _said(code, answer))
+
+
+def _said(code: int, answer: bytes | str) -> str:
+    text = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
+    return f"the SMTP server says: {code} {' '.join(text.split())}"[:300]

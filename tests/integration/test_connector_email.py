@@ -1,0 +1,447 @@
+"""The connector for e-mail against real servers: pymap and Dovecot for IMAP, aiosmtpd for SMTP."""
+
+from __future__ import annotations
+
+import asyncio
+import imaplib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+
+from switchboard.connectors.email.channel import EmailSession
+from switchboard.connectors.email.mailbox import Mailbox, SignIn
+from switchboard.connectors.email.manifest import MANIFEST, Server, Settings
+from switchboard.core.mail.reply import message_id
+from switchboard.ports.connector import (
+    Account,
+    Batch,
+    FileIn,
+    Inbound,
+    Later,
+    Outcome,
+    Part,
+    Refused,
+    Sent,
+    SignInRefused,
+    Uncertain,
+    Unreadable,
+)
+
+pytestmark = pytest.mark.slow
+
+OWN = "bot@home.example"
+PASSWORD = "pw-very-secret"
+MAIL = (
+    "From: Ada <ada@x.example>\r\nTo: bot@home.example\r\nMessage-ID: <{name}@x.example>\r\n"
+    "Subject: {name}\r\n\r\nhello\r\n"
+)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True)
+class Imap:
+    """A server that runs; `user` and PASSWORD open its only mailbox."""
+
+    port: int
+    user: str
+    announces: bool = True
+    """Whether it announces what came between a search and IDLE; if not, the poll finds it."""
+
+    def login(self) -> imaplib.IMAP4:
+        client = imaplib.IMAP4("127.0.0.1", self.port)
+        client.login(self.user, PASSWORD)
+        return client
+
+    def deliver(self, *mails: bytes, folder: str = "INBOX") -> None:
+        client = self.login()
+        for mail in mails:
+            status, said = client.append(folder, "", "", mail)
+            assert status == "OK", said
+        client.logout()
+
+
+def once_up(process: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until it listens."""
+    while True:
+        assert process.poll() is None, "the IMAP server has ended"
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) == 0:
+                return
+
+
+@pytest.fixture
+def pymap() -> Iterator[Imap]:
+    port = free_port()
+    program = Path(sys.executable).with_name("pymap")
+    where = ("--no-tls", "--host", "127.0.0.1", "--port", str(port), "--no-service", "admin")
+    user = ("dict", "--demo-data", "--demo-user", "bot", "--demo-password", PASSWORD)
+    with subprocess.Popen([program, *where, *user], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        once_up(process, port)
+        yield Imap(port, "bot", announces=False)
+        process.kill()
+
+
+DOVECOT = """
+base_dir = {home}/run
+state_dir = {home}/state
+log_path = {home}/log
+protocols = imap
+listen = 127.0.0.1
+ssl = no
+disable_plaintext_auth = no
+mail_location = maildir:{home}/mail
+mail_uid = {uid}
+mail_gid = {gid}
+first_valid_uid = 0
+first_valid_gid = 0
+default_internal_user = {user}
+default_internal_group = {group}
+default_login_user = {user}
+passdb {{
+  driver = static
+  args = password={password}
+}}
+userdb {{
+  driver = static
+  args = uid={uid} gid={gid} home={home}/mail
+}}
+service imap-login {{
+  chroot =
+  inet_listener imap {{
+    address = 127.0.0.1
+    port = {port}
+  }}
+  inet_listener imaps {{
+    port = 0
+  }}
+}}
+service anvil {{
+  chroot =
+}}
+service stats {{
+  chroot =
+}}
+namespace inbox {{
+  inbox = yes
+  mailbox Sent {{
+    auto = create
+    special_use = \\Sent
+  }}
+  mailbox Work {{
+    auto = create
+  }}
+}}
+"""
+
+
+@pytest.fixture
+def dovecot() -> Iterator[Imap]:
+    program = shutil.which("dovecot", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        pytest.skip("dovecot is not installed: apt-get install dovecot-imapd")
+    if os.getuid() != 0:
+        pytest.skip("this test starts dovecot as root")
+    port = free_port()
+    with TemporaryDirectory() as made:  # tmp_path is closed to the user that Dovecot becomes
+        home = Path(made)
+        home.chmod(0o755)
+        (home / "mail").mkdir()
+        shutil.chown(home / "mail", "nobody", "nogroup")
+        names = {"user": "nobody", "group": "nogroup", "uid": "nobody", "gid": "nogroup"}
+        (home / "conf").write_text(DOVECOT.format(home=home, port=port, password=PASSWORD, **names))
+        with subprocess.Popen([program, "-F", "-c", str(home / "conf")]) as process:
+            once_up(process, port)
+            yield Imap(port, "bot")
+            process.terminate()
+
+
+@pytest.fixture(params=["pymap", "dovecot"])
+def imap(request: pytest.FixtureRequest) -> Imap:
+    server: Imap = request.getfixturevalue(request.param)
+    return server
+
+
+@dataclass
+class Postbox:
+    """What the SMTP server does with a mail."""
+
+    mails: list[bytes] = field(default_factory=list)
+    senders: list[str] = field(default_factory=list)
+    rcpt: str = "250 OK"
+    data: str = "250 OK"
+
+    async def handle_RCPT(self, _server: Any, _session: Any, envelope: Any, to: str, _options: Any) -> str:  # noqa: N802
+        envelope.rcpt_tos.append(to)
+        return self.rcpt
+
+    async def handle_DATA(self, server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
+        self.mails.append(envelope.content)
+        self.senders.append(envelope.mail_from)
+        if self.data == "close":
+            server.transport.abort()
+        return self.data
+
+
+@pytest.fixture
+def smtp() -> Iterator[tuple[Postbox, int]]:
+    postbox = Postbox()
+    port = free_port()
+    controller = Controller(postbox, hostname="127.0.0.1", port=port)
+    controller.start()
+    yield postbox, port
+    controller.stop()
+
+
+def settings_of(imap: Imap, smtp_port: int = 1, **others: Any) -> Settings:
+    return Settings(
+        address=OWN,
+        display_name="House",
+        user=imap.user,
+        imap=Server(host="127.0.0.1", port=imap.port, tls="none"),
+        smtp=Server(host="127.0.0.1", port=smtp_port, tls="none"),
+        **others,
+    )
+
+
+@pytest.fixture
+async def open_sessions() -> AsyncIterator[list[EmailSession]]:
+    sessions: list[EmailSession] = []
+    yield sessions
+    for one in sessions:
+        await one.close()
+
+
+async def received(session: EmailSession, cursor: str | None, most: int) -> tuple[list[Inbound | Unreadable], str]:
+    """So many events, and the cursor behind them."""
+    events: list[Inbound | Unreadable] = []
+    async with aclosing(session.receive(cursor)) as batches:
+        async for batch in batches:
+            events.extend(batch.events)
+            cursor = batch.cursor or cursor
+            if len(events) >= most:
+                break
+    assert cursor is not None
+    return events, cursor
+
+
+def ids(events: list[Inbound | Unreadable]) -> list[str]:
+    return [one.envelope.event.external_event_id for one in events if isinstance(one, Inbound)]
+
+
+def mail(name: str) -> bytes:
+    return MAIL.format(name=name).encode()
+
+
+async def test_what_arrives_after_the_cursor_is_received_once_and_stays_unseen(
+    imap: Imap, open_sessions: list[EmailSession]
+) -> None:
+    session = EmailSession(settings_of(imap), PASSWORD)
+    open_sessions.append(session)
+    start = await session.latest()
+    imap.deliver(mail("m1"), mail("m2"))
+    events, cursor = await received(session, start, 2)
+    assert ids(events) == ["<m1@x.example>", "<m2@x.example>"]
+    assert isinstance(events[0], Inbound)
+    assert events[0].direct
+    assert (events[0].envelope.event.reply_address or {})["to"] == "ada@x.example"
+    assert cursor == await session.latest()
+    async with aclosing(session.receive(cursor)) as batches:
+        nothing = await anext(batches)  # a search of n+1:* names the last mail again
+    assert nothing == Batch((), cursor)
+    imap.deliver(mail("m3"))
+    events, _ = await received(session, cursor, 1)
+    assert ids(events) == ["<m3@x.example>"]
+    client = imap.login()
+    client.select(readonly=True)
+    assert client.search(None, "SEEN", "FROM", "ada@x.example")[1][0] in {b"", None}
+    client.logout()
+
+
+async def test_a_mail_that_arrives_while_it_waits_is_received(imap: Imap, open_sessions: list[EmailSession]) -> None:
+    session = EmailSession(settings_of(imap, idle_s=120 if imap.announces else 1), PASSWORD)
+    open_sessions.append(session)
+    async with aclosing(session.receive(await session.latest())) as batches:
+        await anext(batches)
+        for name in ("m1", "m2", "m3"):
+            arriving = asyncio.ensure_future(anext(batches))
+            await asyncio.to_thread(imap.deliver, mail(name))
+            batch: Batch = await arriving
+            while not batch.events:
+                batch = await anext(batches)
+            assert ids(list(batch.events)) == [f"<{name}@x.example>"]
+
+
+async def test_a_mailbox_that_was_made_anew_is_read_again(dovecot: Imap, open_sessions: list[EmailSession]) -> None:
+    session = EmailSession(settings_of(dovecot, folder="Work"), PASSWORD)
+    open_sessions.append(session)
+    dovecot.deliver(mail("m1"), mail("m2"), folder="Work")
+    _, cursor = await received(session, None, 2)
+    client = dovecot.login()
+    client.delete("Work")
+    client.create("Work")
+    client.logout()
+    dovecot.deliver(mail("m3"), mail("m4"), folder="Work")
+    events, anew = await received(session, cursor, 2)
+    assert ids(events) == ["<m3@x.example>", "<m4@x.example>"]
+    assert anew.partition(":")[0] != cursor.partition(":")[0]
+    assert anew.partition(":")[2] == cursor.partition(":")[2]
+
+
+async def test_what_is_no_mail_is_named_and_the_next_one_goes_on(
+    pymap: Imap, open_sessions: list[EmailSession]
+) -> None:
+    session = EmailSession(settings_of(pymap), PASSWORD)
+    open_sessions.append(session)
+    start = await session.latest()
+    pymap.deliver(b"Subject: from nobody\r\n\r\nhello\r\n", mail("m2"))
+    events, _ = await received(session, start, 2)
+    assert isinstance(events[0], Unreadable)
+    assert "no From field" in events[0].reason
+    assert ids(events[1:]) == ["<m2@x.example>"]
+
+
+async def test_a_file_can_be_fetched(pymap: Imap, open_sessions: list[EmailSession]) -> None:
+    session = EmailSession(settings_of(pymap), PASSWORD)
+    open_sessions.append(session)
+    start = await session.latest()
+    head = 'MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary="b"\r\n\r\n'
+    pdf = "Content-Type: application/pdf\r\nContent-Transfer-Encoding: base64\r\n\r\nAP8="
+    parts = f"--b\r\n\r\nwords\r\n--b\r\n{pdf}\r\n--b--\r\n"
+    pymap.deliver(f"From: ada@x.example\r\n{head}{parts}".encode())
+    events, _ = await received(session, start, 1)
+    assert isinstance(events[0], Inbound)
+    (file,) = events[0].files
+    assert b"".join([piece async for piece in session.fetch(file)]) == b"\x00\xff"
+    with pytest.raises(ValueError, match="not in the mailbox"):
+        [_ async for _ in session.fetch(FileIn(0, {"place": "7:7"}))]
+
+
+async def test_a_wrong_password_is_named_and_not_shown(imap: Imap) -> None:
+    account = Account("desk", settings_of(imap), {"password": "wrong-and-secret"})
+    with pytest.raises(SignInRefused, match="refuses the sign-in") as caught:
+        await MANIFEST.open(account)
+    assert "wrong-and-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        (("false",), SignInRefused),
+        (("true",), SignInRefused),
+        (("/nothing/here",), SignInRefused),
+        (("echo", "a-token"), SignInRefused),
+    ],
+)
+async def test_a_token_that_cannot_be_had_or_is_refused(
+    pymap: Imap, command: tuple[str, ...], error: type[Exception]
+) -> None:
+    with pytest.raises(error) as caught:
+        await MANIFEST.open(Account("desk", settings_of(pymap, token_command=command), {}))
+    assert "a-token" not in str(caught.value)
+
+
+TO: dict[str, Any] = {"to": "ada@x.example", "subject": "Hi", "message_id": "<m1@x.example>", "references": []}
+
+
+async def sent(session: EmailSession, text: str = "Fine.") -> Outcome:
+    return await session.send(Part(address=TO, text=text, rendered={"html": f"<p>{text}</p>"}), "key-1")
+
+
+async def test_an_answer_is_sent_and_its_copy_filed(
+    imap: Imap, smtp: tuple[Postbox, int], open_sessions: list[EmailSession]
+) -> None:
+    postbox, port = smtp
+    session = EmailSession(settings_of(imap, port), PASSWORD)
+    name = message_id("key-1", OWN)
+    part = Part(address=TO, text=".\n.dots")
+    assert await session.find(part, "key-1") is None
+    assert await session.send(part, "key-1") == Sent(name)
+    await session.close()
+    (raw,) = postbox.mails
+    assert name.encode() in raw
+    assert b"Auto-Submitted: auto-replied" in raw
+    assert postbox.senders == [OWN]
+    again = EmailSession(settings_of(imap, port), PASSWORD)
+    open_sessions.append(again)
+    assert await again.find(part, "key-1") == Sent(name)
+    assert await again.find(part, "key-2") is None
+
+
+async def test_a_copy_that_cannot_be_filed_changes_nothing(pymap: Imap, smtp: tuple[Postbox, int]) -> None:
+    postbox, port = smtp
+    session = EmailSession(settings_of(pymap, port), "wrong")
+    # The SMTP server of this test wants no sign-in, and IMAP refuses it.
+    assert isinstance(await sent(session), Sent)
+    await session.close()
+    assert len(postbox.mails) == 1
+
+
+@pytest.mark.parametrize(
+    ("rcpt", "data", "outcome"),
+    [
+        ("550 no such user", "250 OK", Refused("the SMTP server says: 550 no such user", "blocked")),
+        ("451 greylisted", "250 OK", Later(300, "the SMTP server says: 451 greylisted")),
+        ("250 OK", "554 spam", Refused("the SMTP server says: 554 spam")),
+        ("250 OK", "452 full", Later(300, "the SMTP server says: 452 full")),
+        ("250 OK", "close", Uncertain("the SMTP server got the whole mail and did not answer")),
+    ],
+)
+async def test_what_the_smtp_server_says_decides(
+    smtp: tuple[Postbox, int], rcpt: str, data: str, outcome: Outcome
+) -> None:
+    postbox, port = smtp
+    postbox.rcpt, postbox.data = rcpt, data
+    session = EmailSession(settings_of(Imap(1, "bot"), port, sent_copy="never"), PASSWORD)
+    assert await sent(session) == outcome
+
+
+async def test_before_the_final_dot_nothing_was_taken() -> None:
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 here\r\n")
+        while line := await reader.readline():
+            if line.upper().startswith(b"RCPT"):
+                break
+            writer.write(b"250 OK\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(break_off, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    session = EmailSession(settings_of(Imap(1, "bot"), port, sent_copy="never"), PASSWORD)
+    assert isinstance(await sent(session), Later)
+    server.close()
+    await server.wait_closed()
+    assert isinstance(await sent(session), Later)
+
+
+@pytest.mark.parametrize("to", [None, OWN, "bot+tag@home.example"])
+async def test_nobody_and_ourselves_are_not_answered(to: str | None) -> None:
+    session = EmailSession(settings_of(Imap(1, "bot")), PASSWORD)
+    outcome = await session.send(Part(address=TO | {"to": to}, text="x"), "key")
+    assert isinstance(outcome, Refused)
+
+
+def test_a_connection_that_is_refused_is_an_os_error() -> None:
+    with pytest.raises(OSError, match=r"."):
+        Mailbox(Server(host="127.0.0.1", port=1, tls="none"), SignIn("bot", PASSWORD))
+
+
+def test_a_password_is_sent_in_the_clear_to_this_machine_only() -> None:
+    with pytest.raises(ValueError, match="in the clear"):
+        Server(host="mail.example", port=143, tls="none")
