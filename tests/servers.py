@@ -15,7 +15,8 @@ import httpx2
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.runtime import Runtime, Switchboard
-from switchboard.app.settings import AcceptSettings, Settings
+from switchboard.app.settings import AcceptSettings, EndpointSettings, Settings
+from switchboard.core.strangers import Policy
 from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind
@@ -78,10 +79,13 @@ async def open_server(
     worker: bool = False,
     tree: Tree = (TEAMS, RULES),
     mail_limits: MailLimits | None = None,
+    policies: Mapping[str, Policy] | None = None,
     **accept: Any,
 ) -> AsyncIterator[Opened]:
     """Migrate, seed, serve on a free port of loopback; with `worker`, answer too. `accept` are AcceptSettings."""
     sizes = AcceptSettings(**accept)
+    endpoints = {name: EndpointSettings(strangers=one) for name, one in (policies or {}).items()}
+    settings = Settings(data_dir=data_dir, accept=sizes, endpoints=endpoints)
     async with AsyncExitStack() as stack:
         made = await stack.enter_async_context(
             lab(
@@ -90,9 +94,9 @@ async def open_server(
                 message_bytes=sizes.message_bytes,
                 backlog=sizes.backlog,
                 sender_per_minute=sizes.sender_per_minute,
+                policies=settings.policies,
             )
         )
-        settings = Settings(data_dir=data_dir, accept=sizes)
         runtime = Runtime(settings, made.database, made.notifier, made.rule_book)
         mails = MailReader(mail_limits)
         stack.push_async_callback(mails.close)

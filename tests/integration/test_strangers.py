@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from switchboard.core.strangers import Policy
+from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Policy, code_in
 from switchboard.domain.errors import Forbidden
 from switchboard.journey.accept import Submission
 from switchboard.journey.reply import PullRequest
@@ -16,7 +20,8 @@ from switchboard.journey.strangers import STRANGER_TEXT
 from switchboard.store import strangers as store
 from switchboard.store.books import audit_books
 from tests.hands import assert_balanced, at_work, settled
-from tests.lab import Lab, lab, submission
+from tests.lab import Lab, envelope_json, lab, submission
+from tests.servers import Opened, open_server
 from tests.waiting import eventually
 
 PAIR: dict[tuple[str, str], Policy] = {("telegram", "bot:house"): "pair", ("email", "me@x.org"): "listed"}
@@ -196,3 +201,146 @@ async def test_strangers_are_forgotten_after_30_days(database_url: str) -> None:
         assert await states(parts, old.request_id) == ["cancelled"]
         assert await parts.count("select count(*) from contact") == 1
         await assert_balanced(parts)
+
+
+# Codes ---------------------------------------------------------------------------------------------------------------
+
+CODE = "7KQ2MXW4PH"
+TEN_MINUTES = timedelta(minutes=10)
+
+
+async def paired(parts: Lab, text: str, sender: str) -> bool:
+    """Whether somebody who writes this is let in: their next message is not held."""
+    await parts.accept.accept(private(text, sender))
+    return not (await parts.accept.accept(private("and now?", sender))).held
+
+
+async def test_a_code_lets_its_sender_in_once_and_goes_nowhere_itself(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        await store.keep_code(parts.database, "telegram", "bot:house", CODE, TEN_MINUTES)
+        before = await parts.accept.accept(private("hello"))
+        code = await parts.accept.accept(private(f" /start {CODE[:5].lower()}-{CODE[5:]}"))
+        after, again = await parts.accept.accept(private("thanks")), await parts.accept.accept(private("bye"))
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        found = await states(parts, *(one.request_id for one in (before, code, after, again)))
+        assert found == ["answered", "cancelled", "answered", "answered"]
+        assert not await paired(parts, CODE, "mallory"), "it is for one stranger"
+        assert await parts.count("select count(*) from audit where action = 'contact_paired'") == 1
+
+
+async def test_a_code_counts_at_its_own_endpoint_for_ten_minutes_and_for_persons(database_url: str) -> None:
+    others: dict[tuple[str, str], Policy] = {**PAIR, ("telegram", "bot:other"): "pair", ("telegram", "b"): "listed"}
+    async with lab(database_url, policies=others) as parts:
+        await store.keep_code(parts.database, "telegram", "bot:other", CODE, TEN_MINUTES)
+        await store.keep_code(parts.database, "telegram", "b", CODE, TEN_MINUTES)
+        assert not await paired(parts, CODE, "alice")
+        await parts.accept.accept(submission(CODE, endpoint="b"))
+        await parts.accept.accept(submission(CODE, endpoint="bot:other", chat_type="group", thread="-1"))
+        await parts.database.run("update pairing_code set expires_at = clock_timestamp()")
+        await parts.accept.accept(submission(CODE, endpoint="bot:other"))
+        assert await parts.count("select count(*) from contact where state = 'approved'") == 0
+
+
+async def test_the_fifth_wrong_try_locks_a_code_whoever_makes_it(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        await store.keep_code(parts.database, "telegram", "bot:house", CODE, TEN_MINUTES)
+        for n in range(4):
+            assert not await paired(parts, f"/start ABCDEFGHJ{n + 2}", f"stranger {n}")
+        assert await paired(parts, CODE, "owner")
+        await store.keep_code(parts.database, "telegram", "bot:house", CODE, TEN_MINUTES)
+        for n in range(5):
+            assert not await paired(parts, f"/start ABCDEFGHJ{n + 2}", f"guesser {n}")
+        assert not await paired(parts, CODE, "late owner")
+
+
+async def test_of_10000_guesses_none_lets_anybody_in(database_url: str) -> None:
+    guesses = random.Random(14)
+    async with lab(database_url, policies=PAIR) as parts:
+        await store.keep_code(parts.database, "telegram", "bot:house", CODE, TEN_MINUTES)
+        for n in range(50):
+            words = ["".join(guesses.choices(CODE_ALPHABET, k=CODE_LENGTH)) for _ in range(199)]
+            await parts.accept.accept_all([private(word, f"guesser {n}") for word in (*words, CODE)])
+        assert await parts.count("select count(*) from contact where state = 'approved'") == 0
+        assert await parts.count("select tries from pairing_code") == 5
+        assert await parts.count("select count(*) from held where state = 'held'") == 1000
+
+
+async def test_no_code_stands_in_the_database(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        await store.keep_code(parts.database, "telegram", "bot:house", CODE, TEN_MINUTES)
+        assert await parts.count("select count(*) from pairing_code c where c::text like $1", f"%{CODE}%") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (CODE, CODE),
+        (f"/start {CODE}", CODE),
+        (f"/START {CODE[:5]}-{CODE[5:].lower()} ", CODE),
+        ("/start", None),
+        (f"is it {CODE}?", None),
+        ("hello", None),
+        (f"{CODE}X", None),
+        ("O0I1O0I1O0", None),
+        ("x" * 1000, None),
+    ],
+)
+def test_what_may_be_a_code(text: str, code: str | None) -> None:
+    assert code_in(text) == code
+
+
+# Over HTTP -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data", policies={"telegram/bot:house": "pair"}) as opened:
+        yield opened
+
+
+async def post(server: Opened, path: str, body: object = None) -> Any:
+    answer = await server.http.post(f"/v1/pairing{path}", json=body)
+    assert answer.status_code in (200, 201), answer.text
+    return answer.json()
+
+
+async def decision_on(server: Opened, text: str, sender: str) -> str:
+    answer = await server.submit(envelope_json(text, sender=sender))
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["triage_decision"])
+
+
+async def test_an_operator_lists_approves_denies_and_revokes(server: Opened) -> None:
+    held = (await server.submit(envelope_json("hello", sender="noor"))).json()
+    assert (held["status"], held["triage_decision"]) == ("accepted", "held")
+    listed = (await server.http.get("/v1/messages", params={"state": "held"})).json()
+    assert [one["request_id"] for one in listed["messages"]] == [held["request_id"]]
+    [contact] = (await server.http.get("/v1/pairing", params={"state": "stranger"})).json()["contacts"]
+    assert (contact["identity"], contact["held"], contact["scope"]) == ("noor", 1, "person")
+    told = (await server.http.get(f"/v1/messages/{held['request_id']}/explain")).json()["notes"]
+    assert told == [f"held until its sender is let in: switchboard pairing approve {contact['contact_id']}"]
+
+    own = f"/{contact['contact_id']}"
+    assert await post(server, f"{own}/approve") == {"contact_id": contact["contact_id"], "messages": 1}
+    assert await decision_on(server, "more", "noor") != "held"
+    assert (await post(server, f"{own}/revoke"))["messages"] == 0
+    assert await decision_on(server, "again", "noor") == "held"
+    assert (await post(server, f"{own}/deny"))["messages"] == 1
+    refused = await server.submit(envelope_json("still", sender="noor"))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "sender_denied")
+    entries = (await server.http.get("/v1/audit", params={"action": "contact_decided"})).json()["entries"]
+    assert [one["detail"]["state"] for one in entries] == ["denied", "stranger", "approved"]
+
+
+async def test_somebody_is_let_in_before_they_write_and_by_a_code(server: Opened) -> None:
+    account = {"channel": "telegram", "endpoint": "bot:house"}
+    await post(server, "", {**account, "identity": "noor"})
+    assert await decision_on(server, "hi", "noor") != "held"
+    issued = await post(server, "/codes", account)
+    assert issued["strangers"] == "pair"
+    assert await decision_on(server, f"/start {issued['code']}", "ann") == "held"
+    assert await decision_on(server, "hi", "ann") != "held"
+    listed = (await server.http.get("/v1/pairing", params={"state": "approved", "limit": 1})).json()
+    page = (await server.http.get("/v1/pairing", params={"limit": 1, "cursor": listed["next_cursor"]})).json()
+    assert {listed["contacts"][0]["identity"], page["contacts"][0]["identity"]} == {"noor", "ann"}

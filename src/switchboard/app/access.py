@@ -78,6 +78,7 @@ Action = Literal[
     "classifications",
     "correct",
     "memory",
+    "pairing",
     "route",
 ]
 """The permissions; `outbox` is fetching replies and submitting receipts, `replies` is all outbox rows."""
@@ -117,6 +118,7 @@ SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
     "metrics": _METRICS,
     "models": _OPERATOR,
     "memory": _OPERATOR,
+    "pairing": _OPERATOR,
     "route": _SESSION,
 }
 """The roles that may act at all; connectors and agents only on what is theirs, and of agents a System3 alone edits."""

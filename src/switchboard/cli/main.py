@@ -62,6 +62,7 @@ COMMANDS: Final = (
     Entry("memory", "memory:app", "What butlers have learned: list, show, share, forget, restore.", _KEEP),
     Entry("connectors", "connectors:app", "Connectors: which endpoints are served.", _KEEP),
     Entry("quarantine", "quarantine:app", "Events that could not be made into messages.", _KEEP),
+    Entry("pairing", "pairing:app", "Who may write: approve or deny strangers, make codes.", _KEEP),
     Entry("outbox", "outbox:app", "Outgoing replies: list, show or resend.", _KEEP),
     Entry("lanes", "lanes:app", "Lanes that are waiting, running or paused; resume one.", _KEEP),
     Entry("tokens", "tokens:app", "Create, list and revoke tokens.", _KEEP),

@@ -283,6 +283,31 @@ class FactSource:
     created_at: datetime | None
 
 
+ContactState = Literal["stranger", "approved", "denied"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownContact:
+    """Who wrote to an endpoint that not everybody may write to, or was let in: a person, a group, or `unverified`.
+
+    `unverified`: whom mails name that nobody vouches for. `held` messages wait; `refused` ones were not stored.
+    """
+
+    contact_id: UUID
+    channel: str
+    endpoint: str
+    scope: Literal["person", "group", "unverified"]
+    identity: str
+    display_name: str | None
+    state: ContactState
+    held: int
+    refused: int
+    first_seen_at: datetime
+    last_seen_at: datetime
+    decided_at: datetime | None
+    decided_by: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class ShownSummary:
     """What stands for the oldest part of a conversation. `restorable`: how many of its entries can be given back."""

@@ -1,7 +1,8 @@
 """Strangers: at endpoints with a policy, what is not from somebody who was let in is held instead of decided.
 
 `accept.py` asks `Strangers` about messages of such endpoints. In: a message that is ready to be stored; out: what was
-stored, or None if its sender may write. Next: `store/strangers.py`.
+stored, or None if its sender may write. Next: `app/messages/pairing.py`, where an operator lets the
+sender in.
 """
 
 from __future__ import annotations

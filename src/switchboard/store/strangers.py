@@ -1,7 +1,7 @@
 """Messages of senders who were not let in, and who was.
 
-`journey/strangers.py` holds them while they are accepted. Each function
-is one transaction. Next: what is released waits in a `route:` lane, see `store/routing.py`.
+`journey/strangers.py` holds them while they are accepted; `app/messages/pairing.py` decides about their senders. Each
+function is one transaction. Next: what is released waits in a `route:` lane, see `store/routing.py`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
 from switchboard.core.storable import storable_text
 from switchboard.core.strangers import Contact
 from switchboard.domain.message import RequestId
-from switchboard.store.database import Database, query, row_as
+from switchboard.domain.shown import ContactState, ShownContact
+from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import Prepared, keys_of
 from switchboard.store.keys import Keys
@@ -103,3 +104,43 @@ async def held_by(database: Database, request_id: UUID) -> HeldBy | None:
 async def forget(database: Database, age: timedelta) -> int:
     """Forget what one stranger has waited with for longer; 0: there is no such stranger."""
     return int(await database.value(query("strangers.forget"), age))
+
+
+async def list_contacts(
+    database: Database, state: ContactState | None, below: tuple[datetime, UUID] | None, limit: int
+) -> list[ShownContact]:
+    """Newest first; `below` is when the last one of the page before was seen first, and its id."""
+    values = (state, *(below or (None, None)), limit)
+    return rows_as(ShownContact, await database.rows(query("strangers.contacts"), *values))
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """How many messages were released or forgotten, and whether the contact was in another state before."""
+
+    messages: int
+    changed: bool
+
+
+async def decide(database: Database, contact_id: UUID, state: ContactState, by: str) -> Decided | None:
+    """Approve, deny or revoke (`stranger`). None: there is no such contact."""
+    return row_as(Decided, await database.row(query("strangers.decide"), contact_id, state, by))
+
+
+async def add(database: Database, contact: Contact, by: str) -> UUID:
+    """Let somebody in who need not have written before; returns the contact's id."""
+    keys = await database.keys()
+    contact_id = contact_key(keys, contact)
+    account = account_key(keys, contact.channel, contact.endpoint)
+    where = (contact.channel, contact.endpoint, contact.scope, contact.identity)
+    await database.row(query("strangers.add"), account, contact_id, *where, by)
+    return UUID(contact_id)
+
+
+async def keep_code(database: Database, channel: str, endpoint: str, code: str, valid: timedelta) -> datetime:
+    """Keep the keyed hash of a code; returns when it expires."""
+    keys = await database.keys()
+    account = account_key(keys, channel, endpoint)
+    key = keys.of("code", f"{account}{code}".encode())
+    expires_at: datetime = await database.value(query("strangers.new_code"), new_uuid7(), account, key, valid)
+    return expires_at

@@ -35,6 +35,7 @@ from switchboard.server.http import (
     messages,
     models,
     outbox,
+    pairing,
     quarantine,
     replays,
     rule_history,
@@ -70,7 +71,7 @@ _BY_PATH: Final = {"/v1/quarantine": MAX_RAW * 3 // 2}
 """Where it may be larger: an event in base64."""
 # Of the rules' routers the last one takes every name for an id, so the others stand before it.
 _BEFORE_RULES: Final = (messages, streams, outbox, accounts, quarantine, ledger, dead_letters, rule_history, replays)
-_PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory)
+_PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory, pairing)
 
 
 class Api(FastAPI):

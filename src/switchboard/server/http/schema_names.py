@@ -19,6 +19,7 @@ TAGS: Final[Mapping[str, str]] = {
     "teams": "Teams and their members, as they are in force.",
     "agents": "Remote butlers: heartbeats, quarantine and endpoints.",
     "models": "Models that classify messages: their state, cost and choices, and corrections of these.",
+    "pairing": "Who may write to endpoints that not everybody may write to. Operators only.",
     "memory": "What butlers have learned from people, and summaries of long conversations. Operators only.",
     "tokens": "Issue and revoke tokens. Operators only.",
     "audit": "Refused requests, and what operators did. Operators only.",

@@ -21,6 +21,7 @@ from switchboard.app.memory.service import MemoryService
 from switchboard.app.messages.accounts import AccountService
 from switchboard.app.messages.connectors import ConnectorService
 from switchboard.app.messages.intake import Intake
+from switchboard.app.messages.pairing import PairingService
 from switchboard.app.messages.quarantine import QuarantineService
 from switchboard.app.messages.stream import StreamService
 from switchboard.app.messages.views import Views
@@ -58,6 +59,7 @@ class Services:
     corrections: CorrectionService
     spending: Spending
     memory: MemoryService
+    pairing: PairingService
     metrics: Metrics
     polls: Polls
 
@@ -91,6 +93,7 @@ class Services:
             CorrectionService(runtime, access),
             Spending(runtime.settings, runtime.database, members),
             MemoryService(runtime.database),
+            PairingService(runtime),
             metrics,
             Polls(),
         )

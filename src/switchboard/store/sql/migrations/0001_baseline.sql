@@ -211,6 +211,7 @@ create table contact (
     decided_by text
 );
 create index contact_held on contact (account) where held > 0;
+create index contact_page on contact (first_seen_at, contact_id);
 create index contact_told on contact (account, told_at) where told_at is not null;
 
 -- Codes by which one stranger lets themselves in, known by a keyed hash.

@@ -12,3 +12,21 @@ select forget_strangers($1);
 -- name: held_by
 select c.contact_id, c.channel, c.endpoint, c.scope, c.identity, h.state
 from held h join contact c using (contact_id) where h.request_id = $1;
+
+-- name: contacts
+select contact_id, channel, endpoint, scope, identity, display_name, state, held, refused, first_seen_at, last_seen_at,
+       decided_at, decided_by
+from contact
+where ($1::text is null or state = $1)
+  and ($2::timestamptz is null or (first_seen_at, contact_id) < ($2, $3::uuid))
+order by first_seen_at desc, contact_id desc limit $4;
+
+-- name: decide
+select messages, changed from decide_contact($1, $2, $3);
+
+-- name: add
+select messages, changed from let_in($1, $2, $3, $4, $5, $6, $7);
+
+-- name: new_code
+insert into pairing_code (code_id, account, key, expires_at)
+values ($1, $2, $3, clock_timestamp() + $4::interval) returning expires_at;

@@ -1,0 +1,84 @@
+"""Who may write where not everybody may: operators approve, deny and revoke; a code lets its bearer in.
+
+HTTP calls `PairingService` with the caller's `Principal`. In: ids and identities; out: contacts. Every decision is
+audited in its own transaction. Next: `store/strangers.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from secrets import choice
+from typing import Final
+from uuid import UUID
+
+from switchboard.app.access import Principal
+from switchboard.app.cursors import cursor_after, key_of
+from switchboard.app.runtime import Runtime
+from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy
+from switchboard.domain.errors import NotFound
+from switchboard.domain.shown import ContactState, ShownContact
+from switchboard.lanes.notifier import WORK
+from switchboard.store import audit
+from switchboard.store import strangers as store
+
+CODE_VALID: Final = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class PairingCode:
+    """What its bearer sends to the endpoint to be let in; it counts only where `strangers` is `pair`."""
+
+    code: str
+    expires_at: datetime
+    channel: str
+    endpoint: str
+    strangers: Policy
+
+
+class PairingService:
+    """For operators only."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._database = runtime.database
+
+    async def contacts(
+        self, state: ContactState | None, *, limit: int, cursor: str | None
+    ) -> tuple[list[ShownContact], str | None]:
+        """A page, newest first, and the cursor of the next. Raises InvalidInput."""
+        below = key_of(cursor, tuple[datetime, UUID])
+        page = await store.list_contacts(self._database, state, below, limit)
+        return page, cursor_after(page[-1].first_seen_at, page[-1].contact_id) if len(page) == limit else None
+
+    async def decide(self, caller: Principal, contact_id: UUID, state: ContactState) -> int:
+        """Approve, deny or revoke; returns how many messages were released or forgotten. Raises NotFound."""
+        async with self._database.transaction() as one:
+            decided = await store.decide(one, contact_id, state, caller.name)
+            if decided is None:
+                raise NotFound(f"there is no contact {contact_id}; see `switchboard pairing list`")
+            detail = {"contact_id": str(contact_id), "state": state, "messages": decided.messages}
+            await audit.append(one, caller.name, "contact_decided", detail)
+        if state == "approved" and decided.messages:
+            self._runtime.notifier.notify(WORK)
+        return decided.messages
+
+    async def allow(self, caller: Principal, contact: Contact) -> UUID:
+        """Let somebody in before they have written; returns the contact's id. Raises InvalidInput."""
+        self._runtime.channels.known(contact.channel, "channel")
+        async with self._database.transaction() as one:
+            contact_id = await store.add(one, contact, caller.name)
+            await audit.append(one, caller.name, "contact_allowed", {"contact_id": str(contact_id)})
+        self._runtime.notifier.notify(WORK)
+        return contact_id
+
+    async def code(self, caller: Principal, channel: str, endpoint: str) -> PairingCode:
+        """A new code for one endpoint, of which only a keyed hash is kept. Raises InvalidInput."""
+        self._runtime.channels.known(channel, "channel")
+        code = "".join(choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
+        async with self._database.transaction() as one:
+            expires_at = await store.keep_code(one, channel, endpoint, code, CODE_VALID)
+            detail = {"channel": channel, "endpoint": endpoint}
+            await audit.append(one, caller.name, "pairing_code_issued", detail)
+        policy = self._runtime.settings.policies.get((channel, endpoint), "open")
+        return PairingCode(code, expires_at, channel, endpoint, policy)

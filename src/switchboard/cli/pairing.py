@@ -1,0 +1,105 @@
+"""`switchboard pairing`: who may write where not everybody may. Called by `main.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+import typer
+
+from switchboard.cli.client import ask
+from switchboard.cli.output import AsJson, Cursor, clean, details, one_of, show, show_page, state, table, when
+
+app = typer.Typer(help="Who may write: list, approve, deny or revoke; codes to be let in by.", no_args_is_help=True)
+
+ContactId = Annotated[UUID, typer.Argument(help="The contact's id, as `pairing list` shows it.", metavar="ID")]
+Account = Annotated[str, typer.Argument(help="Channel and endpoint, such as telegram/bot:house.")]
+Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
+State = Annotated[
+    Literal["stranger", "approved", "denied"] | None, typer.Option("--state", help="Only those in this state.")
+]
+
+
+@app.command("list")
+def list_contacts(
+    *, in_state: State = None, limit: Limit = 100, cursor: Cursor = None, as_json: AsJson = False
+) -> None:
+    """List who wrote as a stranger, and who was let in or denied, the newest first."""
+    found = ask(lambda c: c.get("/v1/pairing", {"state": in_state, "limit": limit, "cursor": cursor}))
+    rows = (
+        (
+            c["contact_id"],
+            f"{c['channel']}/{c['endpoint']}",
+            state(c["state"]),
+            c["scope"],
+            c["identity"],
+            c["held"],
+            when(c["last_seen_at"], short=True),
+            c["display_name"] or "",
+        )
+        for c in found["contacts"]
+    )
+    names = ("id", "account", "state", "scope", "identity", "held", "last seen", "name")
+    shown = table(*names, rows=rows, keep=names[:5])
+    show_page(found, shown, "pairing list", as_json=as_json, state=in_state, limit=limit)
+
+
+@app.command("show")
+def show_contact(contact_id: ContactId, *, as_json: AsJson = False) -> None:
+    """Show one contact."""
+    contacts = ask(lambda client: client.whole("/v1/pairing", "contacts"))["contacts"]
+    found = one_of(contacts, "contact_id", str(contact_id), "contact")
+    rows = ((name.replace("_", " "), when(v) if name.endswith("_at") else v) for name, v in found.items())
+    show(found, details(rows), as_json=as_json)
+
+
+@app.command("approve")
+def approve(contact_id: ContactId, *, as_json: AsJson = False) -> None:
+    """Let them in, and release what was held of them, in order."""
+    answer = ask(lambda client: client.post(f"/v1/pairing/{contact_id}/approve", {}))
+    show(answer, f"approved; messages released: {answer['messages']}", as_json=as_json)
+
+
+@app.command("deny")
+def deny(contact_id: ContactId, *, as_json: AsJson = False) -> None:
+    """Forget what was held of them, and refuse what they send from now on."""
+    answer = ask(lambda client: client.post(f"/v1/pairing/{contact_id}/deny", {}))
+    show(answer, f"denied; messages forgotten: {answer['messages']}", as_json=as_json)
+
+
+@app.command("revoke")
+def revoke(contact_id: ContactId, *, as_json: AsJson = False) -> None:
+    """Make them a stranger again, whether they were approved or denied."""
+    answer = ask(lambda client: client.post(f"/v1/pairing/{contact_id}/revoke", {}))
+    show(answer, "a stranger again; the next message is held", as_json=as_json)
+
+
+@app.command("allow")
+def allow(
+    account: Account,
+    identity: Annotated[str, typer.Argument(help="The platform's id of the person or group; of mail, the address.")],
+    *,
+    group: Annotated[bool, typer.Option("--group", help="It is a group.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let somebody in who has not written yet."""
+    body = {**_parts(account), "identity": identity, "scope": "group" if group else "person"}
+    answer = ask(lambda client: client.post("/v1/pairing", body))
+    show(answer, f"{clean(identity)} may write to {clean(account)}", as_json=as_json)
+
+
+@app.command("code")
+def code(account: Account, *, as_json: AsJson = False) -> None:
+    """Print a code: who sends it to this endpoint within ten minutes is let in."""
+    found = ask(lambda client: client.post("/v1/pairing/codes", _parts(account)))
+    told = f"/start {found['code']}\nvalid until {when(found['expires_at'])}, for one person and five tries"
+    if found["strangers"] != "pair":
+        told += f"\nit has no effect yet: strangers is {found['strangers']} for {clean(account)}, not pair"
+    show(found, told, as_json=as_json)
+
+
+def _parts(account: str) -> dict[str, str]:
+    channel, slash, endpoint = account.partition("/")
+    if not (slash and channel and endpoint):
+        raise typer.BadParameter("write channel and endpoint, such as telegram/bot:house", param_hint="ACCOUNT")
+    return {"channel": channel, "endpoint": endpoint}

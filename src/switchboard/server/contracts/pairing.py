@@ -1,0 +1,46 @@
+"""The shapes of requests and answers about who may write. Next: `app/messages/pairing.py`."""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
+
+from switchboard.app.messages.pairing import PairingCode
+from switchboard.domain.shown import ShownContact
+from switchboard.server.contracts.messages import Answer, Body, Word
+
+__all__ = ["PairingCode"]
+
+
+class CodeBody(Body):
+    """The endpoint that the code is for."""
+
+    channel: Word
+    endpoint: Word
+
+
+class ContactBody(CodeBody):
+    """Who is let in: a person by the platform's id or address, or a group by that of its chat."""
+
+    identity: Word
+    scope: Literal["person", "group"] = "person"
+
+
+class ContactPage(Answer):
+    """Newest first. `next_cursor` is null on the last page."""
+
+    contacts: list[ShownContact]
+    next_cursor: str | None
+
+
+class AllowedContact(Answer):
+    """Who was let in."""
+
+    contact_id: UUID
+
+
+class DecidedContact(Answer):
+    """`messages` counts those that were released, or forgotten."""
+
+    contact_id: UUID
+    messages: int

@@ -1,0 +1,69 @@
+"""`/v1/pairing`: who may write where not everybody may. Operators only. Next: `app/messages/pairing.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Response
+
+from switchboard.app.access import Principal
+from switchboard.core.strangers import Contact
+from switchboard.domain.shown import ContactState
+from switchboard.server.contracts.messages import Cursor, Limit
+from switchboard.server.contracts.pairing import (
+    AllowedContact,
+    CodeBody,
+    ContactBody,
+    ContactPage,
+    DecidedContact,
+    PairingCode,
+)
+from switchboard.server.http.services import Parts, answer, needs, operation, page
+
+router = APIRouter(prefix="/v1/pairing", tags=["pairing"])
+
+Operator = Annotated[Principal, Depends(needs("pairing"))]
+
+
+@router.get("", **operation("list_contacts", "List who wrote or may write", ContactPage, needing="pairing"))
+async def list_contacts(
+    parts: Parts, state: ContactState | None = None, limit: Limit = 100, cursor: Cursor | None = None
+) -> Response:
+    """Newest first, of all endpoints that not everybody may write to."""
+    return answer(page("contacts", await parts.pairing.contacts(state, limit=limit, cursor=cursor)))
+
+
+@router.post("", **operation("allow_contact", "Let somebody in who has not written", AllowedContact))
+async def allow(caller: Operator, parts: Parts, body: ContactBody) -> Response:
+    """What is held of them is released, as by approving."""
+    contact = Contact(body.channel, body.endpoint, body.scope, body.identity)
+    return answer({"contact_id": await parts.pairing.allow(caller, contact)})
+
+
+@router.post("/codes", **operation("create_pairing_code", "Create a pairing code", PairingCode, status=201))
+async def create_code(caller: Operator, parts: Parts, body: CodeBody) -> Response:
+    """Valid for ten minutes, for one stranger, and five tries. This response is the only one that contains it."""
+    return answer(await parts.pairing.code(caller, body.channel, body.endpoint), 201)
+
+
+@router.post("/{contact_id}/approve", **operation("approve_contact", "Approve a stranger", DecidedContact, 404))
+async def approve(caller: Operator, parts: Parts, contact_id: UUID) -> Response:
+    """What was held is routed now, in order; an `unverified` contact is not let in by that."""
+    return answer(await _decided(caller, parts, contact_id, "approved"))
+
+
+@router.post("/{contact_id}/deny", **operation("deny_contact", "Deny a stranger", DecidedContact, 404))
+async def deny(caller: Operator, parts: Parts, contact_id: UUID) -> Response:
+    """What was held is forgotten, and further messages are refused."""
+    return answer(await _decided(caller, parts, contact_id, "denied"))
+
+
+@router.post("/{contact_id}/revoke", **operation("revoke_contact", "Revoke a decision", DecidedContact, 404))
+async def revoke(caller: Operator, parts: Parts, contact_id: UUID) -> Response:
+    """The next message is held again, whether the contact was approved or denied."""
+    return answer(await _decided(caller, parts, contact_id, "stranger"))
+
+
+async def _decided(caller: Principal, parts: Parts, contact_id: UUID, state: ContactState) -> dict[str, object]:
+    return {"contact_id": contact_id, "messages": await parts.pairing.decide(caller, contact_id, state)}
