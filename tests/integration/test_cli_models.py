@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from switchboard.app.classification.model_tests import Place, _remedy
-from switchboard.app.ops.doctor import check_machine
+from switchboard.app.ops.doctor import _models, check_machine
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.cli.models.views import print_models
 from switchboard.domain.llm import Attempt, Report, Usage
@@ -255,7 +255,8 @@ def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture
     shown = capsys.readouterr().out
     assert shown.startswith("no models are configured, so no message is classified; see docs/models.md\n")
     assert "5 tokens, cost unknown" in shown
-    assert "one sender: 30 sessions a minute\n7 calls prevented today by limits per sender" in shown
+    assert "7 calls prevented today by limits per sender" in shown
+    assert "one sender" not in shown, "it is a limit of classification"
 
 
 def test_what_to_do_about_a_provider_that_a_command_line_does_not_reach() -> None:
@@ -300,7 +301,15 @@ def test_without_a_server_a_command_line_cannot_be_tried_and_says_so(
 # What the server says ------------------------------------------------------------------------------------------------
 
 
-def test_list_log_usage_and_correction(cli: Cli) -> None:
+def test_doctor_says_which_models_classify(provider: Provider) -> None:
+    models = tuple(map(provider.model, ("one", "two")))
+    [found] = _models(Settings.model_validate({"models": models}))
+    assert found.detail == "2 models; none of them classifies messages"
+    [found] = _models(Settings.model_validate({"models": models, "classify": {"models": ["two", "one"]}}))
+    assert found.detail == "2 models; in order of preference: two, one"
+
+
+def test_list_log_usage_and_correction(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
     request_id = classified("where is my cat")
     listed = cli.says("models", "list")
     assert "router" in listed
@@ -311,6 +320,14 @@ def test_list_log_usage_and_correction(cli: Cli) -> None:
     assert cli.json("models", "show", "router") in cli.json("models", "list")["models"]
     shown = cli.says("models", "show", "router")
     assert [word for word in ("router", "ready", "tokens in", "attempts today") if word not in shown] == []
+    assert "order" in listed
+    assert "the classification of a message may take" in listed
+    assert "one sender: 30 sessions a minute" in listed
+    found = cli.json("models", "list")
+    print_models(found | {"models": [one | {"order": None} for one in found["models"]]})
+    for_turns = capsys.readouterr().out
+    assert [word for word in ("order", "classification", "one sender", "newcomer") if word in for_turns] == []
+    assert "tokens_per_day" in for_turns
     code, _, err = cli.run("models", "show", "rooter")
     assert (code, "did you mean router?" in err) == (5, True)
     log = cli.says("models", "log", "--butler", "System1/memo")

@@ -52,6 +52,17 @@ def check_id(given: str, kind: Kind) -> str:
     return given
 
 
+def whole_id(kind: Literal["fact", "summary"], given: str) -> UUID:
+    """An id of what is looked up by its whole id only. Usage error for anything else."""
+    try:
+        return UUID(given)
+    except ValueError:
+        listed = "memory list" if kind == "fact" else "memory list --summaries"
+        raise typer.BadParameter(
+            f"{given!r} is no id: give the whole id of a {kind}, as `switchboard {listed}` shows it", param_hint="ID"
+        ) from None
+
+
 def ask_about(kind: Kind, given: str, work: Callable[[Client, UUID], Awaitable[_T]]) -> _T:
     """Run `work` with what is meant. NotFound says what the id is, if it is something else."""
     check_id(given, kind)

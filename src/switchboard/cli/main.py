@@ -51,7 +51,12 @@ COMMANDS: Final = (
     Entry("chat", "messages.chat:chat", "Talk to your butlers from the terminal.", _TALK),
     Entry("send", "messages.send:send", "Send one message, and optionally wait for the answer.", _TALK),
     Entry("import", "importing.commands:import_files", "Import mails and envelopes from files.", _TALK),
-    Entry("messages", "messages.commands:app", "List messages, show or correct one, or get its original bytes.", _ASK),
+    Entry(
+        "messages",
+        "messages.commands:app",
+        "List messages; show, stop or correct one, or get its original bytes.",
+        _ASK,
+    ),
     Entry("explain", "messages.explain:explain", "Why a message was routed as it was, and what became of it.", _ASK),
     Entry("teams", "teams:app", "The tree of teams with members and rules.", _ASK),
     Entry("agents", "agents:app", "All agents, how much they have done, and which are available.", _ASK),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 from uuid import UUID
 
@@ -9,11 +10,15 @@ import typer
 from rich.console import RenderableType
 
 from switchboard.cli.client import ask
+from switchboard.cli.ids import whole_id
 from switchboard.cli.output import AsJson, Cursor, Json, details, one_line, show, show_page, table, when
 
 app = typer.Typer(help="What butlers have learned: list, show, share or forget it.", no_args_is_help=True)
 
-FactId = Annotated[UUID, typer.Argument(help="The fact's id, as `memory list` shows it.", metavar="ID")]
+FactId = Annotated[
+    UUID,
+    typer.Argument(help="The fact's id, as `memory list` shows it.", metavar="ID", parser=partial(whole_id, "fact")),
+]
 Butler = Annotated[str | None, typer.Option("--butler", help="Only of this butler, such as System1/notes.")]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 
@@ -110,7 +115,12 @@ def forget(fact_id: FactId, *, as_json: AsJson = False) -> None:
 @app.command("restore")
 def restore(
     summary_id: Annotated[
-        UUID, typer.Argument(help="The summary's id, as `memory list --summaries` shows it.", metavar="ID")
+        UUID,
+        typer.Argument(
+            help="The summary's id, as `memory list --summaries` shows it.",
+            metavar="ID",
+            parser=partial(whole_id, "summary"),
+        ),
     ],
     *,
     as_json: AsJson = False,

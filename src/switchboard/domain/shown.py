@@ -63,11 +63,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """A recorded step of a turn, such as a model call, without its result."""
+    """A recorded step of a turn, such as a model call, without its result. `tool`: the name of the tool it called."""
 
     lane: str
     seq: int
     path: str
+    tool: str | None
     effect: str
     state: str
     epoch: int

@@ -121,7 +121,8 @@ def _models(settings: Settings) -> list[Finding]:
     remedy = "fix it where the workers run, then: switchboard models test"
     lacking = [Finding(f"model {model.name}", "warning", why, remedy) for model, why in found if why is not None]
     whole = sum(why is None for _, why in found)
-    good = [Finding("models", "ok", f"{_many(whole, 'model')}; in order of preference: {', '.join(asked) or 'none'}")]
+    order = f"in order of preference: {', '.join(asked)}" if asked else "none of them classifies messages"
+    good = [Finding("models", "ok", f"{_many(whole, 'model')}; {order}")]
     return (good if whole else []) + lacking
 
 

@@ -174,6 +174,7 @@ async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show:
     with Live(show, console=show.console, refresh_per_second=8, transient=True) if show.live else nullcontext():
         async with AsyncExitStack() as stack:
             show.tell(model.said)
+            show.tell("setting up: a database, a server and two workers")
             environment |= await _scripted(home, environment, model, stack)
             server = await stack.enter_async_context(_process(home, environment, "serve", "--while-stdin", "--json"))
             address = await _first_line(server, home)

@@ -271,6 +271,7 @@ def _journal(step: Json) -> Text:
     return (
         Text(f"{mark} ", style=style)
         .append(f"step {one_line(step['path'])}")
+        .append(f"  {one_line(step['tool'])}" if step["tool"] else "", style="cyan")
         .append(f"  {clean(step['effect'])}", style="dim")
     )
 

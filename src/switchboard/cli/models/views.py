@@ -24,10 +24,12 @@ def dollars(cost_usd: float | None) -> str:
 
 def print_models(found: Json) -> None:
     """The models in their order, and how the day stands."""
-    names = ("order", "name", "kind", "model", "state", "attempts", "failed", "tokens", "cost", "says")
+    classify = any(one["order"] for one in found["models"])
+    order = ("order",) if classify else ()
+    names = (*order, "name", "kind", "model", "state", "attempts", "failed", "tokens", "cost", "says")
     rows = (
         (
-            "" if one["order"] is None else one["order"],
+            *("" if one["order"] is None else one["order"] for _ in order),
             *(one["name"], one["kind"], one["model"], _state(one)),
             *(one["attempts"], one["failed"], f"{one['tokens_in'] + one['tokens_out']:,}", dollars(one["cost_usd"])),
             one_line(one["why"] or "", 120),
@@ -38,14 +40,20 @@ def print_models(found: Json) -> None:
     cost = dollars(found["cost_usd"]) if found["cost_usd"] or not found["tokens"] else "cost unknown: no prices"
     out().print(f"today ({found['day']}, UTC): {found['tokens']:,} tokens, {cost}")
     for cap in found["caps"]:
-        out().print(_cap(cap))
-    out().print(f"a message may take {found['tokens_per_message']:,} tokens", style="dim")
-    if limits := _sender_limits(found):
-        out().print(f"one sender: {limits}", style="dim")
+        if classify or cap["name"] != "newcomer_tokens_per_day":
+            out().print(_cap(cap))
+    if classify:
+        _print_limits_of_classification(found)
     if found["refused"]:
         out().print(f"{found['refused']:,} calls prevented today by a daily limit", style="yellow")
     if found["senders_refused"]:
         out().print(f"{found['senders_refused']:,} calls prevented today by limits per sender", style="yellow")
+
+
+def _print_limits_of_classification(found: Json) -> None:
+    out().print(f"the classification of a message may take {found['tokens_per_message']:,} tokens", style="dim")
+    if limits := _sender_limits(found):
+        out().print(f"one sender: {limits}", style="dim")
 
 
 def _sender_limits(found: Json) -> str:
