@@ -80,7 +80,7 @@ class Methods:
 
     def _send_file(self, params: Params, kind: str, most: int) -> JsonObject:
         chat = self._chat(params)
-        about = self._file(params.word(kind), params.uploads.get(kind), most)
+        about = self._file(params.word(kind), _upload(params, kind, params.word(kind)), most)
         return self._post(chat, params, {**self._caption(params), **_as_media(kind, about)})
 
     def _send_album(self, params: Params) -> list[JsonObject]:
@@ -98,8 +98,7 @@ class Methods:
         kind, source = str(one.get("type")), str(one.get("media"))
         if kind not in ("photo", "document"):
             raise ApiError(400, f"Bad Request: type of media '{kind}' is not offered here")
-        upload = params.uploads.get(source.removeprefix("attach://")) if source.startswith("attach://") else None
-        about = self._file(source, upload, MAX_UPLOAD)
+        about = self._file(source, _upload(params, "", source), MAX_UPLOAD)
         return {**self._caption(Params(one, {})), **_as_media(kind, about)}
 
     def _caption(self, params: Params) -> JsonObject:
@@ -188,6 +187,13 @@ class Methods:
     def _spend(self, chat: Chat) -> None:
         if self._limits is not None:
             self._limits.spend(chat)
+
+
+def _upload(params: Params, name: str, source: str | None) -> Upload | None:
+    """The file that came with the call: under the name of the parameter, or the one that its value names."""
+    if source is not None and source.startswith("attach://"):
+        name = source.removeprefix("attach://")
+    return params.uploads.get(name)
 
 
 def _as_media(kind: str, about: JsonObject) -> JsonObject:
