@@ -45,6 +45,7 @@ def conversation(one: Envelope) -> str:
     return identity.conversation(one, CHANNELS[one.source.channel])
 
 
+GROUP = {"chat": {"id": -1001234}}
 SLACK = {"team_id": "T1", "event": {"channel": "C2", "ts": "1700000000.000100", "type": "message"}}
 MAIL = {"media_type": "message/rfc822", "headers": {"message-id": " <a@b.example> "}}
 GMAIL = {"id": "18f", "payload": {"headers": [3, {"name": 4}, {"name": "Message-ID", "value": "<a@b.example>"}]}}
@@ -55,6 +56,12 @@ EDITED = {"id": "112233445566778899", "edited_timestamp": "2026-06-01T10:00:00.1
 @pytest.mark.parametrize(
     ("channel", "raw", "key"),
     [
+        ("telegram", {"update_id": 101, "message": GROUP | {"message_id": 5, "date": 17}}, "event:101:-1001234:5:17"),
+        (
+            "telegram",
+            {"update_id": 101, "edited_message": GROUP | {"message_id": 5, "edit_date": 9}},
+            "event:101:-1001234:5:9",
+        ),
         ("telegram", {"update_id": 101, "message": {"text": "x"}}, "event:101"),
         ("telegram_bot", {"update_id": 101}, "event:101"),
         ("telegram", {"update_id": True}, "event:77"),

@@ -35,6 +35,7 @@ MODELS: Final = {
     "app/settings.py",
     "connectors/kernel/accounts.py",
     "connectors/kernel/intake.py",
+    "connectors/telegram/manifest.py",
     "core/remote_agents.py",
     "server/contracts/messages.py",
     "testing/connectors/platform.py",

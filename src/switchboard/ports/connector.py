@@ -110,6 +110,8 @@ class Inbound:
     files: tuple[FileIn, ...] = ()
     album: str | None = None
     """Events of one album are one message with several files."""
+    moved: tuple[str, str] | None = None
+    """The conversation goes on elsewhere: the thread that it was, and the one that it is now."""
 
 
 @dataclass(frozen=True, slots=True)

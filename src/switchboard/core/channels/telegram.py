@@ -19,7 +19,10 @@ _MEDIA: Final = {
 
 def _message(envelope: Envelope) -> Raw:
     """The part of an update that has `chat`, `from` or `user`; an update holds one object."""
-    raw = raw_of(envelope)
+    return _message_in(raw_of(envelope))
+
+
+def _message_in(raw: Raw) -> Raw:
     if child(raw, "chat"):
         return raw
     if query := child(raw, "callback_query"):
@@ -28,9 +31,18 @@ def _message(envelope: Envelope) -> Raw:
     return next((part for part in raw.values() if isinstance(part, dict) and _WHO & part.keys()), {})
 
 
+def update_key(update: Raw) -> str | None:
+    """The key of an update, which has an update_id; alone that is not enough, as it restarts at random after a week."""
+    message = _message_in(update)
+    when = message.get("edit_date") or message.get("date")
+    parts = (update.get("update_id"), at(message, "chat", "id"), message.get("message_id"), when)
+    known = [number(part) or "-" for part in parts]
+    return None if known[0] == "-" else ":".join(known).rstrip(":-")
+
+
 def _event_id(envelope: Envelope) -> str | None:
-    if update_id := number(raw_of(envelope).get("update_id")):
-        return update_id
+    if key := update_key(raw_of(envelope)):
+        return key
     # Without an update_id the connector's id is often that of the message, which an edit shares with its original.
     edited = number(_message(envelope).get("edit_date"))
     return f"{envelope.event.external_event_id}:edit:{edited}" if edited else None

@@ -19,9 +19,10 @@ from switchboard.testing.bot_api.world import Chat, World
 MAX_DOWNLOAD: Final = 20 * 1024 * 1024
 MAX_UPLOAD: Final = 50 * 1024 * 1024
 _MAX_PHOTO: Final = 10 * 1024 * 1024
-_ACTIONS: Final = frozenset({"typing", "choose_sticker", "find_location"}) | {
-    f"{verb}_{what}" for verb in ("record", "upload") for what in ("video", "voice", "video_note", "photo", "document")
-} - {"record_photo", "record_document"}
+_ACTIONS: Final = frozenset(
+    {"typing", "choose_sticker", "find_location", "upload_photo", "upload_document", "record_video", "upload_video"}
+    | {"record_voice", "upload_voice", "record_video_note", "upload_video_note"}
+)
 _PER_GROUP: Final = (20, 60.0)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import httpx2
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -278,7 +278,7 @@ class _Endpoint:
         request = Request(scope, receive)
         try:
             response = await self._api.handle(request)
-        except _Cut:
+        except (_Cut, ClientDisconnect):
             connection: Connection = scope["state"]["connection"][0]
             connection.transport.abort()
             return

@@ -1,0 +1,172 @@
+"""Calls of the Bot API by HTTP. Called by `channel.py`; it tells apart what was refused, not sent, and not answered.
+
+The token is part of every URL, so no error of this module contains one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import uuid4
+
+import httpx2
+
+from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.connector import FileOut
+
+_CONNECT_S: Final = 10.0
+ANSWER_S: Final = 20.0
+_IDLE_S: Final = 10.0
+"""A connection that was idle for longer is not used again: if Telegram closes it just then, nobody knows what of."""
+_NOT_WRITTEN: Final = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.WriteError,  # half a request is none
+    httpx2.WriteTimeout,
+    httpx2.LocalProtocolError,
+)
+
+
+class NotWritten(OSError):
+    """Telegram cannot have taken the request."""
+
+
+class NoAnswer(OSError):
+    """The request was written, and there is no answer of the Bot API to it."""
+
+
+@dataclass(eq=False)
+class Declined(Exception):
+    """Telegram's answer is no: its code, its description and `parameters`."""
+
+    code: int
+    description: str
+    parameters: JsonMapping = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.description}"
+
+
+class Api:
+    """The methods of one bot. Closed with `close`."""
+
+    def __init__(self, base: str, token: str) -> None:
+        self._base, self._token = base.rstrip("/"), token
+        self._client = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(ANSWER_S, connect=_CONNECT_S),
+            limits=httpx2.Limits(keepalive_expiry=_IDLE_S),
+            headers={"accept-encoding": "identity"},
+        )
+
+    async def call(self, method: str, params: JsonMapping, *, wait_s: float = 0.0) -> Any:
+        """The result of a method, which may take `wait_s` more. Raises Declined, NotWritten, NoAnswer."""
+        timeout = httpx2.Timeout(ANSWER_S + wait_s, connect=_CONNECT_S)
+        return await self._answer(self._client.build_request("POST", self._url(method), json=params, timeout=timeout))
+
+    async def upload(self, method: str, params: Mapping[str, object], name: str, file: FileOut) -> Any:
+        """The same with a file, which is streamed."""
+        boundary = uuid4().hex
+        head, tail = _head(params, name, file, boundary), f"\r\n--{boundary}--\r\n".encode()
+
+        async def body() -> AsyncIterator[bytes]:
+            yield head
+            async for piece in _whole(file):
+                yield piece
+            yield tail
+
+        headers = {
+            "content-type": f"multipart/form-data; boundary={boundary}",
+            "content-length": str(len(head) + file.size_bytes + len(tail)),
+        }
+        return await self._answer(
+            self._client.build_request("POST", self._url(method), content=body(), headers=headers)
+        )
+
+    @asynccontextmanager
+    async def download(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The bytes of a file. Raises Declined, OSError."""
+        try:
+            async with self._client.stream("GET", f"{self._base}/file/bot{self._token}/{path}") as response:
+                if not response.is_success:
+                    raise Declined(response.status_code, "the file cannot be downloaded")
+                yield response.aiter_bytes()
+        except httpx2.HTTPError as error:
+            raise NoAnswer(self._said(error)) from None
+
+    async def close(self) -> None:
+        """Leave no connection open."""
+        await self._client.aclose()
+
+    def _url(self, method: str) -> str:
+        return f"{self._base}/bot{self._token}/{method}"
+
+    async def _answer(self, request: httpx2.Request) -> Any:
+        try:
+            response = await self._client.send(request)
+        except _NOT_WRITTEN as error:
+            raise NotWritten(self._said(error)) from None  # its cause may name the URL
+        except httpx2.HTTPError as error:
+            raise NoAnswer(self._said(error)) from None
+        return _result(response)
+
+    def _said(self, error: Exception) -> str:
+        return f"{type(error).__name__} {error}".replace(self._token, "…").strip()
+
+
+async def _whole(file: FileOut) -> AsyncIterator[bytes]:
+    """Its bytes, as many as were announced; otherwise half a request is sent, which Telegram does not take."""
+    left = file.size_bytes
+    try:
+        async for piece in file.read():
+            left -= len(piece)
+            if left < 0:
+                break
+            yield piece
+    except OSError as error:
+        raise NotWritten(f"the file cannot be read: {error}") from None
+    if left:
+        raise Declined(400, "the file has changed")
+
+
+def _result(response: httpx2.Response) -> Any:
+    try:
+        answer = json.loads(response.content)  # not msgspec: a text with half a character must not hide the others
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or "ok" not in answer:
+        raise _not_json(response.status_code)
+    if answer["ok"] is True and "result" in answer:
+        return answer["result"]
+    code, parameters = answer.get("error_code"), answer.get("parameters")
+    raise Declined(
+        code if isinstance(code, int) else response.status_code,
+        str(answer.get("description", "no reason is given")),
+        parameters if isinstance(parameters, dict) else {},
+    )
+
+
+def _not_json(status: int) -> Exception:
+    """A proxy before Telegram answers in its own way: 413 and 429 are what they say, others say little."""
+    said = f"HTTP {status} without an answer of the Bot API"
+    return Declined(status, said) if 400 <= status < 500 else NoAnswer(said)
+
+
+def _head(params: Mapping[str, object], name: str, file: FileOut, boundary: str) -> bytes:
+    """Everything before the bytes of the file."""
+    fields = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n'
+        f"{value if isinstance(value, str) else json.dumps(value)}\r\n"
+        for key, value in params.items()
+    )
+    filename, kind = _quoted(file.filename), _quoted(file.media_type)
+    about = f'Content-Disposition: form-data; name="{name}"; filename="{filename}"\r\nContent-Type: {kind}'
+    return f"{''.join(fields)}--{boundary}\r\n{about}\r\n\r\n".encode()
+
+
+def _quoted(text: str) -> str:
+    """As browsers write it, so that a name cannot end its line or its quotes."""
+    return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

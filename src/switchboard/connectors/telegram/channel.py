@@ -1,0 +1,229 @@
+"""An open Telegram bot: long polling, and sending. Called by the kernel; `open_session` signs in.
+
+Polling begins without an offset, since ids of updates say nothing about their order over time. What the switchboard has
+is confirmed by the offset of the next poll. Next: `updates.py` for what arrives, `sending.py` for what leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import urlsplit
+
+from switchboard.connectors.telegram.api import Api, Declined, NoAnswer, NotWritten
+from switchboard.connectors.telegram.manifest import Settings, manifest
+from switchboard.connectors.telegram.sending import (
+    is_no_photo,
+    is_photo,
+    moved_to,
+    outcome_of,
+    topic_is_gone,
+    where,
+    words,
+)
+from switchboard.connectors.telegram.updates import KINDS, Me, read
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import (
+    Account,
+    Batch,
+    Busy,
+    FileIn,
+    Identity,
+    Outcome,
+    Part,
+    Sent,
+    SignInRefused,
+    Uncertain,
+)
+from switchboard.ports.raw import at, child, integer, number, word
+
+_AGAIN_S: Final = 2.0
+"""Seconds after which is looked for more while something is not confirmed: a poll would return at once."""
+_MAX_FILE: Final = manifest.capabilities.max_file_in
+
+
+async def open_session(account: Account) -> TelegramSession:
+    """Sign in. Raises SignInRefused, OSError."""
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs URLs, and the token is a part of them
+    settings = account.settings
+    if not isinstance(settings, Settings):
+        raise TypeError("these are not the settings of Telegram")
+    api = Api(settings.api_url, account.secrets["token"].strip())
+    try:
+        about = child(await _called(api, "getMe", {}))
+        return TelegramSession(api, settings, Me(int(integer(about.get("id")) or 0), word(about.get("username"))))
+    except BaseException:
+        await api.close()
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """`offset`: the first update that is not confirmed; `since`: what was sent before it is history."""
+
+    offset: int = 0
+    since: int = 0
+
+    @classmethod
+    def read(cls, text: str | None) -> _Cursor:
+        """What is none is the beginning: then updates come again, and are known."""
+        offset, _, since = (text or "").partition("@")
+        return cls(int(integer(offset) or 0), int(integer(since) or 0))
+
+    def __str__(self) -> str:
+        return f"{self.offset}@{self.since}"
+
+
+class TelegramSession:
+    """One bot, signed in."""
+
+    def __init__(self, api: Api, settings: Settings, me: Me) -> None:
+        self.identity = Identity(me.endpoint, f"@{me.username}" if me.username else "")
+        self._api, self._settings, self._me = api, settings, me
+        self._offset = 0
+        self._given: list[int] = []
+        self._confirmed = asyncio.Event()
+
+    async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
+        """Updates as they arrive; one that is not confirmed stands in the way of none after it."""
+        since = _Cursor.read(cursor).since
+        self._offset, self._given = 0, []
+        while True:
+            waiting = bool(self._given)
+            updates = await self._poll(0 if waiting else self._settings.poll_s)
+            new = [one for one in updates if _id(one) not in self._given]
+            self._given += [found for one in new if (found := _id(one)) is not None]
+            self._confirmed.clear()
+            yield self._batch(new, since)
+            if self._given:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._confirmed.wait(), _AGAIN_S)
+
+    async def confirm(self, cursor: str) -> None:
+        """By the next poll. Everything that was given before the cursor is no longer waited for."""
+        self._offset = _Cursor.read(cursor).offset
+        if self._offset - 1 in self._given:
+            del self._given[: self._given.index(self._offset - 1) + 1]
+        self._confirmed.set()
+
+    async def send(self, part: Part, key: str) -> Outcome:  # noqa: ARG002  Telegram takes no key
+        """A text or a file; in the supergroup that a group has become, and outside of a topic that is gone."""
+        params = where(part, self._settings.quote) | words(part)
+        for _ in range(3):
+            try:
+                return await self._sent(part, params)
+            except Declined as error:
+                if (new := moved_to(error)) is not None:
+                    params = {**params, "chat_id": new}
+                    params.pop("reply_parameters", None)  # messages of the supergroup have numbers of their own
+                elif topic_is_gone(error) and "message_thread_id" in params and part.reply_to is None:
+                    del params["message_thread_id"]
+                else:
+                    return outcome_of(error)
+            except (NotWritten, NoAnswer) as error:
+                return outcome_of(error)
+        return outcome_of(Declined(400, "the group moves from one supergroup to the next"))
+
+    async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002
+        """Telegram cannot be asked."""
+        return None
+
+    async def typing(self, address: JsonObject) -> None:
+        """Shown for five seconds; it does not matter if it is not."""
+        params = {"chat_id": address["chat"], "action": "typing"}
+        if "topic" in address:
+            params["message_thread_id"] = address["topic"]
+        with suppress(Declined, OSError):
+            await self._api.call("sendChatAction", params)
+
+    async def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
+        """A file of up to 20 MB. Raises OSError; ValueError: Telegram will never give it."""
+        if (file.handle.get("size") or 0) > _MAX_FILE:
+            raise ValueError("bots can fetch files of up to 20 MB")
+        try:
+            about = child(await self._api.call("getFile", {"file_id": file.handle.get("file_id")}))
+            async with self._api.download(word(about.get("file_path")) or "") as pieces:
+                async for piece in pieces:
+                    yield piece
+        except Declined as error:
+            if error.code in (400, 404):
+                raise ValueError(str(error)) from None
+            raise OSError(str(error)) from None
+
+    async def latest(self) -> str | None:
+        """What is there now stays there, and will be history: Telegram can only give it or forget it."""
+        return str(_Cursor(0, int(time.time())))
+
+    async def close(self) -> None:
+        """Leave no connection open."""
+        await self._api.close()
+
+    async def _sent(self, part: Part, params: JsonObject) -> Outcome:
+        if part.file is None:
+            return _sent(await self._api.call("sendMessage", params))
+        if is_photo(part.file):
+            try:
+                return _sent(await self._api.upload("sendPhoto", params, "photo", part.file))
+            except Declined as error:
+                if not is_no_photo(error):
+                    raise
+        return _sent(await self._api.upload("sendDocument", params, "document", part.file))
+
+    async def _poll(self, timeout: int) -> list[object]:
+        params: JsonObject = {"timeout": timeout, "allowed_updates": list(KINDS)}
+        if self._offset:
+            params["offset"] = self._offset
+        found = await _called(self._api, "getUpdates", params, wait_s=timeout)
+        if not isinstance(found, list) or (found and all(_id(one) is None for one in found)):
+            raise NoAnswer("getUpdates gave no list of updates")
+        return found
+
+    def _batch(self, new: list[object], since: int) -> Batch:
+        now = datetime.now(UTC)
+        events = tuple(read(one, self._me, now, since=since) for one in new)
+        ids = [found for one in new if (found := _id(one)) is not None]
+        return Batch(events, str(_Cursor(ids[-1] + 1, since)) if ids else None)
+
+
+async def _called(api: Api, method: str, params: JsonObject, *, wait_s: float = 0.0) -> object:
+    """A call that is not for a message. Raises SignInRefused, Busy, OSError."""
+    try:
+        return await api.call(method, params, wait_s=wait_s)
+    except Declined as error:
+        match error.code:
+            case 401 | 404:
+                raise SignInRefused(
+                    f"Telegram does not accept the token ({error}); get one from @BotFather with /token"
+                ) from None
+            case 409:
+                raise Busy(await _who_else(api, error)) from None
+            case 429:
+                seconds = error.parameters.get("retry_after")
+                await asyncio.sleep(seconds if isinstance(seconds, int | float) else _AGAIN_S)
+                return await _called(api, method, params, wait_s=wait_s)
+        raise OSError(str(error)) from None
+
+
+async def _who_else(api: Api, error: Declined) -> str:
+    """The other receiver, as far as Telegram tells."""
+    with suppress(Declined, OSError):
+        url = word(at(await api.call("getWebhookInfo", {}), "url"))
+        if url is not None:  # its path is often a secret
+            return f"a webhook is set for this bot, at {urlsplit(url).hostname}; delete it with deleteWebhook"
+    return f"another program polls for this bot: {error.description}"
+
+
+def _sent(message: object) -> Outcome:
+    found = number(at(message, "message_id"))
+    return Sent(found) if found is not None else Uncertain("Telegram names no message")
+
+
+def _id(update: object) -> int | None:
+    found = at(update, "update_id")
+    return found if number(found) is not None and isinstance(found, int) else None

@@ -1,0 +1,86 @@
+"""A part of a reply as a call of the Bot API, and Telegram's answer as an outcome. Pure; called by `channel.py`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.connectors.telegram.api import Declined, NoAnswer, NotWritten
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import FileOut, Later, Outcome, Part, Refused, Uncertain, Why
+
+_SOON_S: Final = 2.0
+_SIGNED_OUT_S: Final = 60.0
+_MAX_PHOTO: Final = 10 * 1024 * 1024
+_PHOTOS: Final = frozenset({"image/jpeg", "image/png", "image/webp"})
+_NO_PHOTO: Final = ("photo_", "image_process_failed")
+_TOPIC_GONE: Final = ("message thread not found", "topic_deleted", "topic_closed", "topic_id_invalid")
+_REFUSALS: Final[tuple[tuple[Why, tuple[str, ...]], ...]] = (
+    ("target", (*_TOPIC_GONE, "replied not found", "reply message not found", "replied message not found")),
+    ("markup", ("can't parse", "entity", "entities")),
+    ("blocked", ("chat not found", "rights to", "chat_write_forbidden", "deactivated", "chat_restricted", "kicked")),
+)
+
+
+def where(part: Part, quote: str) -> JsonObject:
+    """To whom, in which topic, and as the answer to what; `quote` is that of the settings."""
+    address = part.address
+    params: JsonObject = {"chat_id": address["chat"]}
+    if "topic" in address:
+        params["message_thread_id"] = address["topic"]
+    quoted = quote == "always" or (quote == "groups" and address.get("group") is True)
+    if quoted and part.reply_to is not None and "message" in address:
+        params["reply_parameters"] = {"message_id": address["message"]}
+    return params
+
+
+def words(part: Part) -> JsonObject:
+    """The text with its entities; with a file they are its caption."""
+    prefix = "caption_" if part.file else ""
+    found: JsonObject = {"caption" if part.file else "text": part.text} if part.text else {}
+    entities = (part.rendered or {}).get("entities")
+    return found | ({f"{prefix}entities": entities} if entities else {})
+
+
+def is_photo(file: FileOut) -> bool:
+    """Whether Telegram shows it as a photo."""
+    return file.media_type in _PHOTOS and file.size_bytes <= _MAX_PHOTO
+
+
+def outcome_of(error: Declined | NotWritten | NoAnswer) -> Outcome:
+    """What became of a part that was not sent in the usual way."""
+    match error:
+        case NotWritten():
+            return Later(_SOON_S, str(error))
+        case Declined(429):
+            seconds = error.parameters.get("retry_after")
+            return Later(float(seconds) if isinstance(seconds, int | float) else _SOON_S, str(error))
+        case Declined(401 | 404):  # nothing is lost by it: receiving says that somebody must sign in
+            return Later(_SIGNED_OUT_S, str(error))
+        case Declined(code) if code < 500:
+            return Refused(str(error), "blocked" if code == 403 else _because(error))
+    return Uncertain(str(error))
+
+
+def moved_to(error: Declined) -> int | None:
+    """The supergroup that the group has become."""
+    found = error.parameters.get("migrate_to_chat_id")
+    return found if isinstance(found, int) else None
+
+
+def topic_is_gone(error: Declined) -> bool:
+    """Whether there is no such topic any more."""
+    return error.code == 400 and _says(error, _TOPIC_GONE)
+
+
+def is_no_photo(error: Declined) -> bool:
+    """Whether it could be sent as a document."""
+    return error.code == 400 and _says(error, _NO_PHOTO)
+
+
+def _because(error: Declined) -> Why:
+    return next((why for why, signs in _REFUSALS if _says(error, signs)), "other")
+
+
+def _says(error: Declined, signs: tuple[str, ...]) -> bool:
+    said = error.description.lower()
+    return any(sign in said for sign in signs)

@@ -1,0 +1,230 @@
+"""An Update of the Bot API as an event. Pure; called by `channel.py`.
+
+In: whatever getUpdates gave, which may be odd; out: an `Inbound`, or an `Unreadable` that says what is wrong. Nothing
+raises. Next: `content.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from switchboard.connectors.telegram.content import SERVICE, files_of, service_of, text_of
+from switchboard.core.channels.telegram import update_key
+from switchboard.core.lenient import clean
+from switchboard.domain.envelope import ChatType, Control, Envelope, Event, EventKind, Payload, Sender, Source
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import Inbound, Unreadable
+from switchboard.ports.raw import Raw, at, child, first_word, integer, number, word
+
+KINDS: Final[dict[str, EventKind]] = {
+    "message": "message",
+    "edited_message": "edit",
+    "channel_post": "message",
+    "edited_channel_post": "edit",
+    "callback_query": "button",
+    "message_reaction": "reaction",
+    "my_chat_member": "membership",
+}
+"""The updates that we ask for, and what they are for us."""
+_CHAT_TYPES: Final[dict[object, ChatType]] = {
+    "private": "private",
+    "group": "group",
+    "supergroup": "supergroup",
+    "channel": "channel",
+}
+_MAX_NAME: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """Our bot; `username` without its @."""
+
+    id: int
+    username: str | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """What never changes about it."""
+        return f"bot:{self.id}"
+
+
+def read(update: object, me: Me, now: datetime, *, since: int = 0) -> Inbound | Unreadable:
+    """The event of an update that arrived `now`. What was sent before `since` (seconds since 1970) is history."""
+    try:
+        raw = clean(update)
+        if not isinstance(raw, dict) or number(raw.get("update_id")) is None:
+            return _unreadable(update, "it has no update_id")
+        kind = next((one for one in KINDS if isinstance(raw.get(one), dict)), None)
+        if kind is None:
+            return _unreadable(update, f"updates of this kind are not asked for: {', '.join(raw)[:200]}")
+        event = _event(raw, kind, me, now)
+        if isinstance(event, str):
+            return _unreadable(update, event)
+        _check(event.envelope)
+    except (msgspec.MsgspecError, OverflowError, RecursionError) as error:
+        return _unreadable(update, f"{type(error).__name__}: {error}"[:500])
+    return _as_history(event) if _is_before(event.envelope, since) else event
+
+
+def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | str:
+    about = child(update, name)
+    # The message below a button is ours; who pressed it is beside it.
+    message = child(about, "message") if name == "callback_query" else about
+    chat, sender = child(message, "chat"), _sender(about)
+    chat_id, who = integer(chat.get("id")), integer(sender.get("id"))
+    if chat_id is None or who is None:
+        return "it has no chat or no sender"
+    service = service_of(message) if KINDS[name] == "message" else None
+    kind: EventKind = "membership" if service else KINDS[name]
+    direct = chat.get("type") == "private"
+    files = tuple(files_of(message)) if kind in ("message", "edit") else ()
+    envelope = Envelope(
+        schema_version="ingest.v1",
+        source=Source(channel="telegram", provider="telegram", endpoint_identity=me.endpoint),
+        event=Event(
+            external_event_id=update_key(update) or "",
+            external_thread_id=_thread(chat_id, message),
+            observed_at=now,
+            sent_at=_time(about.get("edit_date") or about.get("date")),
+            kind=kind,
+            refers_to=number(message.get("message_id")) if kind in ("edit", "reaction", "button") else None,
+            reply_address=_address(chat_id, message, direct=direct),
+        ),
+        sender=Sender(identity=who, display_name=_name(sender), chat_type=_CHAT_TYPES.get(chat.get("type"))),
+        payload=Payload(
+            raw=update,
+            normalized_text=_text(name, about, service, me),
+            attachments=tuple(attachment for attachment, _ in files),
+        ),
+        control=Control(addressed=direct or _is_addressed(message, me) or kind == "button"),
+    )
+    return Inbound(
+        envelope=envelope,
+        own=who == str(me.id),
+        by_bot=sender.get("is_bot") is True,
+        direct=direct,
+        files=tuple(file for _, file in files),
+        album=word(message.get("media_group_id")) if kind == "message" else None,
+        moved=_moved(chat_id, message),
+    )
+
+
+def _sender(about: Raw) -> Raw:
+    """Who it is from; channels and anonymous administrators speak as a chat, whatever `from` says."""
+    return next(
+        (who for at_ in ("sender_chat", "from", "user", "actor_chat") if (who := child(about, at_))),
+        child(about, "chat"),
+    )
+
+
+def _name(sender: Raw) -> str | None:
+    names = (word(sender.get(part)) for part in ("first_name", "last_name"))
+    return " ".join(name for name in names if name)[:_MAX_NAME] or first_word(sender, ("title",), ("username",))
+
+
+def _topic(message: Raw) -> str | None:
+    """Of a forum; other messages may have a thread, too, which cannot be written to."""
+    return integer(message.get("message_thread_id")) if message.get("is_topic_message") is True else None
+
+
+def _thread(chat_id: str, message: Raw) -> str:
+    topic = _topic(message)
+    return f"{chat_id}:{topic}" if topic else chat_id
+
+
+def _address(chat_id: str, message: Raw, *, direct: bool) -> JsonObject:
+    address: JsonObject = {"chat": int(chat_id)}
+    if topic := _topic(message):
+        address["topic"] = int(topic)
+    if number(message.get("message_id")):
+        address["message"] = message["message_id"]
+    if not direct:
+        address["group"] = True
+    return address
+
+
+def _text(name: str, about: Raw, service: str | None, me: Me) -> str:
+    if service is not None:
+        return f"({SERVICE[service]})"
+    match name:
+        case "callback_query":
+            return word(about.get("data")) or ""
+        case "message_reaction":
+            new = about.get("new_reaction")
+            return " ".join(word(at(one, "emoji")) or "(other)" for one in new) if isinstance(new, list) else ""
+        case "my_chat_member":
+            before, after = (word(at(about, f"{age}_chat_member", "status")) for age in ("old", "new"))
+            return f"(The bot was {before}, and is {after})"
+    return text_of(about, me.username)
+
+
+def _is_addressed(message: Raw, me: Me) -> bool:
+    """By an answer to the bot, its name, or a command that is not for another bot."""
+    answered = child(message, "reply_to_message")
+    if integer(at(answered, "from", "id")) == str(me.id) and "forum_topic_created" not in answered:
+        return True
+    found = message.get("entities") or message.get("caption_entities")
+    text = at(message, "text") or at(message, "caption")
+    units = text.encode("utf-16-le") if isinstance(text, str) else b""
+    return any(_is_call(child(one), units, me) for one in found) if isinstance(found, list) else False
+
+
+def _is_call(entity: Raw, units: bytes, me: Me) -> bool:
+    """Whether an entity names the bot; `units` is the text in UTF-16, by which Telegram counts."""
+    kind = entity.get("type")
+    if kind == "text_mention":
+        return integer(at(entity, "user", "id")) == str(me.id)
+    start, size = entity.get("offset"), entity.get("length")
+    if kind not in ("mention", "bot_command") or not isinstance(start, int) or not isinstance(size, int):
+        return False
+    words = units[2 * start : 2 * (start + size)].decode("utf-16-le", "replace")
+    before, sign, named = words.partition("@")
+    if kind == "bot_command" and before and not sign:
+        return True
+    return me.username is not None and named.lower() == me.username.lower()
+
+
+def _moved(chat_id: str, message: Raw) -> tuple[str, str] | None:
+    """From which thread to which a group has moved; Telegram says so in both."""
+    if new := integer(message.get("migrate_to_chat_id")):
+        return chat_id, new
+    if old := integer(message.get("migrate_from_chat_id")):
+        return old, chat_id
+    return None
+
+
+def _time(seconds: object) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int) and seconds > 0 else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _check(envelope: Envelope) -> None:
+    """As the server will; what it would refuse is better told apart here."""
+    msgspec.json.decode(msgspec.json.encode(envelope), type=Envelope)
+
+
+def _is_before(envelope: Envelope, since: int) -> bool:
+    sent_at = envelope.event.sent_at
+    return sent_at is not None and sent_at.timestamp() < since and envelope.event.kind == "message"
+
+
+def _as_history(event: Inbound) -> Inbound:
+    payload = msgspec.structs.replace(event.envelope.payload, raw=None)
+    control = msgspec.structs.replace(event.envelope.control, ingestion_tier="metadata")
+    return replace(event, envelope=msgspec.structs.replace(event.envelope, payload=payload, control=control))
+
+
+def _unreadable(update: object, reason: str) -> Unreadable:
+    try:
+        raw = json.dumps(update).encode()
+    except (RecursionError, TypeError, ValueError):
+        raw = repr(type(update)).encode()
+    return Unreadable(f"unreadable:{hashlib.sha256(raw).hexdigest()[:32]}", raw, reason)
