@@ -43,8 +43,12 @@ from switchboard.ports.connector import (
 )
 from switchboard.ports.raw import at, child, integer, number, word
 
-_AGAIN_S: Final = 2.0
-"""Seconds after which is looked for more while something is not confirmed: a poll would return at once."""
+_AGAIN_S: Final = (0.25, 5.0)
+"""Seconds to the next look for more while something is not confirmed, since a poll would return at once.
+
+Soon at first, for the other photos of an album.
+"""
+_BUSY_S: Final = 2.0
 _MAX_FILE: Final = manifest.capabilities.max_file_in
 
 
@@ -94,6 +98,7 @@ class TelegramSession:
         """Updates as they arrive; one that is not confirmed stands in the way of none after it."""
         since = _Cursor.read(cursor).since
         self._offset, self._given = 0, []
+        again, longest = _AGAIN_S
         while True:
             waiting = bool(self._given)
             updates = await self._poll(0 if waiting else self._settings.poll_s)
@@ -101,9 +106,10 @@ class TelegramSession:
             self._given += [found for one in new if (found := _id(one)) is not None]
             self._confirmed.clear()
             yield self._batch(new, since)
+            again = _AGAIN_S[0] if new else min(2 * again, longest)
             if self._given:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._confirmed.wait(), _AGAIN_S)
+                    await asyncio.wait_for(self._confirmed.wait(), again)
 
     async def confirm(self, cursor: str) -> None:
         """By the next poll. Everything that was given before the cursor is no longer waited for."""
@@ -205,7 +211,7 @@ async def _called(api: Api, method: str, params: JsonObject, *, wait_s: float = 
                 raise Busy(await _who_else(api, error)) from None
             case 429:
                 seconds = error.parameters.get("retry_after")
-                await asyncio.sleep(seconds if isinstance(seconds, int | float) else _AGAIN_S)
+                await asyncio.sleep(seconds if isinstance(seconds, int | float) else _BUSY_S)
                 return await _called(api, method, params, wait_s=wait_s)
         raise OSError(str(error)) from None
 
