@@ -33,6 +33,7 @@ MODELS: Final = {
     "agents/delivery.py",
     "agents/model/options.py",
     "app/settings.py",
+    "connectors/email/manifest.py",
     "connectors/kernel/accounts.py",
     "connectors/kernel/intake.py",
     "connectors/telegram/manifest.py",

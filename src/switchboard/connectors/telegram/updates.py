@@ -32,7 +32,7 @@ KINDS: Final[dict[str, EventKind]] = {
     "my_chat_member": "membership",
 }
 """The updates that we ask for, and what they are for us."""
-_CHAT_TYPES: Final[dict[object, ChatType]] = {
+_CHAT_TYPES: Final[dict[str, ChatType]] = {
     "private": "private",
     "group": "group",
     "supergroup": "supergroup",
@@ -96,7 +96,9 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
             refers_to=number(message.get("message_id")) if kind in ("edit", "reaction", "button") else None,
             reply_address=_address(chat_id, message, direct=direct),
         ),
-        sender=Sender(identity=who, display_name=_name(sender), chat_type=_CHAT_TYPES.get(chat.get("type"))),
+        sender=Sender(
+            identity=who, display_name=_name(sender), chat_type=_CHAT_TYPES.get(word(chat.get("type")) or "")
+        ),
         payload=Payload(
             raw=update,
             normalized_text=_text(name, about, service, me),
