@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import defaultdict
 from contextlib import AsyncExitStack
@@ -14,6 +15,7 @@ import pytest
 from msgspec import structs
 
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.envelope.read import read_envelope
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.core.uuid7 import uuid7_ms
 from switchboard.domain.errors import (
@@ -31,12 +33,13 @@ from switchboard.domain.routing import Chosen, Decision, Member, SystemId, Team
 from switchboard.journey.accept import Submission
 from switchboard.journey.admission import AcceptLimits, Admission
 from switchboard.store import inbox
+from switchboard.store.books import audit_books
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import Acceptance, Arrival, unpack_raw
 from tests.hands import assert_balanced, at_work, settled
-from tests.lab import ROOT, Lab, butler, envelope, lab, rule, submission, to
+from tests.lab import ROOT, Lab, butler, envelope, envelope_json, lab, rule, submission, to
 from tests.waiting import eventually
 
 HOLD_KEY = "insert into dedupe values ($1, gen_random_uuid(), gen_random_uuid())"
@@ -55,6 +58,60 @@ def message(text: str = "hello", **more: Any) -> Message:
         "application/json",
         datetime.now(UTC),
     )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"of_event": {"kind": "edit", "refers_to": "1"}}, {"of_event": {"kind": "delete"}, "text": ""}, {"kept": True}],
+    ids=["an edit", "a deletion without text", "history"],
+)
+@pytest.mark.parametrize("text", ["a comma", "/stop"])
+async def test_what_is_kept_as_history_goes_to_nobody(database_url: str, more: dict[str, Any], text: str) -> None:
+    fields = envelope_json(**{"text": text, **more, "event": "2"})
+    if "kept" in more:
+        fields["control"]["ingestion_tier"] = "history"
+    raw = json.dumps(fields).encode()
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("hello", event="1"))
+        kept = await parts.accept.accept(Submission(read_envelope(raw), raw))
+        assert kept.decision is not None
+        assert (kept.decision.chosen, kept.decision.unrouted) == ((), ())
+        assert [step.reason for step in kept.decision.trail] == ["history"]
+        assert (await parts.accept.accept(Submission(read_envelope(raw), raw))).duplicate
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        stored = [await inbox.get_message(parts.database, one) for one in (kept.request_id,)]
+        assert [one.state for one in stored if one] == ["history"]
+        assert await parts.count("select count(*) from delivery") == 1
+        await assert_balanced(parts)
+        books = await audit_books(parts.database)
+        assert (books.messages.accepted, books.messages.answered, books.messages.history) == (2, 1, 1)
+
+
+def album(first: str, *others: str) -> Submission:
+    return submission("a photo", event=first, of_event={"also": list(others)})
+
+
+async def test_the_other_events_of_an_album_are_duplicates_of_it(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        outcomes = await all_accepted(parts, [submission("x", event="0"), album("1", "2", "3")])
+        assert [one.duplicate for one in outcomes] == [False, False]
+        again = await all_accepted(parts, [submission(event=event, sender="bob") for event in ("1", "2", "3", "4")])
+        assert [one.duplicate for one in again] == [True, True, True, False]
+        assert {one.request_id for one in again[:3]} == {outcomes[1].request_id}
+        elsewhere = await parts.accept.accept(submission(event="2", endpoint="bot:other"))
+        assert not elsewhere.duplicate
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        await assert_balanced(parts)
+
+
+async def test_an_album_that_is_a_duplicate_reserves_nothing(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await parts.accept.accept(album("1", "2"))
+        assert (await parts.accept.accept(album("1", "2", "3"))).duplicate
+        late = await parts.accept.accept(submission("the third", event="3"))
+        assert not late.duplicate, "the connector submits it by itself"
 
 
 async def all_accepted(parts: Lab, submissions: list[Submission]) -> list[Acceptance]:

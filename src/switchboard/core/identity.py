@@ -34,7 +34,12 @@ def dedupe_key(envelope: Envelope, channel: Channel) -> str:
     """
     if envelope.control.idempotency_key:
         return _key("idem", envelope.control.idempotency_key)
-    return _key("event", channel.event_id(envelope) or envelope.event.external_event_id)
+    return event_key(channel.event_id(envelope) or envelope.event.external_event_id)
+
+
+def event_key(event_id: str) -> str:
+    """The key of an event that is known by its id alone, such as the other photos of an album."""
+    return _key("event", event_id)
 
 
 def content_of(envelope: Envelope, channel: Channel) -> str | None:

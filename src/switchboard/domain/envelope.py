@@ -26,7 +26,7 @@ MAX_ADDRESS: Final = 4096
 """Maximum bytes of `event.reply_address` as compact JSON."""
 
 PolicyTier = Literal["high_priority", "interactive", "default", "passive"]
-IngestionTier = Literal["full", "metadata"]
+IngestionTier = Literal["full", "metadata", "history"]
 EventKind = Literal["message", "edit", "delete", "reaction", "button", "membership", "bounce"]
 ChatType = Literal["private", "group", "supergroup", "channel"]
 
@@ -109,6 +109,7 @@ class Payload(_Wire, frozen=True, kw_only=True):
 class Control(_Wire, frozen=True, kw_only=True):
     """What the sender asks of Switchboard.
 
+    `ingestion_tier`: `metadata` has no `raw`; `history` is kept, and neither routed nor answered.
     `idempotency_key` identifies the event instead of its own id, as the header Idempotency-Key does.
     """
 
@@ -129,3 +130,8 @@ class Envelope(_Wire, frozen=True, kw_only=True):
     sender: Sender
     payload: Payload
     control: Control = _written(Control())
+
+    @property
+    def kept_as_history(self) -> bool:
+        """Whether it is stored and nothing more: no rule, no model and no butler sees it."""
+        return self.event.kind != "message" or self.control.ingestion_tier == "history"

@@ -180,8 +180,9 @@ StepReason = Literal[
     "dead_letter_rule",
     "target_unavailable",
     "copy",
+    "history",
 ]
-"""`command`: the message is for Switchboard itself.
+"""`command`: the message is for Switchboard itself. `history`: it is kept, and goes to nobody.
 
 `reroute`: a dead letter was sent on, by somebody or by the rules that stand in the following steps; `correction`: a
 model had chosen another butler, and a person named the right one.

@@ -14,8 +14,8 @@ from uuid import UUID
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import LaneName
 
-MessageState = Literal["in_flight", "answered", "declined", "dead", "cancelled", "held"]
-"""What became of a message as a whole; `held`: its sender has not been let in."""
+MessageState = Literal["in_flight", "answered", "declined", "dead", "cancelled", "held", "history"]
+"""What became of a message as a whole; `held`: its sender has not been let in; `history`: it went to nobody."""
 ShownState = Literal["pending", "running", "retrying", "waiting", "answered", "declined", "dead", "cancelled"]
 """The state of a delivery; of a pending one the lane tells whether it runs, is retried, or waits for an event."""
 

@@ -156,7 +156,7 @@ class AcceptLeg:
                 content=content_of(envelope, channel),
             )
             answers, named = channel.replied_to(envelope), named_in(envelope, channel)
-            stops = is_stop(envelope, channel)
+            stops = not envelope.kept_as_history and is_stop(envelope, channel)
         except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages
             return _refusal(error)
         try:

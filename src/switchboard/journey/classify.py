@@ -19,7 +19,7 @@ import structlog
 from switchboard.core.classification.prompt import Asked
 from switchboard.core.envelope.stored import stored_envelope
 from switchboard.core.policy.retry import backoff
-from switchboard.core.routing.decide import decide_with
+from switchboard.core.routing.decide import decide_with, keep
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
@@ -157,6 +157,8 @@ class RouteLeg:
         answers: dict[Undecided, Classified] = {}
         journal: StoredJournal | None = None
         waiting = case.waiting
+        if (kept := stored_envelope(waiting.envelope)).kept_as_history:
+            return keep(self._rule_book.rules.index, waiting.facts, kept.event.kind)
         while isinstance(
             found := decide_with(self._rule_book.rules.index, waiting.facts, answers, waiting.pinned), Undecided
         ):

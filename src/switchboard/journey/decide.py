@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from switchboard.core.channels.registry import CHANNELS, Channels
-from switchboard.core.routing.decide import decide_now
+from switchboard.core.routing.decide import decide_now, keep
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Decision, SystemId
@@ -18,7 +18,7 @@ from switchboard.store.inbox import ToClassify
 
 
 class DecideLeg:
-    """Who gets a message, and why; never empty. Or the fact that a model must be asked."""
+    """Who gets a message, and why; empty only for what is kept as history. Or the fact that a model must be asked."""
 
     def __init__(self, rule_book: RuleBook, channels: Channels = CHANNELS) -> None:
         self._rule_book = rule_book
@@ -35,5 +35,7 @@ class DecideLeg:
         """`pinned` gets it before any rule is tried: the connector named it, or it wrote what this one replies to."""
         schedule = None if received_at is None else self._channels.schedule_at(received_at)
         known = facts(envelope, self._channels[envelope.source.channel], schedule)
+        if envelope.kept_as_history:
+            return keep(self._rule_book.rules.index, known, envelope.event.kind)
         decision = decide_now(self._rule_book.rules.index, known, pinned)
         return ToClassify(known) if decision is None else decision

@@ -52,11 +52,13 @@ class Balance:
     dead: int = 0
     cancelled: int = 0
     held: int = 0
+    history: int = 0
 
     @property
     def difference(self) -> int:
         """Accepted minus accounted for: 0, or so many are missing (negative: doubled)."""
-        return self.accepted - (self.in_flight + self.answered + self.declined + self.dead + self.cancelled + self.held)
+        became = self.in_flight + self.answered + self.declined + self.dead + self.cancelled
+        return self.accepted - became - self.held - self.history
 
     def __add__(self, other: Balance) -> Balance:
         return Balance(*(getattr(self, name) + getattr(other, name) for name in Balance.__slots__))

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from switchboard.core.content import compared_content
 from switchboard.core.envelope.stored import stored_json
+from switchboard.core.identity import event_key
 from switchboard.core.storable import storable_text
 from switchboard.domain.envelope import PolicyTier
 from switchboard.domain.errors import Unavailable
@@ -148,12 +149,38 @@ async def accept(
     decision is dropped and made again when its turn comes. The same holds without `queued`, as a process may not know
     yet what others do; but if no message waits, that costs one look and creates no lane.
 
+    Further events that a new message stands for (`event.also`) count as submitted with it.
+
     `wake` is called if a lane has work now that had none before; workers know of work that waits for longer.
 
     Returns one answer per message, in order, after the commit. Raises `Unavailable` when the outcome is unknown or
     nothing was stored; submitting the same messages again is safe.
     """
     prepared = [one if isinstance(one, Prepared) else prepare(one) for one in given]
+    if any(one.arrival.message.envelope.event.also for one in prepared):
+        async with database.transaction() as one:
+            answers = await _accept(one, prepared, lambda: None, queued=queued)
+            await _reserve(one, prepared, answers)
+        wake()
+        return answers
+    return await _accept(database, prepared, wake, queued=queued)
+
+
+async def _reserve(transaction: Database, prepared: Sequence[Prepared], answers: Sequence[Acceptance]) -> None:
+    """What a message stands for besides its own event is a duplicate of it from now on."""
+    keys = await transaction.keys()
+    rows = []
+    for one, answer in zip(prepared, answers, strict=True):
+        source, body = one.arrival.message.envelope.source, keys.of("body", one.content)
+        for event_id in () if answer.duplicate else one.arrival.message.envelope.event.also:
+            key = keys.event(source.channel, source.endpoint_identity, event_key(event_id))
+            rows.append((key, body, answer.request_id))
+    await transaction.run(query("inbox.reserve"), *arrays(rows, 3))
+
+
+async def _accept(
+    database: Database, prepared: Sequence[Prepared], wake: Callable[[], None], *, queued: bool
+) -> list[Acceptance]:
     batch = [one.arrival for one in prepared]
     keys = await database.keys()
     deliveries, unrouted = list(_delivery_rows(batch, keys)), _unrouted_columns(batch)

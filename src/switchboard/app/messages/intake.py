@@ -45,7 +45,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     request_id: UUID
     duplicate: bool
     status: Literal["accepted"] = "accepted"
-    triage_decision: Literal["routed", "dead_letter", "pending", "held"] | msgspec.UnsetType = msgspec.UNSET
+    triage_decision: Literal["routed", "dead_letter", "pending", "held", "history"] | msgspec.UnsetType = msgspec.UNSET
     triage_target: str | msgspec.UnsetType = msgspec.UNSET
     """The butlers that get it, or the team whose dead letter it is; several are joined by commas."""
 
@@ -270,5 +270,7 @@ def _triaged(request_id: UUID, decision: Decision) -> Accepted:
             triage_decision="routed",
             triage_target=",".join(chosen.system_id for chosen in decision.chosen),
         )
+    if not decision.unrouted:
+        return Accepted(request_id, duplicate=False, triage_decision="history", triage_target="")
     teams = ",".join(branch.team_id for branch in decision.unrouted)
     return Accepted(request_id, duplicate=False, triage_decision="dead_letter", triage_target=teams)

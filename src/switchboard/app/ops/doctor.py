@@ -518,7 +518,8 @@ async def _findings(database: Database, books: Books, when: str) -> list[Finding
 
 def _balanced(what: str, balance: Balance, when: str) -> Finding:
     b = balance
-    names = ("in_flight", "answered", "declined", "dead", "cancelled", "held")
+    names: tuple[str, ...] = ("in_flight", "answered", "declined", "dead", "cancelled", "held")
+    names += ("history",) if b.history else ()
     became = " + ".join(f"{getattr(b, name)} {name.replace('_', ' ')}" for name in names)
     if b.difference == 0:
         return Finding(f"books: {what}", "ok", f"{b.accepted} accepted = {became}, {when}")

@@ -72,6 +72,12 @@ def simulate(
     return _drive(deciding(index, facts, pinned, start), None)
 
 
+def keep(index: RoutingIndex, facts: Mapping[str, str], what: str) -> Decision:
+    """The decision about what is kept as history, such as an `edit`: it goes to nobody, and is no dead letter."""
+    step = TrailStep(index.root, "history", detail=f"kept as history: {what}")
+    return Decision(index.version, (), (), (step,), facts)
+
+
 def decide_now(index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | None = None) -> Decision | None:
     """The decision; None if a model would have to be asked for it."""
     begun = _begin(index, facts, pinned, None)

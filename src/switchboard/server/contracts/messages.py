@@ -201,7 +201,7 @@ class AcceptedBody(Answer):
     request_id: UUID
     status: Literal["accepted"]
     duplicate: bool
-    triage_decision: Literal["routed", "dead_letter", "pending", "held"] = Field(default="routed")
+    triage_decision: Literal["routed", "dead_letter", "pending", "held", "history"] = Field(default="routed")
     triage_target: str = Field(default="")
 
 
@@ -381,6 +381,8 @@ class BalanceView(Answer):
     dead: int
     cancelled: int
     held: int
+    history: int
+    """Kept, and sent to nobody."""
 
 
 class BooksView(BalanceView):

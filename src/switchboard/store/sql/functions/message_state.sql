@@ -15,6 +15,7 @@ language sql stable as $$
         when bool_or(s.state = 'dead') then 'dead'
         when bool_or(s.state = 'held') then 'held'
         when bool_or(s.state = 'cancelled') then 'cancelled'
+        when exists (select from decision d where d.request_id = _request_id and d.branches = 0) then 'history'
         else 'missing' end
     from (
         select d.state from delivery d where d.request_id = _request_id

@@ -598,6 +598,7 @@ create table book (
     dead bigint not null,
     cancelled bigint not null,
     held bigint not null default 0,
+    history bigint not null default 0,
     checked_at timestamptz not null default clock_timestamp(),
     audited_at timestamptz,
     primary key (day, kind)

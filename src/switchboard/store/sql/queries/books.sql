@@ -29,7 +29,10 @@ select count(*) as accepted,
        count(*) filter (where s.state = 'declined') as declined,
        count(*) filter (where s.state = 'dead') as dead,
        count(*) filter (where s.state = 'cancelled') as cancelled,
-       count(*) filter (where s.state = 'held') as held
+       count(*) filter (where s.state = 'held') as held,
+       count(*) filter (where s.state is null and exists (
+           select from decision d where d.request_id = m.request_id and d.request_id between $1 and $2 and d.branches = 0
+       )) as history
 from message_inbox m left join state s on s.request_id = m.request_id
 where m.request_id between $1 and $2;
 
@@ -42,7 +45,8 @@ select (coalesce((select sum(branches) from decision where request_id between $1
        count(*) filter (where s.state = 'declined') as declined,
        count(*) filter (where s.state = 'dead') as dead,
        count(*) filter (where s.state = 'cancelled') as cancelled,
-       0::bigint as held
+       0::bigint as held,
+       0::bigint as history
 from (
     select d.state from delivery d where d.request_id between $1 and $2
     union all
@@ -57,7 +61,7 @@ with dead as (
 ), classified as (
     select distinct c.request_id from classification c where c.request_id between $1 and $2 and c.error is null
 ), decided as (
-    select d.request_id from decision d where d.request_id between $1 and $2 and d.n = 1
+    select d.request_id from decision d where d.request_id between $1 and $2 and d.n = 1 and d.branches > 0
 )
 select count(*) filter (where x.request_id is null and c.request_id is null) as routed,
        count(*) filter (where x.request_id is null and c.request_id is not null) as classified,
@@ -312,11 +316,12 @@ select request_id from message_inbox order by request_id limit 1;
 select day, min(checked_at) as checked_at, min(audited_at) as audited_at from book group by day;
 
 -- name: write
-insert into book (day, kind, accepted, in_flight, answered, declined, dead, cancelled, held, audited_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, case when $10 then clock_timestamp() end)
+insert into book (day, kind, accepted, in_flight, answered, declined, dead, cancelled, held, history, audited_at)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, case when $11 then clock_timestamp() end)
 on conflict (day, kind) do update
 set accepted = excluded.accepted, in_flight = excluded.in_flight, answered = excluded.answered,
     declined = excluded.declined, dead = excluded.dead, cancelled = excluded.cancelled, held = excluded.held,
+    history = excluded.history,
     checked_at = excluded.checked_at, audited_at = coalesce(excluded.audited_at, book.audited_at);
 
 -- name: write_balance
@@ -328,9 +333,10 @@ select at, clock_timestamp() - at as age, problems from balance;
 
 -- name: sums
 select kind, sum(accepted)::bigint as accepted, sum(in_flight)::bigint as in_flight, sum(answered)::bigint as answered,
-       sum(declined)::bigint as declined, sum(dead)::bigint as dead, sum(cancelled)::bigint as cancelled, sum(held)::bigint as held
+       sum(declined)::bigint as declined, sum(dead)::bigint as dead, sum(cancelled)::bigint as cancelled, sum(held)::bigint as held,
+       sum(history)::bigint as history
 from book group by kind;
 
 -- name: unbalanced
-select day, kind, accepted, in_flight, answered, declined, dead, cancelled, held from book
-where accepted <> in_flight + answered + declined + dead + cancelled + held order by day desc limit 20;
+select day, kind, accepted, in_flight, answered, declined, dead, cancelled, held, history from book
+where accepted <> in_flight + answered + declined + dead + cancelled + held + history order by day desc limit 20;

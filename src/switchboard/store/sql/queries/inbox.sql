@@ -11,6 +11,11 @@ select ord, request_id, waits, differs from accept_messages(
     string_to_array($24, $1, '')::integer[], string_to_array($25, $1, '')::uuid[], string_to_array($26, $1, ''),
     string_to_array($27, $1, ''), $28::integer[], $29::uuid[], $30::text[], $31::text[], $32::text[], $33::text[]);
 
+-- name: reserve
+insert into dedupe (key, body, request_id)
+    select e.key, e.body, e.request_id from unnest($1::uuid[], $2::uuid[], $3::uuid[]) as e (key, body, request_id)
+    order by e.key on conflict do nothing;
+
 -- name: split
 -- What was just accepted ($2: when) of the message, in parts: of butlers, of teams that have a dead letter, of all teams.
 with parts as (
