@@ -11,10 +11,13 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
+from fastapi.routing import APIRoute
 
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
 from switchboard.server.http import create_app
+from switchboard.server.http.app import PARTS
+from switchboard.server.http.parameters import only_known_parameters
 from switchboard.server.http.schema_names import TAGS
 
 # jsonschema has no type stubs.
@@ -132,3 +135,13 @@ def test_every_schema_has_a_published_name_and_description(openapi: Mapping[str,
         assert not re.search(r"\bNone\b|\bTrue\b|\bFalse\b|\bjournal|^The same\b", told), name
     used = set(re.findall(r"#/components/schemas/(\w+)", str(openapi)))
     assert used <= published.keys()
+
+
+def test_every_route_refuses_parameters_that_it_does_not_know() -> None:
+    routes = [route for part in PARTS for route in part.router.routes if isinstance(route, APIRoute)]
+    assert routes
+    assert not [
+        route.path
+        for route in routes
+        if only_known_parameters not in {each.call for each in route.dependant.dependencies}
+    ]

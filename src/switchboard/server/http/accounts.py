@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.accounts import Account
@@ -20,9 +20,10 @@ from switchboard.server.contracts.messages import (
     Released,
     Word,
 )
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 
-router = APIRouter(prefix="/v1/connectors", tags=["connectors"])
+router = router_of("connectors", prefix="/v1/connectors")
 
 Connector = Annotated[Principal, Depends(needs("outbox"))]
 

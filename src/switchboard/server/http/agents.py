@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 from pydantic import Field, StringConstraints
 
 from switchboard.app.access import Principal
@@ -15,10 +15,11 @@ from switchboard.app.remote_agents import Standing
 from switchboard.core.remote_agents import response_schema, route_schema
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.contracts.messages import Body, Line, Word
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 from switchboard.store.remote_agents import Announcement
 
-router = APIRouter(tags=["agents"])
+router = router_of("agents")
 
 Beating = Annotated[Principal, Depends(needs("beat"))]
 Operator = Annotated[Principal, Depends(needs("agents_edit"))]

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -49,7 +49,6 @@ from switchboard.server.http.gate import Gate, Limits
 from switchboard.server.http.hosts import Hosts, names_of
 from switchboard.server.http.openapi import completed
 from switchboard.server.http.pages import page_routes
-from switchboard.server.http.parameters import only_known_parameters
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.server import McpEndpoint
 
@@ -71,7 +70,7 @@ _BY_PATH: Final = {"/v1/quarantine": MAX_RAW * 3 // 2}
 """Where it may be larger: an event in base64."""
 # Of the rules' routers the last one takes every name for an id, so the others stand before it.
 _BEFORE_RULES: Final = (messages, streams, outbox, accounts, quarantine, ledger, dead_letters, rule_history, replays)
-_PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory, pairing)
+PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory, pairing)
 
 
 class Api(FastAPI):
@@ -123,9 +122,8 @@ def create_app(switchboard: Switchboard, connections: Connections | None = None)
 
 
 def _add_routes(app: Api, mcp: McpEndpoint) -> None:
-    for part in _PARTS:
-        app.include_router(part.router, dependencies=[Depends(only_known_parameters)])
-    app.include_router(ingest.router)  # its handlers look at the parameters themselves
+    for part in (*PARTS, ingest):
+        app.router.routes.extend(part.router.routes)
     app.router.routes.extend(page_routes(app.openapi))
     # POST alone: without sessions there is nothing to stream by GET, and nothing to DELETE.
     app.router.routes.append(Route("/mcp", mcp, methods=["POST"], include_in_schema=False))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Response
 
 from switchboard.app.cursors import uuid_cursor
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import AuditList
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 
-router = APIRouter(prefix="/v1/audit", tags=["audit"], dependencies=[Depends(needs("audit"))])
+router = router_of("audit", prefix="/v1/audit", needing=needs("audit"))
 
 
 @router.get("", **operation("list_audit_entries", "List audit entries", AuditList))

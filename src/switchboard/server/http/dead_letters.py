@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.dead_letters.requests import Bulk, Reroute, RuleWish
@@ -24,10 +24,11 @@ from switchboard.server.contracts.dead_letters import (
 )
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import TargetBody
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 from switchboard.store.dead_letters import DeadLetterFilter
 
-router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
+router = router_of("dead letters", prefix="/v1/dead-letters")
 
 Handler = Annotated[Principal, Depends(needs("dead_letters"))]
 

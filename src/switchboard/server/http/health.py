@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.responses import PlainTextResponse
 
 from switchboard import __version__
 from switchboard.domain.errors import Unavailable
 from switchboard.server.contracts.messages import Health
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, operation
 
-router = APIRouter(tags=["public"])
+router = router_of("public")
 
 
 @router.get(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.views import Balance
@@ -20,9 +20,10 @@ from switchboard.server.contracts.messages import (
     Resumed,
     Word,
 )
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 
-router = APIRouter(prefix="/v1", tags=["operations"])
+router = router_of("operations", prefix="/v1")
 
 Reader = Annotated[Principal, Depends(needs("deliveries"))]
 

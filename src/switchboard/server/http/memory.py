@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.memory.service import FactFilter
@@ -18,9 +18,10 @@ from switchboard.server.contracts.memory import (
     SummaryPage,
 )
 from switchboard.server.contracts.messages import Cursor, Limit, Word
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 
-router = APIRouter(prefix="/v1/memory", tags=["memory"])
+router = router_of("memory", prefix="/v1/memory")
 
 Operator = Annotated[Principal, Depends(needs("memory"))]
 

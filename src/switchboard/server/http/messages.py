@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import Field
 
 from switchboard.app.access import Principal
@@ -16,9 +16,10 @@ from switchboard.app.messages.explain import explain
 from switchboard.app.messages.views import Stopping
 from switchboard.domain.shown import MessageState
 from switchboard.server.contracts.messages import Cursor, Explanation, Limit, MessageDetail, MessagePage, Replies, Word
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, needs, operation, page
 
-router = APIRouter(prefix="/v1/messages", tags=["messages"])
+router = router_of("messages", prefix="/v1/messages")
 
 Caller = Annotated[Principal, Depends(needs("messages"))]
 RawReader = Annotated[Principal, Depends(needs("raw"))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.classification.corrections import Corrected, Wish
@@ -17,9 +17,10 @@ from switchboard.app.classification.spending import By, ModelsView, UsageView
 from switchboard.server.contracts.dead_letters import Moment
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.models import CaseFile, ClassificationPage, CorrectionBody
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 
-router = APIRouter(prefix="/v1", tags=["models"])
+router = router_of("models", prefix="/v1")
 
 Reader = Annotated[Principal, Depends(needs("classifications"))]
 Corrector = Annotated[Principal, Depends(needs("correct"))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.connectors import INTERVAL_S, LEASE_S, Heartbeat, OutboxPart, PullRequest, Receipt
@@ -25,9 +25,10 @@ from switchboard.server.contracts.messages import (
     ReceiptBody,
     ReplyState,
 )
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 
-router = APIRouter(prefix="/v1", tags=["connectors"])
+router = router_of("connectors", prefix="/v1")
 
 Connector = Annotated[Principal, Depends(needs("outbox"))]
 Beating = Annotated[Principal, Depends(needs("heartbeat"))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.core.strangers import Contact
@@ -19,9 +19,10 @@ from switchboard.server.contracts.pairing import (
     DecidedContact,
     PairingCode,
 )
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 
-router = APIRouter(prefix="/v1/pairing", tags=["pairing"])
+router = router_of("pairing", prefix="/v1/pairing")
 
 Operator = Annotated[Principal, Depends(needs("pairing"))]
 

@@ -6,15 +6,25 @@ A dependency of every route, set up by `app.py`; where messages come in, the han
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from fastapi import Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import Query
 from fastapi.routing import APIRoute
 
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
+
+
+def router_of(tag: str, *, prefix: str = "", needing: Callable[..., object] | None = None) -> APIRouter:
+    """A router whose routes refuse parameters that they do not know, and have the dependency `needing`.
+
+    Its routes are for good: included in an app they would be built once more for every app, which takes a third of a
+    second.
+    """
+    needed = [only_known_parameters] if needing is None else [only_known_parameters, needing]
+    return APIRouter(prefix=prefix, tags=[tag], dependencies=[Depends(each) for each in needed])
 
 
 async def only_known_parameters(request: Request) -> None:

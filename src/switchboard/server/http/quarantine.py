@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.quarantine import BadEvent, Wanted, decoded
@@ -20,9 +20,10 @@ from switchboard.server.contracts.messages import (
     Replayed,
     Word,
 )
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 
-router = APIRouter(prefix="/v1/quarantine", tags=["connectors"])
+router = router_of("connectors", prefix="/v1/quarantine")
 
 Caller = Annotated[Principal, Depends(needs("quarantine"))]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import msgspec
 import structlog
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.responses import StreamingResponse
 
 from switchboard.app.access import Principal
@@ -20,11 +20,13 @@ from switchboard.core.routing.draft import parse_facts
 from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.domain.routing import SystemId, TeamId
 from switchboard.server.contracts.rules import BacktestBody, DryRun, DryRunBody, TestAnswer, TestBody
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, Services, Within, answer, needs, operation
 
 log = structlog.get_logger(__name__)
 
-router = APIRouter(prefix="/v1/rules", tags=["rules"])
+
+router = router_of("rules", prefix="/v1/rules")
 
 Reader = Annotated[Principal, Depends(needs("rules"))]
 Editor = Annotated[Principal, Depends(needs("rules_edit"))]

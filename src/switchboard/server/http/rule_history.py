@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Query, Response
 
 from switchboard.domain.routing import TeamId
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import DiffAnswer, Linted, RuleFile, Version, VersionPage, VersionView
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Within, answer, needs, operation, page
 
-router = APIRouter(prefix="/v1/rules", tags=["rules"], dependencies=[Depends(needs("rules"))])
+router = router_of("rules", prefix="/v1/rules", needing=needs("rules"))
 
 
 @router.get("/versions", **operation("list_rule_versions", "List versions of the rules", VersionPage))

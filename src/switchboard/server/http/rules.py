@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.cursors import uuid_cursor
@@ -32,9 +32,10 @@ from switchboard.server.contracts.rules import (
     Written,
     WrittenRuleView,
 )
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, Services, Within, answer, needs, operation, page
 
-router = APIRouter(prefix="/v1", tags=["rules"])
+router = router_of("rules", prefix="/v1")
 
 Editor = Annotated[Principal, Depends(needs("rules_edit"))]
 

@@ -13,17 +13,19 @@ from uuid import UUID
 
 import msgspec
 import structlog
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.stream import Event, Stream
 from switchboard.domain.errors import InvalidInput, Unauthenticated, Unavailable
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, Services, needs, operation
 
 log = structlog.get_logger(__name__)
 
-router = APIRouter(prefix="/v1/messages", tags=["messages"])
+
+router = router_of("messages", prefix="/v1/messages")
 
 SLOW_S: Final = 20.0
 """Seconds within which a reader must take what was sent before."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Response
 
 from switchboard.server.contracts.messages import AgentList, Cursor, Limit, TeamList, TeamView, Word
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Within, answer, needs, operation, page
 
-router = APIRouter(prefix="/v1", tags=["teams"], dependencies=[Depends(needs("teams"))])
+router = router_of("teams", prefix="/v1", needing=needs("teams"))
 
 
 @router.get("/teams", **operation("list_teams", "List teams", TeamList))

@@ -6,14 +6,15 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.cursors import uuid_cursor
 from switchboard.server.contracts.messages import Cursor, Limit, NewToken, Revoked, TokenIssued, TokenList, Word
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 
-router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+router = router_of("tokens", prefix="/v1/tokens")
 
 Operator = Annotated[Principal, Depends(needs("tokens"))]
 
