@@ -144,6 +144,16 @@ async def test_the_same_request_is_answered_once(database_url: str) -> None:
         assert len(llm.requests) == 1
 
 
+@pytest.mark.parametrize("request_id", ["r1 ", " r1", "r1\n", "r\x001"])
+async def test_a_request_id_with_blanks_around_it_or_control_characters_is_refused(
+    database_url: str, request_id: str
+) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
+        with pytest.raises(InvalidInput, match="request id"):
+            await process_message(context, "s1", "api", "hello", request_id=request_id)
+        assert await stored(parts, 0)
+
+
 async def test_a_request_belongs_to_its_session_and_its_words(database_url: str) -> None:
     async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
         for session in ("s1", "s2"):

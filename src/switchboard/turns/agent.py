@@ -46,7 +46,13 @@ from switchboard.tools.workspace import Refused
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage, ProviderError
 from switchboard.turns.engine import Call, Calls
 from switchboard.turns.presence import Presence
-from switchboard.turns.session import envelope_of, key_of_request, reader_of_session, require_session_key
+from switchboard.turns.session import (
+    envelope_of,
+    key_of_request,
+    reader_of_session,
+    require_request_id,
+    require_session_key,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -102,6 +108,7 @@ class ButlerAgent:
         """As in the protocol. Raises NotFound and ConfigurationError where the butler cannot answer."""
         self.require_butler()
         require_session_key(message.session_key)
+        require_request_id(message.request_id or "")
         if message.model_override is not None:
             await ctx.agent().get_model(message.model_override)
         if (tokens := estimate_tokens(message.user_context)) > MOST_NOTES:

@@ -35,6 +35,13 @@ def require_session_key(session_key: str) -> None:
         raise InvalidInput(problem, field="session_key")
 
 
+def require_request_id(request_id: str) -> None:
+    """Raises InvalidInput for control characters and blanks around it: two ids could become one request."""
+    if request_id != request_id.strip() or _CONTROL.search(request_id):
+        problem = "a request id has neither control characters nor blanks around it"
+        raise InvalidInput(problem, field="request_id")
+
+
 def envelope_of(
     butler: SystemId, channel_name: str, event: Event, payload: Payload, idempotency_key: str | None = None
 ) -> Envelope:
@@ -55,7 +62,7 @@ def envelope_of(
 
 def key_of_request(session_key: str, request_id: str) -> str:
     """The idempotency key of a call. Callers number the requests of each session, so the session belongs to it."""
-    return sha256(json.dumps([session_key, request_id.strip()]).encode()).hexdigest()
+    return sha256(json.dumps([session_key, request_id]).encode()).hexdigest()
 
 
 def reader_of_session(butler: SystemId, channel_name: str, session_key: str) -> Reader:

@@ -154,6 +154,14 @@ def test_of_a_thousand_facts_with_forged_authors_those_stand_that_were_said_and_
     assert all(f"Child {one.position} is called Kid{one.position}n" == one.text for one in made.facts)
 
 
+@pytest.mark.parametrize(("before", "kept"), [(999, 1), (1000, 0)])
+def test_of_an_answer_with_countless_facts_the_first_thousand_are_looked_at(before: int, kept: int) -> None:
+    facts: list[dict[str, object]] = [{}] * before + [fact("Child 1 is called Kid1n", 1, "Kid1n")]
+    made = compacted(json.dumps({"summary": "short", "facts": facts}), (line(1, "Child 1 is called Kid1n"),))
+    assert isinstance(made, Compacted)
+    assert len(made.facts) == kept
+
+
 def test_a_summary_has_no_sentence_about_a_secret() -> None:
     told = "They met. Her password is hunter2. The key is Xk29fjQ02mmZ81x! Then they left."
     made = compacted(json.dumps({"summary": told}), SAID)

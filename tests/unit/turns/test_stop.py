@@ -16,10 +16,16 @@ from tests.lab import envelope
         (" /STOP\n", True),
         ("/stop it", False),
         ("stop", False),
+        ("/stop@house_bot", True),
+        ("/Stop@House_Bot ", True),
+        ("/stop@house_bot now", False),
+        ("/stop@other_bot", False),
+        ("/stop@", False),
+        ("/stop@" + "house_bot" * 9, False),
     ],
 )
 def test_the_command_is_the_whole_message(text: str, is_one: bool) -> None:
-    assert is_stop(envelope(text), Channel(name="telegram")) is is_one
+    assert is_stop(envelope(text, endpoint="bot:house_bot"), Channel(name="telegram")) is is_one
 
 
 def test_a_machine_or_a_stranger_commands_nothing() -> None:

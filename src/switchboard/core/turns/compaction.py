@@ -20,6 +20,8 @@ from switchboard.domain.llm import ChatMessage, Request
 from switchboard.ports.facts import MAX_FACT
 
 MAX_FACTS: Final = 10
+_MOST_STATED: Final = 1000
+"""Facts of one answer that are looked at; a model states far fewer."""
 MAX_SUMMARY: Final = 1200
 """Characters."""
 _MAX_SUBJECT: Final = 100
@@ -175,7 +177,7 @@ def compacted(answer: str, lines: Sequence[Line]) -> Compacted | str:
     if not isinstance(facts, list):
         return "facts is not a list"
     known = {one.position: one for one in lines}
-    stated = [fact for given in facts if (fact := _fact(given, known)) is not None]
+    stated = [fact for given in facts[:_MOST_STATED] if (fact := _fact(given, known)) is not None]
     return Compacted(_summary(summary), tuple(dict.fromkeys(stated))[:MAX_FACTS])
 
 

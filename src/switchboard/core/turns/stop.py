@@ -12,16 +12,25 @@ from typing import Final
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel
+from switchboard.ports.chat import is_own
 
 COMMAND: Final = "/stop"
+_LONGEST: Final = 80
+"""Characters of the longest text that may be the command, with the name of an account."""
 STOPPED: Final = "I was stopped before I had an answer."
 """The reply of a turn that was stopped before anything was written."""
 
 
 def is_stop(envelope: Envelope, channel: Channel) -> bool:
-    """Whether a message is the command and nothing else, written by a person, and surely by its sender."""
+    """Whether a message is the command and nothing else, written by a person, and surely by its sender.
+
+    Groups add the name of the account that is meant (`/stop@house_bot`): with another's it is none of ours.
+    """
     text = envelope.payload.normalized_text
-    if len(text) > 16 or text.strip().lower() != COMMAND:
+    if len(text) > _LONGEST:
+        return False
+    command, at, name = text.strip().lower().partition("@")
+    if command != COMMAND or (at and not is_own(envelope, name)):
         return False
     return channel.automatic(envelope) is None and channel.authentic(facts(envelope, channel))
 
