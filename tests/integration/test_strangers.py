@@ -12,13 +12,18 @@ from uuid import UUID
 
 import pytest
 
-from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Policy, code_in
+from switchboard.core.channels.email import trusting
+from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy, code_in
 from switchboard.domain.errors import Forbidden
-from switchboard.journey.accept import Submission
+from switchboard.journey.accept import AcceptLeg, Submission
+from switchboard.journey.admission import AcceptLimits
+from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import PullRequest
-from switchboard.journey.strangers import STRANGER_TEXT
+from switchboard.journey.strangers import STRANGER_TEXT, Strangers
 from switchboard.store import strangers as store
 from switchboard.store.books import audit_books
+from switchboard.store.clock import DatabaseClock
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import Lab, envelope_json, lab, submission
 from tests.servers import Opened, open_server
@@ -189,6 +194,34 @@ async def test_mail_counts_only_for_an_authenticated_sender_and_nobody_is_answer
         forged = submission("it is me", channel="email", endpoint="me@x.org", sender="a1@x.org")
         assert await decided(parts, "a1@x.org", "approved") == 1, "what is held flows on"
         assert (await parts.accept.accept(forged)).held, "but nobody is let in by what they did not prove"
+
+
+async def test_an_authenticated_sender_who_is_listed_is_heard_and_nobody_else(database_url: str) -> None:
+    def mail(sender: str, result: str) -> Submission:
+        headers = {"Authentication-Results": [f"mx.x.org; {result}"]}
+        raw = {"media_type": "message/rfc822", "encoding": "base64", "data": "", "headers": headers}
+        return submission("hello", channel="email", endpoint="me@x.org", sender=sender, raw=raw)
+
+    async with lab(database_url) as parts:
+        channels = CHANNELS | {"email": trusting({"me@x.org": ["mx.x.org"]})}
+        strangers = Strangers(parts.database, parts.notifier, Channels(channels.values()), PAIR)
+        decide, limits, clock = DecideLeg(parts.rule_book), AcceptLimits(), DatabaseClock()
+        accept = AcceptLeg(
+            parts.database, decide, parts.notifier, limits, Channels(channels.values()), clock, strangers=strangers
+        )
+        await store.add(parts.database, Contact("email", "me@x.org", "person", "noor@shop.org"), "boss")
+        good, bad = "dmarc=pass header.from=shop.org", "dmarc=fail header.from=shop.org"
+        assert not (await accept.accept(mail("Noor@Shop.org", good))).held
+        assert (await accept.accept(mail("noor@shop.org", bad))).held
+        assert (await accept.accept(mail("noor@shop.org", "dmarc=pass header.from=evil.org"))).held
+        assert (await accept.accept(mail("ann@shop.org", good))).held
+        rows = await parts.database.rows("select scope, identity, held from contact order by scope, identity")
+        assert [tuple(row) for row in rows] == [
+            ("person", "ann@shop.org", 1),
+            ("person", "noor@shop.org", 0),
+            ("unverified", "noor@shop.org", 2),
+        ]
+        assert await parts.count("select count(*) from outbox") == 0
 
 
 async def test_strangers_are_forgotten_after_30_days(database_url: str) -> None:
