@@ -445,3 +445,8 @@ def test_a_connection_that_is_refused_is_an_os_error() -> None:
 def test_a_password_is_sent_in_the_clear_to_this_machine_only() -> None:
     with pytest.raises(ValueError, match="in the clear"):
         Server(host="mail.example", port=143, tls="none")
+
+
+async def test_an_answer_waits_for_a_token() -> None:
+    session = EmailSession(settings_of(Imap(1, "bot"), token_command=("false",)), "")
+    assert isinstance(await sent(session), Later)

@@ -32,6 +32,7 @@ from switchboard.ports.connector import (
     FileIn,
     Identity,
     Inbound,
+    Later,
     Outcome,
     Part,
     Refused,
@@ -49,6 +50,7 @@ RESCAN: Final = timedelta(days=7)
 _BATCH: Final = 20
 _BATCH_BYTES: Final = 4_000_000
 _TOKEN_S: Final = 30.0
+_NO_TOKEN_S: Final = 900.0
 _PIECE: Final = 65_536
 _FILE_THEMSELVES: Final = ("gmail.com", "googlemail.com", "office365.com", "outlook.com")
 """Providers that file what is sent through their SMTP servers."""
@@ -171,7 +173,10 @@ class EmailSession:
         if without_tag(to.lower()) == without_tag(self._own):
             return Refused("the answer would go to this account itself", "blocked")
         settings = self._settings
-        sign_in = await self._sign_in()
+        try:
+            sign_in = await self._sign_in()
+        except (OSError, SignInRefused) as error:
+            return Later(_NO_TOKEN_S, str(error))
         outcome = await asyncio.to_thread(submit, settings.smtp, sign_in, settings.address, to, mail)
         if not isinstance(outcome, Sent):
             return outcome
