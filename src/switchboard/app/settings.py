@@ -272,6 +272,8 @@ class Settings(BaseSettings):
     data_dir: Path = Field(default_factory=default_data_dir)
     postgres_binaries: Path | None = None
     teams_dir: Path | None = None
+    channels_dir: Path = Path("channels.d")
+    """The files of the accounts that `up` connects."""
     teams: tuple[JsonObject, ...] = ()
     """Teams written here instead of in files of their own, each in the same form."""
     program_user: str | None = None
@@ -362,7 +364,7 @@ def load_settings(path: Path | None = None) -> Settings:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{file}: not TOML: {error}") from error
-    for name in ("teams_dir", "data_dir"):
+    for name in ("teams_dir", "channels_dir", "data_dir"):
         if file and isinstance(values.get(name), str):
             values[name] = file.parent / values[name]
     try:

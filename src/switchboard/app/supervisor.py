@@ -1,4 +1,4 @@
-"""Worker processes beside this one: started, restarted when they end too soon, told to stop, waited for.
+"""Workers and connectors beside this process: started, restarted when they end too soon, told to stop, waited for.
 
 Called by `cli/running.py`. A command enters; it runs until `stop` is set, and is then told by the end of its stdin,
 which it also sees when this process is killed. Next: `cli/run.py`, in the other process.
@@ -8,37 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 
 import structlog
 
 log = structlog.get_logger(__name__)
 
 
-async def supervise(command: Sequence[str], number: int, stop: asyncio.Event) -> None:
+async def supervise(
+    command: Sequence[str], name: str, stop: asyncio.Event, environment: Mapping[str, str] | None = None
+) -> None:
     """Keep one process running until `stop` is set; when it ends before that, start another after a growing pause."""
     delay = 0.1
     while not stop.is_set():
         started = asyncio.get_running_loop().time()
-        process = await _spawn(command)
+        process = await _spawn(command, environment)
         ended, stopped = asyncio.create_task(process.wait()), asyncio.create_task(stop.wait())
         await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if stop.is_set():
             await _end(process)
             return
-        log.warning("worker process ended; starting another", number=number, pid=process.pid, code=process.returncode)
+        log.warning("process ended; starting another", name=name, pid=process.pid, code=process.returncode)
         lived = asyncio.get_running_loop().time() - started
         delay = 0.1 if lived > 10 else min(delay * 2, 10.0)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), delay)
 
 
-async def _spawn(command: Sequence[str]) -> asyncio.subprocess.Process:
+async def _spawn(command: Sequence[str], environment: Mapping[str, str] | None) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
+        env=None if environment is None else {**os.environ, **environment},
         start_new_session=True,  # Ctrl-C is for us; we tell it
     )
 

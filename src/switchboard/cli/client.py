@@ -317,17 +317,21 @@ def _seconds(text: str) -> float:
 async def open_client(settings: Settings | None = None) -> AsyncIterator[Client]:
     """A client for the server that environment and settings name."""
     place = find_server(settings or load_settings())
+    async with http_client(place) as http:
+        yield Client(http, place)
+
+
+def http_client(place: Place) -> httpx2.AsyncClient:
+    """The connections to a server. Raises ConfigurationError for what is not a URL."""
     headers = {"user-agent": f"switchboard-cli/{__version__}"}
     if place.token:
         headers["authorization"] = f"Bearer {place.token}"
     try:
         # A proxy of the environment must not see what stays on this machine.
         direct = _is_here(place.url)
-        http = httpx2.AsyncClient(base_url=place.url, headers=headers, trust_env=not direct, verify=_trust(place.url))
+        return httpx2.AsyncClient(base_url=place.url, headers=headers, trust_env=not direct, verify=_trust(place.url))
     except (httpx2.InvalidURL, ValueError) as error:
         raise ConfigurationError(f"SWITCHBOARD_URL {place.url!r} is not a URL: {error}") from error
-    async with http:
-        yield Client(http, place)
 
 
 def _trust(url: str) -> ssl.SSLContext | bool:

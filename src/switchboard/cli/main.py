@@ -45,6 +45,7 @@ COMMANDS: Final = (
     Entry("up", "run:up", "Start everything: database, server and a worker.", _RUN),
     Entry("serve", "run:serve", "Start the server only (HTTP, MCP).", _RUN),
     Entry("work", "run:work", "Start a worker only.", _RUN),
+    Entry("connect", "connect:connect", "Connect one account of a channel.", _RUN),
     Entry(
         "demo", "demo.commands:demo", "Show everything in a minute: real input, a killed worker, balanced books.", _RUN
     ),

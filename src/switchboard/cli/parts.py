@@ -1,7 +1,10 @@
-"""What one process shall do: `run.py` reads it from the options, `running.py` does it."""
+"""What one process shall do: `run.py` reads it from the options, `running.py` does it; and when it shall stop."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 from dataclasses import dataclass
 
 
@@ -16,3 +19,17 @@ class Parts:
     name: str = ""
     while_stdin: bool = False
     as_json: bool = False
+
+
+def stop_with_stdin(stop: asyncio.Event) -> None:
+    """A supervised process holds the other end of a pipe: it ends with its supervisor, however that ended."""
+    descriptor = sys.stdin.fileno()
+    os.set_blocking(descriptor, False)
+    loop = asyncio.get_running_loop()
+
+    def readable() -> None:
+        if not os.read(descriptor, 4096):
+            loop.remove_reader(descriptor)
+            stop.set()
+
+    loop.add_reader(descriptor, readable)

@@ -30,7 +30,7 @@ from switchboard.app.supervisor import supervise
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.cli.client import url_of
 from switchboard.cli.output import errors, out, print_json, program
-from switchboard.cli.parts import Parts
+from switchboard.cli.parts import Parts, stop_with_stdin
 from switchboard.embedded import supervisor as embedded
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind
@@ -79,7 +79,7 @@ async def _until_told_twice(settings: Settings, parts: Parts) -> int:
 async def _run(settings: Settings, parts: Parts, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as stack:
         if parts.while_stdin:
-            _stop_with_stdin(stop)
+            stop_with_stdin(stop)
         listener = stack.enter_context(bind(settings.host, settings.port)) if parts.server else None
         # The database starts in a process of its own: meanwhile this one imports what the server needs.
         server = asyncio.create_task(asyncio.to_thread(_import_server)) if parts.server else None
@@ -94,7 +94,9 @@ async def _run(settings: Settings, parts: Parts, stop: asyncio.Event) -> None:
             work.append(_serve(await server, switchboard, listener, parts, stop))
         if worker is not None:
             work.append(_work(worker, stop, parts))
-        work += [supervise(_worker_command(n, parts), n, stop) for n in range(1, parts.extra_workers + 1)]
+        work += [supervise(_worker_command(n, parts), f"worker-{n}", stop) for n in range(1, parts.extra_workers + 1)]
+        if listener is not None and parts.worker:
+            work += _connectors(settings, listener, stop)
         _spare_the_collector()  # the rules are there now
         await _together(work, stop)
 
@@ -153,20 +155,6 @@ def _listen_for_signals(stop: asyncio.Event, second: asyncio.Future[int]) -> Non
         # no terminal's: without it we could only be killed.
         if number not in UNLESS_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, heard, number)
-
-
-def _stop_with_stdin(stop: asyncio.Event) -> None:
-    """A supervised worker holds the other end of a pipe: it ends with its supervisor, however that ended."""
-    descriptor = sys.stdin.fileno()
-    os.set_blocking(descriptor, False)
-    loop = asyncio.get_running_loop()
-
-    def readable() -> None:
-        if not os.read(descriptor, 4096):
-            loop.remove_reader(descriptor)
-            stop.set()
-
-    loop.add_reader(descriptor, readable)
 
 
 async def _work(worker: Worker, stop: asyncio.Event, parts: Parts) -> None:
@@ -228,3 +216,13 @@ def _worker_command(number: int, parts: Parts) -> list[str]:
     options = ["--while-stdin", "--name", f"worker-{number}"]
     options += ["--concurrency", str(parts.concurrency)] if parts.concurrency else []
     return [sys.executable, "-m", _MODULE, "work", *options]
+
+
+def _connectors(
+    settings: Settings, listener: socket.socket, stop: asyncio.Event
+) -> list[Coroutine[object, object, None]]:
+    """A process for each account; they are told where the server really listens."""
+    place = {"SWITCHBOARD_URL": url_of(settings.host, listener.getsockname()[1])}
+    accounts = sorted(file.stem for file in settings.channels_dir.glob("*.toml"))
+    command = [sys.executable, "-m", _MODULE, "connect", "--while-stdin"]
+    return [supervise([*command, name], name, stop, place) for name in accounts]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -179,10 +180,9 @@ class Receiver:
         now = self.clock()
         soonest = min((waiting.due for waiting in self._waiting if waiting.due > now), default=now + 60)
         self._changed.clear()
-        try:
-            await asyncio.wait_for(self._changed.wait(), max(soonest - now, 0.01))
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):  # not wait_for, which may swallow a cancellation in Python 3.11
+            async with asyncio.timeout(max(soonest - now, 0.01)):
+                await self._changed.wait()
 
     def _due(self) -> list[_Waiting]:
         """What can be tried now: the first of each conversation, as it may fail and the next must not go before it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -137,10 +138,9 @@ class _Session:
 
     async def _round_trip(self) -> None:
         self._platform.changed.clear()
-        try:
-            await asyncio.wait_for(self._platform.changed.wait(), 0.2)
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await self._platform.changed.wait()
 
     async def confirm(self, cursor: str) -> None:
         self._platform.confirmed = max(self._platform.confirmed, int(cursor))

@@ -165,7 +165,8 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
         while not (due := self._due()):
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), body["wait_s"])
+                async with asyncio.timeout(body["wait_s"]):
+                    await self._changed.wait()
             except TimeoutError:
                 break
         for outgoing in due:

@@ -1,0 +1,138 @@
+"""A folder as a channel: each file `inbox/WHO/NAME.txt` is a message, each reply a file in `outbox/WHO/`.
+
+Write a file under another name first and rename it, so that nobody reads half of it. What the switchboard has is moved
+to `done/`; what is not there yet is read again after a crash, and is the same message.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from switchboard.domain.envelope import Envelope, Event, Payload, Sender, Source
+from switchboard.ports.connector import (
+    Account,
+    Batch,
+    Capabilities,
+    FileIn,
+    Identity,
+    Inbound,
+    Manifest,
+    Outcome,
+    Part,
+    Refused,
+    Sent,
+    Unreadable,
+)
+
+
+class Settings(BaseModel):
+    """Where the folder is, and how often to look, in seconds."""
+
+    path: Path
+    poll_s: float = 0.2
+
+
+class FolderSession:
+    """The folder, open."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.root = settings.path.resolve()
+        self.identity = Identity(str(self.root))
+        self._poll_s = settings.poll_s
+        self._given: dict[str, list[Path]] = {}
+
+    async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
+        """All files that are not done; the cursor only numbers what was given."""
+        number = int(cursor or 0)
+        given: set[Path] = set()
+        while True:
+            files = sorted(set(self.root.glob("inbox/*/*.txt")) - given)
+            given.update(files)
+            number += 1
+            self._given[str(number)] = files
+            yield Batch(tuple(self._event(file) for file in files), str(number) if files else None)
+            await asyncio.sleep(self._poll_s)
+
+    def _event(self, file: Path) -> Inbound | Unreadable:
+        event_id = f"{file.parent.name}/{file.name}"
+        raw = file.read_bytes()
+        try:
+            return Inbound(envelope=self._envelope(event_id, file.parent.name, raw.decode()), direct=True)
+        except UnicodeDecodeError as error:
+            return Unreadable(event_id, raw, str(error))
+
+    def _envelope(self, event_id: str, who: str, text: str) -> Envelope:
+        return Envelope(
+            schema_version="ingest.v1",
+            source=Source(channel="webhook", provider="http", endpoint_identity=self.identity.endpoint),
+            event=Event(
+                external_event_id=event_id,
+                external_thread_id=who,
+                observed_at=datetime.now(UTC),
+                reply_address={"who": who},
+            ),
+            sender=Sender(identity=who, chat_type="private"),
+            payload=Payload(normalized_text=text),
+        )
+
+    async def confirm(self, cursor: str) -> None:
+        """The switchboard has these files."""
+        for number in [number for number in self._given if int(number) <= int(cursor)]:
+            for file in self._given.pop(number):
+                done = self.root / "done" / file.parent.name
+                done.mkdir(parents=True, exist_ok=True)
+                file.rename(done / file.name)
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        """Write a file, whole or not at all."""
+        file = self._sent(part.address, key)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.with_suffix(".part").write_text(part.text)
+        except OSError as error:
+            return Refused(str(error))
+        file.with_suffix(".part").rename(file)
+        return Sent(file.name)
+
+    async def find(self, part: Part, key: str) -> Sent | None:
+        """Whether the file was written."""
+        file = self._sent(part.address, key)
+        return Sent(file.name) if file.exists() else None
+
+    def _sent(self, address: dict[str, Any], key: str) -> Path:
+        return self.root / "outbox" / str(address["who"]) / f"{key.replace(':', '-')}.txt"
+
+    async def typing(self, address: dict[str, Any]) -> None:
+        """Nobody would see it."""
+
+    def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
+        """A text has no attachments."""
+        raise ValueError(f"there is no file {file.attachment}")
+
+    async def latest(self) -> str | None:
+        """A file that waits is new."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def open_folder(account: Account) -> FolderSession:
+    """The session of an account."""
+    return FolderSession(Settings.model_validate(account.settings.model_dump()))
+
+
+MANIFEST = Manifest(
+    name="folder",
+    channel="webhook",
+    provider="http",
+    settings=Settings,
+    secrets=(),
+    steps=("Make a directory.",),
+    capabilities=Capabilities(text_limit=4000, history="window", idempotency="lookup", receive_window_s=10.0),
+    open=open_folder,
+)

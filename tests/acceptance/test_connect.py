@@ -1,0 +1,177 @@
+"""`switchboard connect` with the folder of the examples, in real processes that are killed: nothing lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from switchboard.connectors.kernel.accounts import Configured
+from switchboard.connectors.kernel.intake import Handling
+from switchboard.ports.connector import Account, Manifest
+from switchboard.store import outbox
+from switchboard.testing.connectors import CHECKS, ConnectorCheck, Shown
+from tests.documents import HOME
+from tests.lab import ROOT, rule, to
+from tests.processes import EXECUTABLE
+from tests.servers import RULES, TEAMS, Opened, open_server
+from tests.waiting import eventually
+
+FOLDER: Final = HOME / "examples/connectors/folder"
+TREE: Final = (TEAMS, (*RULES, rule(ROOT, [to("System1/echo")], channel="webhook")))
+POINTS: Final = (
+    "connector_received",
+    "connector_submitted",
+    "connector_before_cursor",
+    "connector_cursor_saved",
+    "connector_confirmed",
+    "connector_intended",
+    "connector_sent",
+    "connector_recorded",
+)
+
+
+def write(root: Path, who: str, name: str, text: str) -> None:
+    """A message, whole or not at all."""
+    place = root / "inbox" / who
+    place.mkdir(parents=True, exist_ok=True)
+    (place / f"{name}.draft").write_text(text)
+    (place / f"{name}.draft").rename(place / f"{name}.txt")
+
+
+async def answered(root: Path, count: int) -> bool:
+    """Whether so many replies are there."""
+    return len(sent(root)) >= count
+
+
+def sent(root: Path) -> list[str]:
+    """The replies, oldest first."""
+    files = sorted(root.glob("outbox/*/*.txt"), key=lambda file: file.stat().st_mtime_ns)
+    return [file.read_text() for file in files]
+
+
+@dataclass(slots=True)
+class FolderDriver:
+    """The other side of a folder."""
+
+    root: Path
+    manifest: Manifest
+    said: int = 0
+
+    @property
+    def configured(self) -> Configured:
+        settings = self.manifest.settings.model_validate({"path": self.root, "poll_s": 0.02})
+        return Configured(self.manifest, Account("folder", settings, {}), Handling(start="all"))
+
+    async def says(self, thread: str, text: str) -> None:
+        self.said += 1
+        write(self.root, thread, f"{self.said:06}", text)
+
+    async def shown(self) -> Sequence[Shown]:
+        return [Shown("", text) for text in sent(self.root)]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+async def test_the_folder_conforms(check: ConnectorCheck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    manifest = __import__("folder_channel").MANIFEST
+    assert isinstance(manifest, Manifest)
+    await check(FolderDriver(tmp_path, manifest))
+
+
+def test_the_folder_is_a_channel_in_less_than_150_lines() -> None:
+    assert len((FOLDER / "folder_channel.py").read_text().splitlines()) < 150
+
+
+@pytest.fixture
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data", worker=True, tree=TREE) as opened:
+        yield opened
+
+
+@pytest.fixture
+def environment(server: Opened, tmp_path: Path) -> Mapping[str, str]:
+    """Of a connector: the package is installed, and the account has a file."""
+    packages = tmp_path / "packages"
+    installed = packages / "folder_channel-0.1.0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: folder-channel\nVersion: 0.1.0\n")
+    (installed / "entry_points.txt").write_text("[switchboard.connectors]\nfolder = folder_channel:MANIFEST\n")
+    (packages / "folder_channel.py").symlink_to(FOLDER / "folder_channel.py")
+    (tmp_path / "channels.d").mkdir()
+    (tmp_path / "channels.d/files.toml").write_text(
+        f'channel = "folder"\nsettings = {{path = "{tmp_path / "folder"}", poll_s = 0.05}}\n'
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHBOARD_")}
+    return kept | {
+        "PYTHONPATH": str(packages),
+        "SWITCHBOARD_URL": server.url,
+        "SWITCHBOARD_DATA_DIR": str(tmp_path / "data"),
+        "SWITCHBOARD_CHANNELS_DIR": str(tmp_path / "channels.d"),
+    }
+
+
+async def start(environment: Mapping[str, str], **more: str) -> asyncio.subprocess.Process:
+    """A connector, in a process of its own."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, EXECUTABLE, "connect", "files", env={**environment, **more}
+    )
+
+
+async def end(process: asyncio.subprocess.Process) -> int:
+    """Told to end; its exit code."""
+    if process.returncode is None:
+        process.terminate()
+    return await asyncio.wait_for(process.wait(), 60)
+
+
+async def leases_end(server: Opened) -> None:
+    """As if their time had passed."""
+    database = server.lab.database
+    await database.run("update connector_account set lease_until = clock_timestamp() - interval '1 ms'")
+    await database.run("update lane set lease_until = now() - interval '1 ms' where state = 'running'")
+    await outbox.expire_leases(database)
+
+
+@pytest.mark.slow
+async def test_killed_at_every_point_each_message_has_one_answer(
+    server: Opened, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    folder, expected = tmp_path / "folder", list[str]()
+    for number, point in enumerate(POINTS):
+        write(folder, f"person {number}", "1", f"hello {point}")
+        expected.append(f"hello {point}")
+        killed = await start(environment, SWITCHBOARD_CRASH_AT=point)
+        assert await asyncio.wait_for(killed.wait(), 60) == -9, point
+        await leases_end(server)
+    process = await start(environment)
+    try:
+        await eventually(lambda: answered(folder, len(expected)), within=150)
+    finally:
+        assert await end(process) == 0
+    answers = sent(folder)
+    assert sorted(word for text in answers for word in expected if word in text) == sorted(expected)
+    messages = (await server.http.get("/v1/messages", params={"limit": 500})).json()["messages"]
+    assert len(messages) == len(expected)
+    assert not list(folder.glob("inbox/*/*.txt"))
+
+
+async def test_the_token_is_for_this_account_alone_and_nobody_else_may_read_it(
+    server: Opened, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    write(tmp_path / "folder", "ada", "1", "hello")
+    process = await start(environment)
+    try:
+        await eventually(lambda: answered(tmp_path / "folder", 1), within=60)
+    finally:
+        assert await end(process) == 0
+    file = tmp_path / "data/connectors/files.token"
+    assert file.stat().st_mode & 0o777 == 0o600
+    [token] = [one for one in (await server.http.get("/v1/tokens")).json()["tokens"] if one["role"] == "connector"]
+    assert (token["name"], token["endpoint"]) == ("connector-files", str(tmp_path / "folder"))
