@@ -248,6 +248,8 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", "/v1/outbox/next", _PULL, "connector"),
     ("POST", f"/v1/outbox/{_NEW}/receipt", {"lease": 1, "outcome": "sent"}, "connector"),
     ("POST", f"/v1/outbox/{_NEW}/parts", {"lease": 1, "part": 0, "of": 1, "state": "intent"}, "connector"),
+    ("POST", "/v1/blobs", {}, "connector"),
+    ("GET", "/v1/blobs/{blob}", None, "connector agent"),
     ("POST", "/v1/connectors/lease", {**_ACCOUNT, "instance_id": "i"}, "connector"),
     ("PUT", "/v1/connectors/cursor", {**_ACCOUNT, "lease": 1, "cursor": "7"}, "connector"),
     ("DELETE", "/v1/connectors/lease?channel=telegram&endpoint=bot%3Ahouse&lease=1", None, "connector"),
@@ -322,7 +324,10 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
 
 
 async def _places(server: Opened) -> Mapping[str, str]:
-    own = (await server.submit(envelope_json("mine", event="own"))).json()["request_id"]
+    blob = (await server.http.post("/v1/blobs", content=b"a file")).json()["blob"]
+    mine = envelope_json("mine", event="own")
+    mine["payload"]["attachments"] = [{"media_type": "text/plain", "size_bytes": 6, "storage_ref": f"blob:{blob}"}]
+    own = (await server.submit(mine)).json()["request_id"]
     envelope = envelope_json("lost", channel="webhook")
     envelope["source"] = {"channel": "webhook", "provider": "http", "endpoint_identity": "hook"}
     await server.submit(envelope)
@@ -332,7 +337,7 @@ async def _places(server: Opened) -> Mapping[str, str]:
     )
     dead = await server.lab.database.value("select dead_letter_id from dead_letter where team_id = 'root'")
     rule = await server.lab.database.value("select rule_id from rule limit 1")
-    return {"own": own, "dead": str(dead), "spam": str(spam_dead_letter), "rule": str(rule)}
+    return {"own": own, "blob": blob, "dead": str(dead), "spam": str(spam_dead_letter), "rule": str(rule)}
 
 
 async def test_every_role_at_every_route(server: Opened) -> None:

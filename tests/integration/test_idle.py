@@ -207,9 +207,19 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
             assert not (tmp_path / "started").exists()
             dead_letters, old = (
                 {"digest", "log_dead_letters", "tell_senders", "empty_dead_letters"},
-                {"forget_sessions", "forget_classifications", "forget_events", "forget_deltas", "erase_entries"},
+                {
+                    "forget_sessions",
+                    "forget_classifications",
+                    "forget_events",
+                    "forget_deltas",
+                    "forget_strangers",
+                    "erase_entries",
+                },
             )
-            assert day.runs.keys() == {"expire_leases", "make_partitions", "balance_books"} | dead_letters | old
+            assert (
+                day.runs.keys()
+                == {"expire_leases", "make_partitions", "balance_books", "forget_blobs"} | dead_letters | old
+            )
             assert min(day.runs[name] for name in ("expire_leases", "digest", "tell_senders")) >= STEPS
             assert min(day.runs["empty_dead_letters"], day.runs["forget_classifications"]) >= 24
             assert day.runs["forget_sessions"] >= 24 * 6

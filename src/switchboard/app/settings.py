@@ -74,6 +74,14 @@ class AcceptSettings(_Group):
     sender_per_minute: Limit = 1200
 
 
+class BlobSettings(_Group):
+    """Bytes of a file, of what an endpoint uploads in a day, and of all files; 0 for no limit of the last two."""
+
+    file_bytes: Count = 104_857_600
+    endpoint_bytes_per_day: Limit = 1_073_741_824
+    total_bytes: Limit = 10_737_418_240
+
+
 class PoolSettings(_Group):
     """How many run at the same time in one worker: turns, notices and replies; and messages that models classify."""
 
@@ -280,6 +288,7 @@ class Settings(BaseSettings):
     """The user that runs the programs of butlers that name none."""
     log_level: str = "info"
     accept: AcceptSettings = AcceptSettings()
+    blobs: BlobSettings = BlobSettings()
     worker: WorkerGroup = WorkerGroup()
     turn: TurnSettings = TurnSettings()
     liveness: LivenessSettings = LivenessSettings()

@@ -12,7 +12,8 @@ Expected outcomes are values (a duplicate, a dead letter, a fenced turn); except
     ├── Conflict             409     valid, but not now or no longer
     │   └── AccountHeld              retry_after seconds
     ├── Overloaded           429     retry_after seconds
-    │   └── SenderOverRate
+    │   ├── SenderOverRate
+    │   └── BlobQuota
     ├── ConfigurationError   500     stops the start: file, line, what would be right
     └── Unavailable          503     the database or another part cannot be reached; retry
 """
@@ -138,6 +139,15 @@ class SenderOverRate(Overloaded):
         )
         self.field = "sender.identity"
         self.details = {"retry_after_s": retry_after}
+
+
+class BlobQuota(Overloaded):
+    """There is no room for the file today, or for any file."""
+
+    code = "blob_quota"
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"{limit}; nothing was stored, and it may be uploaded later", retry_after=3600)
 
 
 class ConfigurationError(SwitchboardError):

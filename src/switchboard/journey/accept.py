@@ -7,13 +7,14 @@ where a worker has claimed a delivery, or `classify.py` for messages that are no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
 import structlog
 from msgspec import Struct, structs
 
+from switchboard.core.blobs import named_blobs, unknown_blob
 from switchboard.core.channels.registry import Channels
 from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
 from switchboard.core.strangers import Contact
@@ -34,6 +35,7 @@ from switchboard.journey.strangers import Strangers
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
+from switchboard.store import blobs
 from switchboard.store import inbox as store
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
@@ -61,7 +63,7 @@ class _Ask(Struct, frozen=True):
     """A message waiting for the next commit; not `ready` until the author of the message it `answers` is known.
 
     `named`: its conversation is still to be found. `refused`: there is no room for it, but it may be a duplicate.
-    `stops`: it is the command that ends what runs for its sender.
+    `stops`: it is the command that ends what runs for its sender. `blobs`: those it names.
     """
 
     message: Message
@@ -70,6 +72,7 @@ class _Ask(Struct, frozen=True):
     ready: Prepared | None = None
     refused: Overloaded | None = None
     stops: bool = False
+    blobs: Collection[bytes] = ()
 
 
 class Decide(Protocol):
@@ -125,6 +128,8 @@ class AcceptLeg:
         asks = given if all(map(_is_ready, given)) else await self._placed(await self._with_room(given))
         if any(map(_is_pinned, submissions)):
             asks = await self._with_good_pins(submissions, asks)
+        if any(map(_has_files, submissions)):
+            asks = await self._with_known_blobs(submissions, asks)
         left = await self._held(asks, self._strangers) if self._strangers else asks
         answers = iter(await self._batch.put_all([ask for ask in left if isinstance(ask, _Ask)]))
         outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in left]
@@ -227,12 +232,34 @@ class AcceptLeg:
     async def _hold(self, ask: _Ask, contact: Contact, strangers: Strangers) -> _Ask | Acceptance | SwitchboardError:
         try:
             author = (await self._authors([ask])).get(ask.message.request_id)
-            taken = await strangers.hold(store.prepare(self._arrival(ask.message, author, stops=ask.stops)), contact)
+            arrival = store.prepare(self._arrival(ask.message, author, stops=ask.stops))
+            taken = await strangers.hold(arrival, contact, ask.blobs)
             if taken and taken.differs and (own := _apart(ask.message)):
-                taken = await strangers.hold(store.prepare(self._arrival(own, author, stops=ask.stops)), contact)
+                arrival = store.prepare(self._arrival(own, author, stops=ask.stops))
+                taken = await strangers.hold(arrival, contact, ask.blobs)
         except Exception as error:
             return _refusal(error)
         return ask if taken is None else _outcome(ask, taken)
+
+    async def _with_known_blobs(
+        self, submissions: Sequence[Submission], asks: list[_Ask | SwitchboardError]
+    ) -> list[_Ask | SwitchboardError]:
+        """A blob is named only by messages of the endpoint that uploaded it, or else all would be read by guessing."""
+        return [
+            await self._with_blobs(one, ask) if isinstance(ask, _Ask) and _has_files(one) else ask
+            for one, ask in zip(submissions, asks, strict=True)
+        ]
+
+    async def _with_blobs(self, submission: Submission, ask: _Ask) -> _Ask | SwitchboardError:
+        source, by_operator = submission.envelope.source, submission.by_operator
+        owner = (source.channel, source.endpoint_identity)
+        try:
+            named = named_blobs(submission.envelope.payload.attachments)
+            known = await blobs.name(self._database, named, *owner, by_operator=by_operator) if named else set()
+        except SwitchboardError as error:
+            return error
+        unknown = next((field for blob, field in named.items() if blob not in known), None)
+        return structs.replace(ask, blobs=tuple(named)) if unknown is None else unknown_blob(unknown)
 
     def _ready(self, message: Message) -> Prepared | None:
         """Do as much as is possible before the current commit has ended."""
@@ -248,14 +275,16 @@ class AcceptLeg:
             for ask in asks
         ]
         stops = [ask.message.request_id for ask in asks if ask.stops]
-        answers = await self._commit_and_stop(batch, stops)
+        named = [(blob, ask.message.request_id) for ask in asks for blob in ask.blobs]
+        answers = await self._commit_and_stop(batch, stops, named)
         apart = {n: own for n, ask in enumerate(asks) if answers[n].differs and (own := _apart(ask.message))}
         if apart:
             # Strangers choose the ids of this channel, so one that is taken must not swallow another message.
             log.warning("messages of one id and different contents; all are kept", messages=len(apart))
             again = [self._arrival(own, authors.get(own.request_id), stops=asks[n].stops) for n, own in apart.items()]
             stops = [own.request_id for n, own in apart.items() if asks[n].stops]
-            for n, answer in zip(apart, await self._commit_and_stop(again, stops), strict=True):
+            named = [(blob, own.request_id) for n, own in apart.items() for blob in asks[n].blobs]
+            for n, answer in zip(apart, await self._commit_and_stop(again, stops, named), strict=True):
                 answers[n] = answer
         return answers
 
@@ -264,14 +293,19 @@ class AcceptLeg:
         return await store.accept(database, batch, queued=self._decide.queued, wake=self._wake)
 
     async def _commit_and_stop(
-        self, batch: Sequence[Arrival | Prepared], commands: Sequence[RequestId]
+        self,
+        batch: Sequence[Arrival | Prepared],
+        commands: Sequence[RequestId],
+        named: Sequence[tuple[bytes, RequestId]],
     ) -> list[Acceptance]:
         """A command acts as it is stored, ahead of all lanes: when it is answered, it is known what it stopped."""
-        if not commands:
+        if not commands and not named:
             return await self._commit(self._database, batch)
         async with self._database.transaction() as one:
             answers = await self._commit(one, batch)
-            stopped = await stop_earlier(one, commands)
+            stopped = await stop_earlier(one, commands) if commands else []
+            new = {answer.request_id for answer in answers if not answer.duplicate}
+            await blobs.refer(one, [(blob, request_id) for blob, request_id in named if request_id in new])
         self._wake()
         try:
             await announce(self._database, self._notifier, stopped)
@@ -313,6 +347,10 @@ def _is_ready(ask: _Ask | SwitchboardError) -> bool:
 def _is_pinned(one: Submission) -> bool:
     """By a connector: an operator may pin a message to any butler."""
     return not one.by_operator and bool(one.envelope.control.pinned_target)
+
+
+def _has_files(one: Submission) -> bool:
+    return bool(one.envelope.payload.attachments)
 
 
 def _moved(ask: _Ask, to: Conversation) -> _Ask:

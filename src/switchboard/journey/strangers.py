@@ -18,7 +18,7 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.message import Message
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
-from switchboard.store import audit
+from switchboard.store import audit, blobs
 from switchboard.store import strangers as store
 from switchboard.store.database import Database
 from switchboard.store.inbox import Acceptance, Prepared
@@ -63,14 +63,19 @@ class Strangers:
         """Those of them who may write."""
         return {one for one in await store.let_in(self._database, contacts) if one.scope != "unverified"}
 
-    async def hold(self, prepared: Prepared, contact: Contact) -> Acceptance | None:
-        """Hold the message; None if its sender may write by now. Raises Forbidden where too much is held already."""
+    async def hold(self, prepared: Prepared, contact: Contact, named: Collection[bytes] = ()) -> Acceptance | None:
+        """Hold the message, which names these blobs; None if its sender may write by now.
+
+        Raises Forbidden where too much is held already.
+        """
         envelope = prepared.arrival.message.envelope
         pairs = self._policy(envelope) == "pair" and contact.scope == "person" and envelope.event.kind == "message"
         code = code_in(envelope.payload.normalized_text) if pairs else None
         async with self._database.transaction() as one:
             notice = self._notice(envelope, contact) if pairs else None
             held = await store.hold(one, prepared, contact, code=code, notice=notice)
+            if named and held.request_id is not None and held.outcome != "known":
+                await blobs.refer(one, [(blob, held.request_id) for blob in named])
             if held.outcome == "code":
                 detail = {"channel": contact.channel, "endpoint": contact.endpoint, "identity": contact.identity}
                 await audit.append(one, "pairing", "contact_paired", detail)

@@ -23,6 +23,7 @@ from switchboard.lanes.kinds import WORK_POOL
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
 from switchboard.lanes.worker import MaintenanceTask
 from switchboard.store import (
+    blobs,
     books,
     classification_log,
     compaction,
@@ -55,6 +56,9 @@ _DELTAS_STAY: Final = timedelta(hours=1)
 """What a worker that crashed has told of a reply; any other removes its own."""
 _HELD_STAY: Final = timedelta(days=30)
 """Messages of strangers about whom nobody decides."""
+_BLOBS_STAY: Final = timedelta(days=1)
+"""Without a message: by then a connector has submitted the one for which it uploaded them."""
+_BLOBS_AT_ONCE: Final = 20
 _EVENTS_STAY: Final = timedelta(days=30)
 """After their message came: a second decision is answered with the first, not with an unknown key."""
 
@@ -89,6 +93,7 @@ def retention_tasks(database: Database, keep_days: int, memory_days: int) -> tup
         MaintenanceTask("forget_classifications", 3600.0, lambda: old.classifications(keep_days)),
         MaintenanceTask("forget_events", 3600.0, old.events),
         MaintenanceTask("forget_strangers", 3600.0, old.strangers),
+        MaintenanceTask("forget_blobs", 3600.0, old.blobs),
         MaintenanceTask("forget_deltas", 3600.0, lambda: deltas.forget(database, _DELTAS_STAY)),
         MaintenanceTask("erase_entries", 3600.0, lambda: old.entries(memory_days)),
     )
@@ -115,6 +120,10 @@ class Retention:
     async def strangers(self) -> int:
         """What was held for 30 days, and strangers of whom nothing is held; returns how many of both."""
         return await _all(lambda: strangers.forget(self._database, _HELD_STAY))
+
+    async def blobs(self) -> int:
+        """Files that no message has; returns how many."""
+        return await _all(lambda: blobs.forget(self._database, _BLOBS_STAY, _BLOBS_AT_ONCE))
 
     async def entries(self, keep_days: int) -> int:
         """Entries for which a summary has stood for 30 days, histories and summaries of longer ago; how many of all."""

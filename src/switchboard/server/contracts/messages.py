@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from switchboard.app.access import Role, Token
 from switchboard.app.messages.accounts import AccountLease
+from switchboard.app.messages.blobs import Uploaded
 from switchboard.app.messages.connectors import LeasedReply
 from switchboard.app.messages.explain import Explanation
 from switchboard.app.messages.quarantine import Put, Quarantined, QuarantinedDetail
@@ -31,6 +32,7 @@ __all__ = [
     "QuarantinedDetail",
     "Replies",
     "TeamView",
+    "Uploaded",
 ]
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00]+$")]

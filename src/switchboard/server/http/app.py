@@ -27,6 +27,7 @@ from switchboard.server.http import (
     accounts,
     agents,
     audit,
+    blobs,
     dead_letters,
     health,
     ingest,
@@ -69,7 +70,8 @@ _LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
 _BY_PATH: Final = {"/v1/quarantine": MAX_RAW * 3 // 2}
 """Where it may be larger: an event in base64."""
 # Of the rules' routers the last one takes every name for an id, so the others stand before it.
-_BEFORE_RULES: Final = (messages, streams, outbox, accounts, quarantine, ledger, dead_letters, rule_history, replays)
+_CONNECTORS: Final = (blobs, outbox, accounts, quarantine)
+_BEFORE_RULES: Final = (messages, streams, *_CONNECTORS, ledger, dead_letters, rule_history, replays)
 PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory, pairing)
 
 
@@ -132,6 +134,7 @@ def _add_routes(app: Api, mcp: McpEndpoint) -> None:
 def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> None:
     """Put the gate before `app`, with `handlers` by path; without any, all requests take FastAPI's way."""
     settings = services.switchboard.runtime.settings
-    limits = Limits(_LARGE, settings.accept.batch_bytes, settings.accept.message_bytes, _BY_PATH)
+    streamed = {blobs.router.prefix: settings.blobs.file_bytes}
+    limits = Limits(_LARGE, settings.accept.batch_bytes, settings.accept.message_bytes, _BY_PATH, streamed)
     routes = Direct(partial(FastAPI.__call__, app), handlers, response_to)
     app.gate = Gate(routes, services.access, limits, Hosts(names_of(settings)))

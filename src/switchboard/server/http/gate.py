@@ -41,13 +41,14 @@ _ARRIVING: Final = 8
 class Limits:
     """Bytes of a body: `large` on the paths named, for the roles that stand there; else `other`.
 
-    `by_path` stands there in place of `large`.
+    `by_path` stands there in place of `large`. What is `streamed` is never whole in memory.
     """
 
     paths: Mapping[str, frozenset[AnyRole]]
     large: int
     other: int
     by_path: Mapping[str, int] = field(default_factory=dict)
+    streamed: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, path: str, role: AnyRole | None) -> int:
         """The limit for a caller; None: a stranger."""
@@ -55,6 +56,8 @@ class Limits:
             return _PUBLIC_BYTES
         if role == "session":
             return _SESSION_BYTES
+        if path in self.streamed:
+            return self.streamed[path]
         return self.by_path.get(path, self.large) if role in self.paths.get(path, ()) else self.other
 
 
@@ -104,7 +107,7 @@ class Gate:
         except Exception as error:
             await _refuse(error, scope, receive, send)
         else:
-            if announced is not None and announced <= self._large.above:
+            if scope["path"] in self._limits.streamed or (announced is not None and announced <= self._large.above):
                 await self._app(scope, receive, send)  # the server passes on no more than was announced
             else:
                 await self._limited(scope, receive, send, caller, limit)

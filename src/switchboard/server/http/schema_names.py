@@ -12,6 +12,7 @@ from typing import Final
 TAGS: Final[Mapping[str, str]] = {
     "ingest": "Submit messages: one, or up to 200 at once.",
     "messages": "Read messages, their replies, and the reasons for their routing.",
+    "blobs": "Files of messages: upload them before the message, read them after it.",
     "connectors": "For connectors: lease replies, send them, report the outcome; and heartbeats.",
     "operations": "Watch deliveries, lanes, the balance of all messages and metrics.",
     "dead letters": "Messages that could not be delivered: read, reroute or close them.",

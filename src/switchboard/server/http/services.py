@@ -19,6 +19,7 @@ from switchboard.app.classification.spending import Spending
 from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.app.memory.service import MemoryService
 from switchboard.app.messages.accounts import AccountService
+from switchboard.app.messages.blobs import BlobService
 from switchboard.app.messages.connectors import ConnectorService
 from switchboard.app.messages.intake import Intake
 from switchboard.app.messages.pairing import PairingService
@@ -47,6 +48,7 @@ class Services:
     intake: Intake
     connectors: ConnectorService
     accounts: AccountService
+    blobs: BlobService
     quarantine: QuarantineService
     views: Views
     streams: StreamService
@@ -81,6 +83,7 @@ class Services:
             Intake(switchboard.accept, switchboard.mails, access, metrics),
             ConnectorService(runtime.database, switchboard.replies, access),
             AccountService(runtime.database, access),
+            BlobService(runtime.database, access, runtime.settings.blobs, runtime.settings.data_dir),
             QuarantineService(runtime.database, access),
             views,
             StreamService(runtime, views),

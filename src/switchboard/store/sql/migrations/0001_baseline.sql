@@ -265,6 +265,41 @@ create table message_raw (
 ) partition by range (request_id);
 alter table message_raw alter column raw set storage external;
 
+-- Files of messages, each stored once: blob is the SHA-256 of its bytes. used_at: when it was last uploaded or named.
+create table blob (
+    blob bytea primary key,
+    size_bytes bigint not null,
+    media_type text not null,
+    used_at timestamptz not null default clock_timestamp()
+);
+create index blob_used on blob (used_at);
+
+create table blob_piece (
+    blob bytea not null,
+    n integer not null,
+    bytes bytea not null,
+    primary key (blob, n)
+);
+alter table blob_piece alter column bytes set storage external;
+
+-- Whose messages may name a blob: those of the endpoint that uploaded it. Both are empty for operators.
+create table blob_upload (
+    blob bytea not null,
+    channel text not null,
+    endpoint text not null,
+    size_bytes bigint not null,
+    uploaded_at timestamptz not null default clock_timestamp(),
+    primary key (blob, channel, endpoint)
+);
+create index blob_upload_endpoint on blob_upload (channel, endpoint, uploaded_at);
+
+-- Whoever may read the message may read its blobs.
+create table message_blob (
+    blob bytea not null,
+    request_id uuid not null,
+    primary key (blob, request_id)
+);
+
 -- key: the keyed hash of (channel, endpoint, the event's own key); body: that of what makes two submissions the same.
 create table dedupe (
     key uuid primary key,

@@ -1,0 +1,123 @@
+"""Blobs as messages name them, and what kind of file their first bytes say they are. Pure.
+
+`journey/accept.py` looks for names, `app/messages/blobs.py` for kinds. Next: `store/blobs.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from switchboard.domain.envelope import Attachment
+from switchboard.domain.errors import InvalidInput
+
+PREFIX: Final = "blob:"
+HEAD_BYTES: Final = 4096
+"""So many bytes are looked at."""
+UNKNOWN: Final = "application/octet-stream"
+_NAME: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]{1,100}/[\w!#$&^.+-]{1,100}", re.ASCII)
+
+_SIGNS: Final[tuple[tuple[int, bytes, str, str], ...]] = (
+    # where, what stands there, the media type, and what else such a file may be called
+    (0, b"\x89PNG\r\n\x1a\n", "image/png", r"image/(x-png|apng|vnd\.mozilla\.apng)"),
+    (0, b"\xff\xd8\xff", "image/jpeg", r"image/(jpg|pjpeg)"),
+    (0, b"GIF8", "image/gif", ""),
+    (8, b"WEBP", "image/webp", ""),
+    (0, b"BM", "image/bmp", r"image/x-ms-bmp|image/x-bmp"),
+    (0, b"II*\0", "image/tiff", r"image/.*"),
+    (0, b"MM\0*", "image/tiff", r"image/.*"),
+    (0, b"%PDF-", "application/pdf", r"application/x-pdf"),
+    (0, b"PK\x03\x04", "application/zip", r"application/(?!pdf$|gzip$|x-executable$)\S+"),
+    (0, b"\x1f\x8b", "application/gzip", r"application/(x-gzip|x-tgz|x-compressed-tar|x-tgsticker)"),
+    (0, b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed", ""),
+    (0, b"Rar!\x1a\x07", "application/vnd.rar", r"application/x-rar(-compressed)?"),
+    (0, b"\xd0\xcf\x11\xe0", "application/x-ole-storage", r"application/(msword|vnd\.ms-\S+|x-msi)"),
+    (0, b"OggS", "audio/ogg", r"(audio|video|application)/(ogg|opus|x-opus\+ogg)"),
+    (0, b"ID3", "audio/mpeg", r"audio/(mp3|x-mp3|x-mpeg)"),
+    (0, b"fLaC", "audio/flac", r"audio/x-flac"),
+    (8, b"WAVE", "audio/wav", r"audio/(x-wav|wave|vnd\.wave)"),
+    (8, b"AVI ", "video/x-msvideo", r"video/(avi|msvideo)"),
+    (4, b"ftyp", "video/mp4", r"(video|audio)/(mp4|x-m4[av]|m4a|quicktime|3gpp2?)|image/(heic|heif|avif)"),
+    (0, b"\x1aE\xdf\xa3", "video/webm", r"(video|audio)/(webm|x-matroska|matroska)"),
+    (0, b"\x7fELF", "application/x-executable", r"application/x-(elf|sharedlib|pie-executable)"),
+    (0, b"MZ", "application/vnd.microsoft.portable-executable", r"application/x-(msdownload|dosexec|msdos-program)"),
+)
+_PAGE: Final = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body|script|iframe)\b", re.I | re.S)
+_DRAWING: Final = re.compile(rb"\s*(<\?xml.*?\?>\s*)?(<!.*?>\s*)*<svg\b", re.I | re.S)
+_TEXT: Final = re.compile(
+    r"text/(?!html$)\S+|message/\S+|application/(json|xml|yaml|x-yaml|toml|javascript|sql|rtf|x-sh|x-ndjson|pgp-\S+"
+    r"|pkcs\S+|x-x509-\S+|x-pem-file|ics|x-subrip|\S+\+(json|xml))",
+    re.ASCII,
+)
+_SIGNED: Final = frozenset(kind for _, _, kind, _ in _SIGNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Sniffed:
+    """What a file is. `contradicted`: the claim that its bytes do not bear out."""
+
+    media_type: str
+    contradicted: str | None = None
+
+
+def sniff(head: bytes, claimed: str) -> Sniffed:
+    """The media type of a file by its first bytes; the claim counts as long as they do not contradict it."""
+    claim = claimed.partition(";")[0].strip().lower()
+    claim = claim if _MEDIA_TYPE.fullmatch(claim) and claim != UNKNOWN else ""
+    kind, others = _kind(head)
+    if not claim or claim == kind:
+        return Sniffed(kind)
+    if re.fullmatch(others, claim) and not (kind == UNKNOWN and claim in _SIGNED):
+        return Sniffed(claim)
+    return Sniffed(kind, claim)
+
+
+def _kind(head: bytes) -> tuple[str, str]:
+    """The media type, and a pattern of others that the same bytes may have."""
+    for at, sign, kind, others in _SIGNS:
+        if head.startswith(sign, at):
+            return kind, others
+    if not head:
+        return UNKNOWN, r"\S+"
+    if not _is_text(head):
+        return UNKNOWN, r"(?!text/)\S+"
+    if _DRAWING.match(head):
+        return "image/svg+xml", ""
+    if _PAGE.match(head):
+        return "text/html", r"application/xhtml\+xml"
+    return "text/plain", _TEXT.pattern
+
+
+def _is_text(head: bytes) -> bool:
+    """In UTF-8, perhaps cut within a character; other charsets have no NUL either, nor what a terminal obeys."""
+    return not any(byte < 9 or 14 <= byte < 27 for byte in head)
+
+
+def blob_of(text: str) -> bytes | None:
+    """The blob of this name in hexadecimal; None: it is none."""
+    return bytes.fromhex(text) if _NAME.fullmatch(text) else None
+
+
+def named_blobs(attachments: Iterable[Attachment]) -> dict[bytes, str]:
+    """The blobs that a message names, and in which field. Raises InvalidInput for a name that none can have."""
+    found: dict[bytes, str] = {}
+    for n, one in enumerate(attachments):
+        if one.storage_ref is not None and one.storage_ref.startswith(PREFIX):
+            field = f"payload.attachments.{n}.storage_ref"
+            blob = blob_of(one.storage_ref.removeprefix(PREFIX))
+            if blob is None:
+                raise unknown_blob(field)
+            found.setdefault(blob, field)
+    return found
+
+
+def unknown_blob(field: str) -> InvalidInput:
+    """The error for a message that names what is not there, or is not its endpoint's."""
+    return InvalidInput(
+        "this endpoint has uploaded no such blob; POST the bytes to /v1/blobs first, and name what it answers",
+        code="unknown_blob",
+        field=field,
+    )

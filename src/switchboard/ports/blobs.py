@@ -1,0 +1,26 @@
+"""The port of the bytes of attachments: where they are kept, by their SHA-256.
+
+`store/blobs.py` implements it in PostgreSQL; an object store can take its place. Who may read or name a blob is decided
+before it is called. Next: `app/messages/blobs.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from typing import Protocol
+
+
+class BlobStore(Protocol):
+    """Keeps bytes in pieces; `blob` is the 32 bytes of their SHA-256."""
+
+    async def write(self, blob: bytes, pieces: AsyncIterable[bytes]) -> None:
+        """Keep the bytes, whole or not at all. Raises `Unavailable`."""
+        ...
+
+    def read(self, blob: bytes) -> AsyncIterator[bytes]:
+        """The bytes, piece by piece. Raises `Unavailable`."""
+        ...
+
+    async def remove(self, blobs: Sequence[bytes]) -> None:
+        """Forget these; those that are not there are no error. Raises `Unavailable`."""
+        ...

@@ -1,0 +1,55 @@
+"""`/v1/blobs`: files of messages, streamed in and out.
+
+Next: `app/messages/blobs.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request, Response
+from starlette.responses import StreamingResponse
+
+from switchboard.app.access import Principal
+from switchboard.server.contracts.messages import Uploaded
+from switchboard.server.http.parameters import router_of
+from switchboard.server.http.services import Parts, Responses, answer, needs, operation
+
+router = router_of("blobs", prefix="/v1/blobs")
+
+Uploader = Annotated[Principal, Depends(needs("blobs"))]
+Reader = Annotated[Principal, Depends(needs("raw"))]
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_FILE: Responses = {200: {"description": "The bytes, with their media type.", "content": _BYTES}}
+
+
+@router.post(
+    "",
+    openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
+    **operation("upload_blob", "Upload a file", Uploaded, 429, status=201, description="Stored, now or before."),
+)
+async def upload(request: Request, caller: Uploader, parts: Parts) -> Response:
+    """The body is the file as it is. What no message names as `blob:` and this `blob` is removed after a day."""
+    length = request.headers.get("content-length", "")
+    announced = int(length) if length.isdigit() else None
+    claimed = request.headers.get("content-type", "")
+    return answer(await parts.blobs.upload(caller, request.stream(), claimed, announced), 201)
+
+
+@router.get(
+    "/{blob}",
+    response_class=Response,  # of no type of its own: errors are JSON
+    **operation("get_blob", "Get a file", None, 404, more=_FILE),
+)
+async def download(caller: Reader, parts: Parts, blob: str) -> Response:
+    """Who may read a message may read its files; a connector also what its endpoint uploaded."""
+    found = await parts.blobs.download(caller, blob)
+    # Strangers wrote it: no browser shall show it, or guess that it is something to run.
+    headers = {
+        "content-type": found.media_type,
+        "content-length": str(found.size_bytes),
+        "content-disposition": "attachment",
+        "x-content-type-options": "nosniff",
+        "content-security-policy": "sandbox",
+    }
+    return StreamingResponse(found.pieces, headers=headers)

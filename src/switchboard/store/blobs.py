@@ -1,0 +1,108 @@
+"""Blobs: the files of messages, each stored once, in pieces.
+
+`app/messages/blobs.py` uploads and reads them, `journey/accept.py` notes which messages name them. Next:
+`ports/blobs.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from switchboard.domain.message import RequestId
+from switchboard.store.database import Database, arrays, query, row_as
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """What is known of a blob besides its bytes."""
+
+    size_bytes: int
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Bytes: uploaded by an endpoint within a day, and of all blobs."""
+
+    endpoint: int
+    total: int
+
+
+class PieceStore:
+    """The bytes in PostgreSQL, a row for each piece; `write` within a transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def write(self, blob: bytes, pieces: AsyncIterable[bytes]) -> None:
+        """See the port."""
+        n = 0
+        async for piece in pieces:
+            await self._database.run(query("blobs.write_piece"), blob, n, piece)
+            n += 1
+
+    async def read(self, blob: bytes) -> AsyncIterator[bytes]:
+        """See the port."""
+        n = 0
+        while (piece := await self._database.value(query("blobs.read_piece"), blob, n)) is not None:
+            yield piece
+            n += 1
+
+    async def remove(self, blobs: Sequence[bytes]) -> None:
+        """See the port."""
+        await self._database.run(query("blobs.remove_pieces"), list(blobs))
+
+
+async def used(database: Database, channel: str, endpoint: str) -> Used:
+    """How much there is already."""
+    found = row_as(Used, await database.row(query("blobs.used"), channel, endpoint))
+    return found or Used(0, 0)
+
+
+async def claim(transaction: Database, blob: bytes, about: StoredBlob) -> bool:
+    """Enter a blob; whether its bytes are still to be written. Another upload of it waits for the transaction."""
+    return bool(await transaction.value(query("blobs.claim"), blob, about.size_bytes, about.media_type))
+
+
+async def note_upload(transaction: Database, blob: bytes, size_bytes: int, channel: str, endpoint: str) -> None:
+    """From now on messages of this endpoint may name it."""
+    await transaction.run(query("blobs.uploaded"), blob, channel, endpoint, size_bytes)
+
+
+async def name(
+    database: Database, blobs: Collection[bytes], channel: str, endpoint: str, *, by_operator: bool
+) -> set[bytes]:
+    """Which of these blobs a message of this endpoint may name; they are kept for another day at least."""
+    rows = await database.rows(query("blobs.name"), list(blobs), channel, endpoint, by_operator)
+    return {row["blob"] for row in rows}
+
+
+async def refer(transaction: Database, references: Iterable[tuple[bytes, RequestId]]) -> None:
+    """These messages have these blobs, which stay as long as they."""
+    await transaction.run(query("blobs.refer"), *arrays(references, 2))
+
+
+async def find(database: Database, blob: bytes) -> StoredBlob | None:
+    """The blob, if there is one."""
+    return row_as(StoredBlob, await database.row(query("blobs.find_all"), blob))
+
+
+async def find_of_endpoint(database: Database, blob: bytes, channel: str, endpoint: str) -> StoredBlob | None:
+    """The same for a connector: what its endpoint uploaded, or a message of it has."""
+    return row_as(StoredBlob, await database.row(query("blobs.find_of_endpoint"), blob, channel, endpoint))
+
+
+async def find_of_system(database: Database, blob: bytes, system_id: str) -> StoredBlob | None:
+    """The same for a butler: what messages have that were delivered to it."""
+    return row_as(StoredBlob, await database.row(query("blobs.find_of_system"), blob, system_id))
+
+
+async def forget(database: Database, unused: timedelta, limit: int) -> int:
+    """Remove blobs that no message has, and that nobody has uploaded or named for so long; returns how many."""
+    async with database.transaction() as one:
+        gone = [row["blob"] for row in await one.rows(query("blobs.forget"), unused, limit)]
+        if gone:
+            await PieceStore(one).remove(gone)
+    return len(gone)

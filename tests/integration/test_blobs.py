@@ -1,0 +1,143 @@
+"""Files of messages: stored once, streamed in and out, and read by those who may read a message that has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from switchboard.app.access import Principal
+from switchboard.app.messages.blobs import PIECE_BYTES, BlobService
+from switchboard.app.settings import BlobSettings
+from switchboard.domain.errors import BlobQuota, TooLarge
+from switchboard.store import blobs
+from tests.lab import envelope_json
+from tests.servers import AGENT, CONNECTOR, HANDLER, Opened, open_server
+
+OTHER = Principal("connector", "other", "telegram", "bot:other")
+LIMITS = BlobSettings(file_bytes=1000, endpoint_bytes_per_day=1500, total_bytes=2500)
+LARGE = bytes(range(256)) * (PIECE_BYTES * 3 // 256) + b"the end"
+
+
+@pytest.fixture
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data") as opened:
+        yield opened
+
+
+def with_file(blob: str, endpoint: str = "bot:house") -> dict[str, Any]:
+    envelope = envelope_json("see the file", endpoint=endpoint)
+    file = {"media_type": "text/plain", "size_bytes": 1, "storage_ref": f"blob:{blob}"}
+    return {**envelope, "payload": {**envelope["payload"], "attachments": [file]}}
+
+
+async def upload(server: Opened, content: bytes, header: Mapping[str, str]) -> str:
+    answer = await server.http.post("/v1/blobs", content=content, headers=header)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["blob"])
+
+
+async def pieces(server: Opened) -> int:
+    return await server.lab.count("select count(*) from blob_piece")
+
+
+def refusal(answer: httpx2.Response) -> tuple[int, str, str | None]:
+    error = answer.json()["error"]
+    return answer.status_code, error["code"], error.get("field")
+
+
+async def test_a_file_comes_back_as_it_was_and_is_never_shown_by_a_browser(server: Opened) -> None:
+    answer = await server.http.post("/v1/blobs", content=LARGE, headers={"content-type": "text/html"})
+    blob, kind = sha256(LARGE).hexdigest(), "application/octet-stream"
+    assert answer.json() == {"blob": blob, "size_bytes": len(LARGE), "media_type": kind, "contradicted": "text/html"}
+    assert await pieces(server) == 4
+    back = await server.http.get(f"/v1/blobs/{blob}")
+    assert back.content == LARGE
+    shown = ("content-type", "content-disposition", "x-content-type-options", "content-security-policy")
+    assert [back.headers[name] for name in shown] == [kind, "attachment", "nosniff", "sandbox"]
+
+
+async def test_the_same_bytes_at_once_are_one_blob(server: Opened) -> None:
+    headers = [await server.token_for(who) for who in (CONNECTOR, OTHER)] * 3
+    names = await asyncio.gather(*(upload(server, LARGE, header) for header in headers))
+    assert set(names) == {sha256(LARGE).hexdigest()}
+    assert await pieces(server) == 4
+    assert await server.lab.count("select count(*) from blob_upload") == 2
+
+
+async def test_a_message_names_only_what_its_endpoint_uploaded(server: Opened) -> None:
+    own, other = await server.token_for(CONNECTOR), await server.token_for(OTHER)
+    blob = await upload(server, b"secret", other)
+    refused = (422, "unknown_blob", "payload.attachments.0.storage_ref")
+    assert refusal(await server.http.post("/v1/ingest", json=with_file(blob), headers=own)) == refused
+    assert refusal(await server.http.post("/v1/ingest", json=with_file("ab" * 32), headers=own)) == refused
+    batch = {"envelopes": [with_file(blob), envelope_json("fine", event="2")]}
+    results = (await server.http.post("/v1/ingest/batch", json=batch, headers=own)).json()["results"]
+    assert [one.get("status") or one["error"]["code"] for one in results] == ["unknown_blob", "accepted"]
+    assert await server.lab.count("select count(*) from message_blob") == 0
+    mine = with_file(blob, endpoint="bot:other")
+    for duplicate in (False, True):
+        answer = await server.http.post("/v1/ingest", json=mine, headers=other)
+        assert (answer.status_code, answer.json()["duplicate"]) == (202, duplicate)
+    assert await server.lab.count("select count(*) from message_blob") == 1
+
+
+async def test_who_may_read_a_message_may_read_its_files(server: Opened) -> None:
+    blob = await upload(server, b"secret", await server.token_for(CONNECTOR))
+    path = f"/v1/blobs/{blob}"
+    agent, handler, other = [await server.token_for(who) for who in (AGENT, HANDLER, OTHER)]
+    assert (await server.http.get(path, headers=agent)).status_code == 404, "no message has it yet"
+    assert (await server.submit(with_file(blob))).status_code == 202
+    assert (await server.http.get(path, headers=agent)).content == b"secret"
+    never = await server.http.get(f"/v1/blobs/{'ab' * 32}", headers=other)
+    for header in (handler, other):
+        hidden = await server.http.get(path, headers=header)
+        assert hidden.status_code == 404
+        assert hidden.text.replace(blob, "ab" * 32) == never.text
+
+
+async def test_what_no_message_names_is_removed_after_a_day(server: Opened) -> None:
+    header, database = await server.token_for(CONNECTOR), server.lab.database
+    named, unnamed = await upload(server, b"named", header), await upload(server, b"unnamed", header)
+    assert (await server.submit(with_file(named))).status_code == 202
+    assert await blobs.forget(database, timedelta(days=1), 20) == 0
+    await database.run("update blob set used_at = used_at - interval '25 hours'")
+    assert await blobs.forget(database, timedelta(days=1), 20) == 1
+    assert (await server.http.get(f"/v1/blobs/{unnamed}")).status_code == 404
+    assert (await server.http.get(f"/v1/blobs/{named}")).content == b"named"
+    assert await pieces(server) == await server.lab.count("select count(*) from blob_upload") == 1
+
+
+async def body(content: bytes, *, breaks: bool = False) -> AsyncIterator[bytes]:
+    yield content
+    if breaks:
+        raise ConnectionError
+
+
+async def test_an_upload_that_is_interrupted_leaves_nothing(server: Opened, tmp_path: Path) -> None:
+    directory = tmp_path / "spool"
+    directory.mkdir()
+    service = BlobService(server.lab.database, server.access, BlobSettings(), directory)
+    with pytest.raises(ConnectionError):
+        await service.upload(CONNECTOR, body(LARGE, breaks=True), "")
+    assert list(directory.iterdir()) == []
+    assert await server.lab.count("select count(*) from blob") == await pieces(server) == 0
+
+
+async def test_quotas(server: Opened, tmp_path: Path) -> None:
+    service = BlobService(server.lab.database, server.access, LIMITS, tmp_path)
+    with pytest.raises(TooLarge, match=r"blobs\.file_bytes"):
+        await service.upload(CONNECTOR, body(b"x" * 1001), "")
+    await service.upload(CONNECTOR, body(b"x" * 1000), "")
+    with pytest.raises(BlobQuota, match="a day"):
+        await service.upload(CONNECTOR, body(b"y" * 1000), "")
+    await service.upload(OTHER, body(b"y" * 1000), "")
+    with pytest.raises(BlobQuota, match="all blobs"):
+        await service.upload(Principal("operator", "o"), body(b"z" * 501), "")
+    assert await server.lab.count("select count(*) from blob") == 2
