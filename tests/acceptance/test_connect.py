@@ -1,4 +1,7 @@
-"""`switchboard connect` with the folder of the examples, in real processes that are killed: nothing lost or doubled."""
+"""`switchboard connect` in real processes that are killed, with a folder of files and with Telegram: nothing is lost.
+
+Nothing is doubled either, but for what Telegram cannot be asked about, which says so.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,10 @@ import pytest
 
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
+from switchboard.connectors.kernel.parts import REPEAT_NOTE
 from switchboard.ports.connector import Account, Manifest
 from switchboard.store import outbox
+from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.connectors import CHECKS, ConnectorCheck, Shown
 from tests.documents import HOME
 from tests.lab import ROOT, rule, to
@@ -117,10 +122,10 @@ def environment(server: Opened, tmp_path: Path) -> Mapping[str, str]:
     }
 
 
-async def start(environment: Mapping[str, str], **more: str) -> asyncio.subprocess.Process:
+async def start(environment: Mapping[str, str], account: str = "files", **more: str) -> asyncio.subprocess.Process:
     """A connector, in a process of its own."""
     return await asyncio.create_subprocess_exec(
-        sys.executable, EXECUTABLE, "connect", "files", env={**environment, **more}
+        sys.executable, EXECUTABLE, "connect", account, env={**environment, **more}
     )
 
 
@@ -175,3 +180,43 @@ async def test_the_token_is_for_this_account_alone_and_nobody_else_may_read_it(
     assert file.stat().st_mode & 0o777 == 0o600
     [token] = [one for one in (await server.http.get("/v1/tokens")).json()["tokens"] if one["role"] == "connector"]
     assert (token["name"], token["endpoint"]) == ("connector-files", str(tmp_path / "folder"))
+
+
+def bot_account(tmp_path: Path, api: BotApi) -> None:
+    """The file of an account and that of its token."""
+    place = tmp_path / "channels.d"
+    place.joinpath("house.toml").write_text(
+        'channel = "telegram"\n'
+        f'settings = {{api_url = "{api.url}", poll_s = 1}}\n'
+        'secrets = {token = {file = "telegram.token"}}\n'
+    )
+    place.joinpath("telegram.token").touch(mode=0o600)
+    place.joinpath("telegram.token").write_text(f"{TOKEN}\n")
+
+
+@pytest.mark.slow
+async def test_a_bot_that_is_killed_at_every_point_answers_each_message(
+    server: Opened, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    async with BotApi() as api:
+        bot_account(tmp_path, api)
+        first = await start(environment, "house")
+        await asyncio.wait_for(api.until(lambda: api.polling), 60)
+        assert await end(first) == 0
+        for point in POINTS:
+            api.people.say(f"hello {point}")
+            killed = await start(environment, "house", SWITCHBOARD_CRASH_AT=point)
+            assert await asyncio.wait_for(killed.wait(), 60) == -9, point
+            await leases_end(server)
+        process = await start(environment, "house")
+        try:
+            await asyncio.wait_for(api.until(lambda: all(any(p in t for t in api.texts) for p in POINTS)), 150)
+        finally:
+            assert await end(process) == 0
+        texts = list(api.texts)
+    repeats = [text for text in texts if REPEAT_NOTE in text]
+    assert len(texts) - len(repeats) <= len(POINTS)
+    assert len(repeats) <= 2, "what was about to be sent, and what was sent without a receipt"
+    answered_at = [next(n for n, text in enumerate(texts) if point in text) for point in POINTS]
+    assert answered_at == sorted(answered_at)
+    assert sum("connector_received" in text for text in texts) == 1
