@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from email import message_from_bytes
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.connectors import CHECKS, ConnectorCheck, Shown
 from tests.documents import HOME
 from tests.lab import ROOT, rule, to
+from tests.mail_servers import MAIL, OWN, PASSWORD, running_pymap, running_smtp
 from tests.processes import EXECUTABLE
 from tests.servers import RULES, TEAMS, Opened, open_server
 from tests.waiting import eventually
@@ -220,3 +222,44 @@ async def test_a_bot_that_is_killed_at_every_point_answers_each_message(
     answered_at = [next(n for n, text in enumerate(texts) if point in text) for point in POINTS]
     assert answered_at == sorted(answered_at)
     assert sum("connector_received" in text for text in texts) == 1
+
+
+@pytest.mark.slow
+async def test_a_mailbox_whose_connector_is_killed_at_every_point_of_receiving_answers_each_mail_once(
+    server: Opened, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    points = (*POINTS[: POINTS.index("connector_intended")], "connector_recorded")
+    with running_pymap() as imap, running_smtp() as (postbox, smtp_port):
+        (tmp_path / "channels.d/desk.toml").write_text(
+            f'channel = "email"\nsecrets = {{password = {{env = "MAIL_PASSWORD"}}}}\n'
+            f'[settings]\naddress = "{OWN}"\nuser = "{imap.user}"\nidle_s = 0.2\n'
+            f'imap = {{host = "127.0.0.1", port = {imap.port}, tls = "none"}}\n'
+            f'smtp = {{host = "127.0.0.1", port = {smtp_port}, tls = "none"}}\n'
+        )
+        signed_in = {**environment, "MAIL_PASSWORD": PASSWORD}
+        first = await start(signed_in, "desk")
+        await eventually(lambda: has_cursor(server), within=60)
+        assert await end(first) == 0
+        for point in points:
+            imap.deliver(MAIL.format(name=point).encode())
+            killed = await start(signed_in, "desk", SWITCHBOARD_CRASH_AT=point)
+            assert await asyncio.wait_for(killed.wait(), 60) == -9, point
+            await leases_end(server)
+        process = await start(signed_in, "desk")
+        try:
+            await eventually(lambda: as_many(postbox.mails, len(points)), within=150)
+        finally:
+            assert await end(process) == 0
+    answers = [message_from_bytes(one) for one in postbox.mails]
+    assert sorted(one["In-Reply-To"] for one in answers) == sorted(f"<{point}@x.example>" for point in points)
+    assert {one["To"] for one in answers} == {"ada@x.example"}
+
+
+async def has_cursor(server: Opened) -> bool:
+    """Whether the connector knows from where it goes on."""
+    return bool(await server.lab.database.value("select count(*) from connector_account where cursor is not null"))
+
+
+async def as_many(found: Sequence[object], count: int) -> bool:
+    """Whether there are so many."""
+    return len(found) >= count

@@ -82,6 +82,7 @@ MANIFEST: Final = Manifest(
         max_file_out=18_000_000,  # base64 makes 25 MB of it
         receive_window_s=300,
         on_uncertain="ask",
+        brake=(10, 600),
     ),
     open=_open,
 )
