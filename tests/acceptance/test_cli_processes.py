@@ -91,7 +91,7 @@ OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("rules", "backtest"): ("--last", "--days", "--file", "--rule", "--set"),
     ("rules", "import"): ("--tests", "--expect", "--reason", "--dry-run"),
 }
-NOUNS = "messages teams agents dlq tokens outbox lanes db rules sops models connectors audit bench memory"
+NOUNS = "messages teams agents dlq tokens outbox lanes db rules sops models connectors pairing quarantine audit bench memory"
 GROUPS = {(noun,) for noun in NOUNS.split()}
 
 
@@ -103,7 +103,7 @@ def test_every_command_helps(
     with pytest.raises(SystemExit) as ended:
         main([*command, "--help"])
     said = capsys.readouterr().out
-    expected = OPTIONS.get(command, ()) + (() if command in GROUPS else ("--json",))
+    expected = OPTIONS.get(command, ()) + (() if command in GROUPS | {("connect",)} else ("--json",))
     assert ended.value.code == 0
     assert [option for option in expected if option not in said] == []
     assert "--while-stdin" not in said

@@ -34,7 +34,8 @@ group by d.lane"""
 ROUTE_POINTS: Final[tuple[Point, ...]] = ("before_route", "after_route")
 WAIT_POINTS: Final[tuple[Point, ...]] = ("after_expect", "before_park", "after_park", "after_resume", "after_wake")
 COMPACTION_POINTS: Final[tuple[Point, ...]] = ("before_summary", "before_compaction", "after_compaction")
-ELSEWHERE: Final = ROUTE_POINTS + WAIT_POINTS + COMPACTION_POINTS
+CONNECTOR_POINTS: Final = tuple(one for one in get_args(Point) if one.startswith("connector_"))
+ELSEWHERE: Final = ROUTE_POINTS + WAIT_POINTS + COMPACTION_POINTS + CONNECTOR_POINTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,7 @@ async def test_at_the_first_start_what_was_there_is_history() -> None:
         api.people.say("new")
         batch = await first(session.receive(cursor))
         kept = [one.envelope.control.ingestion_tier for one in batch.events if isinstance(one, Inbound)]
-        assert (texts(batch), kept) == (["old", "new"], ["metadata", "full"])
+        assert (texts(batch), kept) == (["old", "new"], ["history", "full"])
         assert len(api.world.updates) == 2  # nothing was dropped to get there
         assert str(batch.cursor).partition("@")[2] == str(cursor).partition("@")[2]
 

@@ -49,3 +49,9 @@ def test_a_name_that_none_can_have_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         named_blobs([file(f"blob:{name}")])
     assert refused.value.field == "payload.attachments.0.storage_ref"
+
+
+@pytest.mark.parametrize("part", [b"<!---->", b"<!>", b"<!-- ", b"<?xml ", b" \n"])
+def test_no_file_takes_long_to_look_at(part: bytes) -> None:
+    """The test ends by its limit of time if the patterns try all ways to divide what they do not match."""
+    assert sniff((part * 4096)[:4095] + b"x", "").media_type

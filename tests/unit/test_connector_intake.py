@@ -20,7 +20,7 @@ def outcome(handling: Handling, **more: Any) -> str:
     if isinstance(made, LeftOut):
         return made.why
     assert made.payload.normalized_text == "hello"
-    return "history" if made.control.ingestion_tier == "metadata" else made.event.kind
+    return "history" if made.control.ingestion_tier == "history" else made.event.kind
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,11 @@ def test_html_shows_the_html_of_others_and_plain_text_shows_where_a_link_leads()
     assert render("**a**", "markdown").markup == {"markdown": "**a**"}
 
 
+def test_an_image_is_a_link_so_that_nothing_is_fetched_unasked() -> None:
+    made = render('![a"b](https://x.example/?q=secret)', "html")
+    assert made.markup == {"html": '<p><a href="https://x.example/?q=secret">a&quot;b</a></p>\n'}
+
+
 def test_a_javascript_link_is_no_link() -> None:
     made = render("[a](javascript:alert(1))", "entities")
     assert made.markup == {"entities": []}

@@ -45,8 +45,10 @@ _SIGNS: Final[tuple[tuple[int, bytes, str, str], ...]] = (
     (0, b"\x7fELF", "application/x-executable", r"application/x-(elf|sharedlib|pie-executable)"),
     (0, b"MZ", "application/vnd.microsoft.portable-executable", r"application/x-(msdownload|dosexec|msdos-program)"),
 )
-_PAGE: Final = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body|script|iframe)\b", re.I | re.S)
-_DRAWING: Final = re.compile(rb"\s*(<\?xml.*?\?>\s*)?(<!.*?>\s*)*<svg\b", re.I | re.S)
+_PAGE: Final = re.compile(
+    rb"\s*+(?>(?><!--.*?-->)\s*+)*+<(!doctype\s+html|html|head|body|script|iframe)\b", re.I | re.S
+)
+_DRAWING: Final = re.compile(rb"\s*+(?>(?><\?xml.*?\?>)\s*+)?+(?>(?><!.*?>)\s*+)*+<svg\b", re.I | re.S)
 _TEXT: Final = re.compile(
     r"text/(?!html$)\S+|message/\S+|application/(json|xml|yaml|x-yaml|toml|javascript|sql|rtf|x-sh|x-ndjson|pgp-\S+"
     r"|pkcs\S+|x-x509-\S+|x-pem-file|ics|x-subrip|\S+\+(json|xml))",

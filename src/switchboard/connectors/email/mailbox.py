@@ -10,6 +10,7 @@ import imaplib
 import re
 import select
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -52,8 +53,10 @@ class Mailbox:
     """One connection. `open` first; after an error it is of no more use."""
 
     def __init__(self, server: Server, sign_in: SignIn) -> None:
+        # imaplib by itself checks no certificate.
+        verified: dict[str, Any] = {} if server.tls == "none" else {"ssl_context": ssl.create_default_context()}
         with _as_os_error():
-            self._box: BaseMailBox = _KINDS[server.tls](server.host, server.port, timeout=COMMAND_S)
+            self._box: BaseMailBox = _KINDS[server.tls](server.host, server.port, timeout=COMMAND_S, **verified)
         _keep_alive(self._client.sock)
         try:
             with _as_os_error():

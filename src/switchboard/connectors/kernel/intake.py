@@ -126,12 +126,8 @@ def _as_message(envelope: Envelope) -> Envelope:
 
 
 def _as_history(envelope: Envelope) -> Envelope:
-    """Kept without its original, which costs neither a turn nor a model call."""
-    return with_fields(
-        envelope,
-        payload=with_fields(envelope.payload, raw=None),
-        control=with_fields(envelope.control, ingestion_tier="metadata"),
-    )
+    """It costs neither a turn nor a model call."""
+    return with_fields(envelope, control=with_fields(envelope.control, ingestion_tier="history"))
 
 
 def _costs_no_turn(event: Inbound, handling: Handling, now: datetime) -> bool:

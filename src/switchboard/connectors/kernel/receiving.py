@@ -222,6 +222,9 @@ class Receiver:
             case Taken(duplicate):
                 self._accepted_at = self.clock()
                 self._end(waiting, "duplicates" if duplicate else "accepted")
+            case Declined("sender_denied" | "held_full" as code):
+                # The server counts what it does not take from strangers; it is no failure, and kept nowhere.
+                self._end(waiting, code)
             case Declined(code, message):
                 waiting.refusal = f"{code}: {message}"
             case NotNow():

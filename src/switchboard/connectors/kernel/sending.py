@@ -193,7 +193,7 @@ class Sender:
     async def _attempt(self, held: _Held, index: int, part: Part, *, again: bool = False) -> Sent | Refused:
         """Until the platform has said what becomes of the part; `again`: it may have been sent before."""
         while isinstance(outcome := await self._send(held, index, part), Later):
-            await self._put_off(held, outcome)
+            await self._put_off(held, outcome, again=again)
         match outcome:
             case Refused(because="markup") if part.rendered is not None:
                 return await self._attempt(held, index, plain(part), again=again)
@@ -260,10 +260,11 @@ class Sender:
             if held.intended is not None and self.clock() > held.until - LEASE_S + RENEW_S:
                 await self._intend(held, held.intended)
 
-    async def _put_off(self, held: _Held, later: Later) -> None:
+    async def _put_off(self, held: _Held, later: Later, *, again: bool) -> None:
         self._limiter.later(held.reply.conversation, later.seconds, self.clock())
         self.health.counters["later"] += 1
-        if later.seconds > _HOLD_S:
+        # Given back, a part counts as certainly not sent, which is not so of one that is repeated.
+        if later.seconds > _HOLD_S and not again:
             raise _GivenBack(later.seconds, later.reason)
         await self._wait(held, later.seconds, later.reason)
 

@@ -37,6 +37,9 @@ def words(part: Part) -> JsonObject:
     """The text with its entities; with a file they are its caption."""
     prefix = "caption_" if part.file else ""
     found: JsonObject = {"caption" if part.file else "text": part.text} if part.text else {}
+    if part.text and not part.file:
+        # Telegram would fetch the first link, whose address may say what a butler was talked into telling.
+        found["link_preview_options"] = {"is_disabled": True}
     entities = (part.rendered or {}).get("entities")
     return found | ({f"{prefix}entities": entities} if entities else {})
 

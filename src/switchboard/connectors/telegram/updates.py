@@ -219,9 +219,8 @@ def _is_before(envelope: Envelope, since: int) -> bool:
 
 
 def _as_history(event: Inbound) -> Inbound:
-    payload = msgspec.structs.replace(event.envelope.payload, raw=None)
-    control = msgspec.structs.replace(event.envelope.control, ingestion_tier="metadata")
-    return replace(event, envelope=msgspec.structs.replace(event.envelope, payload=payload, control=control))
+    control = msgspec.structs.replace(event.envelope.control, ingestion_tier="history")
+    return replace(event, envelope=msgspec.structs.replace(event.envelope, control=control))
 
 
 def _unreadable(update: object, reason: str) -> Unreadable:

@@ -34,7 +34,7 @@ Connector = Annotated[Principal, Depends(needs("outbox"))]
 Beating = Annotated[Principal, Depends(needs("heartbeat"))]
 
 
-@router.post("/outbox/next", **operation("lease_replies", "Lease replies to send", LeasedReplies))
+@router.post("/outbox/next", **operation("lease_replies", "Lease replies to send", LeasedReplies, 409))
 async def fetch(request: Request, caller: Connector, parts: Parts, body: OutboxNext) -> Response:
     """Leases the next reply of each conversation; waits up to `wait_s` seconds for the first."""
     async with parts.polls.watch(request.receive) as gone:

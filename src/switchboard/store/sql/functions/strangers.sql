@@ -161,6 +161,7 @@ begin
     )
     select array_agg(g.request_id) into _id from gone g;
     update message_raw w set raw = '' where w.request_id = any (_id);
+    delete from message_blob r where r.request_id = any (_id);
     update message_inbox m set envelope = jsonb_set(m.envelope::jsonb, '{payload}', '{"normalized_text": "", "attachments": []}')::json
         where m.request_id = any (_id);
     update contact c set held = c.held - coalesce(cardinality(_id), 0) where c.contact_id = _contact;
