@@ -91,7 +91,10 @@ OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("rules", "backtest"): ("--last", "--days", "--file", "--rule", "--set"),
     ("rules", "import"): ("--tests", "--expect", "--reason", "--dry-run"),
 }
-NOUNS = "messages teams agents dlq tokens outbox lanes db rules sops models connectors pairing quarantine audit bench memory"
+NOUNS = (
+    "messages teams agents dlq tokens outbox lanes db rules sops models connectors "
+    "pairing quarantine audit bench memory"
+)
 GROUPS = {(noun,) for noun in NOUNS.split()}
 
 
