@@ -44,7 +44,7 @@ async def assert_all_is_well(lives: Lives) -> None:
     assert await parts.count(waited) == 0, "what was killed goes on at once, without the pause after a failure"
     await assert_balanced(parts)
     paid = [line for line in (lives.place / "trace").read_text().splitlines() if line.startswith("pay ")]
-    assert max(Counter(paid).values()) == 1, "a call with effects was repeated"
+    assert max(Counter(paid).values(), default=0) <= 1, "a call with effects was repeated"
     assert_little_is_asked_again(lives.asked)
     assert_nothing_is_noticed(lives.llm)
 

@@ -124,7 +124,7 @@ def _queries(file: str) -> Mapping[str, str]:
 
 
 # Arrays the driver must ask the server about; each new one in a statement cost the first messages 4 to 7 ms.
-_ARRAYS: Final = ("bigint", "boolean", "integer", "interval", "smallint", "timestamptz", "uuid")
+_ARRAYS: Final = ("bigint", "boolean", "bytea", "integer", "interval", "smallint", "timestamptz", "uuid")
 _OUR_ARRAYS: Final = ("settlement", "step_write")  # there after the first migration
 
 
