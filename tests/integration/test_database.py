@@ -90,6 +90,17 @@ async def test_a_new_connection_knows_the_types_of_all_statements(database_url: 
         assert await connection.fetchval(asked) == before == 1
 
 
+async def test_connections_forget_the_types_of_a_schema_that_was_made_anew(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        statement = "select coalesce(cardinality($1::settlement[]), 0)"
+        assert await parts.database.value(statement, []) == 0
+        await parts.database.run("drop schema switchboard cascade")
+        async with lab(database_url):
+            with pytest.raises(Unavailable, match="made anew"):
+                await parts.database.value(statement, [])
+            assert await parts.database.value(statement, []) == 0
+
+
 async def test_a_connection_that_breaks_while_it_is_used_is_given_back_without_a_word(database_url: str) -> None:
     async with lab(database_url) as parts:
         for _ in range(20):

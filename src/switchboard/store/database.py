@@ -274,6 +274,11 @@ class Database:
                     # Of a connection that is sound the driver says so of wrong arguments: no better the next time.
                     misused = _is_sound(connection)
                     raise
+                except asyncpg.InternalServerError as error:
+                    if "cache lookup failed for type" not in str(error):
+                        raise
+                    await self.pool.expire_connections()  # they know the types of a schema that was made anew
+                    raise ConnectionResetError(f"the schema was made anew: {error}") from error
                 finally:
                     with suppress(asyncpg.InterfaceError):  # the pool has taken it back
                         connection.remove_log_listener(told)
