@@ -217,6 +217,53 @@ async def test_what_cannot_stop_in_the_middle_makes_no_further_attempt(database_
         assert await site.is_answered(slow) == "Done."
 
 
+class Asking:
+    """Waits for an approval; `parks` is passed before that."""
+
+    def __init__(self, *, stoppable: bool, parks: Gate) -> None:
+        self.stoppable, self.parks = stoppable, parks
+
+    async def run(self, turn: Turn, journal: Journal) -> TurnResult:
+        if turn.text != "ask":
+            return Answer("Here.")
+        if turn.stop is not None and turn.stop.is_set():
+            return Answer(STOPPED, stop_reason="aborted")
+        await journal.expect("approval")
+        await self.parks.passed()
+        found = await journal.wait("approval")
+        return Answer(f"{found.value}")
+
+
+@pytest.mark.parametrize("stoppable", [True, False])
+@pytest.mark.parametrize("parked", [True, False])
+async def test_a_turn_that_waits_for_an_event_ends_at_once_and_one_that_is_about_to_wait_does(
+    database_url: str, stoppable: bool, parked: bool
+) -> None:
+    team = Team(ROOT, None, members=(butler("clerk", "asking"),))
+    gate = Gate()
+    if parked:
+        gate.open.set()
+    engine = Asking(stoppable=stoppable, parks=gate)
+    async with (
+        lab(database_url, [team], RULES) as parts,
+        ScriptedLlm(brain) as llm,
+        at_work(parts.worker({"asking": engine}, limits=LIMITS)),
+    ):
+        site = Site(parts, parts, llm, gate)
+        asking = await site.says("ask")
+        await asyncio.wait_for(gate.entered.wait(), 20)
+        if parked:
+            await eventually(lambda: parts.count("select count(*) from parked"))
+            assert await site.is_answered(await site.says("short")) == "Here."
+        stop = await site.says("/stop")
+        gate.open.set()
+        assert await site.is_answered(asking) == STOPPED
+        assert await site.is_answered(stop) != IDLE
+        assert await parts.count("select count(*) from parked") == 0
+        assert await site.is_answered(await site.says("/stop")) == IDLE
+        await assert_balanced(parts)
+
+
 class Holding:
     """A classifier that answers when it may."""
 

@@ -207,17 +207,17 @@ class TurnLeg:
     async def _ran(self, item: Item, work: Work, member: Member, engine: Engine, journal: StoredJournal) -> TurnResult:
         """Some engines can be stopped in the middle; of the others it is the next attempt that is not made."""
         turn = turn_of(work, member, item.attempts)
-        if isinstance(engine, Stoppable):
+        if _is_stoppable(engine):
             async with watched(self._database, self._notifier, item) as stop:
                 with self._deltas.publishing(item, work) as on_delta:
                     return await engine.run(replace(turn, stop=stop, on_delta=on_delta), journal)
-        if item.attempts > 1 and await is_wanted(self._database, item):
+        if (item.attempts > 1 or work.resumed) and await is_wanted(self._database, item):
             return Answer(STOPPED, stop_reason="aborted")
         return await engine.run(turn, journal)
 
     def _can_stop(self, system_id: SystemId) -> bool:
         member = self._rule_book.rules.members.get(system_id)
-        return member is not None and isinstance(self._engines.get(member.engine), Stoppable)
+        return member is not None and _is_stoppable(self._engines.get(member.engine))
 
     def _patience(self, member: Member, engine: Engine) -> float:
         """Slightly above the engine's own limit, whose error says more. The engine refuses what is not a number."""
@@ -318,6 +318,10 @@ class TurnLeg:
     def _announce_reply(self, pool: str | None) -> None:
         if pool is not None:
             self._notifier.notify(WORK if pool == WORK_POOL.name else outbox_topic(pool))
+
+
+def _is_stoppable(engine: object) -> bool:
+    return isinstance(engine, Stoppable) and engine.stoppable
 
 
 def _counted(draft: Settlement, journal: StoredJournal) -> Settlement:

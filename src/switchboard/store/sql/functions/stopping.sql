@@ -14,8 +14,8 @@ language sql as $$
         returning lane, seq;
 $$;
 
--- The turns that run for earlier messages of the senders of these commands, in the same conversations, are to end. What has not
--- begun stays. It starts from the lanes, so what others have written in the conversation since does not matter.
+-- The turns that run or wait for an event, for earlier messages of the senders of these commands in the same conversations, are
+-- to end. What has not begun stays. It starts from the lanes, so what others have written in the conversation since does not matter.
 create or replace function stop_earlier(_commands uuid[]) returns table (lane uuid, seq bigint)
 language sql as $$
     delete from stopped where at < clock_timestamp() - interval '1 day';
@@ -24,8 +24,12 @@ language sql as $$
         from message_inbox s
         cross join member b
         join lane l on l.key = lane_key('turn', b.system_id, s.conversation)
-            and (l.state = 'running' or l.attempts > 0 or l.delayed)
-        join delivery d on d.lane = l.key and d.seq = l.next_seq and d.state = 'pending'
+        cross join lateral (
+            select l.next_seq where l.state = 'running' or l.attempts > 0 or l.delayed
+            union all
+            select p.seq from parked p where p.lane = l.key and p.due_at is null
+        ) as begun (seq)
+        join delivery d on d.lane = l.key and d.seq = begun.seq and d.state = 'pending'
         join message_inbox m on m.request_id = d.request_id
         where s.request_id = any (_commands)
             and m.conversation = s.conversation and m.sender = s.sender and m.request_id < s.request_id
@@ -34,13 +38,25 @@ language sql as $$
         returning lane, seq;
 $$;
 
--- Lanes that wait for another attempt at an item that is to end need not wait any longer. False: there are none.
+-- Lanes that wait for another attempt at an item that is to end need not wait any longer, and neither need parked items for
+-- their events. False: there are none.
 create or replace function wake_stopped(_lane uuid[]) returns boolean
 language plpgsql as $$
+declare
+    _delayed boolean;
+    _parked uuid[];
 begin
-    -- one of them may be about to wait: see try_again
+    -- one of them may be about to wait: see try_again and park_item
     perform from lane l where l.key = any (_lane) order by l.key for no key update;
     update lane l set delayed = false, ready_at = clock_timestamp()
         where l.key = any (_lane) and l.state = 'ready' and l.delayed and is_stopped(l.key, l.next_seq);
-    return found;
+    _delayed := found;
+    with woken as (
+        update parked p set decided_at = clock_timestamp()
+            where p.lane = any (_lane) and p.decided_at is null and p.due_at is null and is_stopped(p.lane, p.seq)
+            returning p.lane
+    )
+    select array_agg(distinct w.lane) into _parked from woken w;
+    perform choose_next(w.lane) from unnest(_parked) as w (lane);
+    return _delayed or _parked is not null;
 end $$;

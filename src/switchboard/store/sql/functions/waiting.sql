@@ -19,7 +19,7 @@ language sql as $$
 $$;
 
 -- Park: the item leaves its lane, the others run meanwhile, and attempts before do not count twice. If one of the events
--- that it knew as undecided (_keys) was decided while it ran, it comes next at once. False means fenced. An item without an
+-- that it knew as undecided (_keys) was decided while it ran, or it is to end, it comes next at once. False means fenced. An item without an
 -- event that is open cannot park: nothing could wake it.
 create or replace function park_item(_owner bigint, _lane uuid, _epoch bigint, _seq bigint, _keys uuid[]) returns boolean
 language plpgsql as $$
@@ -39,7 +39,7 @@ begin
         raise exception 'item % of lane % waits for nothing', _seq, _lane;
     end if;
     insert into parked (lane, seq, attempts, decided_at)
-        select _lane, _seq, l.attempts - 1, case when exists (
+        select _lane, _seq, l.attempts - 1, case when is_stopped(_lane, _seq) or exists (
             select from awaited a where a.key = any (_keys) and a.decided_at is not null
         ) then clock_timestamp() end
         from lane l where l.key = _lane
