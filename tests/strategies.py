@@ -76,7 +76,12 @@ def attachments() -> st.SearchStrategy[dict[str, Any]]:
             "media_type": st.sampled_from(["image/jpeg", "application/pdf", "audio/ogg"]),
             "size_bytes": st.integers(0, 2**53),
         },
-        {"filename": words() | st.none(), "storage_ref": words(), "source_attachment_id": words()},
+        {
+            "filename": words() | st.none(),
+            "storage_ref": words(),
+            "source_attachment_id": words(),
+            "unavailable": words(),
+        },
     )
 
 

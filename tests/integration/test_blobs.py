@@ -71,6 +71,26 @@ async def test_the_same_bytes_at_once_are_one_blob(server: Opened) -> None:
     assert await server.lab.count("select count(*) from blob_upload") == 2
 
 
+async def test_an_upload_is_told_the_media_type_that_is_stored(server: Opened) -> None:
+    kinds = ["text/csv", "text/markdown"]
+    answers = [await server.http.post("/v1/blobs", content=b"a,b", headers={"content-type": kind}) for kind in kinds]
+    assert [one.json()["media_type"] for one in answers] == ["text/csv", "text/csv"]
+    assert (await server.http.get(f"/v1/blobs/{answers[0].json()['blob']}")).headers["content-type"] == "text/csv"
+
+
+async def test_a_file_that_could_not_be_had_at_first_makes_no_other_message(server: Opened) -> None:
+    header = await server.token_for(CONNECTOR)
+    envelope = with_file(await upload(server, b"late", header))
+    had = {**envelope["payload"]["attachments"][0], "source_attachment_id": "f-1"}
+    missed = {**had, "unavailable": "the platform did not answer within 60 s"}
+    del missed["storage_ref"]
+    for one, duplicate in ((missed, False), (had, True)):
+        body = {**envelope, "payload": {**envelope["payload"], "attachments": [one]}}
+        answer = await server.http.post("/v1/ingest", json=body, headers=header)
+        assert (answer.status_code, answer.json()["duplicate"]) == (202, duplicate)
+    assert await server.lab.count("select count(*) from message_inbox where envelope::text like '%within 60 s%'") == 1
+
+
 async def test_a_message_names_only_what_its_endpoint_uploaded(server: Opened) -> None:
     own, other = await server.token_for(CONNECTOR), await server.token_for(OTHER)
     blob = await upload(server, b"secret", other)

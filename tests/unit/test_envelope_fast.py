@@ -33,14 +33,15 @@ BASE: Final = (
     ' "kind": "edit", "refers_to": "m-1", "reply_address": {"v": 3}, "also": ["e-2"]},'
     ' "sender": {"identity": "s-1", "display_name": "Ann", "chat_type": "group", "participants": {"p-1": "Bob"}},'
     ' "payload": {"raw": {"r": 1}, "normalized_text": "hello", "attachments": [{"media_type": "image/png",'
-    ' "filename": "f-1", "size_bytes": 77, "storage_ref": "b-1", "source_attachment_id": "a-1"}]},'
+    ' "filename": "f-1", "size_bytes": 77, "storage_ref": "b-1", "source_attachment_id": "a-1",'
+    ' "unavailable": "u-1"}]},'
     ' "control": {"idempotency_key": "k-1", "trace_context": {"t": 2}, "policy_tier": "passive",'
     ' "ingestion_tier": "full", "addressed": true, "pinned_target": "System1/x"}}'
 )
 """Every field is there, and every value stands in it once."""
 STRINGS: Final = (
     *('"telegram"', '"tg"', '"bot:house"', '"e-1"', '"t-1"', '"s-1"', '"Ann"', '"p-1"', '"Bob"', '"hello"'),
-    *('"m-1"', '"e-2"', '"image/png"', '"f-1"', '"b-1"', '"a-1"', '"k-1"', '"System1/x"'),
+    *('"m-1"', '"e-2"', '"image/png"', '"f-1"', '"b-1"', '"a-1"', '"u-1"', '"k-1"', '"System1/x"'),
 )
 """What is stripped."""
 

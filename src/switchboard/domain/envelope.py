@@ -89,13 +89,17 @@ class Sender(_Wire, frozen=True, kw_only=True):
 
 
 class Attachment(_Wire, frozen=True, kw_only=True):
-    """The metadata of an attachment. Its bytes stay with the platform or where `storage_ref` points."""
+    """The metadata of an attachment. Its bytes stay with the platform or where `storage_ref` points.
+
+    `unavailable`: why they could not be had, of an attachment whose bytes a connector failed to fetch.
+    """
 
     media_type: Identity
     filename: Identity | None = None
     size_bytes: Annotated[int, Meta(ge=0, le=2**53)]
     storage_ref: Identity | None = None
     source_attachment_id: Identity | None = None
+    unavailable: Identity | None = None
 
 
 class Payload(_Wire, frozen=True, kw_only=True):

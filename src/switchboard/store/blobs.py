@@ -23,6 +23,14 @@ class StoredBlob:
 
 
 @dataclass(frozen=True, slots=True)
+class Claimed:
+    """A blob as it is entered. `new`: its bytes are still to be written; `media_type` is that of its first upload."""
+
+    new: bool
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
 class Used:
     """Bytes: uploaded by an endpoint within a day, and of all blobs."""
 
@@ -61,9 +69,10 @@ async def used(database: Database, channel: str, endpoint: str) -> Used:
     return found or Used(0, 0)
 
 
-async def claim(transaction: Database, blob: bytes, about: StoredBlob) -> bool:
-    """Enter a blob; whether its bytes are still to be written. Another upload of it waits for the transaction."""
-    return bool(await transaction.value(query("blobs.claim"), blob, about.size_bytes, about.media_type))
+async def claim(transaction: Database, blob: bytes, about: StoredBlob) -> Claimed:
+    """Enter a blob. Another upload of it waits for the transaction."""
+    found = row_as(Claimed, await transaction.row(query("blobs.claim"), blob, about.size_bytes, about.media_type))
+    return found or Claimed(True, about.media_type)
 
 
 async def note_upload(transaction: Database, blob: bytes, size_bytes: int, channel: str, endpoint: str) -> None:

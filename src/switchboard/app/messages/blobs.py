@@ -96,13 +96,12 @@ class BlobService:
         async with self._storing, self._database.transaction() as one:
             await self._check_quota(caller, given.size_bytes, one)
             about = StoredBlob(given.size_bytes, given.sniffed.media_type)
-            if await store.claim(one, given.blob, about):
+            claimed = await store.claim(one, given.blob, about)
+            if claimed.new:
                 pieces: BlobStore = PieceStore(one)
                 await pieces.write(given.blob, _pieces(given.file))
             await store.note_upload(one, given.blob, given.size_bytes, *owner)
-        return Uploaded(
-            given.blob.hex(), given.size_bytes, given.sniffed.media_type, contradicted=given.sniffed.contradicted
-        )
+        return Uploaded(given.blob.hex(), given.size_bytes, claimed.media_type, given.sniffed.contradicted)
 
     async def download(self, caller: Principal, name: str) -> Download:
         """The blob of this name. Raises NotFound, also for what is no message's or upload's of the caller."""

@@ -106,7 +106,8 @@ def _are_bare_options(thread: str | None, name: str | None, key: str | None, pin
 
 def _are_bare_files(attachments: Sequence[Attachment]) -> bool:
     return all(
-        _are_bare((one.media_type, one.filename, one.storage_ref, one.source_attachment_id)) for one in attachments
+        _are_bare((one.media_type, one.filename, one.storage_ref, one.source_attachment_id, one.unavailable))
+        for one in attachments
     )
 
 

@@ -79,4 +79,5 @@ def _mark(attachment: Attachment) -> str:
     kind = attachment.media_type.partition(";")[0].strip()
     kind = kind[:_MOST_NAME] if _MEDIA_TYPE.fullmatch(kind) else "file"
     what = ", ".join(filter(None, (name, kind, f"{attachment.size_bytes} bytes")))
-    return f"[attachment {what}; its content is not available]"
+    why = " ".join((attachment.unavailable or "").split())[:_MOST_NAME]
+    return f"[attachment {what}; its content is not available{why and f': {why}'}]"

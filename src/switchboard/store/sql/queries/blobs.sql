@@ -5,13 +5,10 @@ select coalesce((select sum(u.size_bytes) from blob_upload u
        coalesce((select sum(b.size_bytes) from blob b), 0)::bigint as total;
 
 -- name: claim
--- An upload of the same bytes waits here until the other has ended. True: they are still to be written.
+-- An upload of the same bytes waits here until the other has ended. New: they are still to be written.
 insert into blob as b (blob, size_bytes, media_type) values ($1, $2, $3)
 on conflict (blob) do update set used_at = clock_timestamp()
-returning b.xmax = 0;
-
--- name: media_type
-select media_type from blob where blob = $1;
+returning b.xmax = 0 as new, b.media_type;
 
 -- name: uploaded
 insert into blob_upload (blob, channel, endpoint, size_bytes) values ($1, $2, $3, $4) on conflict do nothing;
