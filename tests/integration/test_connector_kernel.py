@@ -9,7 +9,7 @@ import pytest
 
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.parts import REPEAT_NOTE
-from switchboard.ports.connector import Later, Refused, Uncertain
+from switchboard.ports.connector import Later, Refused, Sent, Uncertain
 from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard
 from switchboard.testing.connectors.checks import connector, scripted, texts, until
 from switchboard.testing.connectors.platform import CAPABILITIES
@@ -63,17 +63,79 @@ async def test_later_is_obeyed_and_costs_nothing() -> None:
         ("none", "drop", ["hi"], "failed"),
         ("none", "ask", ["hi"], "uncertain"),
         ("lookup", "ask", ["hi"], "sent"),
+        ("key", "ask", ["hi"], "sent"),
     ],
 )
 async def test_a_part_that_was_written_without_an_answer(
     idempotency: Any, on_uncertain: Any, sent: list[str], expected: str
 ) -> None:
     platform = ScriptedPlatform(
-        replace(CAPABILITIES, idempotency=idempotency), Handling(start="all", on_uncertain=on_uncertain)
+        replace(CAPABILITIES, idempotency=idempotency, key_window_s=60.0),
+        Handling(start="all", on_uncertain=on_uncertain),
     )
     platform.outcomes = [OSError("cut")]
     _, outcome = await answer(platform, "hi")
     assert (outcome, [part.text for part in platform.posts]) == (expected, sent)
+
+
+async def test_that_a_platform_could_not_be_asked_says_nothing_and_it_is_asked_again() -> None:
+    platform = ScriptedPlatform(replace(CAPABILITIES, idempotency="lookup"))
+    platform.outcomes, platform.unanswered = [OSError("cut")], 1
+    await platform.says("t", "hello")
+    switchboard = scripted()
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[0], "hi")
+        await until(
+            lambda: any("has part 1" in (beat["error_message"] or "") for beat in switchboard.heartbeats), "why"
+        )
+        assert (switchboard.outcome(outbox_id), switchboard.parts(outbox_id)[0]["state"]) == ("", "intent")
+        switchboard.leases_end()
+        await until(lambda: switchboard.outcome(outbox_id) == "sent", "it is asked again, and has it")
+        await until(lambda: switchboard.heartbeats[-1]["state"] == "healthy", "the trouble is over")
+    assert ([part.text for part in platform.posts], platform.finds) == (["hi"], 2)
+
+
+@pytest.mark.parametrize(("age_s", "finds", "outcome"), [(5.0, 0, "sent"), (100.0, 1, "uncertain")])
+async def test_a_part_in_doubt_goes_again_under_its_key_while_the_platform_remembers_it(
+    age_s: float, finds: int, outcome: str
+) -> None:
+    capabilities = replace(CAPABILITIES, idempotency="key", key_window_s=60.0, on_uncertain="ask")
+    platform = ScriptedPlatform(capabilities)
+    await platform.says("t", "hello")
+    switchboard = scripted()
+    async with connector(platform.configured, switchboard) as running:
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        await running.killed()
+    outbox_id = switchboard.reply(switchboard.accepted[0], "hi")
+    switchboard.parts(outbox_id)[0] = {"part": 0, "state": "uncertain", "age_s": age_s}
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
+    assert (platform.finds, switchboard.outcome(outbox_id)) == (finds, outcome)
+
+
+async def test_a_platform_may_have_no_ids() -> None:
+    platform = ScriptedPlatform()
+    platform.outcomes = [Sent("")]
+    _, outcome = await answer(platform, "hi")
+    assert outcome == "sent"
+
+
+async def test_a_reply_of_nothing_has_failed() -> None:
+    _, outcome = await answer(ScriptedPlatform(), " ")
+    assert outcome == "failed"
+
+
+async def test_that_replies_cannot_be_fetched_is_said_until_they_are() -> None:
+    platform, switchboard = ScriptedPlatform(), scripted()
+    switchboard.closed.add("/v1/outbox/next")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: switchboard.requests.count("POST /v1/outbox/next") > 2, "it tries again")
+        await until(
+            lambda: any("unavailable" in (beat["error_message"] or "") for beat in switchboard.heartbeats), "it says so"
+        )
+        switchboard.closed.clear()
+        await until(lambda: switchboard.heartbeats[-1]["state"] == "healthy", "it is well again")
 
 
 async def test_a_part_is_repeated_at_most_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -427,7 +428,7 @@ async def test_whatever_a_platform_says_can_be_stored(database_url: str, hostile
 IN_PARTS = IDEMPOTENT
 
 
-async def recorded(parts: Lab, reply: OutboxRow, part: int, state: PartState, **more: str) -> PartState:
+async def recorded(parts: Lab, reply: OutboxRow, part: int, state: PartState, **more: Any) -> PartState:
     return await parts.replies.part(reply, reply.lease, OutboxPart(part, 5, state, **more), None)
 
 
@@ -524,6 +525,32 @@ async def test_later_uses_up_no_attempt_and_ends_after_a_day(database_url: str) 
         assert stored is not None
         assert stored.error == "not taken within 24 hours: 429"
         assert [r.text for r in await parts.replies.pull(PULL)] == ["2"]
+
+
+async def test_what_may_have_been_sent_in_part_is_uncertain_after_a_day(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "long")
+        [reply] = await parts.replies.pull(IN_PARTS)
+        await recorded(parts, reply, 0, "intent")
+        await lease_runs_out(parts)
+        [again] = await parts.replies.pull(IN_PARTS)
+        await parts.database.run("update outbox set created_at = now() - interval '25 hours'")
+        assert await parts.replies.receipt(again.outbox_id, again.lease, Receipt("later")) == "uncertain"
+
+
+async def test_a_part_is_as_old_as_its_first_intent(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "long")
+        [reply] = await parts.replies.pull(IN_PARTS)
+        await recorded(parts, reply, 0, "intent")
+        await parts.database.run("update outbox_part set at = at - interval '1 hour'")
+        await recorded(parts, reply, 0, "intent")
+        await lease_runs_out(parts)
+        [again] = await parts.replies.pull(IN_PARTS)
+        assert 3600 <= again.parts[0].age_s < 7200
+        await recorded(parts, again, 0, "sent")
+        [known] = await outbox.parts_of(parts.database, reply.outbox_id)
+        assert known.age_s < 3600
 
 
 async def test_an_operator_decides_about_an_uncertain_part(database_url: str) -> None:

@@ -76,7 +76,8 @@ class OutboxRow:
 class OutboxPart:
     """A part of a reply, from 0 to `of` - 1. `intent`: it may be on its way; nothing is known of a part without a row.
 
-    `key`: the idempotency key under which the platform knows it.
+    `key`: the idempotency key under which the platform knows it. `age_s`: seconds since its state was
+    recorded, or since it was first begun.
     """
 
     part: int
@@ -85,6 +86,7 @@ class OutboxPart:
     key: str | None = None
     platform_message_id: str | None = None
     error: str | None = None
+    age_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

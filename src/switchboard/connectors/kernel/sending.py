@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from math import inf
 from typing import Final
 
 import structlog
@@ -21,7 +21,6 @@ from switchboard.connectors.kernel.api import Api, Overtaken, Reply, Unreachable
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.limits import Brake, Limiter
 from switchboard.connectors.kernel.parts import marked, plain, plan, unanswering
-from switchboard.domain.errors import SwitchboardError
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import (
     Capabilities,
@@ -45,8 +44,16 @@ _PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
 _HOLD_S: Final = 15.0
 """For longer than this a reply is given back: an intent is taken back with it, and is no doubt after a crash."""
+_HOLD_DOUBT_S: Final = 3600.0
+"""The same for one with a part that may have been sent, whose intent must not be taken back."""
+_KEY_AGAIN_S: Final = 1.0
+_LONGEST_S: Final = 86_400.0
 _DRAIN_S: Final = 10.0
 """How long replies that are being sent may take when we are told to stop."""
+
+
+_RECORDED: Final = Sent("")
+"""The server knows the part as sent already."""
 
 
 @dataclass(slots=True)
@@ -58,6 +65,9 @@ class _Held:
     until: float
     intended: int | None = None
     """The part that is recorded as about to be sent; to record it again renews the lease."""
+    doubts: dict[int, float] = field(default_factory=dict)
+    """The parts that may have been sent, and since when."""
+    put_off_s: float = 0.0
 
     def key(self, index: int) -> str:
         """Under which the platform knows the part, if it knows keys."""
@@ -71,6 +81,10 @@ class _GivenBack(Exception):
         super().__init__(reason)
         self.seconds = seconds
         self.reason = reason
+
+
+class _LeftToLease(Exception):
+    """Nothing is said of the reply: when its lease has ended it comes again, with its parts as they are now."""
 
 
 class _Unknown(Exception):
@@ -118,6 +132,7 @@ class Sender:
             await self._pause(error)
             return
         self._pauses = 0
+        self.health.well("outbox")
         # The lease began after we asked at the earliest, and before the answer came: only the first is certain.
         until = max(asked, self.clock() - 1.0) + LEASE_S
         for reply in replies:
@@ -128,54 +143,50 @@ class Sender:
     async def _pause(self, error: Unreachable) -> None:
         self._pauses += 1
         pause = min(_PAUSE_S * 2 ** min(self._pauses, 8), _LONGEST_PAUSE_S) if error.seconds is None else error.seconds
-        self.health.trouble("replies", error.message)
+        self.health.trouble("outbox", error.message)
         await asyncio.sleep(pause * random.uniform(0.8, 1.2))
-        self.health.well("replies")
 
     async def _serve(self, reply: Reply, until: float) -> None:
         """One reply, to its receipt. Whatever goes wrong with the server, the lease ends and says what is uncertain."""
         try:
             await self._send_all(reply, until)
         except _GivenBack as back:
+            seconds = min(max(back.seconds, 0.0), _LONGEST_S)
             with suppress(Unreachable, Overtaken):
-                await self.api.receipt(reply, "later", error=back.reason or None, retry_after_s=back.seconds)
+                await self.api.receipt(reply, "later", error=_told(back.reason), retry_after_s=seconds)
         except _Unknown as unknown:
             with suppress(Unreachable, Overtaken):
-                await self.api.receipt(reply, "uncertain", error=str(unknown))
+                await self.api.receipt(reply, "uncertain", error=_told(str(unknown)))
         except (Unreachable, Overtaken) as error:
             log.warning("reply left to its lease", outbox_id=reply.outbox_id, why=error.message)
-        except SwitchboardError as error:
-            self.health.trouble("replies", error.message)
-            log.error("reply not sent", outbox_id=reply.outbox_id, why=error.message)  # noqa: TRY400
+        except Exception as error:
+            self.health.trouble("replies", str(error) or type(error).__name__)
+            log.exception("reply left to its lease", outbox_id=reply.outbox_id)
+        else:
+            self.health.well("replies")
 
     async def _send_all(self, reply: Reply, until: float) -> None:
         parts = plan(reply.text, (), self.capabilities, address=reply.address, reply_to=reply.reply_to)
         held = _Held(reply, parts, until)
         await self._braked(held)
-        ids, refusals = list[str](), list[str]()
-        for index in range(len(parts)):
-            outcome = await self._once(held, index)
-            if isinstance(outcome, Sent):
-                ids.append(outcome.platform_message_id)
-            else:
-                refusals.append(outcome.reason)
-        first = ids[0] if ids else None
-        await self._receipt(held, first, refusals)
-        self.health.counters["sent" if ids else "failed"] += 1
+        await self._receipt(held, [await self._once(held, index) for index in range(len(parts))])
 
-    async def _receipt(self, held: _Held, first: str | None, refusals: Sequence[str]) -> None:
+    async def _receipt(self, held: _Held, outcomes: Sequence[Sent | Refused]) -> None:
         """Tried for as long as the lease is ours: the parts are recorded, the lease would end as pending."""
-        error = "; ".join(refusals)[:1000] or None
+        outcome = "sent" if any(isinstance(one, Sent) for one in outcomes) else "failed"
+        ids = (one.platform_message_id for one in outcomes if isinstance(one, Sent))
+        first = next((some for some in ids if some), None)
+        refusals = "; ".join(one.reason for one in outcomes if isinstance(one, Refused))
+        error = _told(refusals if outcomes else "there is nothing to send")
         while True:
             try:
-                await self.api.receipt(
-                    held.reply, "sent" if first else "failed", platform_message_id=first, error=error
-                )
+                await self.api.receipt(held.reply, outcome, platform_message_id=first, error=error)
             except Unreachable as unreachable:
                 if self.clock() > held.until:
                     raise
                 await asyncio.sleep(unreachable.seconds or _PAUSE_S)
             else:
+                self.health.counters[outcome] += 1
                 return
 
     async def _once(self, held: _Held, index: int) -> Sent | Refused:
@@ -187,13 +198,14 @@ class Sender:
             case "refused":
                 return Refused(str(recorded.get("error") or "refused"))
             case "intent" | "uncertain":
-                return await self._after_doubt(held, index, recorded.get("recorded_at"))
+                held.doubts[index] = held.until - LEASE_S - float(recorded.get("age_s", inf))
+                return await self._decide(held, index, held.parts[index], "the connector ended while it was sending")
         return await self._attempt(held, index, held.parts[index])
 
     async def _attempt(self, held: _Held, index: int, part: Part, *, again: bool = False) -> Sent | Refused:
         """Until the platform has said what becomes of the part; `again`: it may have been sent before."""
         while isinstance(outcome := await self._send(held, index, part), Later):
-            await self._put_off(held, outcome, again=again)
+            await self._put_off(held, index, outcome)
         match outcome:
             case Refused(because="markup") if part.rendered is not None:
                 return await self._attempt(held, index, plain(part), again=again)
@@ -201,7 +213,8 @@ class Sender:
                 return await self._attempt(held, index, unanswering(part), again=again)
             case Uncertain(reason):
                 return await self._decide(held, index, part, reason, again=again)
-        await self._record(held, index, outcome)
+        if outcome is not _RECORDED:
+            await self._record(held, index, outcome)
         return outcome
 
     async def _send(self, held: _Held, index: int, part: Part) -> Outcome:
@@ -211,10 +224,11 @@ class Sender:
         while (pause := self._limiter.wait(conversation, self.clock(), group=group)) > 0:
             await self._wait(held, pause, "the limits of the platform")
         if await self._intend(held, index) == "sent":
-            return Sent("")
-        if held.until - self.clock() <= REQUEST_S:
+            return _RECORDED
+        began = self.clock()
+        if held.until - began <= REQUEST_S:
             raise Overtaken("too little is left of the lease to send a part")
-        self._limiter.sent(conversation, self.clock(), group=group)
+        self._limiter.sent(conversation, began, group=group)
         point("connector_intended")
         try:
             async with asyncio.timeout(REQUEST_S):
@@ -222,6 +236,10 @@ class Sender:
         except Exception as error:
             outcome = Uncertain(f"{type(error).__name__}: {error}")
         point("connector_sent")
+        if isinstance(outcome, Uncertain):
+            held.doubts.setdefault(index, began)
+            if self._knows_key(held, index):  # then the same part again is no second one
+                return Later(_KEY_AGAIN_S, outcome.reason)
         return outcome
 
     async def _intend(self, held: _Held, index: int) -> str:
@@ -236,11 +254,10 @@ class Sender:
             began = self.clock()
             try:
                 if isinstance(outcome, Sent):
-                    await self.api.part(
-                        held.reply, index, len(held.parts), "sent", platform_message_id=outcome.platform_message_id
-                    )
+                    known = outcome.platform_message_id or None
+                    await self.api.part(held.reply, index, len(held.parts), "sent", platform_message_id=known)
                 else:
-                    await self.api.part(held.reply, index, len(held.parts), "refused", error=outcome.reason[:1000])
+                    await self.api.part(held.reply, index, len(held.parts), "refused", error=_told(outcome.reason))
             except Unreachable as error:
                 if self.clock() > held.until:
                     raise
@@ -260,11 +277,14 @@ class Sender:
             if held.intended is not None and self.clock() > held.until - LEASE_S + RENEW_S:
                 await self._intend(held, held.intended)
 
-    async def _put_off(self, held: _Held, later: Later, *, again: bool) -> None:
+    async def _put_off(self, held: _Held, index: int, later: Later) -> None:
         self._limiter.later(held.reply.conversation, later.seconds, self.clock())
         self.health.counters["later"] += 1
-        # Given back, a part counts as certainly not sent, which is not so of one that is repeated.
-        if later.seconds > _HOLD_S and not again:
+        held.put_off_s += later.seconds
+        # Given back, a part counts as certainly not sent, which is not so of one in doubt.
+        if index in held.doubts and held.put_off_s > _HOLD_DOUBT_S:
+            raise _LeftToLease(later.reason)
+        if index not in held.doubts and held.put_off_s > _HOLD_S:
             raise _GivenBack(later.seconds, later.reason)
         await self._wait(held, later.seconds, later.reason)
 
@@ -279,22 +299,16 @@ class Sender:
         self.health.well("brake")
         self.brake.replied(held.reply.recipient, self.clock())
 
-    async def _after_doubt(self, held: _Held, index: int, recorded_at: object) -> Sent | Refused:
-        """An earlier process intended to send this part, and nobody knows whether it did."""
-        part = held.parts[index]
-        if self.capabilities.idempotency == "key" and self._remembered(recorded_at):
-            return await self._attempt(held, index, part)
-        return await self._decide(held, index, part, "the connector ended while it was sending")
-
-    def _remembered(self, recorded_at: object) -> bool:
-        """Whether the platform still knows the key of a part that was intended then."""
-        if not isinstance(recorded_at, str):
+    def _knows_key(self, held: _Held, index: int) -> bool:
+        """Whether the platform still knows the key of a part that may have been sent."""
+        if self.capabilities.idempotency != "key":
             return False
-        age = datetime.now(UTC) - datetime.fromisoformat(recorded_at)
-        return age.total_seconds() + REQUEST_S < self.capabilities.key_window_s
+        return self.clock() - held.doubts[index] + REQUEST_S < self.capabilities.key_window_s
 
     async def _decide(self, held: _Held, index: int, part: Part, reason: str, *, again: bool = False) -> Sent | Refused:
         """What becomes of a part that may have been sent; it is repeated at most once."""
+        if self._knows_key(held, index):
+            return await self._attempt(held, index, part)
         if self.capabilities.idempotency != "none" and (found := await self._found(held, index, part)):
             await self._record(held, index, found)
             return found
@@ -310,7 +324,14 @@ class Sender:
         raise _Unknown(f"part {index + 1} of {len(held.parts)} may have been sent: {reason}")
 
     async def _found(self, held: _Held, index: int, part: Part) -> Sent | None:
-        with suppress(OSError, TimeoutError):
+        """The part, if the platform has it. That it could not be asked says nothing, so it is asked again later."""
+        try:
             async with asyncio.timeout(REQUEST_S):
                 return await self.session.find(part, held.key(index))
-        return None
+        except Exception as error:
+            raise _LeftToLease(f"the platform does not say whether it has part {index + 1}: {error}") from error
+
+
+def _told(reason: str) -> str | None:
+    """A reason as the server takes it."""
+    return reason.replace("\0", "")[:1000] or None

@@ -56,6 +56,10 @@ class ScriptedPlatform:
     keys: dict[str, str] = field(default_factory=dict)
     outcomes: list[Outcome | Exception] = field(default_factory=list)
     """What the next calls of `send` say instead of sending; an exception after it was sent."""
+    finds: int = 0
+    """How many times a session was asked what it has sent."""
+    unanswered: int = 0
+    """How many of the next such questions get no answer."""
     confirmed: int = 0
     opened: int = 0
     silent: bool = False
@@ -159,6 +163,10 @@ class _Session:
 
     async def find(self, part: Part, key: str) -> Sent | None:
         del part
+        self._platform.finds += 1
+        if self._platform.unanswered:
+            self._platform.unanswered -= 1
+            raise ConnectionError("cut while asking")
         return Sent(self._platform.keys[key]) if key in self._platform.keys else None
 
     async def typing(self, address: JsonObject) -> None:

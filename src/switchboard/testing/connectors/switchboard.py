@@ -42,6 +42,8 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
         self.requests: list[str] = []
         self.unavailable = False
         """Answer nothing but 503."""
+        self.closed: set[str] = set()
+        """Paths that answer nothing but 503."""
         self.refusal: Refusal = lambda _: None
         self.dies_at: tuple[int, bool] | None = None
         """The number of the request at which the connector dies, and whether it is processed before."""
@@ -82,6 +84,18 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
         """The outcome of a reply; empty while there is none."""
         return self._outbox[outbox_id].outcome
 
+    def parts(self, outbox_id: str) -> dict[int, JsonObject]:
+        """What is recorded of the parts of a reply, by their index; a test may add what an earlier process left."""
+        return self._outbox[outbox_id].parts
+
+    def leases_end(self) -> None:
+        """The leases of all replies run out: what was begun is uncertain."""
+        for outgoing in self._outbox.values():
+            outgoing.leased = False
+            for part in outgoing.parts.values():
+                part["state"] = "uncertain" if part["state"] == "intent" else part["state"]
+        self._changed.set()
+
     def process_ended(self) -> None:
         """The connector is gone: its lease of the account and of replies ends, and another one may come."""
         self._holder, self.dies_at = "", None
@@ -98,10 +112,13 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
         dies = self.dies_at is not None and len(self.requests) >= self.dies_at[0]
         if dies and self.dies_at is not None and not self.dies_at[1]:
             self._die()
-        status, answer = (503, _error("unavailable")) if self.unavailable else await self._answered(request, body)
+        status, answer = (503, _error("unavailable")) if self._away(request) else await self._answered(request, body)
         if dies:
             self._die()
         return httpx2.Response(status, json=answer, headers={"retry-after": "0.1"} if status == 503 else None)
+
+    def _away(self, request: httpx2.Request) -> bool:
+        return self.unavailable or request.url.path in self.closed
 
     def _die(self) -> None:
         self.dead.set()
@@ -121,10 +138,9 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
             case "POST", ["outbox", "next"]:
                 answer = await self._next(body)
             case "POST", ["outbox", outbox_id, "parts"]:
-                self._outbox[outbox_id].parts[body["part"]] = body
-                answer = 200, {"state": body["state"], "lease_s": 60.0}
+                answer = self._recorded(self._outbox[outbox_id].parts, body)
             case "POST", ["outbox", outbox_id, "receipt"]:
-                answer = self._receipt(self._outbox[outbox_id], str(body["outcome"]))
+                answer = self._receipt(self._outbox[outbox_id], body)
             case "POST", ["quarantine"]:
                 self.quarantined[body["event_id"]] = body["reason"]
                 answer = 200, {}
@@ -182,7 +198,17 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
     def _shown(self, outgoing: _Outgoing) -> JsonObject:
         return {**outgoing.reply, "lease": self._lease, "parts": list(outgoing.parts.values())}
 
-    def _receipt(self, outgoing: _Outgoing, outcome: str) -> Answer:
+    def _recorded(self, parts: dict[int, JsonObject], body: JsonObject) -> Answer:
+        if body.get("platform_message_id") == "":
+            return 422, _error("invalid_value")
+        if parts.get(body["part"], {}).get("state") != "sent":
+            parts[body["part"]] = {"age_s": 0.0, **body}
+        return 200, {"state": parts[body["part"]]["state"], "lease_s": 60.0}
+
+    def _receipt(self, outgoing: _Outgoing, body: JsonObject) -> Answer:
+        if body.get("platform_message_id") == "":
+            return 422, _error("invalid_value")
+        outcome = str(body["outcome"])
         outgoing.leased = False
         outgoing.outcome = "" if outcome in {"later", "retryable"} else outcome
         if not outgoing.outcome:

@@ -47,7 +47,9 @@ begin
         values (_outbox_id, _part, _parts, _lane, _state, _key, _platform_message_id, _error)
         on conflict (outbox_id, part) do update set
             parts = excluded.parts, state = excluded.state, key = coalesce(excluded.key, p.key),
-            platform_message_id = excluded.platform_message_id, error = excluded.error, at = clock_timestamp()
+            platform_message_id = excluded.platform_message_id, error = excluded.error,
+            -- A part that may have been sent is as old as the first intent: a platform forgets its key that much earlier.
+            at = case when excluded.state = 'intent' then p.at else clock_timestamp() end
             where p.state <> 'sent';
     update lane l set lease_until = greatest(l.lease_until, clock_timestamp() + _lease) where l.key = _lane;
     return (select p.state from outbox_part p where p.outbox_id = _outbox_id and p.part = _part);
@@ -67,6 +69,7 @@ declare
     _state text;
     _outbox_id uuid;
     _late boolean;
+    _open text;
 begin
     select l.attempts into _attempts from lane l
         where l.key = _lane and l.epoch = _epoch and l.state = 'running' and l.next_seq = _seq
@@ -77,8 +80,10 @@ begin
     end if;
     select o.outbox_id, o.created_at < clock_timestamp() - interval '24 hours' into _outbox_id, _late
         from outbox o where o.lane = _lane and o.seq = _seq;
+    _open := case when exists (select from outbox_part p where p.outbox_id = _outbox_id and p.state = 'uncertain')
+                  then 'uncertain' else 'dead' end;
     _state := case when _outcome not in ('retryable', 'later') then _outcome
-                   when _outcome = 'later' and _late or _outcome = 'retryable' and _attempts >= _max_attempts then 'dead'
+                   when _outcome = 'later' and _late or _outcome = 'retryable' and _attempts >= _max_attempts then _open
                    else 'pending' end;
     if _outcome = 'later' and _late then
         _error := concat_ws(': ', 'not taken within 24 hours', _error);

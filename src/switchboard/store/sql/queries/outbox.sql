@@ -7,13 +7,16 @@ select o.outbox_id, o.lane, o.seq, o.conversation, o.request_id, o.system_id, o.
 from lease_replies($1, $2, $3, $4) o order by o.outbox_id;
 
 -- part: part
-json_build_object('part', p.part, 'of', p.parts, 'state', p.state, 'key', p.key, 'platform_message_id', p.platform_message_id, 'error', p.error)
+json_build_object('part', p.part, 'of', p.parts, 'state', p.state, 'key', p.key, 'platform_message_id', p.platform_message_id,
+                  'error', p.error, 'age_s', extract(epoch from clock_timestamp() - p.at)::float8)
 
 -- name: record_part
 select record_part($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: parts
-select p.part, p.parts as of, p.state, p.key, p.platform_message_id, p.error from outbox_part p where p.outbox_id = $1 order by p.part;
+select p.part, p.parts as of, p.state, p.key, p.platform_message_id, p.error,
+       extract(epoch from clock_timestamp() - p.at)::float8 as age_s
+from outbox_part p where p.outbox_id = $1 order by p.part;
 
 -- name: settle
 select settle_send($1, $2, $3, $4, $5, $6, $7, $8, $9);
