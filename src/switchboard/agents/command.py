@@ -38,9 +38,10 @@ from switchboard.agents.delivery import (
     run_step,
     text_result,
 )
+from switchboard.agents.files import turn_directory
 from switchboard.core.storable import storable_text
 from switchboard.domain.routing import Member
-from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoEffect, Turn, TurnResult
+from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Files, Journal, NoEffect, Turn, TurnResult
 from switchboard.transport.programs import Account, Ended, Program, account_of, death_guard, run_program
 
 _NOT_EXECUTED: Final = (126, 127)
@@ -60,7 +61,7 @@ class CommandOptions(EngineOptions):
 
 def engine(context: EngineContext) -> Engine:
     """The entry point `command` of `switchboard.engines`."""
-    return CommandEngine(death_guard(), user=context.program_user)
+    return CommandEngine(death_guard(), user=context.program_user, files=context.files)
 
 
 class CommandEngine:
@@ -69,10 +70,13 @@ class CommandEngine:
     `user`: the one they run as, unless the member names another.
     """
 
-    def __init__(self, guard: tuple[str, ...] = (), *, grace: float = 3.0, user: str | None = None) -> None:
+    def __init__(
+        self, guard: tuple[str, ...] = (), *, grace: float = 3.0, user: str | None = None, files: Files | None = None
+    ) -> None:
         self._guard = guard
         self._grace = grace
         self._user = user
+        self._files = files
 
     def check(self, member: Member) -> None:
         """Raises `EngineFailure` that names each wrong option. Does not check that the program exists."""
@@ -102,18 +106,19 @@ class CommandEngine:
         options = read_options(CommandOptions, turn.member)
 
         async def act(key: UUID) -> TurnResult:
-            ended = await self._execute(options, delivery_json(turn, key), key)
-            return self._result(options, ended)
+            return self._result(options, await self._execute(options, turn, key))
 
         return await run_step(turn, journal, "command", act, options.effect)
 
-    async def _execute(self, options: CommandOptions, delivery: bytes, key: UUID) -> Ended:
+    async def _execute(self, options: CommandOptions, turn: Turn, key: UUID) -> Ended:
         argv = (*self._guard, *options.command)
         try:
             account = self._account(options)
             env = _environment(options, key, account)
-            program = Program(argv, env, options.cwd, delivery, options.timeout, options.max_output, account)
-            ended = await run_program(program, self._grace)
+            async with turn_directory(self._files, turn, account) as files:
+                given = delivery_json(turn, key, files)
+                program = Program(argv, env, options.cwd, given, options.timeout, options.max_output, account)
+                ended = await run_program(program, self._grace)
         except (FileNotFoundError, PermissionError, NotADirectoryError, ValueError) as error:
             raise _not_there(options, str(error)) from error
         except OSError as error:  # no memory, no descriptors, no processes: temporary

@@ -6,7 +6,7 @@ here. Next: `journey/turn.py`, which settles the result.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal, TypeVar
 from uuid import UUID
 
@@ -70,9 +70,10 @@ def read_options(model: type[Options], member: Member) -> Options:
         raise EngineFailure(message, error_class="validation", retryable=False) from error
 
 
-def delivery_json(turn: Turn, idempotency_key: UUID) -> bytes:
+def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping] = ()) -> bytes:
     """`delivery.v1`: the work, the envelope without `payload.raw` and reply address, and for a notice its dead letter.
 
+    `files`: where the bytes of attachments are.
     In a digest, `dead_letter` also has `dead_letters` (their number), `categories` (the number of each) and `digest`
     (the first 200 of them); the envelope is that of the first.
     """
@@ -91,6 +92,8 @@ def delivery_json(turn: Turn, idempotency_key: UUID) -> bytes:
     }
     if turn.dead_letter is not None:
         delivery["dead_letter"] = turn.dead_letter
+    if files:
+        delivery["files"] = files
     return msgspec.json.encode(delivery)
 
 

@@ -14,11 +14,22 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.agents.delivery import EngineOptions, delivery_json, parse_said, read_options, run_step, text_result
+from switchboard.agents.files import linked
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.ledger import FailureClass
 from switchboard.domain.routing import Member
-from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoEffect, NoReply, Turn, TurnResult
+from switchboard.ports.engine import (
+    Engine,
+    EngineContext,
+    EngineFailure,
+    Files,
+    Journal,
+    NoEffect,
+    NoReply,
+    Turn,
+    TurnResult,
+)
 from switchboard.transport.signed_post import RETRYABLE, Destination, Posted, PostError, check_url, post, read_secret
 
 _UNTOUCHED: Final = frozenset({425, 429})
@@ -35,13 +46,16 @@ class HttpOptions(EngineOptions):
     allow_private: bool = False
 
 
-def engine(_: EngineContext) -> Engine:
+def engine(context: EngineContext) -> Engine:
     """The entry point `http` of `switchboard.engines`."""
-    return HttpEngine()
+    return HttpEngine(context.files)
 
 
 class HttpEngine:
     """Posts `delivery.v1` and reads `{"reply": …}`, `{"no_reply": true}`, `{"refuse": …}` or plain text."""
+
+    def __init__(self, files: Files | None = None) -> None:
+        self._files = files
 
     def check(self, member: Member) -> None:
         """Raises `EngineFailure` that names each wrong option, a missing secret included."""
@@ -53,7 +67,8 @@ class HttpEngine:
         to = _destination(options)
 
         async def act(key: UUID) -> TurnResult:
-            return _result(await _post(to, delivery_json(turn, key), key))
+            body = delivery_json(turn, key, await linked(self._files, turn))
+            return _result(await _post(to, body, key))
 
         return await run_step(turn, journal, "http", act, options.effect)
 

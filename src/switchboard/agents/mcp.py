@@ -12,7 +12,7 @@ did not reach the tool.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 from uuid import UUID
@@ -21,10 +21,12 @@ import msgspec
 from pydantic import Field, PositiveInt
 
 from switchboard.agents.delivery import EngineOptions, read_options, refusal, run_step, text_result
+from switchboard.agents.files import linked
 from switchboard.core.remote_agents import (
     Route,
     RouteContext,
     RouteError,
+    RouteFile,
     RouteInput,
     RouteResponse,
     RouteResult,
@@ -36,12 +38,13 @@ from switchboard.core.remote_agents import (
 )
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import ConfigurationError, InvalidInput
-from switchboard.domain.json_values import JsonObject
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import (
     Engine,
     EngineContext,
     EngineFailure,
+    Files,
     Journal,
     NoEffect,
     NoReply,
@@ -74,14 +77,15 @@ class McpOptions(EngineOptions):
 
 def engine(context: EngineContext) -> Engine:
     """The entry point `mcp` of `switchboard.engines`."""
-    return McpEngine(context.remote_agents)
+    return McpEngine(context.remote_agents, context.files)
 
 
 class McpEngine:
     """Calls the tool with `route.v1` and reads `route_response.v1`."""
 
-    def __init__(self, remote_agents: RemoteAgents) -> None:
+    def __init__(self, remote_agents: RemoteAgents, files: Files | None = None) -> None:
         self._remote_agents = remote_agents
+        self._files = files
 
     def check(self, member: Member) -> None:
         """Raises `EngineFailure` that names each wrong option, a missing token included."""
@@ -97,7 +101,8 @@ class McpEngine:
 
         async def act(key: UUID) -> TurnResult:
             to = await self._remote(turn.member, options)
-            response = _response(await _call(to, route_request(turn, key, to.tool)), turn)
+            route = route_request(turn, key, to.tool, await linked(self._files, turn))
+            response = _response(await _call(to, route), turn)
             await self._remote_agents.seen(turn.member.system_id)
             return _result(response)
 
@@ -133,7 +138,7 @@ def _token(options: McpOptions) -> bytes | None:
         raise _wrong(error.message.replace("secret_", "token_").replace("secret", "token")) from error
 
 
-def route_request(turn: Turn, idempotency_key: UUID, tool: str) -> Route:
+def route_request(turn: Turn, idempotency_key: UUID, tool: str, files: Sequence[JsonMapping] = ()) -> Route:
     """`route.v1`; if a model split the message, `input.prompt` is the part for this butler."""
     envelope = turn.envelope
     source, event, sender = envelope.source, envelope.event, envelope.sender
@@ -154,6 +159,7 @@ def route_request(turn: Turn, idempotency_key: UUID, tool: str) -> Route:
             prompt=envelope.payload.normalized_text,
             context=None if turn.dead_letter is None else {"dead_letter": turn.dead_letter},
             attachments=msgspec.to_builtins(envelope.payload.attachments),
+            files=tuple(RouteFile(**one) for one in files) or None,
         ),
         sender=RouteSender(
             identity=sender.identity,

@@ -18,6 +18,8 @@ HEAD_BYTES: Final = 4096
 """So many bytes are looked at."""
 UNKNOWN: Final = "application/octet-stream"
 _NAME: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_ODD: Final = re.compile(r"[^\w.-]+")
+_MOST_NAME: Final = 60
 _MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]{1,100}/[\w!#$&^.+-]{1,100}", re.ASCII)
 
 _SIGNS: Final[tuple[tuple[int, bytes, str, str], ...]] = (
@@ -101,6 +103,18 @@ def _is_text(head: bytes) -> bool:
 def blob_of(text: str) -> bytes | None:
     """The blob of this name in hexadecimal; None: it is none."""
     return bytes.fromhex(text) if _NAME.fullmatch(text) else None
+
+
+def stored_blob(attachment: Attachment) -> bytes | None:
+    """The blob that has the bytes of an attachment; None: they are not stored here."""
+    ref = attachment.storage_ref or ""
+    return blob_of(ref.removeprefix(PREFIX)) if ref.startswith(PREFIX) else None
+
+
+def safe_name(attachment: Attachment) -> str:
+    """The last part of its file name with nothing in it that a shell or a file system could take amiss."""
+    name = re.split(r"[/\\]", attachment.filename or "")[-1]
+    return _ODD.sub("_", name).lstrip(".-")[-_MOST_NAME:] or "file"
 
 
 def named_blobs(attachments: Iterable[Attachment]) -> dict[bytes, str]:

@@ -72,12 +72,26 @@ class RouteSender(_Said):
     participants: Mapping[str, str] | None = None
 
 
+class RouteFile(_Said):
+    """The bytes of an attachment, by its position: `url` gives them to whoever has it, for an hour."""
+
+    attachment: int
+    filename: str | None = None
+    media_type: str
+    size_bytes: int
+    url: str
+
+
 class RouteInput(_Said):
-    """The task. `prompt` was written by strangers: it is data. `context` has a `dead_letter` in a notice."""
+    """The task. `prompt` was written by strangers: it is data. `context` has a `dead_letter` in a notice.
+
+    `files` are those of the attachments that are stored.
+    """
 
     prompt: str
     context: JsonMapping | None = None
     attachments: tuple[Annotated[BaseModel, AsModel(Attachment)], ...] = ()
+    files: tuple[RouteFile, ...] | None = None
 
 
 class RouteTarget(_Said):

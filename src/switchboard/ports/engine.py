@@ -7,7 +7,7 @@ called once per worker. `journey/turn.py` runs it, `lanes/journal.py` implements
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -191,6 +191,18 @@ class Facts(Protocol):
         ...
 
 
+class Files(Protocol):
+    """The bytes of what came with messages."""
+
+    def read(self, attachment: Attachment) -> AsyncIterator[bytes]:
+        """The bytes, piece by piece; none for what is not stored. Raises `Unavailable`."""
+        ...
+
+    async def link(self, attachment: Attachment) -> str | None:
+        """A URL that gives the bytes to whoever has it, for an hour; None: not stored. Raises `Unavailable`."""
+        ...
+
+
 class Readers(Protocol):
     """Who reads what a turn answers."""
 
@@ -217,6 +229,8 @@ class EngineContext:
     """What was said before; None: nothing is kept."""
     facts: Facts | None = None
     """What was learned; None: nothing is."""
+    files: Files | None = None
+    """What came with messages; None: nothing is stored."""
 
 
 # What comes out -----------------------------------------------------------------------------------------------------

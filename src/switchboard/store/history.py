@@ -18,7 +18,9 @@ import msgspec
 from switchboard.core.channels.registry import Channels
 from switchboard.core.readers import reader_of
 from switchboard.core.storable import to_storable_json
+from switchboard.core.turns.images import images_among
 from switchboard.core.turns.window import shortened, window_start
+from switchboard.domain.envelope import Attachment
 from switchboard.domain.ledger import LaneKey
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Reader
@@ -91,8 +93,9 @@ async def held(database: Database, turns: Sequence[UUID]) -> set[UUID]:
 
 
 async def awaited_files(database: Database, since: UUID) -> set[str]:
-    """The names of attachments of messages since this id whose turns have not ended, or may be made again."""
-    return {row["name"] for row in await database.rows(query("history.awaited_files"), since)}
+    """The images in `inbox/` of messages since this id whose turns have not ended, or may be made again."""
+    rows = await database.rows(query("history.awaited_files"), since)
+    return {one.name for one in images_among(msgspec.json.decode(row["attachment"], type=Attachment) for row in rows)}
 
 
 def _entry(row: Row) -> Entry:

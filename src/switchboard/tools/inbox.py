@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from switchboard.core.turns.images import INBOX, MOST_IMAGE_BYTES, FrozenImage
+from switchboard.core.turns.images import INBOX, MOST_FILE_BYTES, MOST_IMAGE_BYTES, FrozenImage, is_image_name
 from switchboard.domain.llm import Image
 from switchboard.tools.threads import Stop
 from switchboard.tools.workspace import Refused, Written, directory, entries, read_at, regular_file, remove, write
@@ -25,7 +25,7 @@ QUOTA: Final = 256 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The images that stay: those written since `recent`, and since `oldest` those with these names.
+    """The files that stay: of images those written since `recent`, and since `oldest` those with these names.
 
     The times are seconds since 1970.
     """
@@ -35,14 +35,20 @@ class Wanted:
     recent: float
 
     def has(self, name: str, written: float) -> bool:
-        """Whether an image stays."""
-        return written >= (self.oldest if name in self.names else self.recent)
+        """Whether a file stays; what is no image may be read in later turns."""
+        stays = name in self.names or not is_image_name(name)
+        return written >= (self.oldest if stays else self.recent)
 
 
 def keep_image(readers: Path, name: str, image: Image) -> None:
     """Write an image to the file of this name. Raises OSError, `Refused`."""
     file = Written(tuple(name.split("/")), image.data, uuid4(), most=len(image.data))
     write(readers, file, Stop(), QUOTA)
+
+
+def keep_file(readers: Path, name: str, data: bytes) -> None:
+    """Write what came with a message to the file of this name. Raises OSError, `Refused`."""
+    write(readers, Written(tuple(name.split("/")), data, uuid4(), most=MOST_FILE_BYTES), Stop(), QUOTA)
 
 
 def read_image(readers: Path, image: FrozenImage) -> Image | None:

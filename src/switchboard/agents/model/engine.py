@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from switchboard.agents.delivery import read_options
+from switchboard.agents.model.inbox import bring
 from switchboard.agents.model.options import ModelOptions
 from switchboard.agents.model.talk import GONE, Around, Talk, images_in, said_in
 from switchboard.core.readers import person_of
@@ -124,9 +125,11 @@ class ModelEngine:
         window = await models.context(names[0])
         granted = await granted_to(turn, options, self._tools, self._context.readers)
         said = said_at(said_in(turn), person_of(turn.envelope), turn.received_at, options.zone)
+        kept_there = self.kept_for(turn.member, granted.readers)
+        await bring(self._context.files, turn.envelope.payload.attachments, kept_there)
         images = images_among(turn.envelope.payload.attachments)
         shown = images[:MOST_IMAGES]
-        found = await images_in(self.kept_for(turn.member, granted.readers), shown)
+        found = await images_in(kept_there, shown)
         gone = [one for one in shown if one not in found]
         unseen = left_out(gone, GONE) + left_out(
             images[MOST_IMAGES:], f"not shown, a message has at most {MOST_IMAGES}"

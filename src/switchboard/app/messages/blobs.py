@@ -23,6 +23,7 @@ from switchboard.ports.blobs import BlobStore
 from switchboard.store import blobs as store
 from switchboard.store.blobs import PieceStore, StoredBlob
 from switchboard.store.database import Database
+from switchboard.store.files import blob_of_link
 
 PIECE_BYTES: Final = 262_144
 _ARRIVING: Final = 16
@@ -109,6 +110,14 @@ class BlobService:
         found = None if blob is None else await self._find(caller, blob)
         if blob is None or found is None:
             raise await self._hide(caller, name)
+        return Download(found.size_bytes, found.media_type, PieceStore(self._database).read(blob))
+
+    async def open_link(self, token: str) -> Download:
+        """The blob to which a link was made for a butler. Raises NotFound, also when its hour is over."""
+        blob = await blob_of_link(self._database, token)
+        found = None if blob is None else await store.find(self._database, blob)
+        if blob is None or found is None:
+            raise NotFound("there is no such file, or the link to it has expired")
         return Download(found.size_bytes, found.media_type, PieceStore(self._database).read(blob))
 
     async def _hide(self, caller: Principal, name: str) -> NotFound:

@@ -25,6 +25,7 @@ from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, Engin
 from switchboard.ports.models import Models
 from switchboard.store.database import Database
 from switchboard.store.facts import StoredFacts
+from switchboard.store.files import StoredFiles
 from switchboard.store.history import Readers, StoredHistory
 from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
@@ -65,6 +66,7 @@ def engine_context(
         readers=readers,
         history=StoredHistory(database, readers),
         facts=StoredFacts(database, readers),
+        files=StoredFiles(database, settings.blobs.link_url or f"http://{settings.host}:{settings.port}"),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from switchboard.core.blobs import safe_name, stored_blob
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.llm import Image
 
@@ -20,6 +21,8 @@ EXTENSIONS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif"
 """The media types that models can see."""
 MOST_IMAGES: Final = 4
 MOST_IMAGE_BYTES: Final = 5 * 1024 * 1024
+MOST_FILE_BYTES: Final = 16 * 1024 * 1024
+"""A larger file is not copied for the tools of a model."""
 _KEPT: Final = re.compile(rf"{INBOX}/[0-9a-f]{{16}}\.(?:{'|'.join(EXTENSIONS.values())})")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _MARKS: Final = re.compile(r"^\[(?:image|attachment) [^\n]*\]$", re.MULTILINE)
@@ -46,13 +49,34 @@ def reference(image: Image) -> Attachment:
 
 
 def images_among(attachments: Iterable[Attachment]) -> tuple[FrozenImage, ...]:
-    """Those that are references to images."""
+    """Those that are references to images, or stored images that are small enough to be seen."""
     found = []
     for one in attachments:
         digest = _DIGEST.fullmatch(one.storage_ref or "")
         if digest and _KEPT.fullmatch(one.filename or "") and one.media_type in EXTENSIONS:
             found.append(FrozenImage(one.filename or "", one.media_type, digest[1]))
+        elif (name := inbox_name(one)) is not None and is_image_name(name):
+            found.append(FrozenImage(name, one.media_type, (stored_blob(one) or b"").hex()))
     return tuple(found)
+
+
+def inbox_name(attachment: Attachment) -> str | None:
+    """The file in `inbox/` to which the bytes of a stored attachment are copied; None: it is not stored, or too large.
+
+    An image is named by its content alone, like those of programs.
+    """
+    blob = stored_blob(attachment)
+    if blob is None or attachment.size_bytes > MOST_FILE_BYTES:
+        return None
+    digest = blob.hex()[:16]
+    if attachment.media_type in EXTENSIONS and attachment.size_bytes <= MOST_IMAGE_BYTES:
+        return f"{INBOX}/{digest}.{EXTENSIONS[attachment.media_type]}"
+    return f"{INBOX}/{digest}-{safe_name(attachment)}"
+
+
+def is_image_name(name: str) -> bool:
+    """Whether the file in `inbox/` is an image to be shown in its turn; all others are read by tools, later as well."""
+    return _KEPT.fullmatch(name) is not None
 
 
 def left_out(images: Iterable[FrozenImage], why: str) -> str:
@@ -79,5 +103,7 @@ def _mark(attachment: Attachment) -> str:
     kind = attachment.media_type.partition(";")[0].strip()
     kind = kind[:_MOST_NAME] if _MEDIA_TYPE.fullmatch(kind) else "file"
     what = ", ".join(filter(None, (name, kind, f"{attachment.size_bytes} bytes")))
+    if file := inbox_name(attachment):
+        return f"[attachment {what}; the file {file}]"
     why = " ".join((attachment.unavailable or "").split())[:_MOST_NAME]
     return f"[attachment {what}; its content is not available{why and f': {why}'}]"

@@ -134,7 +134,7 @@ def _add_routes(app: Api, mcp: McpEndpoint) -> None:
 def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> None:
     """Put the gate before `app`, with `handlers` by path; without any, all requests take FastAPI's way."""
     settings = services.switchboard.runtime.settings
-    streamed = {blobs.router.prefix: settings.blobs.file_bytes}
+    streamed = {blobs.PATH: settings.blobs.file_bytes}
     limits = Limits(_LARGE, settings.accept.batch_bytes, settings.accept.message_bytes, _BY_PATH, streamed)
     routes = Direct(partial(FastAPI.__call__, app), handlers, response_to)
     app.gate = Gate(routes, services.access, limits, Hosts(names_of(settings)))

@@ -5,17 +5,19 @@ Next: `app/messages/blobs.py`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Request, Response
 from starlette.responses import StreamingResponse
 
 from switchboard.app.access import Principal
+from switchboard.app.messages.blobs import Download
 from switchboard.server.contracts.messages import Uploaded
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, needs, operation
 
-router = router_of("blobs", prefix="/v1/blobs")
+router = router_of("blobs")
+PATH: Final = "/v1/blobs"
 
 Uploader = Annotated[Principal, Depends(needs("blobs"))]
 Reader = Annotated[Principal, Depends(needs("raw"))]
@@ -24,7 +26,7 @@ _FILE: Responses = {200: {"description": "The bytes, with their media type.", "c
 
 
 @router.post(
-    "",
+    PATH,
     openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
     **operation("upload_blob", "Upload a file", Uploaded, 429, status=201, description="Stored, now or before."),
 )
@@ -37,13 +39,26 @@ async def upload(request: Request, caller: Uploader, parts: Parts) -> Response:
 
 
 @router.get(
-    "/{blob}",
+    f"{PATH}/{{blob}}",
     response_class=Response,  # of no type of its own: errors are JSON
     **operation("get_blob", "Get a file", None, 404, more=_FILE),
 )
 async def download(caller: Reader, parts: Parts, blob: str) -> Response:
     """Who may read a message may read its files; a connector also what its endpoint uploaded."""
-    found = await parts.blobs.download(caller, blob)
+    return _streamed(await parts.blobs.download(caller, blob))
+
+
+@router.get(
+    "/v1/files/{link}",
+    response_class=Response,
+    **operation("get_linked_file", "Get a file by its link", None, 404, more=_FILE),
+)
+async def linked(parts: Parts, link: str) -> Response:
+    """The link itself is the permission: a butler was handed it with a message, and it is good for an hour."""
+    return _streamed(await parts.blobs.open_link(link))
+
+
+def _streamed(found: Download) -> Response:
     # Strangers wrote it: no browser shall show it, or guess that it is something to run.
     headers = {
         "content-type": found.media_type,

@@ -27,6 +27,8 @@ from switchboard.server.http.hosts import Hosts
 _SCHEMAS: Final = (f"/schemas/{name}.json" for name in ("ingest.v1", "route.v1", "route_response.v1"))
 PUBLIC: Final = frozenset({"/", "/health", "/docs", "/openapi.json", *_SCHEMAS})
 """What needs no token."""
+LINKS: Final = "/v1/files/"
+"""A link is its own token."""
 _HEALTH: Final = "/health"
 """What looks here may call us anything: a load balancer does."""
 _PUBLIC_BYTES: Final = 65_536
@@ -133,7 +135,8 @@ class Gate:
                 chunked = True
             elif name == b"host" and scope["path"] != _HEALTH:
                 self._hosts.check(value)
-        principal = None if scope["path"] in PUBLIC else await self._access.authenticate(authorization)
+        public = scope["path"] in PUBLIC or scope["path"].startswith(LINKS)
+        principal = None if public else await self._access.authenticate(authorization)
         if principal is not None:
             _count(scope, principal)
         limit = self._limits.of(scope["path"], principal.role if principal else None)

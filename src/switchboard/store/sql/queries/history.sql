@@ -31,8 +31,8 @@ where exists (select from delivery d where d.request_id = k.request_id and d.sta
 
 -- name: awaited_files
 -- What messages since $1 have attached whose turns have not ended, or whose dead letters may be handled yet.
-select distinct a.value ->> 'filename' as name
+select distinct a.value::text as attachment
 from delivery d
 join message_inbox m on m.request_id = d.request_id
 cross join lateral json_array_elements(m.envelope #> '{payload,attachments}') a
-where d.request_id >= $1 and d.state in ('pending', 'dead') and a.value ->> 'filename' is not null;
+where d.request_id >= $1 and d.state in ('pending', 'dead') and a.value ->> 'storage_ref' is not null;

@@ -1,0 +1,45 @@
+"""What came with a message is copied into `inbox/`, where the model sees images and its tools read files.
+
+`engine.py` calls it once, when a turn begins. In: attachments and the directory of the readers; out: files. Next:
+`tools/inbox.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+import structlog
+
+from switchboard.core.blobs import HEAD_BYTES, sniff
+from switchboard.core.turns.images import MOST_FILE_BYTES, inbox_name, is_image_name
+from switchboard.domain.envelope import Attachment
+from switchboard.ports.engine import Files
+from switchboard.tools.inbox import keep_file
+from switchboard.tools.workspace import Refused
+
+log = structlog.get_logger(__name__)
+
+
+async def bring(files: Files | None, attachments: Iterable[Attachment], kept: Path | None) -> None:
+    """Copy what is stored. What cannot be written is not there when it is asked for; that does not end the turn."""
+    if files is None or kept is None:
+        return
+    for one in attachments:
+        if (name := inbox_name(one)) is not None:
+            await _bring(files, one, kept, name)
+
+
+async def _bring(files: Files, one: Attachment, kept: Path, name: str) -> None:
+    data = b""
+    async for piece in files.read(one):
+        data += piece
+        if len(data) > MOST_FILE_BYTES:
+            return
+    if is_image_name(name) and sniff(data[:HEAD_BYTES], "").media_type != one.media_type:
+        return  # a provider refuses the whole request for an image that is none
+    try:
+        await asyncio.to_thread(keep_file, kept, name, data)
+    except (Refused, OSError) as error:
+        log.warning("a file of a message could not be kept", file=name, error=str(error))
