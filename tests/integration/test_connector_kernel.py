@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +47,56 @@ async def test_a_reply_that_is_refused_has_failed_and_the_next_one_goes() -> Non
     platform.outcomes = [Refused("blocked by the user", "blocked")]
     _, outcome = await answer(platform, "hi")
     assert (outcome, platform.posts) == ("failed", [])
+
+
+async def test_whoever_has_blocked_us_is_not_sent_the_other_parts() -> None:
+    platform = ScriptedPlatform()
+    platform.outcomes = [Refused("blocked by the user", "blocked")]
+    switchboard, outcome = await answer(platform, "x" * 300)
+    assert (outcome, platform.posts) == ("failed", [])
+    assert sum(request.endswith("/parts") for request in switchboard.requests) == 2
+
+
+async def test_what_was_stopped_for_longer_than_its_lease_sends_nothing_when_it_goes_on() -> None:
+    platform = ScriptedPlatform(replace(CAPABILITIES, on_uncertain="ask"))
+    await platform.says("t", "hello")
+    switchboard = scripted()
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        platform.sending = switchboard.leases_end
+        outbox_id = switchboard.reply(switchboard.accepted[0], "x" * 300)
+        await until(lambda: switchboard.outcome(outbox_id) == "uncertain", "the part that was begun is uncertain")
+    assert len(platform.posts) == 1
+
+
+async def test_other_work_goes_on_while_a_long_text_is_rendered() -> None:
+    platform = ScriptedPlatform(replace(CAPABILITIES, text_limit=100_000, markup="html"))
+    await platform.says("t", "hello")
+    switchboard = scripted()
+    seen = 0
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[0], "![" * 20_000)
+        while not switchboard.parts(outbox_id):
+            await asyncio.sleep(0)
+            seen += 1
+        await until(lambda: switchboard.outcome(outbox_id) == "sent", "it is sent")
+    assert seen > 100
+
+
+async def test_replies_to_one_sender_are_slowed_and_each_counts_once() -> None:
+    platform = ScriptedPlatform(replace(CAPABILITIES, brake=(2, 600.0)))
+    platform.outcomes = [Later(0.1), Later(0.1)]
+    switchboard = scripted()
+    for number in range(3):
+        await platform.says("t", f"message {number}")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: len(switchboard.accepted) == 3, "the messages are accepted")
+        replies = [switchboard.reply(message, "hi") for message in switchboard.accepted]
+        await until(
+            lambda: any("2 replies" in (beat["error_message"] or "") for beat in switchboard.heartbeats), "it brakes"
+        )
+    assert [switchboard.outcome(one) for one in replies] == ["sent", "sent", ""]
 
 
 async def test_later_is_obeyed_and_costs_nothing() -> None:

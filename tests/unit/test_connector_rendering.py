@@ -98,6 +98,10 @@ def test_deep_nesting_is_no_danger() -> None:
     assert render("*" * 4000 + "x" + "*" * 4000, "entities").text
 
 
+def test_what_no_person_reads_is_not_parsed() -> None:
+    assert render("**a** " * 40_000, "html").markup is None
+
+
 def test_the_first_part_answers_and_a_short_text_goes_with_its_only_file() -> None:
     [part] = plan("**look**", (FILE,), CHAT, address={"chat": 1}, reply_to="7")
     assert (part.text, part.file, part.reply_to, part.address) == ("look", FILE, "7", {"chat": 1})

@@ -42,8 +42,6 @@ class Capabilities:
     """Whether a part that is sent twice under one `key` is one message; or can be asked for with `find`."""
     key_window_s: float = 0.0
     """Seconds for which it remembers such a key."""
-    edits: bool = False
-    threads: bool = False
     typing_s: float = 0.0
     """Seconds for which one `typing` is shown; 0: it has none."""
     max_file_in: int = 0
@@ -55,7 +53,8 @@ class Capabilities:
     per_group: tuple[int, float] | None = None
     """How many parts a group may get in how many seconds."""
     brake: tuple[int, float] | None = None
-    """How many replies one sender may get in how many seconds; for platforms on which programs answer programs."""
+    """How many replies one sender or conversation may get in how many seconds, before the next ones come slower and
+    slower; for platforms on which programs answer programs."""
     receive_window_s: float = 60.0
     """Seconds within which a receive round trip ends while the connection is alive, even if nothing arrives."""
     on_uncertain: OnUncertain = "resend_marked"

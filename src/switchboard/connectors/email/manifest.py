@@ -77,12 +77,11 @@ MANIFEST: Final = Manifest(
         markup="html",
         history="cursor",
         idempotency="lookup",
-        threads=True,
         max_file_in=25_000_000,
         max_file_out=18_000_000,  # base64 makes 25 MB of it
         receive_window_s=300,
         on_uncertain="ask",
-        brake=(10, 600),
+        brake=(4, 600),
     ),
     open=_open,
 )

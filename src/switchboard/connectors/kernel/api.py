@@ -98,7 +98,6 @@ class Reply:
     reply_to: str
     text: str
     address: JsonObject
-    attempts: int
     parts: Mapping[int, JsonMapping]
 
 
@@ -263,7 +262,6 @@ def _reply(some: JsonMapping) -> Reply:
         reply_to=some["reply_to"],
         text=some["text"],
         address=some.get("address") or {},
-        attempts=some["attempts"],
         parts={int(part["part"]): part for part in some.get("parts") or ()},
     )
 

@@ -9,9 +9,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from switchboard.core.policy.retry import backoff
 from switchboard.ports.connector import Capabilities
 
 _REMEMBERED: Final = 10_000
+_STRIKES: Final = 7
+_LONGEST_PAUSE_S: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -59,22 +62,59 @@ class Limiter:
 
 
 @dataclass(slots=True)
+class _Replies:
+    """When the last replies went, by their id, and how often the brake was not enough."""
+
+    times: dict[str, float] = field(default_factory=dict)
+    strikes: int = 0
+
+
+@dataclass(slots=True)
 class Brake:
-    """Slows replies to one sender: `most` within `seconds`. Two programs that answer each other get no faster."""
+    """Slows replies to one sender, or in one conversation: `most` within `seconds`, and within twice as long each time
+    that somebody makes use of it all. So two programs that answer each other come to rest. A reply counts once,
+    however often it is tried."""
 
     most: int
     seconds: float
-    _replies: dict[str, deque[float]] = field(default_factory=dict)
+    _known: dict[str, _Replies] = field(default_factory=dict)
 
-    def wait(self, sender: str, now: float) -> float:
-        """Seconds until the next reply to this sender may go; 0: now."""
-        replies = self._replies.get(sender)
-        if replies is None or len(replies) < self.most:
+    def wait(self, whom: str, reply: str, now: float) -> float:
+        """Seconds until this reply may go there; 0: now."""
+        known = self._known.get(whom)
+        if known is None or reply in known.times or len(known.times) < self.most:
             return 0.0
-        return max(replies[0] + self.seconds - now, 0.0)
+        return max(_first(known) + self._span(known) - now, 0.0)
 
-    def replied(self, sender: str, now: float) -> None:
-        """A reply goes to this sender now."""
-        self._replies.setdefault(sender, deque(maxlen=self.most)).append(now)
-        if len(self._replies) > _REMEMBERED:
-            self._replies = {who: some for who, some in self._replies.items() if some[-1] > now - self.seconds}
+    def replied(self, whom: str, reply: str, now: float) -> None:
+        """The reply goes there now."""
+        known = self._known.setdefault(whom, _Replies())
+        if reply in known.times:
+            return
+        if len(known.times) == self.most:
+            in_use = now - _first(known) < 2 * self._span(known)
+            known.strikes = min(known.strikes + 1, _STRIKES) if in_use else 0
+            del known.times[next(iter(known.times))]
+        known.times[reply] = now
+        self._forget(now)
+
+    def _span(self, known: _Replies) -> float:
+        return self.seconds * 2.0**known.strikes
+
+    def _forget(self, now: float) -> None:
+        if len(self._known) > _REMEMBERED:
+            self._known = {
+                whom: some for whom, some in self._known.items() if max(some.times.values()) + self._span(some) > now
+            }
+
+
+def pause_after(failures: int, asked: float | None, jitter: float) -> float:
+    """Seconds until the switchboard is asked again, after so many failures (from 1); `jitter` in [0, 1).
+
+    As long as it `asked` for and up to a fifth more, or longer each time, 30 s at most.
+    """
+    return backoff(failures, cap=_LONGEST_PAUSE_S, jitter=jitter) if asked is None else asked * (1.0 + jitter / 5)
+
+
+def _first(known: _Replies) -> float:
+    return next(iter(known.times.values()))

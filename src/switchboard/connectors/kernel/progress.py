@@ -39,8 +39,3 @@ class Progress:
         while self._batches and not self._batches[0].unsettled:
             cursor = self._batches.popleft().cursor or cursor
         return cursor
-
-    @property
-    def unsettled(self) -> int:
-        """How many events are open."""
-        return sum(batch.unsettled for batch in self._batches)

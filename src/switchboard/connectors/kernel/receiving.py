@@ -21,6 +21,7 @@ import structlog
 from switchboard.connectors.kernel.api import Api, Declined, NotNow, Taken, Unreachable, Verdict
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import AlbumClock, Handling, LeftOut, conversation_of, merged, prepared
+from switchboard.connectors.kernel.limits import pause_after
 from switchboard.connectors.kernel.progress import Progress
 from switchboard.domain.envelope import Envelope
 from switchboard.lanes.faults import point
@@ -35,7 +36,6 @@ _FAILING_S: Final = 900.0
 _AGAIN_S: Final = 1.0
 """Before a platform is asked again that gives what waits already."""
 _PAUSE_S: Final = 0.5
-_LONGEST_PAUSE_S: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -288,5 +288,4 @@ class Receiver:
         """The switchboard takes nothing: ask the platform for nothing either."""
         self._pauses += 1
         self.health.trouble("switchboard", error.message)
-        pause = min(_PAUSE_S * 2 ** min(self._pauses, 8), _LONGEST_PAUSE_S) if error.seconds is None else error.seconds
-        await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+        await asyncio.sleep(pause_after(self._pauses, error.seconds, random.random()))

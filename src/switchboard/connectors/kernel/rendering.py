@@ -26,6 +26,8 @@ _SPANS: Final = {
     "link": "text_link",
     "blockquote": "blockquote",
 }
+_LONGEST: Final = 200_000
+"""Characters of a text that is parsed; a longer one takes too much time, and is no message for people."""
 _BULLET: Final = "• "
 _RULE: Final = "———"
 
@@ -63,6 +65,8 @@ def render(source: str, markup: Markup) -> Rendered:
     """
     if markup in {"markdown", "mrkdwn"}:
         return Rendered(source, {"markdown": source})
+    if len(source) > _LONGEST:
+        return Rendered(source)
     try:
         rich = rich_text(source)
     except RecursionError:
@@ -119,6 +123,7 @@ def _plain(rich: Rich) -> str:
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
     parser.add_render_rule("image", _image)
+    parser.parse("-")  # it prepares its rules at the first use, which two threads may not do at a time
     return parser
 
 

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -19,7 +20,7 @@ import structlog
 
 from switchboard.connectors.kernel.api import Api, Overtaken, Reply, Unreachable
 from switchboard.connectors.kernel.health import Health
-from switchboard.connectors.kernel.limits import Brake, Limiter
+from switchboard.connectors.kernel.limits import Brake, Limiter, pause_after
 from switchboard.connectors.kernel.parts import marked, plain, plan, unanswering
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import (
@@ -41,13 +42,14 @@ RENEW_S: Final = 20.0
 REQUEST_S: Final = 30.0
 """The longest that one call of `send` may take; nothing is sent unless more than this is left of the lease."""
 _PAUSE_S: Final = 0.5
-_LONGEST_PAUSE_S: Final = 30.0
 _HOLD_S: Final = 15.0
 """For longer than this a reply is given back: an intent is taken back with it, and is no doubt after a crash."""
 _HOLD_DOUBT_S: Final = 3600.0
 """The same for one with a part that may have been sent, whose intent must not be taken back."""
 _KEY_AGAIN_S: Final = 1.0
 _LONGEST_S: Final = 86_400.0
+_LONG: Final = 4000
+"""Characters of a text that is rendered in a thread: a hostile one takes a second or more."""
 _DRAIN_S: Final = 10.0
 """How long replies that are being sent may take when we are told to stop."""
 
@@ -104,7 +106,12 @@ class Sender:
     brake: Brake | None = None
     _limiter: Limiter = field(init=False)
     _busy: set[asyncio.Task[None]] = field(default_factory=set)
+    _rendering: asyncio.Lock = field(default_factory=asyncio.Lock)
     _pauses: int = 0
+    _slowed: dict[str, float] = field(default_factory=dict)
+    """To whom replies wait for the brake, and until when."""
+    _unreachable: set[str] = field(default_factory=set)
+    """Conversations in which we are blocked."""
 
     def __post_init__(self) -> None:
         self._limiter = Limiter(self.capabilities)
@@ -142,9 +149,8 @@ class Sender:
 
     async def _pause(self, error: Unreachable) -> None:
         self._pauses += 1
-        pause = min(_PAUSE_S * 2 ** min(self._pauses, 8), _LONGEST_PAUSE_S) if error.seconds is None else error.seconds
         self.health.trouble("outbox", error.message)
-        await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+        await asyncio.sleep(pause_after(self._pauses, error.seconds, random.random()))
 
     async def _serve(self, reply: Reply, until: float) -> None:
         """One reply, to its receipt. Whatever goes wrong with the server, the lease ends and says what is uncertain."""
@@ -166,10 +172,33 @@ class Sender:
             self.health.well("replies")
 
     async def _send_all(self, reply: Reply, until: float) -> None:
-        parts = plan(reply.text, (), self.capabilities, address=reply.address, reply_to=reply.reply_to)
-        held = _Held(reply, parts, until)
-        await self._braked(held)
-        await self._receipt(held, [await self._once(held, index) for index in range(len(parts))])
+        held = _Held(reply, await self.planned(reply), until)
+        self._braked(reply)
+        outcomes = list[Sent | Refused]()
+        for index in range(len(held.parts)):
+            outcomes.append(await self._once(held, index))
+            if self._blocked(reply, outcomes[-1]):
+                break
+        await self._receipt(held, outcomes)
+
+    async def planned(self, reply: Reply) -> tuple[Part, ...]:
+        """The parts of a reply. Other replies go on meanwhile, even if its text is long and hostile."""
+        make = partial(plan, reply.text, (), self.capabilities, address=reply.address, reply_to=reply.reply_to)
+        if len(reply.text) <= _LONG:
+            return make()
+        async with self._rendering:
+            return await asyncio.to_thread(make)
+
+    def _blocked(self, reply: Reply, outcome: Sent | Refused) -> bool:
+        """Whether the conversation cannot be reached at all, so that the other parts need not be tried."""
+        if isinstance(outcome, Sent):
+            self._unreachable.discard(reply.conversation)
+            return False
+        if outcome.because == "blocked" and reply.conversation not in self._unreachable:
+            self._unreachable.add(reply.conversation)
+            self.health.counters["unreachable"] += 1
+            log.warning("conversation unreachable", outbox_id=reply.outbox_id, why=outcome.reason)
+        return outcome.because == "blocked"
 
     async def _receipt(self, held: _Held, outcomes: Sequence[Sent | Refused]) -> None:
         """Tried for as long as the lease is ours: the parts are recorded, the lease would end as pending."""
@@ -288,16 +317,26 @@ class Sender:
             raise _GivenBack(later.seconds, later.reason)
         await self._wait(held, later.seconds, later.reason)
 
-    async def _braked(self, held: _Held) -> None:
-        if self.brake is None:
+    def _braked(self, reply: Reply) -> None:
+        """What was begun goes on."""
+        if self.brake is None or any(part.get("state") == "sent" for part in reply.parts.values()):
             return
-        pause = self.brake.wait(held.reply.recipient, self.clock())
+        now = self.clock()
+        counted = f"to {reply.recipient}", f"in {reply.conversation}"
+        pause = max(self.brake.wait(whom, reply.outbox_id, now) for whom in counted)
+        self._slowed = {whom: until for whom, until in self._slowed.items() if until > now}
         if pause > 0:
-            why = f"{held.reply.recipient} has had {self.brake.most} replies in {self.brake.seconds / 60:g} minutes"
+            why = f"{reply.recipient} has had {self.brake.most} replies within minutes; the next one waits"
+            if reply.recipient not in self._slowed:
+                self.health.counters["braked"] += 1
+                log.warning("reply braked", outbox_id=reply.outbox_id, seconds=round(pause))
+            self._slowed[reply.recipient] = now + pause
             self.health.trouble("brake", why)
             raise _GivenBack(pause, why)
-        self.health.well("brake")
-        self.brake.replied(held.reply.recipient, self.clock())
+        for whom in counted:
+            self.brake.replied(whom, reply.outbox_id, now)
+        if not self._slowed:
+            self.health.well("brake")
 
     def _knows_key(self, held: _Held, index: int) -> bool:
         """Whether the platform still knows the key of a part that may have been sent."""

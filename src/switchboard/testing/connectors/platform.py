@@ -6,7 +6,7 @@ It gives events from a cursor, and again until they are confirmed. `checks.py` a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -60,6 +60,8 @@ class ScriptedPlatform:
     """How many times a session was asked what it has sent."""
     unanswered: int = 0
     """How many of the next such questions get no answer."""
+    sending: Callable[[], None] = lambda: None
+    """Called at the beginning of each `send`."""
     confirmed: int = 0
     opened: int = 0
     silent: bool = False
@@ -150,6 +152,7 @@ class _Session:
         self._platform.confirmed = max(self._platform.confirmed, int(cursor))
 
     async def send(self, part: Part, key: str) -> Outcome:
+        self._platform.sending()
         outcome = self._platform.outcomes.pop(0) if self._platform.outcomes else None
         if outcome is not None and not isinstance(outcome, Exception):
             return outcome

@@ -27,6 +27,7 @@ class _Outgoing:
     reply: JsonObject
     parts: dict[int, JsonObject] = field(default_factory=dict)
     leased: bool = False
+    lease: int = 0
     outcome: str = ""
 
 
@@ -74,7 +75,6 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
                 "reply_to": event["external_event_id"],
                 "text": text,
                 "address": event.get("reply_address"),
-                "attempts": 1,
             }
         )
         self._changed.set()
@@ -138,7 +138,7 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
             case "POST", ["outbox", "next"]:
                 answer = await self._next(body)
             case "POST", ["outbox", outbox_id, "parts"]:
-                answer = self._recorded(self._outbox[outbox_id].parts, body)
+                answer = self._recorded(self._outbox[outbox_id], body)
             case "POST", ["outbox", outbox_id, "receipt"]:
                 answer = self._receipt(self._outbox[outbox_id], body)
             case "POST", ["quarantine"]:
@@ -187,6 +187,7 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
                 break
         for outgoing in due:
             outgoing.leased = True
+            outgoing.lease += 1
         return 200, {"replies": [self._shown(outgoing) for outgoing in due]}
 
     def _due(self) -> list[_Outgoing]:
@@ -196,9 +197,12 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
         return [some for some in firsts.values() if not some.leased]
 
     def _shown(self, outgoing: _Outgoing) -> JsonObject:
-        return {**outgoing.reply, "lease": self._lease, "parts": list(outgoing.parts.values())}
+        return {**outgoing.reply, "lease": outgoing.lease, "parts": list(outgoing.parts.values())}
 
-    def _recorded(self, parts: dict[int, JsonObject], body: JsonObject) -> Answer:
+    def _recorded(self, outgoing: _Outgoing, body: JsonObject) -> Answer:
+        parts = outgoing.parts
+        if not outgoing.leased or body["lease"] != outgoing.lease:
+            return 409, _error("conflict")
         if body.get("platform_message_id") == "":
             return 422, _error("invalid_value")
         if parts.get(body["part"], {}).get("state") != "sent":
@@ -208,6 +212,8 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
     def _receipt(self, outgoing: _Outgoing, body: JsonObject) -> Answer:
         if body.get("platform_message_id") == "":
             return 422, _error("invalid_value")
+        if not outgoing.leased or body["lease"] != outgoing.lease:
+            return 409, _error("conflict")
         outcome = str(body["outcome"])
         outgoing.leased = False
         outgoing.outcome = "" if outcome in {"later", "retryable"} else outcome
