@@ -59,6 +59,7 @@ class ReplyWays:
         self._database = database
         self._callbacks = callbacks
         self._channels = channels
+        self._readers = Readers(database, channels)
 
     def pool(self, work: Work) -> str | None:
         """The pool in which the reply waits; None: the mailbox that is read over the API."""
@@ -78,7 +79,7 @@ class ReplyWays:
 
     async def reader(self, turn: Turn) -> Reader:
         """For whom the turn reads, and the reply is."""
-        return await Readers(self._database, self._channels).of(turn)
+        return await self._readers.of(turn)
 
 
 def pool_of(channel: Channel, endpoint: str, callbacks: Container[str]) -> str | None:

@@ -51,21 +51,19 @@ class StopEngine:
 
 
 @asynccontextmanager
-async def watched(database: Database, notifier: Notifier, item: Item) -> AsyncIterator[asyncio.Event]:
-    """An event that is set as soon as the item is to end; set at once if that was wanted before."""
+async def watched(database: Database, notifier: Notifier, item: Item, *, stopped: bool) -> AsyncIterator[asyncio.Event]:
+    """An event that is set as soon as the item is to end; set at once if it was `stopped` before."""
     wanted = asyncio.Event()
+    if stopped:
+        wanted.set()
     stop = notifier.subscribe(_topic(item.lane, item.seq), wanted.set)
-    looking: asyncio.Task[None] | None = None
+    looking = asyncio.create_task(_look(database, item, wanted))
     try:
-        if await store.is_wanted(database, item):
-            wanted.set()
-        looking = asyncio.create_task(_look(database, item, wanted))
         yield wanted
     finally:
         stop()
-        if looking is not None:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
 
 
 def _topic(lane: object, seq: int) -> str:

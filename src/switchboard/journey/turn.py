@@ -52,7 +52,6 @@ from switchboard.store.database import Database
 from switchboard.store.history import Said
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import NewDeadLetter, Settlement, Work
-from switchboard.store.stopping import is_wanted
 
 log = structlog.get_logger(__name__)
 
@@ -208,10 +207,10 @@ class TurnLeg:
         """Some engines can be stopped in the middle; of the others it is the next attempt that is not made."""
         turn = turn_of(work, member, item.attempts)
         if _is_stoppable(engine):
-            async with watched(self._database, self._notifier, item) as stop:
+            async with watched(self._database, self._notifier, item, stopped=work.stopped) as stop:
                 with self._deltas.publishing(item, work) as on_delta:
                     return await engine.run(replace(turn, stop=stop, on_delta=on_delta), journal)
-        if (item.attempts > 1 or work.resumed) and await is_wanted(self._database, item):
+        if work.stopped and (item.attempts > 1 or work.resumed):
             return Answer(STOPPED, stop_reason="aborted")
         return await engine.run(turn, journal)
 

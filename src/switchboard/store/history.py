@@ -7,8 +7,8 @@ engines. Who may read what is decided by `visible_entries` in `sql/functions/ent
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -29,6 +29,7 @@ from switchboard.store.database import Database, Row, decoded, query
 from switchboard.store.ids import new_uuid7
 
 _SUMMARY: Final = "What was said before, in short"
+_MOST_FACTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,23 @@ class Readers:
 
     database: Database
     channels: Channels
+    _latest: dict[UUID, Mapping[str, str]] = field(default_factory=dict)
+    """A turn asks several times. What rules saw of a message does not change."""
 
     async def of(self, turn: Turn) -> Reader:
         """Raises `Unavailable`."""
-        facts = decoded(await self.database.value(query("history.facts"), turn.request_id))
-        return reader_of(turn, facts or {}, self.channels[turn.envelope.source.channel])
+        return reader_of(turn, await self._facts(turn.request_id), self.channels[turn.envelope.source.channel])
+
+    async def _facts(self, request_id: UUID) -> Mapping[str, str]:
+        if request_id in self._latest:
+            return self._latest[request_id]
+        facts = decoded(await self.database.value(query("history.facts"), request_id))
+        if facts is None:
+            return {}
+        if len(self._latest) >= _MOST_FACTS:
+            self._latest.clear()
+        self._latest[request_id] = facts
+        return self._latest[request_id]
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ class Work:
     """For a notice: dead_letter_id, team_id, category, reason, system_id; for a digest more (see `lanes.load`)."""
     resumed: bool = True
     """Whether an earlier attempt may have left steps in the journal."""
+    stopped: bool = False
+    """Whether the turn is to end, see `stopping.py`."""
     whole_text: str | None = None
     """The text of the whole message where this butler gets a part of it; else None."""
 
@@ -171,6 +173,7 @@ def _work(r: Row) -> Work:
         received_at=r["received_at"],
         dead_letter=r["dead_letter"],
         resumed=r["resumed"],
+        stopped=r["stopped"],
     )
     if r["text"] is None:
         return work

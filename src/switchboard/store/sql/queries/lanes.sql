@@ -27,7 +27,8 @@ from claim_in_turn($1, null, $2::text[], $3::text[], $4::smallint[], $5::integer
 
 -- name: load
 select i.lane, i.seq, x.request_id, c.name as conversation, x.system_id, x.team_id, x.segment, x.text, m.envelope::text as envelope,
-       m.received_at, x.dead_letter, exists (select from step s where s.request_id = x.request_id and s.lane = i.lane and s.seq = i.seq) as resumed
+       m.received_at, x.dead_letter, exists (select from step s where s.request_id = x.request_id and s.lane = i.lane and s.seq = i.seq) as resumed,
+       is_stopped(i.lane, i.seq) as stopped
 from unnest($1::uuid[], $2::bigint[]) with ordinality as i (lane, seq, ord)
 join lateral (
     select d.request_id, d.system_id, d.team_id, d.segment, d.text, null::jsonb as dead_letter
