@@ -44,6 +44,10 @@ class Unreachable(SwitchboardError):
         """How long the server asked to wait."""
 
 
+class TokenRefused(ConfigurationError):
+    """The server does not know the token of the account: it was revoked, or has expired."""
+
+
 class Overtaken(SwitchboardError):
     """The lease of the account, or of a reply, is somebody else's by now."""
 
@@ -278,7 +282,8 @@ def _error(response: httpx2.Response) -> SwitchboardError:
     if status == 409:
         return Overtaken(message)
     if status in {401, 403}:
-        return ConfigurationError(f"the switchboard does not accept the token of this account: {message}")
+        kind = TokenRefused if status == 401 else ConfigurationError
+        return kind(f"the switchboard does not accept the token of this account: {message}")
     error = SwitchboardError(message, code=code or None)
     error.status = status
     return error

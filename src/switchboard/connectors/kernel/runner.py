@@ -50,11 +50,15 @@ class _Silent(OSError):
 
 @dataclass(slots=True)
 class Runner:
-    """Keeps the account of a file open. `clock` gives seconds that only go forward."""
+    """Keeps the account of a file open. `clock` gives seconds that only go forward.
+
+    `known` is the identity that the account had before: only this one is served, and failures are reported for it.
+    """
 
     configured: Configured
     connect: Connect
     clock: Callable[[], float]
+    known: Identity | None = None
     instance_id: str = field(default_factory=lambda: str(uuid4()))
     health: Health = field(init=False)
     _api: Api | None = None
@@ -65,6 +69,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self.health = Health(self.clock)
+        self._endpoint = self.known.endpoint if self.known else ""
 
     async def run(self, stop: asyncio.Event) -> int:
         """The exit code. Raises ConfigurationError for what only a person can change."""
@@ -104,16 +109,25 @@ class Runner:
         return self._broken(f"{type(error).__name__}: {error}", 0.5)
 
     async def _sign_in(self) -> Session:
+        if self.known is not None:
+            await self._reach(self.known)
         async with asyncio.timeout(_SIGN_IN_S):
             session = await self.configured.manifest.open(self.configured.account)
         if self._endpoint not in {"", session.identity.endpoint}:
             await _closed(session)
             raise SignInRefused(f"the secret belongs to {session.identity.endpoint}, and not to {self._endpoint}")
+        try:
+            await self._reach(session.identity)
+        except BaseException:
+            await _closed(session)
+            raise
         self._endpoint = session.identity.endpoint
-        if self._api is None:
-            place = Place(self.configured.manifest.channel, self._endpoint, self.instance_id)
-            self._api = Api(await self.connect(session.identity), place)
         return session
+
+    async def _reach(self, identity: Identity) -> None:
+        if self._api is None:
+            place = Place(self.configured.manifest.channel, identity.endpoint, self.instance_id)
+            self._api = Api(await self.connect(identity), place)
 
     async def _serve(self, session: Session, stop: asyncio.Event) -> None:
         api = self._api

@@ -1,0 +1,147 @@
+"""The token with which a connector opens the server: valid for one account, made once, kept in the data directory.
+
+`connect.py` calls it with the account of a file and its identity on the platform; a client of the server leaves. The
+server's list of tokens says which account serves which endpoint: no endpoint has two accounts, and no account two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import httpx2
+
+from switchboard.app.ownership import read_ours
+from switchboard.app.settings import Settings
+from switchboard.cli.client import Client, Place, find_server, http_client, open_client, part
+from switchboard.cli.output import Json, NoServer
+from switchboard.connectors.kernel.accounts import Configured
+from switchboard.connectors.kernel.api import Unreachable
+from switchboard.domain.errors import Overloaded, Unavailable
+from switchboard.ports.connector import Identity, SignInRefused
+
+PREFIX: Final = "connector-"
+"""Before the name of the account in the name of its token."""
+
+
+class AccountToken:
+    """The token of one account, and the file that keeps it with the endpoint that it is for."""
+
+    def __init__(self, settings: Settings, account: Configured) -> None:
+        self._settings = settings
+        self._account = account
+        self.file = token_file(settings, account.account.name)
+        self._used = ""
+
+    def identity(self) -> Identity | None:
+        """Whom the kept token is for; None: there is none."""
+        _, endpoint = self._read()
+        return Identity(endpoint) if endpoint else None
+
+    async def client(self, identity: Identity) -> httpx2.AsyncClient:
+        """Connections to the server. Raises Unreachable, SignInRefused, ConfigurationError."""
+        place = find_server(self._settings)
+        if os.environ.get("SWITCHBOARD_TOKEN"):
+            return http_client(place)
+        async with self._alone():
+            self._used, endpoint = self._read()
+            if not self._used or endpoint != identity.endpoint:
+                self._used = await self._issued(identity)
+                self._keep(f"{self._used}\n{identity.endpoint}\n")
+        return http_client(Place(place.url, self._used, place.hint))
+
+    async def forget(self) -> None:
+        """The server has refused the token: the next process gets a new one, unless another has one already."""
+        if not self._used:
+            return
+        async with self._alone():
+            if self._read()[0] == self._used:
+                endpoint = self._read()[1]
+                self._keep(f"\n{endpoint}\n")
+
+    def _read(self) -> tuple[str, str]:
+        """Token and endpoint, each may be empty."""
+        try:
+            token, _, endpoint = read_ours(self.file).partition("\n")
+        except FileNotFoundError:
+            return "", ""
+        return token.strip(), endpoint.strip()
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """No other process of the account makes a token meanwhile: the newer one would revoke the other's."""
+        self.file.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(self.file.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            await asyncio.to_thread(fcntl.flock, descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _keep(self, text: str) -> None:
+        write_private(self.file, text)
+
+    async def _issued(self, identity: Identity) -> str:
+        """A new token, in place of one of the same name whose secret is lost. Raises Unreachable, SignInRefused."""
+        bound = {"channel": self._account.manifest.channel, "endpoint": identity.endpoint}
+        name = self._account.account.name
+        try:
+            async with open_client(self._settings) as client:
+                if await _has_token(client, name, bound):
+                    await client.delete(f"/v1/tokens/{part(PREFIX + name)}")
+                made = await client.post("/v1/tokens", {"name": PREFIX + name, "role": "connector", **bound})
+        except (NoServer, Unavailable, Overloaded) as error:
+            raise Unreachable(error.message) from error
+        return str(made["token"])
+
+
+def token_file(settings: Settings, account: str) -> Path:
+    """Where the token of an account is kept."""
+    return settings.data_dir / "connectors" / f"{account}.token"
+
+
+def write_private(file: Path, text: str) -> None:
+    """Put a file that only we may read in its place, whole or not at all. Raises OSError."""
+    new = file.with_name(f".{file.name}.{os.getpid()}")
+    with suppress(FileNotFoundError):
+        new.unlink()
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        out.write(text)
+    new.replace(file)
+
+
+async def _has_token(client: Client, name: str, bound: Json) -> bool:
+    """Whether the account has one already. Raises SignInRefused: it or this endpoint belongs to another."""
+    served = served_accounts(await client.whole("/v1/tokens", "tokens"))
+    require_free(served, name, bound)
+    return name in served
+
+
+def served_accounts(listed: Json) -> dict[str, Json]:
+    """Channel and endpoint of each account that has a token, from the list of all tokens."""
+    return {
+        str(token["name"]).removeprefix(PREFIX): {"channel": token["channel"], "endpoint": token["endpoint"]}
+        for token in listed["tokens"]
+        if token["role"] == "connector" and not token["revoked_at"] and str(token["name"]).startswith(PREFIX)
+    }
+
+
+def require_free(served: dict[str, Json], name: str, bound: Json) -> None:
+    """An account has one endpoint, and an endpoint one account. Raises SignInRefused."""
+    if served.get(name, bound) != bound:
+        raise SignInRefused(
+            f"the secret belongs to {_named(bound)}, and the account {name} is {_named(served[name])}: put the right "
+            f"secret back, or give the new one an account of its own; `switchboard channels remove {name}` ends the old"
+        )
+    if twin := next((other for other, one in served.items() if one == bound and other != name), None):
+        raise SignInRefused(f"{_named(bound)} is connected by the account {twin} already; remove one of the two")
+
+
+def _named(bound: Json) -> str:
+    return f"{bound['channel']}/{bound['endpoint']}"

@@ -1,0 +1,199 @@
+"""`switchboard channels` and the tokens of accounts, against a real server and the Bot API server for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from switchboard.app.ownership import read_ours
+from switchboard.app.settings import Settings
+from switchboard.cli.channels.tokens import AccountToken
+from switchboard.cli.connect import connect_account
+from switchboard.connectors.kernel.accounts import Configured, configured
+from switchboard.connectors.kernel.api import TokenRefused
+from switchboard.domain.errors import ConfigurationError
+from switchboard.ports.connector import Account, Identity, Session, SignInRefused
+from switchboard.testing.bot_api import TOKEN, BotApi
+from tests.servers import Opened, open_server
+from tests.waiting import eventually
+
+
+@pytest.fixture
+async def server(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data", worker=True) as opened:
+        monkeypatch.setenv("SWITCHBOARD_URL", opened.url)
+        yield opened
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[BotApi]:
+    async with BotApi() as opened:
+        yield opened
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "channels.d").mkdir()
+    return Settings(data_dir=tmp_path / "data", channels_dir=tmp_path / "channels.d")
+
+
+@pytest.fixture
+def account(settings: Settings, api: BotApi) -> Callable[[str], Configured]:
+    """Accounts of the same bot, by any name."""
+
+    def made(name: str) -> Configured:
+        file = settings.channels_dir / f"{name}.toml"
+        file.write_text(
+            f'channel = "telegram"\nsettings = {{api_url = "{api.url}", poll_s = 1}}\n'
+            'secrets.token.file = "bot.token"\n'
+        )
+        secret = settings.channels_dir / "bot.token"
+        secret.touch(mode=0o600)
+        secret.write_text(TOKEN)
+        return configured(file, read_ours)
+
+    return made
+
+
+HOUSE = Identity(f"bot:{TOKEN.partition(':')[0]}")
+
+
+def kept(settings: Settings, name: str = "house") -> str:
+    return (settings.data_dir / "connectors" / f"{name}.token").read_text()
+
+
+async def accepted(token: AccountToken) -> int:
+    """The status of a request with the token of an account."""
+    async with await token.client(HOUSE) as http:
+        asked = {"channel": "telegram", "endpoint": HOUSE.endpoint, "instance_id": "a"}
+        return (await http.post("/v1/connectors/lease", json=asked)).status_code
+
+
+@pytest.mark.usefixtures("server")
+async def test_an_account_that_is_wrong_keeps_its_token(
+    settings: Settings, account: Callable[[str], Configured]
+) -> None:
+    async def lacking(_: Account) -> Session:
+        raise ConfigurationError("a program is missing")
+
+    house = account("house")
+    assert await accepted(AccountToken(settings, house)) == 200
+    before = kept(settings)
+    with pytest.raises(ConfigurationError, match="a program is missing"):
+        await connect_account(settings, replace(house, manifest=replace(house.manifest, open=lacking)), asyncio.Event())
+    assert kept(settings) == before
+    assert await accepted(AccountToken(settings, house)) == 200
+
+
+async def test_a_token_that_was_revoked_is_replaced(
+    server: Opened, settings: Settings, account: Callable[[str], Configured]
+) -> None:
+    house = account("house")
+    assert await accepted(AccountToken(settings, house)) == 200
+    before = kept(settings)
+    assert (await server.http.delete("/v1/tokens/connector-house")).is_success
+    with pytest.raises(TokenRefused):
+        await connect_account(settings, house, asyncio.Event())
+    stop = asyncio.Event()
+    serving = asyncio.create_task(connect_account(settings, house, stop))
+    try:
+        await eventually(lambda: _leased(server))
+    finally:
+        stop.set()
+        assert await serving == 0
+    assert kept(settings) != before
+
+
+async def _leased(server: Opened) -> bool:
+    return bool(await server.lab.database.value("select count(*) from connector_account"))
+
+
+async def test_two_first_starts_of_an_account_share_one_token(
+    server: Opened, settings: Settings, account: Callable[[str], Configured]
+) -> None:
+    tokens = [AccountToken(settings, account("house")) for _ in range(4)]
+    assert await asyncio.gather(*map(accepted, tokens)) == [200] * 4
+    listed = (await server.http.get("/v1/tokens")).json()["tokens"]
+    assert [one["name"] for one in listed if one["role"] == "connector"] == ["connector-house"]
+
+
+@pytest.mark.usefixtures("server")
+async def test_who_was_refused_an_old_token_takes_nobody_the_new_one(
+    settings: Settings, account: Callable[[str], Configured]
+) -> None:
+    first, second = AccountToken(settings, account("house")), AccountToken(settings, account("house"))
+    assert await accepted(first) == 200
+    await first.forget()
+    assert await accepted(second) == 200
+    await first.forget()
+    assert kept(settings).split() != [HOUSE.endpoint]
+    assert await accepted(second) == 200
+
+
+@pytest.mark.usefixtures("server")
+async def test_no_endpoint_has_two_accounts(settings: Settings, account: Callable[[str], Configured]) -> None:
+    assert await accepted(AccountToken(settings, account("house"))) == 200
+    with pytest.raises(SignInRefused, match="connected by the account house already"):
+        await AccountToken(settings, account("twin")).client(HOUSE)
+    assert await accepted(AccountToken(settings, account("house"))) == 200, "nothing was revoked"
+
+
+@pytest.mark.usefixtures("server")
+async def test_no_account_gets_a_second_endpoint(settings: Settings, account: Callable[[str], Configured]) -> None:
+    house = account("house")
+    assert await accepted(AccountToken(settings, house)) == 200
+    before = kept(settings)
+    with pytest.raises(SignInRefused, match="the secret belongs to telegram/bot:7"):
+        await AccountToken(settings, house).client(Identity("bot:7"))
+    assert kept(settings) == before
+
+
+async def test_another_bots_secret_is_a_state_and_does_no_damage(
+    server: Opened, settings: Settings, account: Callable[[str], Configured]
+) -> None:
+    async def swapped(given: Account) -> Session:
+        session = await house.manifest.open(given)
+        session.identity = Identity("bot:7")
+        return session
+
+    house = account("house")
+    assert await accepted(AccountToken(settings, house)) == 200
+    before, stop = kept(settings), asyncio.Event()
+    serving = asyncio.create_task(
+        connect_account(settings, replace(house, manifest=replace(house.manifest, open=swapped)), stop)
+    )
+    try:
+        await eventually(lambda: _says(server, "the secret belongs to bot:7"))
+    finally:
+        stop.set()
+        assert await serving == 0, "it goes on, and does not end in an error"
+    assert kept(settings) == before
+
+
+async def test_a_secret_that_was_revoked_while_all_was_down_is_a_state(
+    server: Opened, settings: Settings, account: Callable[[str], Configured]
+) -> None:
+    house = account("house")
+    assert await accepted(AccountToken(settings, house)) == 200
+    (settings.channels_dir / "bot.token").write_text("123:revoked")
+    stop = asyncio.Event()
+    serving = asyncio.create_task(
+        connect_account(settings, configured(settings.channels_dir / "house.toml", read_ours), stop)
+    )
+    try:
+        await eventually(lambda: _says(server, "Telegram does not accept the token"))
+    finally:
+        stop.set()
+        with suppress(asyncio.CancelledError):
+            assert await serving == 0
+
+
+async def _says(server: Opened, why: str) -> bool:
+    """Whether the connector reports an error with this reason."""
+    listed = (await server.http.get("/v1/connectors")).json()["connectors"]
+    return any(one["state"] == "error" and why in one["error_message"] for one in listed)
