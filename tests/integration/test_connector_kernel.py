@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from switchboard.connectors.kernel import receiving
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.parts import REPEAT_NOTE
 from switchboard.ports.connector import Later, Refused, Sent, Uncertain
@@ -215,6 +216,56 @@ async def test_an_album_is_one_message() -> None:
         await until(lambda: platform.confirmed == 3, "all three are settled")
     [message] = switchboard.accepted
     assert (message["event"]["also"], len(message["payload"]["attachments"])) == (["2", "3"], 3)
+
+
+async def test_of_an_album_whose_first_part_was_stored_alone_the_others_are_not_lost() -> None:
+    platform, switchboard = ScriptedPlatform(), scripted()
+    platform.add("t", "look", album="a")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: platform.confirmed == 1, "the first is settled")
+    switchboard.cursor = None
+    for _ in range(2):
+        platform.add("t", "look", album="a")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: platform.confirmed == 3, "all three are settled")
+    ids = [(message["event"]["external_event_id"], message["event"].get("also")) for message in switchboard.accepted]
+    assert ids == [("1", None), ("2", ["3"])]
+
+
+async def test_an_event_that_fails_for_ever_is_quarantined_while_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(receiving, "_FAILING_S", 0.1)
+    platform, switchboard = ScriptedPlatform(), scripted()
+    switchboard.refusal = lambda envelope: "internal_error" if "3" in envelope["payload"]["normalized_text"] else None
+    for number in range(1, 6):
+        await platform.says(f"t{number}", f"number {number}")
+    for _ in range(2):
+        async with connector(platform.configured, switchboard):
+            await until(lambda: len(switchboard.accepted) >= 4, "the others are accepted")
+            await platform.says("t9", "later")
+            await until(lambda: switchboard.cursor == str(len(platform.events)), "all are settled")
+    assert list(switchboard.quarantined) == ["3"]
+    assert texts(switchboard.accepted) == [*(f"number {number}" for number in (1, 2, 4, 5)), "later", "later"]
+
+
+async def test_a_batch_at_which_the_switchboard_breaks_is_submitted_one_by_one() -> None:
+    platform, switchboard = ScriptedPlatform(), scripted()
+    switchboard.breaks_at = "poison"
+    for thread, text in (("a", "poison"), ("b", "fine"), ("c", "good")):
+        await platform.says(thread, text)
+    async with connector(platform.configured, switchboard):
+        await until(lambda: len(switchboard.accepted) == 2, "the others are accepted")
+    assert (texts(switchboard.accepted), switchboard.cursor) == (["fine", "good"], None)
+
+
+@pytest.mark.parametrize("event_id", ["", "x" * 513, "a\0b", "\ud800"])
+async def test_an_event_with_an_impossible_id_is_quarantined_under_its_hash(event_id: str) -> None:
+    platform, switchboard = ScriptedPlatform(), scripted()
+    platform.break_one(event_id)
+    async with connector(platform.configured, switchboard):
+        await until(lambda: platform.confirmed == 1, "it is settled")
+    [kept] = switchboard.quarantined
+    assert kept.startswith("sha256:")
 
 
 async def test_what_nobody_can_read_is_quarantined() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from switchboard.app.access import Principal
+from switchboard.app.messages import quarantine
 from switchboard.app.messages.quarantine import MAX_RAW
 from tests.servers import CONNECTOR, Opened, open_server
 
@@ -64,8 +65,10 @@ async def test_an_event_is_replayed_or_waits_again(server: Opened) -> None:
     assert [e["event_id"] for e in await listed(server, replay="true")] == ["7"]
     assert [e["event_id"] for e in await listed(server, replay="false")] == ["8"]
     assert await replays(server) == 1
-    await put(server, event(reason="no better"))
+    await put(server, event(reason="no better", raw=b"newer"))
     assert await replays(server) == 0
+    shown = (await server.http.get(f"/v1/quarantine/{kept}")).json()
+    assert (b64decode(shown["raw"]), shown["size_bytes"], shown["reason"]) == (b"newer", 5, "no better")
     await server.http.post(f"/v1/quarantine/{kept}/replay")
     assert (await server.http.delete(f"/v1/quarantine/{kept}")).json()["status"] == "discarded"
     assert [e["event_id"] for e in await listed(server)] == ["8"]
@@ -85,6 +88,19 @@ async def test_pages_of_the_quarantine(server: Opened) -> None:
             break
         cursor = {"cursor": page["next_cursor"]}
     assert seen == ["4", "3", "2", "1", "0"]
+
+
+async def test_beyond_the_limit_the_oldest_of_the_account_give_way(
+    server: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quarantine, "MAX_EVENTS", 3)
+    for number in range(5):
+        await put(server, event(number))
+    assert [e["event_id"] for e in await listed(server)] == ["4", "3", "2"]
+    monkeypatch.setattr(quarantine, "MAX_BYTES", 2 * len(RAW))
+    await put(server, event(5))
+    assert [e["event_id"] for e in await listed(server)] == ["5", "4"]
+    assert await server.lab.count("select count(*) from audit where action = 'quarantine:full'") == 3
 
 
 async def test_another_account_neither_sees_nor_touches_it(server: Opened) -> None:

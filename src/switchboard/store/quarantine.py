@@ -65,7 +65,7 @@ class Wanted:
 
 
 async def put(database: Database, event: BadEvent) -> Put:
-    """Keep it, once per endpoint and event id."""
+    """Keep it, once per endpoint and event id; the newest reason and bytes."""
     key = (await database.keys()).event(event.channel, event.endpoint, event.event_id)
     row = await database.row(
         query("quarantine.put"),
@@ -75,6 +75,12 @@ async def put(database: Database, event: BadEvent) -> Put:
     if row is None:
         raise LookupError(f"{event.event_id} is neither new nor known")
     return Put(row["quarantine_id"], row["duplicate"])
+
+
+async def forget_oldest(database: Database, channel: str, endpoint: str, *, events: int, size_bytes: int) -> list[str]:
+    """Keep at most so many events and bytes of an account; the platform's ids of those that are removed."""
+    rows = await database.rows(query("quarantine.forget_oldest"), channel, endpoint, events, size_bytes)
+    return [row["event_id"] for row in rows]
 
 
 async def list_events(database: Database, wanted: Wanted, *, before: UUID | None, limit: int) -> list[Quarantined]:

@@ -18,10 +18,23 @@ from switchboard.store import quarantine as store
 from switchboard.store.database import Database
 from switchboard.store.quarantine import BadEvent, Put, Quarantined, Wanted
 
-__all__ = ["MAX_RAW", "BadEvent", "Put", "QuarantineService", "Quarantined", "QuarantinedDetail", "Wanted", "decoded"]
+__all__ = [
+    "MAX_EVENTS",
+    "MAX_RAW",
+    "BadEvent",
+    "Put",
+    "QuarantineService",
+    "Quarantined",
+    "QuarantinedDetail",
+    "Wanted",
+    "decoded",
+]
 
 MAX_RAW: Final = 25 * 1024 * 1024
 """Maximum bytes of an event."""
+MAX_EVENTS: Final = 1000
+"""Maximum number of events of an account; beyond it the oldest are removed, as beyond `MAX_BYTES`."""
+MAX_BYTES: Final = 1024 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +52,15 @@ class QuarantineService:
         self._access = access
 
     async def put(self, caller: Principal, event: BadEvent) -> Put:
-        """Keep an event, once. Raises Forbidden."""
-        await self._access.check_endpoint(caller, "quarantine", event.channel, event.endpoint)
-        return await store.put(self._database, event)
+        """Keep an event, once; the oldest of the account give way to it. Raises Forbidden."""
+        account = event.channel, event.endpoint
+        await self._access.check_endpoint(caller, "quarantine", *account)
+        put = await store.put(self._database, event)
+        gone = await store.forget_oldest(self._database, *account, events=MAX_EVENTS, size_bytes=MAX_BYTES)
+        if gone:
+            detail = {"channel": event.channel, "endpoint": event.endpoint, "event_ids": gone}
+            await audit.append(self._database, caller.name, "quarantine:full", detail)
+        return put
 
     async def list(
         self, caller: Principal, wanted: Wanted, *, limit: int, cursor: str | None

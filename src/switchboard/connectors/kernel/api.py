@@ -7,6 +7,7 @@ is `Unreachable`, with the seconds to wait; that another process holds the accou
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -26,6 +27,9 @@ _BATCH_BYTES: Final = 8_000_000
 _LONG_POLL_S: Final = 20.0
 _AGAIN: Final = frozenset({"overloaded", "sender_over_rate", "unavailable"})
 _BUG: Final = "internal_error"
+_FAULT: Final = 500
+"""The status of a server that has a fault, and may have none with other requests."""
+_LONGEST_ID: Final = 512
 _encoder: Final = msgspec.json.Encoder()
 
 ConnectorState = Literal["starting", "healthy", "degraded", "failed"]
@@ -160,21 +164,25 @@ class Api:
         return await self._submit(taken)
 
     async def _submit(self, taken: Sequence[bytes]) -> list[Verdict]:
-        """One by one if the server finds something wrong with all of them together."""
+        """One by one if the server finds something wrong with all of them together, or fails at them."""
         try:
             got = await self._ask("POST", "/v1/ingest/batch", b'{"envelopes":[' + b",".join(taken) + b"]}")
-        except (Unreachable, Overtaken, ConfigurationError):
+        except (Overtaken, ConfigurationError):
             raise
         except SwitchboardError as error:
+            if isinstance(error, Unreachable) and error.status != _FAULT:
+                raise
             if len(taken) == 1:
-                return [Declined(error.code, error.message)]
+                is_fault = isinstance(error, Unreachable)
+                return [NotNow(error.message, counts=True) if is_fault else Declined(error.code, error.message)]
             return [verdict for one in taken for verdict in await self._submit([one])]
         return [_verdict(result) for result in got["results"]]
 
     async def quarantine(self, event_id: str, reason: str, raw: bytes) -> None:
         """Keep what cannot be taken, to be shown and replayed. Raises Unreachable."""
         encoded = base64.b64encode(raw[:MAX_RAW]).decode("ascii")
-        body = {**self.place.body(), "event_id": event_id, "reason": reason[:4000], "raw": encoded}
+        why = _sayable(reason)[:4000]
+        body = {**self.place.body(), "event_id": _quarantine_id(event_id), "reason": why, "raw": encoded}
         await self._ask("POST", "/v1/quarantine", body)
 
     async def replies(self, *, limit: int = 100, wait_s: float = _LONG_POLL_S, lease_s: float = 60.0) -> list[Reply]:
@@ -246,6 +254,18 @@ class Api:
             raise Unreachable("what answers is no switchboard: it sent no JSON") from error
 
 
+def _sayable(text: str) -> str:
+    """Without what no request may hold: lone surrogates and NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+def _quarantine_id(event_id: str) -> str:
+    """The platform's id of an event; the hash of one that the server would not take."""
+    if event_id and len(event_id) <= _LONGEST_ID and _sayable(event_id) == event_id:
+        return event_id
+    return f"sha256:{hashlib.sha256(event_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
 def _verdict(result: JsonMapping) -> Verdict:
     error = result.get("error")
     if error is None:
@@ -278,7 +298,9 @@ def _error(response: httpx2.Response) -> SwitchboardError:
     except (ValueError, KeyError, TypeError):
         code, message = "", f"the switchboard answered {status}"
     if status == 429 or status >= 500 or status == 408:
-        return Unreachable(message, _seconds(response.headers.get("retry-after")))
+        away = Unreachable(message, _seconds(response.headers.get("retry-after")))
+        away.status = status
+        return away
     if status == 409:
         return Overtaken(message)
     if status in {401, 403}:

@@ -219,6 +219,8 @@ class Receiver:
 
     def _heard(self, waiting: _Waiting, verdict: Verdict) -> None:
         match verdict:
+            case Taken(duplicate=True) if len(waiting.events) > 1:
+                self._rest_of_album(waiting)
             case Taken(duplicate):
                 self._accepted_at = self.clock()
                 self._end(waiting, "duplicates" if duplicate else "accepted")
@@ -229,6 +231,12 @@ class Receiver:
                 waiting.refusal = f"{code}: {message}"
             case NotNow():
                 self._later(waiting, verdict)
+
+    def _rest_of_album(self, waiting: _Waiting) -> None:
+        """The first event was stored by itself before a crash, perhaps; the others are tried without it."""
+        first, batch = waiting.events.pop(0), waiting.batches.pop(0)
+        self._done(first.envelope.event.external_event_id, batch, "duplicates")
+        waiting.envelope, waiting.album, waiting.due = None, None, 0.0
 
     def _later(self, waiting: _Waiting, verdict: NotNow) -> None:
         now = self.clock()

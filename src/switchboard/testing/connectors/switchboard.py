@@ -46,6 +46,8 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
         self.closed: set[str] = set()
         """Paths that answer nothing but 503."""
         self.refusal: Refusal = lambda _: None
+        self.breaks_at: str | None = None
+        """It has a fault, and answers 500 to all requests with this text."""
         self.dies_at: tuple[int, bool] | None = None
         """The number of the request at which the connector dies, and whether it is processed before."""
         self.dead = asyncio.Event()
@@ -126,6 +128,8 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
 
     async def _answered(self, request: httpx2.Request, body: JsonObject) -> Answer:
         answer: Answer = (404, _error("not_found"))
+        if self.breaks_at is not None and self.breaks_at in json.dumps(body):
+            return 500, _error("internal_error")
         match request.method, request.url.path.split("/")[2:]:
             case "POST", ["connectors", "lease"]:
                 answer = self._leased(str(body["instance_id"]))

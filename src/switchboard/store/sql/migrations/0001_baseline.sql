@@ -189,6 +189,7 @@ create table quarantine (
 );
 alter table quarantine alter column raw set storage external;
 create index quarantine_replay on quarantine (channel, endpoint) where replay;
+create index quarantine_account on quarantine (channel, endpoint, quarantine_id);
 
 -- Who has written to an endpoint that not everybody may write to, or was let in there before. contact_id and account are keyed
 -- hashes, of the one and of the endpoint. scope: a person, a group, or whom a mail names without proof. held: how many messages
