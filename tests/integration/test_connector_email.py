@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import imaplib
 import os
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
+from switchboard.connectors.email import channel
 from switchboard.connectors.email.channel import EmailSession
 from switchboard.connectors.email.mailbox import Mailbox, SignIn
 from switchboard.connectors.email.manifest import MANIFEST, Server, Settings
 from switchboard.core.mail.reply import message_id
+from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import (
     Account,
     Batch,
@@ -130,14 +134,11 @@ def smtp() -> Iterator[tuple[Postbox, int]]:
 
 
 def settings_of(imap: Imap, smtp_port: int = 1, **others: Any) -> Settings:
-    return Settings(
-        address=OWN,
-        display_name="House",
-        user=imap.user,
-        imap=Server(host="127.0.0.1", port=imap.port, tls="none"),
-        smtp=Server(host="127.0.0.1", port=smtp_port, tls="none"),
-        **others,
-    )
+    servers = {
+        "imap": Server(host="127.0.0.1", port=imap.port, tls="none"),
+        "smtp": Server(host="127.0.0.1", port=smtp_port, tls="none"),
+    }
+    return Settings(**{"address": OWN, "display_name": "House", "user": imap.user, **servers, **others})
 
 
 @pytest.fixture
@@ -192,6 +193,46 @@ async def test_what_arrives_after_the_cursor_is_received_once_and_stays_unseen(
     client.select(readonly=True)
     assert client.search(None, "SEEN", "FROM", "ada@x.example")[1][0] in {b"", None}
     client.logout()
+
+
+@pytest.mark.parametrize("address", [OWN, "bot+desk@home.example"])
+async def test_our_own_address_is_an_address_and_no_text(
+    pymap: Imap, open_sessions: list[EmailSession], address: str
+) -> None:
+    lines = [
+        (f"From: {address}\r\nTo: ada@x.example", (True, False, False)),
+        (f"From: ada@x.example\r\nTo: Bot <{address.upper()}>", (False, True, True)),
+        (f"From: ada@x.example\r\nTo: {address}, eve@x.example", (False, False, True)),
+        (f"From: ada@x.example\r\nTo: ro{address}", (False, False, False)),
+        (f"From: ada@x.example\r\nTo: {address}.example", (False, False, False)),
+        (f'From: ada@x.example\r\nTo: "{address}" <eve@x.example>', (False, False, False)),
+        (f"From: ro{address}\r\nTo: {address}", (False, True, True)),
+    ]
+    if address != OWN:
+        # A tag can be all that is ours of a mailbox.
+        lines.append((f"From: {OWN}\r\nTo: {address}", (False, True, True)))
+    session = EmailSession(settings_of(pymap, address=address), PASSWORD)
+    open_sessions.append(session)
+    start = await session.latest()
+    pymap.deliver(*(f"{line}\r\n\r\nhello\r\n".encode() for line, _ in lines))
+    events, _ = await received(session, start, len(lines))
+    found = [(one.own, one.direct, one.envelope.control.addressed) for one in events if isinstance(one, Inbound)]
+    assert found == [expected for _, expected in lines]
+
+
+async def test_a_mail_is_as_old_as_our_own_server_says(imap: Imap, open_sessions: list[EmailSession]) -> None:
+    session = EmailSession(settings_of(imap), PASSWORD)
+    open_sessions.append(session)
+    start = await session.latest()
+    arrived = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+    client = imap.login()
+    client.append(
+        "INBOX", "", imaplib.Time2Internaldate(arrived), b"Date: Thu, 4 Jun 2020 12:00:00 +0000\r\n" + mail("m1")
+    )
+    client.logout()
+    (event,), _ = await received(session, start, 1)
+    assert isinstance(event, Inbound)
+    assert event.envelope.event.sent_at == arrived
 
 
 async def test_a_mail_that_arrives_while_it_waits_is_received(imap: Imap, open_sessions: list[EmailSession]) -> None:
@@ -258,6 +299,11 @@ async def test_a_wrong_password_is_named_and_not_shown(imap: Imap) -> None:
     with pytest.raises(SignInRefused, match="refuses the sign-in") as caught:
         await MANIFEST.open(account)
     assert "wrong-and-secret" not in str(caught.value)
+
+
+async def test_an_account_without_password_and_token_command_is_not_opened() -> None:
+    with pytest.raises(ConfigurationError, match=r"'desk' needs the secret `password`, or `token_command`"):
+        await MANIFEST.open(Account("desk", settings_of(Imap(1, "bot")), {}))
 
 
 @pytest.mark.parametrize(
@@ -330,6 +376,64 @@ async def test_what_the_smtp_server_says_decides(
     postbox.rcpt, postbox.data = rcpt, data
     session = EmailSession(settings_of(Imap(1, "bot"), port, sent_copy="never"), PASSWORD)
     assert await sent(session) == outcome
+
+
+@asynccontextmanager
+async def silent_smtp(after: bytes) -> AsyncIterator[tuple[list[bytes], int]]:
+    """An SMTP server that says nothing more once it got a line that begins so; the lines, and its port."""
+    lines: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines.append(b"")
+        writer.write(b"220 here\r\n" if after else b"")
+        in_mail = silent = not after
+        while line := await reader.readline():
+            silent = silent or line.upper().startswith(after)
+            in_mail = line != b".\r\n" and (in_mail or line == b"DATA\r\n")
+            if not silent and (not in_mail or line == b"DATA\r\n"):
+                writer.write(b"354 go on\r\n" if in_mail else b"250 OK\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield lines, server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("after", "outcome"), [(b"", Later), (b"MAIL", Later), (b"DATA", Later), (b".\r\n", Uncertain)]
+)
+async def test_a_server_that_says_nothing_more_is_given_up_before_the_kernel_gives_us_up(
+    monkeypatch: pytest.MonkeyPatch, after: bytes, outcome: type[Outcome]
+) -> None:
+    monkeypatch.setattr(channel, "_WRITTEN_S", 0.5)
+    monkeypatch.setattr(channel, "_ANSWERED_S", 1.0)
+    async with silent_smtp(after) as (_, port):
+        session = EmailSession(settings_of(Imap(1, "bot"), port, sent_copy="never"), PASSWORD)
+        assert isinstance(await sent(session), outcome)
+        await session.close()
+
+
+async def test_of_many_mails_at_once_a_few_are_handed_in_and_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "_TURN_S", 0.1)
+    monkeypatch.setattr(channel, "_WRITTEN_S", 2.0)
+    async with silent_smtp(b"") as (connections, port):
+        session = EmailSession(settings_of(Imap(1, "bot"), port, sent_copy="never"), PASSWORD)
+        outcomes = await asyncio.gather(*(sent(session) for _ in range(100)))
+        await session.close()
+    assert len(connections) == 4
+    assert sum(outcome == Later(5.0, "other mails are being handed in") for outcome in outcomes) == 96
+    assert all(isinstance(outcome, Later) for outcome in outcomes)
+
+
+async def test_of_a_hundred_mails_at_once_each_is_sent_or_certainly_not(smtp: tuple[Postbox, int]) -> None:
+    postbox, port = smtp
+    session = EmailSession(settings_of(Imap(1, "bot"), port, sent_copy="never"), PASSWORD)
+    outcomes = await asyncio.gather(*(sent(session) for _ in range(100)))
+    await session.close()
+    assert all(isinstance(outcome, Sent | Later) for outcome in outcomes)
+    assert len(postbox.mails) == sum(isinstance(outcome, Sent) for outcome in outcomes) > 0
 
 
 async def test_before_the_final_dot_nothing_was_taken() -> None:

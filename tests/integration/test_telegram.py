@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.connectors.telegram.manifest import manifest
+from switchboard.connectors.telegram.manifest import MANIFEST
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import (
     Account,
@@ -41,8 +41,8 @@ ANNS: Final[JsonObject] = {"chat": ANN["id"], "message": 1}
 
 @asynccontextmanager
 async def session_of(api: BotApi, token: str = TOKEN, **settings: Any) -> AsyncIterator[Session]:
-    made = manifest.settings.model_validate({"api_url": api.url, "poll_s": 50, **settings})
-    session = await manifest.open(Account("house", made, {"token": token}))
+    made = MANIFEST.settings.model_validate({"api_url": api.url, "poll_s": 50, **settings})
+    session = await MANIFEST.open(Account("house", made, {"token": token}))
     try:
         yield session
     finally:
@@ -113,7 +113,7 @@ async def test_the_token_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_manifest_imports_no_client() -> None:
     """It is an entry point, and read for every account of every channel."""
     (found,) = entry_points(group="switchboard.connectors", name="telegram")
-    assert found.load() is manifest
+    assert found.load() is MANIFEST
     code = "import sys; import switchboard.connectors.telegram.manifest; print('httpx2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
@@ -332,6 +332,7 @@ async def test_a_call_that_is_given_up_leaves_the_session_usable() -> None:
         (lambda _: None, text_of("x", address={"chat": 42, "topic": 5}, reply_to="x"), "target"),
         (lambda api: api.people.block(), text_of(), "blocked"),
         (lambda _: None, text_of(address={"chat": 77}), "blocked"),
+        (lambda _: None, text_of(address={"to": "ada@x.example"}), "other"),
         (lambda _: None, text_of("x" * 4097), "other"),
     ],
 )
@@ -398,6 +399,11 @@ async def test_typing_is_shown_and_never_fails() -> None:
         api.people.say("hello")
         await session.typing(ANNS)
         await session.typing({"chat": 77})
+        await session.typing({})
         async with api.closed():
             await session.typing(ANNS)
-    assert [call.error for call in api.called("sendChatAction")] == [None, "Bad Request: chat not found"]
+    assert [call.error for call in api.called("sendChatAction")] == [
+        None,
+        "Bad Request: chat not found",
+        "Bad Request: chat_id is empty",
+    ]

@@ -8,7 +8,9 @@ processes as everywhere (`transport/mail_reading.py`). Next: `mailbox.py` (IMAP)
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -18,10 +20,10 @@ from msgspec.structs import replace
 
 from switchboard.connectors.email.mailbox import Mailbox, Opened, SignIn
 from switchboard.connectors.email.manifest import Settings
-from switchboard.connectors.email.submission import submit
+from switchboard.connectors.email.submission import Outgoing, submit
 from switchboard.core.channels.email import CHANNELS
 from switchboard.core.mail.files import file_of
-from switchboard.core.mail.headers import header, without_tag
+from switchboard.core.mail.headers import address, header, is_mailbox, mailboxes
 from switchboard.core.mail.reply import File, Reply, compose, message_id
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
@@ -49,8 +51,15 @@ MAX_MAIL: Final = 25_000_000
 RESCAN: Final = timedelta(days=7)
 _BATCH: Final = 20
 _BATCH_BYTES: Final = 4_000_000
-_TOKEN_S: Final = 30.0
+_TOKEN_S: Final = 15.0
 _NO_TOKEN_S: Final = 900.0
+_AT_ONCE: Final = 4
+"""Mails that are handed in at a time; more connections of one account are refused by some servers."""
+_TURN_S: Final = 10.0
+_NO_TURN_S: Final = 5.0
+_WRITTEN_S: Final = 20.0
+"""After which a mail is not handed in any more, since the kernel gives up a little later."""
+_ANSWERED_S: Final = 28.0
 _PIECE: Final = 65_536
 _FILE_THEMSELVES: Final = ("gmail.com", "googlemail.com", "office365.com", "outlook.com")
 """Providers that file what is sent through their SMTP servers."""
@@ -75,6 +84,9 @@ class EmailSession:
         self._own = settings.address.lower()
         self._reader = MailReader()
         self._copies: set[asyncio.Task[None]] = set()
+        self._hands = ThreadPoolExecutor(_AT_ONCE, "smtp")  # not the one that all others use
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._copying = asyncio.Lock()  # servers allow an account few connections
         self.identity = Identity(self._own, settings.display_name)
 
     async def receive(self, cursor: str | None) -> AsyncGenerator[Batch, None]:
@@ -129,24 +141,25 @@ class EmailSession:
         if size > MAX_MAIL:
             head = await asyncio.to_thread(lambda: box.read(uid, head=True))
             reason = f"it has {size} bytes, and at most {MAX_MAIL} are read"
-            return Unreadable(name, head, reason) if head is not None else None
-        raw = await asyncio.to_thread(box.read, uid)
-        if raw is None:
+            return Unreadable(name, head.raw, reason) if head is not None else None
+        found = await asyncio.to_thread(box.read, uid)
+        if found is None:
             return None
         try:
-            mail = await self._reader.read(raw, endpoint=self._own, provider="imap", now=datetime.now(UTC))
+            mail = await self._reader.read(found.raw, endpoint=self._own, provider="imap", now=datetime.now(UTC))
         except InvalidInput as error:
-            return Unreadable(name, raw, error.message)
-        return self._inbound(mail.envelope, f"{validity}:{uid}")
+            return Unreadable(name, found.raw, error.message)
+        return self._inbound(_arrived(mail.envelope, found.arrived), f"{validity}:{uid}")
 
     def _inbound(self, envelope: Envelope, place: str) -> Inbound:
         email = CHANNELS[0]
         facts = {name: value for name, value in email.facts(envelope).items() if value is not None}
         direct = not email.overheard(facts | {"endpoint": self._own})
-        to_us = self._own in without_tag(header(envelope.payload.raw, "to").lower())
+        named = (address(one) for one in mailboxes(header(envelope.payload.raw, "to")))
+        to_us = any(one is not None and is_mailbox(one, self._own) for one in named)
         return Inbound(
             envelope=replace(envelope, control=replace(envelope.control, addressed=direct or to_us)),
-            own=without_tag(envelope.sender.identity.lower()) == self._own,
+            own=is_mailbox(envelope.sender.identity.lower(), self._own),
             direct=direct,
             files=tuple(FileIn(at, {"place": place}) for at in range(len(envelope.payload.attachments))),
         )
@@ -165,27 +178,43 @@ class EmailSession:
 
     async def send(self, part: Part, key: str) -> Outcome:
         """Hand a mail to the SMTP server; the copy is filed afterwards, and never decides what became of the mail."""
+        began = time.monotonic()
         try:
             mail = compose(await self._reply(part, key), datetime.now(UTC))
         except ValueError as error:
             return Refused(str(error), "blocked")
         to = str(part.address["to"])
-        if without_tag(to.lower()) == without_tag(self._own):
+        if is_mailbox(to.lower(), self._own):
             return Refused("the answer would go to this account itself", "blocked")
-        settings = self._settings
-        try:
-            sign_in = await self._sign_in()
-        except (OSError, SignInRefused) as error:
-            return Later(_NO_TOKEN_S, str(error))
-        outcome = await asyncio.to_thread(submit, settings.smtp, sign_in, settings.address, to, mail)
+        outcome = await self._handed_in(to, mail, began)
         if not isinstance(outcome, Sent):
             return outcome
-        sent = Sent(message_id(key, settings.address))
+        sent = Sent(message_id(key, self._settings.address))
         if self._files_copies:
             copy = asyncio.create_task(self._file(mail, sent.platform_message_id))
             self._copies.add(copy)
             copy.add_done_callback(self._copies.discard)
         return sent
+
+    async def _handed_in(self, to: str, mail: bytes, began: float) -> Outcome:
+        """A few at a time; one that is given up by its caller is still one of them until its thread has ended."""
+        try:
+            async with asyncio.timeout(_TURN_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            return Later(_NO_TURN_S, "other mails are being handed in")
+        outgoing = Outgoing(self._settings.address, to, mail, began + _WRITTEN_S, began + _ANSWERED_S)
+        handing = asyncio.create_task(self._submitted(outgoing))
+        handing.add_done_callback(lambda _: self._turns.release())
+        return await asyncio.shield(handing)
+
+    async def _submitted(self, outgoing: Outgoing) -> Outcome:
+        try:
+            sign_in = await self._sign_in()
+        except (OSError, SignInRefused) as error:
+            return Later(_NO_TOKEN_S, str(error))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._hands, submit, self._settings.smtp, sign_in, outgoing)
 
     async def _reply(self, part: Part, key: str) -> Reply:
         html = part.rendered.get("html") if part.rendered else None
@@ -212,15 +241,19 @@ class EmailSession:
     async def _file(self, mail: bytes, name: str) -> None:
         """File a copy unless the server has done so. A failure is only logged."""
         try:
-            box = await self._connected()
-            try:
-                folder = await self._opened_sent(box)
-                if folder and not await asyncio.to_thread(box.with_message_id, name):
-                    await asyncio.to_thread(box.append, folder, mail)
-            finally:
-                box.abandon()
+            async with self._copying:
+                await self._file_unless_there(mail, name)
         except (OSError, SignInRefused) as error:
             log.warning("the copy of a sent mail was not filed", endpoint=self._own, error=str(error))
+
+    async def _file_unless_there(self, mail: bytes, name: str) -> None:
+        box = await self._connected()
+        try:
+            folder = await self._opened_sent(box)
+            if folder and not await asyncio.to_thread(box.with_message_id, name):
+                await asyncio.to_thread(box.append, folder, mail)
+        finally:
+            box.abandon()
 
     async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002, by its Message-ID alone
         """The mail in the folder of sent mails. Raises OSError."""
@@ -250,10 +283,10 @@ class EmailSession:
         try:
             opened = await asyncio.to_thread(box.open, self._settings.folder)
             known = str(opened.validity) == validity
-            raw = await asyncio.to_thread(box.read, int(uid)) if known and uid.isdecimal() else None
+            mail = await asyncio.to_thread(box.read, int(uid)) if known and uid.isdecimal() else None
         finally:
             box.abandon()
-        data = await asyncio.to_thread(file_of, raw, file.attachment) if raw is not None else None
+        data = await asyncio.to_thread(file_of, mail.raw, file.attachment) if mail is not None else None
         if data is None:
             raise ValueError("the mail is not in the mailbox any more")
         for start in range(0, len(data), _PIECE):
@@ -263,6 +296,7 @@ class EmailSession:
         """Waits for the copies that are being filed."""
         await asyncio.gather(*self._copies)
         await self._reader.close()
+        self._hands.shutdown(wait=False)
 
     async def _connected(self) -> Mailbox:
         sign_in = await self._sign_in()
@@ -278,6 +312,11 @@ class EmailSession:
         if self._settings.token_command:
             return SignIn(user, await _printed_token(self._settings.token_command), token=True)
         return SignIn(user, self._password)
+
+
+def _arrived(envelope: Envelope, arrived: datetime | None) -> Envelope:
+    """With the time of our own server, since the sender may write any Date."""
+    return envelope if arrived is None else replace(envelope, event=replace(envelope.event, sent_at=arrived))
 
 
 def _abandon(making: asyncio.Future[Mailbox]) -> None:

@@ -11,10 +11,11 @@ import re
 import select
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any, Final
 
 from imap_tools import BaseMailBox, MailBox, MailBoxStartTls, MailBoxUnencrypted
@@ -47,6 +48,14 @@ class Opened:
 
     validity: int
     next_uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The bytes of a mail, and when it arrived, as our own server says."""
+
+    raw: bytes
+    arrived: datetime | None
 
 
 class Mailbox:
@@ -124,11 +133,13 @@ class Mailbox:
                 sizes[int(uid[1])] = int(size[1])
         return sizes
 
-    def read(self, uid: int, *, head: bool = False) -> bytes | None:
+    def read(self, uid: int, *, head: bool = False) -> Fetched | None:
         """The mail as it was received, or its header fields alone; None if it is gone."""
         with _as_os_error():
-            found = self._fetch(str(uid), f"(UID BODY.PEEK[{'HEADER' if head else ''}])")
-        return next((bytes(one[1]) for one in found if isinstance(one, tuple)), None)
+            found = self._fetch(str(uid), f"(UID INTERNALDATE BODY.PEEK[{'HEADER' if head else ''}])")
+        said = b" ".join(one[0] if isinstance(one, tuple) else one for one in found)
+        raw = next((bytes(one[1]) for one in found if isinstance(one, tuple)), None)
+        return Fetched(raw, _time(said)) if raw is not None else None
 
     def wait(self, seconds: float) -> None:
         """Until the server announces something, at most for these seconds (IDLE)."""
@@ -199,6 +210,11 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 def _quoted(folder: str) -> str:
     name = utf7_encode(folder).decode("ascii").replace("\\", "\\\\").replace('"', '\\"')
     return f'"{name}"'
+
+
+def _time(said: bytes) -> datetime | None:
+    found = imaplib.Internaldate2tuple(said)
+    return datetime.fromtimestamp(time.mktime(found), UTC) if found else None
 
 
 def _keep_alive(sock: socket.socket) -> None:

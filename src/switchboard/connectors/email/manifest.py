@@ -53,6 +53,9 @@ class Settings(BaseModel):
 
 
 async def _open(account: Account) -> Session:
+    settings = account.settings
+    if isinstance(settings, Settings) and not (settings.token_command or account.secrets.get("password")):
+        raise ConfigurationError(f"the account {account.name!r} needs the secret `password`, or `token_command`")
     try:
         from switchboard.connectors.email.channel import open_account
     except ModuleNotFoundError as error:

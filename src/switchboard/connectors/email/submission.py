@@ -9,11 +9,13 @@ import base64
 import re
 import smtplib
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
-from switchboard.connectors.email.mailbox import COMMAND_S, SignIn
+from switchboard.connectors.email.mailbox import SignIn
 from switchboard.connectors.email.manifest import Server
 from switchboard.ports.connector import Later, Outcome, Refused, Sent, Uncertain, Why
 
@@ -24,28 +26,39 @@ _NAME: Final = "[127.0.0.1]"  # as Thunderbird does; the name of this machine is
 _DOT = re.compile(rb"^\.", re.MULTILINE)
 
 
-def submit(server: Server, sign_in: SignIn | None, sender: str, to: str, mail: bytes) -> Outcome:
-    """Hand in a mail with CRLF, for one recipient; `Sent` has no id.
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A mail with CRLF, for one recipient, and until when (`time.monotonic`) it is tried to write it, and waited."""
+
+    sender: str
+    to: str
+    mail: bytes
+    written_by: float
+    answered_by: float
+
+
+def submit(server: Server, sign_in: SignIn | None, outgoing: Outgoing) -> Outcome:
+    """Hand in a mail; `Sent` has no id.
 
     Until the final dot is written the server has certainly not taken it; from then on only its answer says so.
     """
     try:
-        client = _connected(server)
+        client = _connected(server, outgoing.written_by)
     except smtplib.SMTPResponseException as error:
         return Later(_BUSY_S, _said(error.smtp_code, error.smtp_error))
     except (OSError, smtplib.SMTPException) as error:
         return Later(_UNREACHED_S, f"the SMTP server is not reached: {error}"[:200])
     try:
-        return _handed_in(client, sign_in, sender, to, mail)
+        return _handed_in(client, sign_in, outgoing)
     finally:
         client.close()
 
 
-def _connected(server: Server) -> smtplib.SMTP:
+def _connected(server: Server, by: float) -> smtplib.SMTP:
     context = ssl.create_default_context()
     if server.tls == "tls":
-        return smtplib.SMTP_SSL(server.host, server.port, _NAME, timeout=COMMAND_S, context=context)
-    client = smtplib.SMTP(server.host, server.port, _NAME, timeout=COMMAND_S)
+        return smtplib.SMTP_SSL(server.host, server.port, _NAME, timeout=_left(by), context=context)
+    client = smtplib.SMTP(server.host, server.port, _NAME, timeout=_left(by))
     try:
         if server.tls == "starttls":
             client.starttls(context=context)
@@ -55,19 +68,36 @@ def _connected(server: Server) -> smtplib.SMTP:
     return client
 
 
-def _handed_in(client: smtplib.SMTP, sign_in: SignIn | None, sender: str, to: str, mail: bytes) -> Outcome:
+def _handed_in(client: smtplib.SMTP, sign_in: SignIn | None, outgoing: Outgoing) -> Outcome:
+    mail, by = outgoing.mail, outgoing.written_by
     try:
+        _wait_until(client, by)
         client.ehlo_or_helo_if_needed()
         if sign_in is not None and client.has_extn("auth"):
             _signed_in(client, sign_in)
-        if refusal := _announced(client, sender, to, len(mail)):
+        if refusal := _announced(client, outgoing):
             return refusal
+        _wait_until(client, by)
         client.send(_DOT.sub(b"..", mail) + (b"" if mail.endswith(b"\r\n") else b"\r\n"))
+        _wait_until(client, by)
     except smtplib.SMTPAuthenticationError:
         return Later(_SIGN_IN_S, "the SMTP server refuses the sign-in: check the user and the password")
     except (OSError, smtplib.SMTPException) as error:
         return Later(_UNREACHED_S, f"the SMTP server broke off: {error}"[:200])
-    return _ended(client)
+    return _ended(client, outgoing.answered_by)
+
+
+def _left(by: float) -> float:
+    left = by - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("it takes too long")
+    return left
+
+
+def _wait_until(client: smtplib.SMTP, by: float) -> None:
+    """For the next answer no longer than until then. Raises TimeoutError if that has passed."""
+    if client.sock is not None:
+        client.sock.settimeout(_left(by))
 
 
 def _signed_in(client: smtplib.SMTP, sign_in: SignIn) -> None:
@@ -80,23 +110,25 @@ def _signed_in(client: smtplib.SMTP, sign_in: SignIn) -> None:
         raise smtplib.SMTPAuthenticationError(code, answer)
 
 
-def _announced(client: smtplib.SMTP, sender: str, to: str, size: int) -> Outcome | None:
+def _announced(client: smtplib.SMTP, outgoing: Outgoing) -> Outcome | None:
     """What is wrong with sender, recipient or size; None once the server waits for the mail."""
-    options = [f"SIZE={size}"] if client.has_extn("size") else []
+    options = [f"SIZE={len(outgoing.mail)}"] if client.has_extn("size") else []
     commands: tuple[tuple[Why, Callable[[], tuple[int, bytes]]], ...] = (
-        ("other", lambda: client.mail(sender, options)),
-        ("blocked", lambda: client.rcpt(to)),
+        ("other", lambda: client.mail(outgoing.sender, options)),
+        ("blocked", lambda: client.rcpt(outgoing.to)),
         ("other", lambda: client.docmd("DATA")),
     )
     for because, command in commands:
+        _wait_until(client, outgoing.written_by)
         code, answer = command()
         if code >= 400:
             return _refusal(code, answer, because)
     return None
 
 
-def _ended(client: smtplib.SMTP) -> Outcome:
+def _ended(client: smtplib.SMTP, by: float) -> Outcome:
     try:
+        _wait_until(client, by)
         client.send(b".\r\n")
         code, answer = client.getreply()
     except (OSError, smtplib.SMTPException):

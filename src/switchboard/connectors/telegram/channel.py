@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from switchboard.connectors.telegram.api import Api, Declined, NoAnswer, NotWritten
-from switchboard.connectors.telegram.manifest import Settings, manifest
+from switchboard.connectors.telegram.manifest import MANIFEST, Settings
 from switchboard.connectors.telegram.sending import (
     is_no_photo,
     is_photo,
@@ -37,6 +37,7 @@ from switchboard.ports.connector import (
     Identity,
     Outcome,
     Part,
+    Refused,
     Sent,
     SignInRefused,
     Uncertain,
@@ -49,7 +50,7 @@ _AGAIN_S: Final = (0.25, 5.0)
 Soon at first, for the other photos of an album.
 """
 _BUSY_S: Final = 2.0
-_MAX_FILE: Final = manifest.capabilities.max_file_in
+_MAX_FILE: Final = MANIFEST.capabilities.max_file_in
 
 
 async def open_session(account: Account) -> TelegramSession:
@@ -109,7 +110,8 @@ class TelegramSession:
             again = _AGAIN_S[0] if new else min(2 * again, longest)
             if self._given:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._confirmed.wait(), again)
+                    async with asyncio.timeout(again):
+                        await self._confirmed.wait()
 
     async def confirm(self, cursor: str) -> None:
         """By the next poll. Everything that was given before the cursor is no longer waited for."""
@@ -120,6 +122,8 @@ class TelegramSession:
 
     async def send(self, part: Part, key: str) -> Outcome:  # noqa: ARG002  Telegram takes no key
         """A text or a file; in the supergroup that a group has become, and outside of a topic that is gone."""
+        if "chat" not in part.address:
+            return Refused("the message that is answered names no chat")
         params = where(part, self._settings.quote) | words(part)
         for _ in range(3):
             try:
@@ -142,7 +146,7 @@ class TelegramSession:
 
     async def typing(self, address: JsonObject) -> None:
         """Shown for five seconds; it does not matter if it is not."""
-        params = {"chat_id": address["chat"], "action": "typing"}
+        params = {"chat_id": address.get("chat"), "action": "typing"}
         if "topic" in address:
             params["message_thread_id"] = address["topic"]
         with suppress(Declined, OSError):

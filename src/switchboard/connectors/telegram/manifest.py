@@ -30,7 +30,7 @@ async def _open(account: Account) -> Session:
     return await open_session(account)
 
 
-manifest: Final = Manifest(
+MANIFEST: Final = Manifest(
     name="telegram",
     channel="telegram",
     provider="telegram",

@@ -15,7 +15,16 @@ from typing import Final, get_args
 
 from switchboard.core.mail.auth import MailAuth, mail_auth
 from switchboard.core.mail.head import decoded
-from switchboard.core.mail.headers import address, domain_of, header, headers, list_id, mailboxes, without_tag
+from switchboard.core.mail.headers import (
+    address,
+    domain_of,
+    header,
+    headers,
+    is_mailbox,
+    list_id,
+    mailboxes,
+    without_tag,
+)
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import SEVERAL, YES_OR_NO, Channel, Correspondence, Form, Found
 from switchboard.ports.raw import matching, word
@@ -189,9 +198,9 @@ def _authentic(facts: Mapping[str, str]) -> bool:
 
 def _overheard(facts: Mapping[str, str]) -> bool:
     """Anybody in To or Cc reads along; where no header was kept, anybody may have been there."""
-    alone = {_mailbox(facts.get("endpoint", "")), without_tag(facts.get("email_sender", ""))}
+    own, sender = _mailbox(facts.get("endpoint", "")), without_tag(facts.get("email_sender", ""))
     recipients = facts.get("email_to", "").split(SEVERAL)
-    return not {without_tag(one) for one in recipients} <= alone
+    return not all(is_mailbox(one, own) or without_tag(one) == sender for one in recipients)
 
 
 def _mailbox(endpoint: str) -> str:
@@ -209,7 +218,7 @@ def _automatic(envelope: Envelope) -> str | None:
     sender = _bare(identity)
     if _NOBODY.match(sender):
         return f"from {identity}"
-    if own in {sender, without_tag(sender)}:
+    if is_mailbox(sender, own):
         return f"from {identity}, which is this mailbox"
     return _sign_of_headers(envelope.payload.raw)
 

@@ -71,3 +71,8 @@ def without_tag(mail_address: str) -> str:
     """`me@example.com` for `me+shop@example.com`."""
     local, at, domain = mail_address.rpartition("@")
     return f"{local.partition('+')[0]}{at}{domain}"
+
+
+def is_mailbox(mail_address: str, own: str) -> bool:
+    """Whether mail for this address arrives in the mailbox `own`, with or without a tag; both in lower case."""
+    return own in {mail_address, without_tag(mail_address)}
