@@ -1,4 +1,4 @@
-"""`switchboard pairing`: who may write where not everybody may. Called by `main.py`."""
+"""`switchboard pairing`: which senders may write to an endpoint. Called by `main.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from switchboard.cli.client import ask
 from switchboard.cli.output import AsJson, Cursor, clean, details, one_of, show, show_page, state, table, when
 
-app = typer.Typer(help="Who may write: list, approve, deny or revoke; codes to be let in by.", no_args_is_help=True)
+app = typer.Typer(help="Decide who may write: list, approve, deny or revoke senders; make codes.", no_args_is_help=True)
 
 ContactId = Annotated[UUID, typer.Argument(help="The contact's id, as `pairing list` shows it.", metavar="ID")]
 Account = Annotated[str, typer.Argument(help="Channel and endpoint, such as telegram/bot:house.")]
@@ -24,7 +24,7 @@ State = Annotated[
 def list_contacts(
     *, in_state: State = None, limit: Limit = 100, cursor: Cursor = None, as_json: AsJson = False
 ) -> None:
-    """List who wrote as a stranger, and who was let in or denied, the newest first."""
+    """List strangers, approved and denied senders, the newest first."""
     found = ask(lambda c: c.get("/v1/pairing", {"state": in_state, "limit": limit, "cursor": cursor}))
     rows = (
         (
@@ -55,21 +55,21 @@ def show_contact(contact_id: ContactId, *, as_json: AsJson = False) -> None:
 
 @app.command("approve")
 def approve(contact_id: ContactId, *, as_json: AsJson = False) -> None:
-    """Let them in, and release what was held of them, in order."""
+    """Approve a sender, and release their held messages in order."""
     answer = ask(lambda client: client.post(f"/v1/pairing/{contact_id}/approve", {}))
     show(answer, f"approved; messages released: {answer['messages']}", as_json=as_json)
 
 
 @app.command("deny")
 def deny(contact_id: ContactId, *, as_json: AsJson = False) -> None:
-    """Forget what was held of them, and refuse what they send from now on."""
+    """Forget a sender's held messages, and refuse later ones."""
     answer = ask(lambda client: client.post(f"/v1/pairing/{contact_id}/deny", {}))
     show(answer, f"denied; messages forgotten: {answer['messages']}", as_json=as_json)
 
 
 @app.command("revoke")
 def revoke(contact_id: ContactId, *, as_json: AsJson = False) -> None:
-    """Make them a stranger again, whether they were approved or denied."""
+    """Make an approved or denied sender a stranger again."""
     answer = ask(lambda client: client.post(f"/v1/pairing/{contact_id}/revoke", {}))
     show(answer, "a stranger again; the next message is held", as_json=as_json)
 
@@ -82,7 +82,7 @@ def allow(
     group: Annotated[bool, typer.Option("--group", help="It is a group.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let somebody in who has not written yet."""
+    """Approve a sender who has not written yet."""
     body = {**_parts(account), "identity": identity, "scope": "group" if group else "person"}
     answer = ask(lambda client: client.post("/v1/pairing", body))
     show(answer, f"{clean(identity)} may write to {clean(account)}", as_json=as_json)
@@ -90,7 +90,7 @@ def allow(
 
 @app.command("code")
 def code(account: Account, *, as_json: AsJson = False) -> None:
-    """Print a code: who sends it to this endpoint within ten minutes is let in."""
+    """Print a code; the person who sends it to this endpoint within ten minutes is approved."""
     found = ask(lambda client: client.post("/v1/pairing/codes", _parts(account)))
     told = f"/start {found['code']}\nvalid until {when(found['expires_at'])}, for one person and five tries"
     if found["strangers"] != "pair":

@@ -56,7 +56,7 @@ class ClassificationLog:
     ) -> tuple[Sequence[JsonMapping], str | None]:
         """A page of what was corrected, as cases for `rules test`: facts of a message, and who should have got it.
 
-        Of a team these are the butlers to whom its rules lead now; where they lead to none, there is no case.
+        For a team, that is the butler its present rules lead to; where they lead to none, there is no case.
         """
         before = None if cursor is None else uuid_cursor(cursor)
         found = await store.corrected(self._database, team_id, limit, before=before)

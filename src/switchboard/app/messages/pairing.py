@@ -1,4 +1,4 @@
-"""Who may write where not everybody may: operators approve, deny and revoke; a code lets its bearer in.
+"""Which senders may write to an endpoint: operators approve, deny and revoke; a code approves its sender.
 
 HTTP calls `PairingService` with the caller's `Principal`. In: ids and identities; out: contacts. Every decision is
 audited in its own transaction. Next: `store/strangers.py`.

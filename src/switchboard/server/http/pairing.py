@@ -1,4 +1,4 @@
-"""`/v1/pairing`: who may write where not everybody may. Operators only. Next: `app/messages/pairing.py`."""
+"""`/v1/pairing`: which senders may write to an endpoint. Operators only. Next: `app/messages/pairing.py`."""
 
 from __future__ import annotations
 
