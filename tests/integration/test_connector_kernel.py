@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -276,6 +277,24 @@ async def test_what_nobody_can_read_is_quarantined() -> None:
     async with connector(platform.configured, switchboard):
         await until(lambda: platform.confirmed == 2, "both are settled")
     assert (switchboard.quarantined, texts(switchboard.accepted)) == ({"e1": "no event"}, ["hello"])
+
+
+async def test_a_replay_is_submitted_and_removed_or_waits_with_its_new_reason() -> None:
+    platform, switchboard = ScriptedPlatform(), scripted()
+    platform.break_one("broken")
+    sent_at = datetime.now(UTC) - timedelta(days=30)
+    platform.add("t", "refused", event={"sent_at": sent_at})
+    switchboard.refusal = lambda _: "invalid_value"
+    async with connector(platform.configured, switchboard):
+        await until(lambda: switchboard.cursor == "2", "both are settled")
+    assert switchboard.quarantined == {"broken": "no event", "2": "invalid_value: scripted: invalid_value"}
+    switchboard.refusal = lambda _: None
+    switchboard.replays = ["broken", "2"]
+    async with connector(platform.configured, switchboard):
+        await until(lambda: not switchboard.replays, "both are replayed")
+    assert switchboard.quarantined == {"broken": "still no event"}
+    [message] = switchboard.accepted
+    assert (message["event"]["external_event_id"], message["control"]["ingestion_tier"]) == ("2", "full")
 
 
 async def test_at_the_first_start_what_is_there_is_left_alone() -> None:

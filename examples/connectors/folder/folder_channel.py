@@ -58,12 +58,21 @@ class FolderSession:
             await asyncio.sleep(self._poll_s)
 
     def _event(self, file: Path) -> Inbound | Unreadable:
-        event_id = f"{file.parent.name}/{file.name}"
-        raw = file.read_bytes()
+        return self._read(f"{file.parent.name}/{file.name}".encode() + b"\n" + file.read_bytes())
+
+    async def read(self, raw: bytes) -> Inbound | Unreadable:
+        """The same file from quarantine."""
+        return self._read(raw)
+
+    def _read(self, raw: bytes) -> Inbound | Unreadable:
+        """An event is the name of its file in the first line, and the text below it."""
+        name, _, text = raw.partition(b"\n")
+        event_id = name.decode(errors="replace")
         try:
-            return Inbound(envelope=self._envelope(event_id, file.parent.name, raw.decode()), direct=True)
+            envelope = self._envelope(event_id, event_id.partition("/")[0], text.decode())
         except UnicodeDecodeError as error:
             return Unreadable(event_id, raw, str(error))
+        return Inbound(envelope=envelope, raw=raw, direct=True)
 
     def _envelope(self, event_id: str, who: str, text: str) -> Envelope:
         return Envelope(

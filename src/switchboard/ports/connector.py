@@ -101,6 +101,8 @@ class Inbound:
     """One event of the platform, in its order. What the kernel needs to know of it is beside the envelope."""
 
     envelope: Envelope
+    raw: bytes
+    """The event as the platform gave it, for quarantine; `Session.read` understands it."""
     own: bool = False
     """We wrote it ourselves: it is left out."""
     by_bot: bool = False
@@ -115,7 +117,10 @@ class Inbound:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An event that could not be made into an envelope: it goes to quarantine, and the next one goes on."""
+    """An event that could not be made into an envelope: it goes to quarantine, and the next one goes on.
+
+    `raw` is as of an `Inbound`.
+    """
 
     event_id: str
     raw: bytes
@@ -217,6 +222,9 @@ class Session(Protocol):
 
         None: from where the platform begins. Raises SignInRefused, CursorRefused, Busy, OSError.
         """
+
+    async def read(self, raw: bytes) -> Inbound | Unreadable:
+        """An event from quarantine, read again; raises nothing. Its files cannot be fetched unless `raw` has them."""
 
     async def confirm(self, cursor: str) -> None:
         """The platform may forget everything up to the cursor; it is called after the switchboard has it."""

@@ -145,23 +145,33 @@ class EmailSession:
         found = await asyncio.to_thread(box.read, uid)
         if found is None:
             return None
-        try:
-            mail = await self._reader.read(found.raw, endpoint=self._own, provider="imap", now=datetime.now(UTC))
-        except InvalidInput as error:
-            return Unreadable(name, found.raw, error.message)
-        return self._inbound(_arrived(mail.envelope, found.arrived), f"{validity}:{uid}")
+        return await self._read(found.raw, name, f"{validity}:{uid}", found.arrived)
 
-    def _inbound(self, envelope: Envelope, place: str) -> Inbound:
+    async def read(self, raw: bytes) -> Inbound | Unreadable:
+        """A mail from quarantine. Where it lies is not known any more, nor are its files."""
+        return await self._read(raw, "unreadable", None, None)
+
+    async def _read(self, raw: bytes, name: str, place: str | None, arrived: datetime | None) -> Inbound | Unreadable:
+        try:
+            mail = await self._reader.read(raw, endpoint=self._own, provider="imap", now=datetime.now(UTC))
+        except InvalidInput as error:
+            return Unreadable(name, raw, error.message)
+        envelope = mail.envelope if arrived is None else _arrived(mail.envelope, arrived)
+        return self._inbound(envelope, raw, place)
+
+    def _inbound(self, envelope: Envelope, raw: bytes, place: str | None) -> Inbound:
         email = CHANNELS[0]
         facts = {name: value for name, value in email.facts(envelope).items() if value is not None}
         direct = not email.overheard(facts | {"endpoint": self._own})
         named = (address(one) for one in mailboxes(header(envelope.payload.raw, "to")))
         to_us = any(one is not None and is_mailbox(one, self._own) for one in named)
+        attached = envelope.payload.attachments
         return Inbound(
             envelope=replace(envelope, control=replace(envelope.control, addressed=direct or to_us)),
+            raw=raw,
             own=is_mailbox(envelope.sender.identity.lower(), self._own),
             direct=direct,
-            files=tuple(FileIn(at, {"place": place}) for at in range(len(envelope.payload.attachments))),
+            files=tuple(FileIn(at, {"place": place}) for at in range(len(attached))) if place is not None else (),
         )
 
     async def confirm(self, cursor: str) -> None:

@@ -29,6 +29,7 @@ _AGAIN: Final = frozenset({"overloaded", "sender_over_rate", "unavailable"})
 _BUG: Final = "internal_error"
 _FAULT: Final = 500
 """The status of a server that has a fault, and may have none with other requests."""
+_GONE: Final = 404
 _LONGEST_ID: Final = 512
 _encoder: Final = msgspec.json.Encoder()
 
@@ -88,11 +89,24 @@ Verdict = Taken | Declined | NotNow
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """This process serves the account for `ttl_s` seconds; `cursor` is where the one before it had come to."""
+    """This process serves the account for `ttl_s` seconds; `cursor` is where the one before it had come to.
+
+    `replays`: how many events in quarantine are to be submitted again.
+    """
 
     number: int
     ttl_s: float
     cursor: str | None
+    replays: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """An event in quarantine, as the platform gave it."""
+
+    quarantine_id: str
+    event_id: str
+    raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +153,7 @@ class Api:
             self.lease_number = None
             return error.message
         self.lease_number = int(got["lease"])
-        return Lease(self.lease_number, float(got["ttl_s"]), got.get("cursor"))
+        return Lease(self.lease_number, float(got["ttl_s"]), got.get("cursor"), int(got.get("replays", 0)))
 
     async def release(self) -> None:
         """Let another process take the account at once. Raises Unreachable, Overtaken."""
@@ -184,6 +198,29 @@ class Api:
         why = _sayable(reason)[:4000]
         body = {**self.place.body(), "event_id": _quarantine_id(event_id), "reason": why, "raw": encoded}
         await self._ask("POST", "/v1/quarantine", body)
+
+    async def replays(self) -> list[str]:
+        """The ids of events in quarantine that are to be submitted again, oldest first. Raises Unreachable."""
+        wanted = {**self.place.body(), "replay": "true", "limit": "500"}
+        got = await self._ask("GET", "/v1/quarantine", b"", params=wanted)
+        return [str(event["quarantine_id"]) for event in reversed(got["events"])]
+
+    async def quarantined(self, quarantine_id: str) -> Quarantined | None:
+        """One event; None: it is gone. Raises Unreachable."""
+        got = await self._unless_gone("GET", f"/v1/quarantine/{quarantine_id}")
+        return Quarantined(quarantine_id, got["event_id"], base64.b64decode(got["raw"])) if got else None
+
+    async def discard(self, quarantine_id: str) -> None:
+        """Remove an event from quarantine. Raises Unreachable."""
+        await self._unless_gone("DELETE", f"/v1/quarantine/{quarantine_id}")
+
+    async def _unless_gone(self, method: str, path: str) -> Any:
+        try:
+            return await self._ask(method, path, b"", timeout=60.0)
+        except SwitchboardError as error:
+            if error.status == _GONE:
+                return None
+            raise
 
     async def replies(self, *, limit: int = 100, wait_s: float = _LONG_POLL_S, lease_s: float = 60.0) -> list[Reply]:
         """The next reply of each conversation. Raises Unreachable, Overtaken."""

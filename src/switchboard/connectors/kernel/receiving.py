@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
 import structlog
 
 from switchboard.connectors.kernel.api import Api, Declined, NotNow, Taken, Unreachable, Verdict
@@ -31,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 MOST_WAITING: Final = 500
 """Events beyond which the platform is not asked for more."""
+_MOST_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of waiting events beyond which it is not asked for more either."""
 _FAILURES: Final = 10
 _FAILING_S: Final = 900.0
 _AGAIN_S: Final = 1.0
@@ -110,13 +111,19 @@ class Receiver:
 
     async def _room(self) -> None:
         """Until the switchboard takes messages, and not too many wait."""
-        while self._pauses or len(self._waiting) > MOST_WAITING:
+        while self._pauses or self._is_full():
             self.health.paused = True
             self._drained.clear()
             await self._drained.wait()
         if self.health.paused:
             self.health.paused = False
             self.health.heard = self.clock()
+
+    def _is_full(self) -> bool:
+        waiting = len(self._waiting)
+        return waiting > MOST_WAITING or (
+            waiting > 0 and sum(len(event.raw) for some in self._waiting for event in some.events) > _MOST_BYTES
+        )
 
     def _take(self, batch: Batch) -> bool:
         """Whether anything of it is new."""
@@ -254,10 +261,10 @@ class Receiver:
         return now - waiting.failing_since >= _FAILING_S and self._accepted_at > waiting.failing_since
 
     async def _to_quarantine(self, waiting: _Waiting) -> None:
-        envelope = waiting.envelope or waiting.events[0].envelope
-        key = envelope.event.external_event_id
-        await self.api.quarantine(key, waiting.refusal, msgspec.json.encode(envelope))
-        log.warning("event quarantined", event_id=key, reason=waiting.refusal)
+        for event in waiting.events:
+            key = event.envelope.event.external_event_id
+            await self.api.quarantine(key, waiting.refusal, event.raw)
+            log.warning("event quarantined", event_id=key, reason=waiting.refusal)
         self._end(waiting, "quarantined")
 
     def _end(self, waiting: _Waiting, count: str) -> None:

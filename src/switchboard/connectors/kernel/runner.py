@@ -23,6 +23,7 @@ from switchboard.connectors.kernel.api import Api, Lease, Overtaken, Place, Unre
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.limits import Brake
 from switchboard.connectors.kernel.receiving import Receiver
+from switchboard.connectors.kernel.replaying import Replayer
 from switchboard.connectors.kernel.sending import Sender
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.ports.connector import Busy, CursorRefused, Identity, Session, SignInRefused
@@ -136,10 +137,13 @@ class Runner:
             return
         cursor = await self._start_at(session, api, lease)
         receiver = Receiver(session, api, self.configured.handling, self.health, self.clock)
+        replayer = Replayer(session, api, self.configured.handling, self.health)
+        replayer.told(lease.replays)
         await _first_of(
             receiver.run(cursor),
+            replayer.run(),
             self._sender(session, api).run(),
-            self._keep_lease(api),
+            self._keep_lease(api, replayer),
             self._report(api),
             self._watch(),
             _wait_for(stop),
@@ -173,12 +177,14 @@ class Runner:
             await api.save_cursor(cursor)
         return cursor
 
-    async def _keep_lease(self, api: Api) -> None:
+    async def _keep_lease(self, api: Api, replayer: Replayer) -> None:
         while True:
             await asyncio.sleep(_RENEW_S)
             with suppress(Unreachable):  # nobody else can take it either
-                if not isinstance(await api.lease(), Lease):
+                lease = await api.lease()
+                if not isinstance(lease, Lease):
                     raise Overtaken("another process serves the account")
+                replayer.told(lease.replays)
 
     async def _report(self, api: Api) -> None:
         """Every two minutes, and whenever the state changes."""

@@ -7,6 +7,7 @@ is confirmed by the offset of the next poll. Next: `updates.py` for what arrives
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -35,12 +36,14 @@ from switchboard.ports.connector import (
     Busy,
     FileIn,
     Identity,
+    Inbound,
     Outcome,
     Part,
     Refused,
     Sent,
     SignInRefused,
     Uncertain,
+    Unreadable,
 )
 from switchboard.ports.raw import at, child, integer, number, word
 
@@ -112,6 +115,14 @@ class TelegramSession:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(again):
                         await self._confirmed.wait()
+
+    async def read(self, raw: bytes) -> Inbound | Unreadable:
+        """An update from quarantine."""
+        try:
+            update = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            return Unreadable("unreadable", raw, f"it is no JSON: {error}")
+        return read(update, self._me, datetime.now(UTC))
 
     async def confirm(self, cursor: str) -> None:
         """By the next poll. Everything that was given before the cursor is no longer waited for."""

@@ -108,6 +108,7 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
     )
     return Inbound(
         envelope=envelope,
+        raw=msgspec.json.encode(update),
         own=who == str(me.id),
         by_bot=sender.get("is_bot") is True,
         direct=direct,

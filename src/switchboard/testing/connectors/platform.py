@@ -109,7 +109,7 @@ class ScriptedPlatform:
             control=Control(**more.pop("control", {})),
         )
         files = (FileIn(0, {"number": number}),) if photo else ()
-        event = replace(Inbound(envelope=envelope, direct=True, files=files), **more)
+        event = replace(Inbound(envelope=envelope, raw=str(number).encode(), direct=True, files=files), **more)
         self.events.append(event)
         self.changed.set()
         return event
@@ -147,6 +147,11 @@ class _Session:
         with suppress(TimeoutError):
             async with asyncio.timeout(0.2):
                 await self._platform.changed.wait()
+
+    async def read(self, raw: bytes) -> Inbound | Unreadable:
+        if raw.isdigit():
+            return self._platform.events[int(raw) - 1]
+        return Unreadable("still", raw, "still no event")
 
     async def confirm(self, cursor: str) -> None:
         self._platform.confirmed = max(self._platform.confirmed, int(cursor))

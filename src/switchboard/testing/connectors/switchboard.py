@@ -38,6 +38,10 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
         self.accepted: list[JsonObject] = []
         self.duplicates = 0
         self.quarantined: dict[str, str] = {}
+        self.raw: dict[str, str] = {}
+        """The events in quarantine as the platform gave them, in base64."""
+        self.replays: list[str] = []
+        """The ids of those that are to be submitted again."""
         self.heartbeats: list[JsonObject] = []
         self.cursor: str | None = None
         self.requests: list[str] = []
@@ -145,13 +149,26 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
                 answer = self._recorded(self._outbox[outbox_id], body)
             case "POST", ["outbox", outbox_id, "receipt"]:
                 answer = self._receipt(self._outbox[outbox_id], body)
-            case "POST", ["quarantine"]:
-                self.quarantined[body["event_id"]] = body["reason"]
-                answer = 200, {}
+            case method, ["quarantine", *event_id]:
+                answer = self._quarantine(method, event_id, body)
             case "POST", ["connectors", "heartbeat"]:
                 self.heartbeats.append(body)
                 answer = 200, {"status": "ok", "interval_s": 120}
         return answer
+
+    def _quarantine(self, method: str, named: list[str], body: JsonObject) -> Answer:
+        match method, named:
+            case "GET", []:
+                return 200, {"events": [{"quarantine_id": one} for one in reversed(self.replays)]}
+            case "GET", [event_id]:
+                return 200, {"event_id": event_id, "raw": self.raw[event_id]}
+            case "DELETE", [event_id]:
+                del self.quarantined[event_id], self.raw[event_id]
+            case _:
+                event_id = str(body["event_id"])
+                self.quarantined[event_id], self.raw[event_id] = body["reason"], body["raw"]
+        self.replays = [one for one in self.replays if one != event_id]
+        return 200, {}
 
     def _leased(self, instance: str) -> Answer:
         if self._holder not in {"", instance} and self._clock() < self._lease_ends:
@@ -159,7 +176,7 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
         if self._holder != instance:
             self._holder, self._lease = instance, self._lease + 1
         self._lease_ends = self._clock() + self._ttl_s
-        return 200, {"lease": self._lease, "ttl_s": self._ttl_s, "cursor": self.cursor}
+        return 200, {"lease": self._lease, "ttl_s": self._ttl_s, "cursor": self.cursor, "replays": len(self.replays)}
 
     def _saved(self, body: JsonObject) -> Answer:
         if body["lease"] != self._lease:

@@ -1,0 +1,75 @@
+"""What an operator lets out of quarantine is read again, submitted, and then removed from quarantine.
+
+`runner.py` runs a `Replayer` beside the `Receiver`, and calls it whenever the lease says that something is to be
+replayed. What fails again waits in quarantine for an operator, with its new reason. Next: `api.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import structlog
+
+from switchboard.connectors.kernel.api import Api, Declined, NotNow, Quarantined, Taken, Unreachable
+from switchboard.connectors.kernel.health import Health
+from switchboard.connectors.kernel.intake import Handling, LeftOut, prepared
+from switchboard.ports.connector import Session, Unreadable
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Replayer:
+    """Replays for one session until it is cancelled. `handling` is that of the account."""
+
+    session: Session
+    api: Api
+    handling: Handling
+    health: Health
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def told(self, replays: int) -> None:
+        """The lease has this many events to be replayed."""
+        if replays:
+            self._wanted.set()
+
+    async def run(self) -> None:
+        """Raises Overtaken, ConfigurationError."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                for quarantine_id in await self.api.replays():
+                    await self._replay(quarantine_id)
+            except Unreachable as error:  # the next renewal of the lease tells it again
+                log.info("replay waits", why=error.message)
+
+    async def _replay(self, quarantine_id: str) -> None:
+        event = await self.api.quarantined(quarantine_id)
+        if event is None:
+            return
+        why = await self._submitted(event)
+        if why is None:
+            self.health.counters["replayed"] += 1
+            await self.api.discard(quarantine_id)
+        else:
+            await self.api.quarantine(event.event_id, why, event.raw)
+
+    async def _submitted(self, event: Quarantined) -> str | None:
+        """Why it fails again; None: it is settled. Raises Unreachable: it may be tried again."""
+        found = await self.session.read(event.raw)
+        if isinstance(found, Unreadable):
+            return found.reason
+        # Somebody wants it answered, however old it is.
+        made = prepared(found, self.handling.model_copy(update={"on_stale": "answer"}), datetime.now(UTC))
+        if isinstance(made, LeftOut):
+            return None
+        match (await self.api.ingest([made]))[0]:
+            case Taken():
+                return None
+            case Declined(code, message):
+                return f"{code}: {message}"
+            case NotNow(reason):
+                raise Unreachable(reason)
