@@ -328,7 +328,13 @@ async def test_images_stay_until_their_turn_has_ended(database_url: str, tmp_pat
 
 def with_image(name: str) -> Submission:
     envelope = envelope_json("look")
-    envelope["payload"]["attachments"] = [{"media_type": "image/png", "filename": name, "size_bytes": 4}]
+    image = {
+        "media_type": "image/png",
+        "filename": name,
+        "size_bytes": 4,
+        "storage_ref": f"sha256:{Path(name).stem:0<64}",
+    }
+    envelope["payload"]["attachments"] = [image]
     raw = json.dumps(envelope).encode()
     return Submission(read_envelope(raw), raw)
 
