@@ -50,6 +50,12 @@ class Keyboard:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+                self._keep(keys)
+
+    def _keep(self, keys: asyncio.Queue[str]) -> None:
+        """The lines that came while a stop was on its way; another stop has nothing left to end."""
+        lines = (keys.get_nowait() for _ in range(keys.qsize()))
+        self.later.extend(line for line in lines if line not in {"/stop", _CTRL_C})
 
     async def _obey(self, client: Client, request_id: str, keys: asyncio.Queue[str]) -> Answer:
         stopping = False
