@@ -81,10 +81,12 @@ class StoredSlots:
         self._known: set[str] = set()
         """The models that were asked for before."""
         self._held: set[UUID] = set()
+        self._freeing: set[asyncio.Task[None]] = set()
         self._renewing: asyncio.Task[None] | None = None
 
     async def take(self, model: str, most: int) -> Lease | NoSlot:
         """One of `most` slots of a model, or why there is none."""
+        await asyncio.gather(*self._freeing)  # the next request of a turn must not find its own slot taken
         lease, fresh = new_uuid7(), model not in self._known
         wanted = SlotWanted(model, most, self._ttl, self._key_hashes.get(model, ""), fresh)
         found = await model_usage.take_slot(self._database, lease, self._process, wanted)
@@ -103,14 +105,19 @@ class StoredSlots:
                 remedy = f"renew its key and restart the workers; if it is valid again: switchboard models test {model}"
                 log.error("a provider refuses the key of a model, which is paused", model=model, why=why, remedy=remedy)
 
-    async def free(self, lease: Lease) -> None:
-        """Give it back; if the database is away, its time does."""
+    def free(self, lease: Lease) -> None:
+        """Give it back, without waiting for it; if the database is away, its time does."""
         self._held.discard(UUID(lease.key))
         if not self._held and self._renewing is not None:
             self._renewing.cancel()
             self._renewing = None
+        task = asyncio.create_task(self._free(UUID(lease.key)))
+        self._freeing.add(task)
+        task.add_done_callback(self._freeing.discard)
+
+    async def _free(self, lease: UUID) -> None:
         with suppress(Unavailable):
-            await model_usage.free_slot(self._database, UUID(lease.key))
+            await model_usage.free_slot(self._database, lease)
 
     async def pause(self, model: str, seconds: float, why: str, *, for_all: bool) -> None:
         """Record a cooldown."""

@@ -75,7 +75,8 @@ class Terms:
     maximum cost of the caller's task, `spent` what it has cost before. `unfit` says what is wrong with a reply (then
     the next model is asked), or None. `taken` says whether our server has accepted a call of this request: then no
     other model is asked, however the session ended. `shorter` gives the request within a number of tokens, or as
-    short as it can be cut. `on_share_of`: the message whose sender's share it counts towards, None: nobody's.
+    short as it can be cut. `on_share_of`: the message whose sender's share it counts towards, None: nobody's. `ready`
+    is awaited before a request leaves.
     """
 
     asker: str = ""
@@ -86,6 +87,7 @@ class Terms:
     taken: Callable[[], Awaitable[bool]] | None = None
     shorter: Callable[[Request, int], Request] | None = None
     on_share_of: UUID | None = None
+    ready: Callable[[], Awaitable[None]] | None = None
 
 
 _NO_TERMS: Final = Terms()
@@ -130,6 +132,11 @@ class _Run:
     async def taken(self) -> bool:
         """Whether our server has accepted a call of this request."""
         return self.terms.taken is not None and await self.terms.taken()
+
+    async def ready(self) -> None:
+        """Wait until a request may leave."""
+        if self.terms.ready is not None:
+            await self.terms.ready()
 
     def listener(self, model: _Model) -> OnDelta | None:
         """Passes the deltas of a session on, the last with the cost by our prices."""
@@ -224,6 +231,7 @@ class Dispatcher:
     async def _asked_within(self, run: _Run, model: _Model) -> None:
         """Ask with as much of the request as the model accepts; if that was still too long, with the minimum."""
         before, request = len(run.attempts), await self._fitting(run, model)
+        await run.ready()
         await self._asked(run, model, request)
         if not any(one.outcome == "context_too_long" for one in run.attempts[before:]):
             return

@@ -39,7 +39,8 @@ class OpenModels:
     async def ask(self, request: Request, asking: Asking) -> Report:
         """Ask one after the other until one has answered; all, if none of the wanted ones is there any more."""
         models = [name for name in asking.models if name in self._specs] or self.names
-        terms = Terms(asking.asker, models=models, shorter=asking.shorter, on_share_of=asking.on_share_of)
+        shorter, on_share_of, ready = asking.shorter, asking.on_share_of, asking.ready
+        terms = Terms(asking.asker, models=models, shorter=shorter, on_share_of=on_share_of, ready=ready)
         return await self.dispatcher.run(request, terms, asking.on_delta)
 
     async def aclose(self) -> None:

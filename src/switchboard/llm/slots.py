@@ -49,8 +49,8 @@ class Slots(Protocol):
     async def take(self, model: str, most: int) -> Lease | NoSlot:
         """One of `most` slots of a model, or why there is none."""
 
-    async def free(self, lease: Lease) -> None:
-        """Give it back."""
+    def free(self, lease: Lease) -> None:
+        """Give it back. Nothing waits for it but this process's next `take`."""
 
     async def pause(self, model: str, seconds: float, why: str, *, for_all: bool) -> None:
         """Tell the others that a cooldown has begun here. `for_all`: the provider asked for it, so it is theirs too."""
@@ -76,7 +76,7 @@ async def held_slot(
         try:
             yield None
         finally:
-            await asyncio.shield(shared.free(lease))
+            shared.free(lease)
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
@@ -21,7 +21,8 @@ NO_CONTEXT = 8192
 class Asking:
     """Whom to ask. `models` in this order; `shorter` gives the request within a number of tokens, or as short as it
     can be; `on_delta` is told the reply while it is written. `on_share_of`: the message whose sender's
-    share of the day it counts towards; None: nobody's.
+    share of the day it counts towards; None: nobody's. `ready` is awaited before each request leaves, beside what is
+    prepared meanwhile; what it raises is raised.
     """
 
     models: Sequence[str]
@@ -29,6 +30,7 @@ class Asking:
     shorter: Callable[[Request, int], Request] | None = None
     on_delta: Callable[[Delta], None] | None = None
     on_share_of: UUID | None = None
+    ready: Callable[[], Awaitable[None]] | None = None
 
 
 class Models(Protocol):

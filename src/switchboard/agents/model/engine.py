@@ -25,6 +25,7 @@ from switchboard.core.turns.render import notes, opening, said_at, system_prompt
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Turn, TurnResult
+from switchboard.ports.history import Entry
 from switchboard.ports.models import Models
 from switchboard.ports.tools import Tool
 from switchboard.tools.results import DIRECTORY
@@ -120,8 +121,7 @@ class ModelEngine:
         from switchboard.agents.model.toolbox import granted_to, urls_of
 
         names, prompt = tuple(await self.models_for(turn)), await self.prompt_for(turn)
-        kept = self._context.history
-        history = () if kept is None else tuple(await kept.load(turn))
+        history, known = await asyncio.gather(self._history(turn), self._known(turn))
         window = await models.context(names[0])
         granted = await granted_to(turn, options, self._tools, self._context.readers)
         said = said_at(said_in(turn), person_of(turn.envelope), turn.received_at, options.zone)
@@ -138,7 +138,7 @@ class ModelEngine:
             now=turn.received_at,
             zone=options.zone,
             system=system_prompt(turn.member, prompt),
-            opening=opening(said, await self._known(turn)) + unseen,
+            opening=opening(said, known) + unseen,
             images=tuple(found),
             models=names,
             tools=granted.tools,
@@ -159,6 +159,10 @@ class ModelEngine:
     async def models_for(self, turn: Turn) -> Sequence[str]:
         """The names of the models that are asked in a turn, in this order. Raises `EngineFailure`."""
         return self.models_of(turn.member)
+
+    async def _history(self, turn: Turn) -> tuple[Entry, ...]:
+        kept = self._context.history
+        return () if kept is None else tuple(await kept.load(turn))
 
     async def _known(self, turn: Turn) -> str:
         """What is known of the people, by the caller and by what they have said."""

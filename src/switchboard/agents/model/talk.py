@@ -194,7 +194,6 @@ class Talk:
         progress = await self._fitted(progress)
         request, left = self._request(progress, ask), self._frozen.limits.seconds - progress.used.seconds
         request = replace(request, deadline=max(left, _LAST_S))
-        await self._journal.flush()  # or else a crash might cost two requests that were answered
 
         async def act(_: UUID) -> Costed:
             self._go_on()
@@ -246,7 +245,13 @@ class Talk:
             return found
 
         on_share_of = None if self._frozen.by_owner else self._turn.request_id
-        return Asking(self._frozen.models, shorter=shortened, on_delta=self._telling.hear, on_share_of=on_share_of)
+        return Asking(
+            self._frozen.models,
+            shorter=shortened,
+            on_delta=self._telling.hear,
+            on_share_of=on_share_of,
+            ready=self._journal.flush,  # or else a crash might cost two requests that were answered
+        )
 
     async def _fitted(self, progress: Progress) -> Progress:
         """With the oldest results as references to files where the context grows too short."""

@@ -84,6 +84,7 @@ declare
     _paused interval;
     _refused text;
 begin
+    perform set_config('synchronous_commit', 'off', true);  -- a slot that a crash of the database frees costs nothing
     perform pg_advisory_xact_lock(hashtextextended(_model, 1969647215));
     if _fresh then
         delete from model_refused_key k where k.model = _model and k.key_hash = _key_hash;

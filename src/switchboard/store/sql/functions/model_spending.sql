@@ -1,3 +1,5 @@
+-- No commit here is waited for: what a message has cost is on disk as soon as the step that says so is, which commits later.
+
 -- Reserves tokens and micro-dollars in the spending of a day, or says which cap they would exceed: one of the day, or
 -- `_sender_cap`, the tokens of turns of the sender of `_request_id`. A cap of null is none. What is reserved counts as used.
 -- flow: the sender from whose share it was reserved; null: from nobody's, as where the message is in no inbox.
@@ -15,6 +17,7 @@ declare
     _own bigint;
     _refused record;
 begin
+    perform set_config('synchronous_commit', 'off', true);
     insert into model_day (day) values (_day) on conflict do nothing;
     select * into _spent from model_day d where d.day = _day for no key update;
     delete from model_reservation r where r.until < clock_timestamp();
@@ -46,6 +49,7 @@ create or replace function settle_spending(_reservation_id uuid, _day date, _flo
 returns void
 language plpgsql as $$
 begin
+    perform set_config('synchronous_commit', 'off', true);
     insert into model_flow as f (flow, day, newcomer, turn_tokens)
         select _flow, _day, is_newcomer(_flow, _day), _in + _out where _flow is not null and _in + _out > 0
         on conflict (flow, day) do update set turn_tokens = f.turn_tokens + excluded.turn_tokens;

@@ -156,7 +156,8 @@ select taken, paused_s, refused from take_slot_of_model($1, $2, $3, $4, $5, $6, 
 update model_lease set until = clock_timestamp() + $2 where lease_id = any($1::uuid[]);
 
 -- name: free_slot
-delete from model_lease where lease_id = $1;
+with locally as materialized (select set_config('synchronous_commit', 'off', true))
+delete from model_lease using locally where lease_id = $1;
 
 -- name: forget_slots
 delete from model_lease where until < clock_timestamp();
